@@ -102,9 +102,10 @@ class Host:
         """Its agent mounts in a namespace of its `own`, or in that of the machine."""
         self._cluster = cluster
         self.node = node
-        self._role = role
+        self.role = role
         self._own = own
-        self._namespace = Namespace(cluster.state.nodes / node, cluster.state.mounts)
+        self.namespace = cluster.state.nodes / node
+        self._namespace = Namespace(self.namespace, cluster.state.mounts)
         self.statedir = place / f"{node}-agent"
         self.config = place / f"{node}.toml"
         self.log = place / f"{node}.log"
@@ -147,7 +148,7 @@ class Host:
 
     def start(self) -> None:
         """Start the agent, as a service manager would, and wait until it is ready."""
-        words = [sys.executable, "-m", "warren", "agent", self._role, *self.options]
+        words = [sys.executable, "-m", "warren", "agent", self.role, *self.options]
         with self.log.open("w") as output:
             self.process = subprocess.Popen(self.command(*words), stdout=output, stderr=output)
         wait_for(self._is_ready)
@@ -160,6 +161,11 @@ class Host:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()
         return "is ready" in self.log.read_text()
+
+    def warren(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a `warren` command on this machine."""
+        command = self.command(sys.executable, "-m", "warren", *words)
+        return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
 
     def stop(self, signum: int = signal.SIGTERM) -> int:
         """End the agent by a signal, if it runs, and return its exit code."""

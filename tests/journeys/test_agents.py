@@ -4,12 +4,15 @@ import asyncio
 import json
 import os
 import shutil
+import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.journeys import hosts
@@ -17,8 +20,11 @@ from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.hosts import Host
 from warren.base.objects import Change, Key, Remove
 from warren.controllers import heartbeats
+from warren.daemons import agentconfig
+from warren.daemons.agentservice import AgentState
 from warren.daemons.users import node_user
 from warren.dws import kinds
+from warren.dws.node import Volume
 from warren.dws.rabbits import NODE_NAME
 from warren.kube import http, kubeconfig
 from warren.kube.client import Refused
@@ -138,6 +144,72 @@ def test_a_job_goes_its_whole_way_over_two_machines_whose_agents_are_killed_and_
     assert result.read_text() == "what is copied in\ncompute-00\n"
     for host in (rabbit, compute):
         assert "forbidden" not in host.log.read_text()
+
+
+def doctor(host: Host, *more: str) -> subprocess.CompletedProcess[str]:
+    return host.warren("agent", "doctor", host.role, *host.options, *more)
+
+
+def test_what_no_object_asks_for_is_found_and_given_back_beside_a_job(machines: Machines) -> None:
+    cluster, rabbit, compute = machines.cluster, machines.rabbit, machines.compute
+    (cluster.shared / "go").unlink(missing_ok=True)
+    for host in (rabbit, compute):
+        host.start()
+    wait_for(lambda: "Ready" in cluster("rabbits").stdout)
+    job = submit(cluster, "xfs")
+    cluster.wait_event(job, "start")
+    rabbit.kill()
+    for host in (rabbit, compute):
+        clean = doctor(host)
+        assert (clean.returncode, clean.stdout) == (0, "no orphaned resources found\n"), (
+            clean.stderr
+        )
+
+    place = cluster.state.mounts / "stray"
+    asyncio.run(_make_stray(rabbit, str(place)))
+    mark, value = AgentState(rabbit.statedir).mark
+    with subprocess.Popen(["sleep", "300"], env={**os.environ, mark: value}) as left:
+        found = doctor(rabbit)
+        assert found.returncode == 1
+        assert found.stdout == (
+            f"rabbit-0: process {left.pid}: its agent has ended\n"
+            f"rabbit-0: mount {place}: no ClientMount asks for it\n"
+            "rabbit-0: volume stray-0: no NnfNodeStorage asks for it\n"
+            "3 things found; 'warren agent doctor rabbit --repair' gives it back\n"
+        )
+        repaired = doctor(rabbit, "--repair", "--json")
+        assert repaired.returncode == 0, repaired.stderr
+        assert json.loads(repaired.stdout)["repaired"]
+        assert left.wait(60) == -signal.SIGKILL
+    assert doctor(rabbit).returncode == 0
+    assert doctor(rabbit, "--node", "rabbit-1").stderr == (
+        f"warren: {rabbit.statedir} is not the state directory of an agent of rabbit-1: name it "
+        "with --statedir, or the node, rabbit-0, with --node.\n"
+    )
+
+    assert "finish" not in cluster.events(job), "the job that ran was disturbed"
+    rabbit.start()
+    (cluster.shared / "go").touch()
+    cluster.wait_event(job, "clean")
+    cluster.wait_clean()
+
+
+async def _make_stray(rabbit: Host, path: str) -> None:
+    """Make a volume and mount it, as an agent would."""
+    volume = Volume(
+        group="rabbit-0",
+        name="stray-0",
+        size=2**29,
+        file_system="xfs",
+        userid=os.geteuid(),
+        groupid=os.getegid(),
+    )
+    config = agentconfig.load(rabbit.config)
+    # The test is on no emulated machine, but where its mount namespace can be entered.
+    place = str(rabbit.namespace)
+    machine = agentconfig.node(msgspec.structs.replace(config, namespace=place), rabbit.statedir)
+    await machine.machine.make(volume)
+    await machine.machine.mount("rabbit-0", "stray-0", "xfs", path)
 
 
 def test_an_agent_is_refused_all_that_is_another_nodes(machines: Machines) -> None:

@@ -6,6 +6,7 @@ Everything has its default but the size of flash that has none of its own.
 import os
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -21,7 +22,10 @@ from warren.node.blocks import Blocks, Disk
 from warren.node.busy import Patience
 from warren.node.directory import Directories
 from warren.node.flash import Flash, component
+from warren.node.hostnamespace import HostNamespace
 from warren.node.loopdisk import LoopDisk
+from warren.node.machine import MountNamespace, NamespacedMachine
+from warren.node.namespaces import Namespace
 from warren.node.volumegroup import VolumeGroup
 
 HOST: Final = "host"
@@ -207,6 +211,30 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
         return disks[rabbit]
 
     return Blocks(disk, state, patience=patience(config)), disk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """What an agent acts on."""
+
+    machine: NamespacedMachine
+    flash: Flash
+    disk: Callable[[str], Disk] | None
+    """The disk of a rabbit, where volumes are block devices."""
+    namespace: MountNamespace
+    own: Namespace | None
+    """The same, where it is the agent's own and has a holder."""
+
+
+def node(config: Config, state: Path) -> Node:
+    """Return the node of an agent that keeps what it must in the directory `state`."""
+    made, disk = flash(config, state)
+    own = None
+    if config.namespace != HOST:
+        own = Namespace(Path(config.namespace), config.prefix)
+    namespace = own or HostNamespace(config.prefix)
+    machine = NamespacedMachine(config.name, made, namespace, patience(config), config.places)
+    return Node(machine=machine, flash=made, disk=disk, namespace=namespace, own=own)
 
 
 def _disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:

@@ -31,9 +31,6 @@ from warren.kube import http, versions
 from warren.kube.client import Client
 from warren.kube.kubeconfig import Access
 from warren.node import holders, hostmounts
-from warren.node.hostnamespace import HostNamespace
-from warren.node.machine import NamespacedMachine
-from warren.node.namespaces import Namespace
 
 if TYPE_CHECKING:
     from warren.daemons.counted import Counted
@@ -60,6 +57,14 @@ class AgentState:
         It is a secret, since the doctor ends what carries it. Raises OSError where there was none.
         """
         return "WARREN_AGENT", f"{self.path}#{(self.path / 'secret').read_text()}"
+
+    @property
+    def node(self) -> str | None:
+        """The node whose agent was here last; None where none was."""
+        try:
+            return (self.path / "node").read_text()
+        except OSError:
+            return None
 
     def prepare(self) -> None:
         """Make the directory, for its owner alone. Raises UserMistake where that cannot be."""
@@ -105,6 +110,7 @@ def alone(state: AgentState) -> Iterator[None]:
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
     """Be an agent until cancelled; `ready` is called when it knows what it is to do."""
+    files.replace(settings.state.path / "node", settings.config.name.encode())
     name, value = settings.state.mark
     os.environ[name] = value
     _make_prefix(settings.config)
@@ -126,18 +132,8 @@ async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> No
 
 
 def _system(settings: Settings, client: Client, clock: Clock, ready: Callable[[], None]) -> System:
-    config, state = settings.config, settings.state
-    flash, _ = agentconfig.flash(config, state.path)
-    own = None
-    if config.namespace != agentconfig.HOST:
-        own = Namespace(Path(config.namespace), config.prefix)
-    machine = NamespacedMachine(
-        config.name,
-        flash,
-        own or HostNamespace(config.prefix),
-        agentconfig.patience(config),
-        config.places,
-    )
+    config = settings.config
+    node = agentconfig.node(config, settings.state.path)
     works = asyncio.Event()
     counts: Counted | None = None
     if settings.exposed is not None:
@@ -146,16 +142,16 @@ def _system(settings: Settings, client: Client, clock: Clock, ready: Callable[[]
 
         counts = counted.Counted()
         client = counts.client(client)
-    built = agent(client, clock, config.name, machine, rabbit=settings.rabbit)
+    built = agent(client, clock, config.name, node.machine, rabbit=settings.rabbit)
     parts = {**built.parts, "watchdog": systemd.watchdog}
     if counts is not None and settings.exposed is not None:
         listener = settings.exposed
         counts.controllers(built.informers, built.reconcilers)
         told = counts.exposition
         parts["exposed"] = lambda: exposed.serve(listener, told, works.is_set)
-    if own is not None:
-        parts["holder"] = partial(holders.keep, own, built.mount_again)
-        parts["host mounts"] = partial(hostmounts.follow, [own])
+    if node.own is not None:
+        parts["holder"] = partial(holders.keep, node.own, built.mount_again)
+        parts["host mounts"] = partial(hostmounts.follow, [node.own])
 
     async def settled() -> None:
         await built.informers.wait_synced()

@@ -106,6 +106,46 @@ def roles(rabbits: str, computes: str, service_account: str | None) -> None:
     click.echo(yaml.safe_dump_all(list(made), sort_keys=False), nl=False)
 
 
+@agent.command()
+@click.argument("role", type=click.Choice(["rabbit", "compute"]))
+@where_options
+@click.option("--repair", is_flag=True, help="Give back what is found.")
+@json_option
+def doctor(
+    role: str,
+    config_file: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    node: str | None,
+    statedir: Path | None,
+    repair: bool,
+    as_json: bool,
+) -> None:
+    """Look for what an agent has left on this machine and no object asks for any more.
+
+    Volumes, mounts, loop devices, and processes of an agent that has ended. It may run
+    meanwhile. Exits with 1 if something is left in the end.
+    """
+    from warren.cli.cluster.doctor import report
+    from warren.daemons.agentdoctor import examine
+    from warren.daemons.agentservice import Settings
+
+    with _exiting(_WRONG):
+        config, _ = configured(config_file, node)
+    settings = Settings(
+        access=access_of(config, kubeconfig, context),
+        config=config,
+        state=state_of(statedir),
+        rabbit=role == "rabbit",
+    )
+    findings, failures = run(examine(settings, repair=repair))
+    found = [
+        {"kind": str(each.sort), "where": each.where, "name": each.name, "why": each.why}
+        for each in findings
+    ]
+    report(found, failures, repair=repair, as_json=as_json, again=f"warren agent doctor {role}")
+
+
 def configured(config_file: Path | None, node: str | None) -> "tuple[Config, str]":
     """Return the configuration of an agent, and what it is called. Raises UserMistake."""
     from warren.daemons import agentconfig
