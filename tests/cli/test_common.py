@@ -108,7 +108,7 @@ def test_what_processes_call_themselves_does_nothing_to_an_admins_terminal(
 ) -> None:
     why = "\x1b]0;me\x07 of someone keeps a volume, which is to go"
     found = {"kind": "process", "where": "rabbit-0", "name": "7", "why": why}
-    tell([found], ["rabbit-0: \x1b[2J"], repair=True)
+    tell([found], ["rabbit-0: \x1b[2J"], repair=True, again="warren doctor")
 
     told = capsys.readouterr()
     assert told.out.startswith(r"rabbit-0: process 7: \x1b]0;me\x07 of someone keeps")

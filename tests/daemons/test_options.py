@@ -61,6 +61,14 @@ def test_what_is_there_is_not_looked_at_without_need() -> None:
 FULL = {"rabbit-0": 1}
 
 
+def test_agents_that_have_made_volumes_are_not_taken_from_a_cluster() -> None:
+    with pytest.raises(UserMistake, match="--no-agents: rabbit-0 still has volumes of jobs"):
+        settled(KNOWN, Asked(agents=False), found(FULL))
+    without = msgspec.structs.replace(KNOWN, agents=False)
+    assert settled(without, Asked(), found(FULL)) == without
+    assert settled(without, Asked(agents=True), found(FULL)) == KNOWN
+
+
 @pytest.mark.parametrize(
     ("asked", "changed", "volumes"),
     [
@@ -73,6 +81,7 @@ FULL = {"rabbit-0": 1}
         (Asked(port=0), {"port": None}, FULL),
         (Asked(isolated=False), {"isolated": False}, {}),
         (Asked(separate=False), {"separate": False}, FULL),
+        (Asked(agents=False), {"agents": False}, {}),
         (
             Asked(devices={"rabbit-1": "/dev/two"}),
             {"devices": {"rabbit-1": "/dev/two"}},

@@ -4,8 +4,12 @@ import configparser
 import shlex
 from pathlib import Path
 
+import pytest
+
+from warren.cli.cluster.agent import agent
 from warren.cli.cluster.conductor import conductor
 from warren.cli.cluster.controllers import controllers
+from warren.daemons import agentconfig
 from warren.kube.runtime import GRACE_SECONDS
 
 UNITS = Path(__file__).parents[2] / "deploy" / "systemd"
@@ -44,3 +48,29 @@ def test_the_conductor_is_started_again_unless_that_cannot_help() -> None:
     assert service["RestartPreventExitStatus"] == "2 3"
     assert int(service["WatchdogSec"]) == 60
     assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+
+
+@pytest.mark.parametrize("role", ["rabbit", "compute"])
+def test_agents_mount_for_the_whole_machine_and_are_not_started_in_vain(role: str) -> None:
+    unit = read(f"warren-agent-{role}")
+    service = unit["Service"]
+    _, group, command, *arguments = shlex.split(service["ExecStart"])
+    assert group == agent.name
+    found = agent.commands[command]
+    assert command == role
+    given = found.make_context(command, arguments).params
+    assert given["config_file"] == agentconfig.USUAL
+    assert (service["Type"], service["Restart"]) == ("notify", "always")
+    assert service["RestartPreventExitStatus"] == "2 3"
+    # Each of these would give it a mount namespace of its own (systemd.exec(5)).
+    private = {"ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "LoadCredential"}
+    private |= {"ReadOnlyPaths", "InaccessiblePaths", "ProtectKernelTunables", "DynamicUser"}
+    private |= {"ProtectControlGroups", "ProtectKernelModules", "ProtectKernelLogs", "ProtectProc"}
+    assert private & set(service) == set()
+    assert service["NoNewPrivileges"] == "yes"
+
+
+def test_the_scripts_of_prolog_and_epilog_know_the_compute_nodes_agent() -> None:
+    alias = read("warren-agent-compute")["Install"]["Alias"]
+    for script in (UNITS.parent / "scripts").glob("*clientmount.sh"):
+        assert f"WARREN_CLIENTMOUNT:-{alias.removesuffix('.service')}" in script.read_text()

@@ -294,6 +294,19 @@ def test_what_is_mounted_is_its_owners_alone_and_users_cannot_list_where(nodes: 
     asyncio.run(machine.unmount(str(path)))
 
 
+@pytest.mark.parametrize("path", ["/etc/job", "/allowed/../etc/job", "/allowedly"])
+def test_nothing_is_mounted_but_where_it_may_be(nodes: Nodes, path: str) -> None:
+    flash = Directories(nodes.root / "flash", 1000)
+    places = [nodes.prefix, Path("/allowed")]
+    machine = NamespacedMachine("node1", flash, nodes.namespace(), places=places)
+    asyncio.run(machine.make(_volume("a")))
+
+    with pytest.raises(NodeTrouble, match=r"nothing is mounted but below .* or /allowed") as told:
+        asyncio.run(machine.mount("rabbit1", "a", "xfs", path))
+    assert told.value.fatal
+    assert nodes.mounts() == set()
+
+
 def _volume(name: str) -> Volume:
     return Volume(
         group="rabbit1",

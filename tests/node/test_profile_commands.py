@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.conftest import Nodes, User
+from tests.node.conftest import Nodes
+from tests.node.copied import User
 from warren.base.bytesize import MIB
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
@@ -64,6 +65,13 @@ class Rabbit:
         asyncio.run(self.machine.release("rabbit1", "a", profile))
 
     @property
+    def seen(self) -> Path:
+        """The root directory, as the node sees it."""
+        root = self.machine._namespace.root
+        assert root is not None
+        return root
+
+    @property
     def told(self) -> list[str]:
         """What the commands have written."""
         file = self.root / "told"
@@ -104,7 +112,7 @@ def test_a_profiles_mkfs_makes_a_file_system_that_is_its_users_all_the_same(
     source = asyncio.run(rabbit.blocks.source("rabbit1", "a", kind)).arguments[-1]
     label = subprocess.check_output(["blkid", "-p", "-o", "value", "-s", "LABEL", source])
     assert label == b"7-x\n"
-    found = os.stat(f"/proc/{rabbit.machine._namespace.holder}/root{rabbit.path}")
+    found = os.stat(f"{rabbit.seen}{rabbit.path}")
     assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (
         rabbit.user.userid, rabbit.user.groupid, 0o700,
     )  # fmt: skip
@@ -188,7 +196,7 @@ def test_a_profiles_mount_has_its_options_and_ours(rabbit: Rabbit, side: str) ->
     rabbit.make("ext4", NO_COMMANDS)
     rabbit.mount("ext4", profile)
 
-    listed = Path(f"/proc/{rabbit.machine._namespace.holder}/mounts").read_text().splitlines()
+    listed = (rabbit.seen.parent / "mounts").read_text().splitlines()
     (options,) = [line.split()[3].split(",") for line in listed if line.split()[1] == rabbit.path]
     assert {"noatime", "nosuid", "nodev"} <= {*options}
 

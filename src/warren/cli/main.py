@@ -28,6 +28,7 @@ _COMMANDS: Final = {
         "conductor",
         "Lead the Workflows of an instance's jobs.",
     ),
+    "agent": ("warren.cli.cluster.agent", "agent", "Serve a rabbit or a compute node alone."),
     "controllers": (
         "warren.cli.cluster.controllers",
         "controllers",

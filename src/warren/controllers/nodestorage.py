@@ -1,6 +1,7 @@
 """NnfNodeStorages, on their rabbit; and the rabbit's own word, its NnfNode."""
 
 import asyncio
+from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
@@ -13,6 +14,9 @@ from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
+
+_PROBE: Final = 60.0
+"""Seconds after which a rabbit looks again whether its flash can be used."""
 
 
 class _GivenUp(Exception):
@@ -38,36 +42,56 @@ class RabbitReconciler:
         self.announcer.add(Key(rabbit, rabbits.NODE_NAME))
 
     async def announce(self, key: Key) -> float | None:
-        """Say that the rabbit is here, and what it has."""
+        """Say that the rabbit is here, and what it has; and again and again whether it still is."""
         raw = self._nodes.get(key)
-        carried: dict[str, dict[str, str]] = {
-            "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
-            "annotations": {labels.LACKS: rabbits.said_of_lacks(await self._machine.lacks())},
-        }
         if raw is None:
             node = {
-                "metadata": {"name": key.name, "namespace": key.namespace, **carried},
+                "metadata": {"name": key.name, "namespace": key.namespace, **await self._carried()},
                 "spec": {"name": self._rabbit, "pod": self._rabbit, "state": "Enable"},
             }
             await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
             return None
         current = read(raw, NnfNode)
+        carried: dict[str, dict[str, str | None]] = {}
+        failure, status = None, None
+        try:
+            carried = await self._carried()
+            status = rabbits.announced(self._rabbit, await self._machine.capacity(), current.status)
+        except NodeTrouble as trouble:
+            failure = str(trouble)
+            status = rabbits.failed(current.status)
+        # First the reason: what it is the reason for is not seen without.
+        carried = {
+            **carried,
+            "annotations": {**carried.get("annotations", {}), labels.FAILURE: failure},
+        }
         known = {"labels": current.metadata.labels, "annotations": current.metadata.annotations}
-        if any(not carried[name].items() <= known[name].items() for name in carried):
+        meta = {
+            field: values
+            for field, values in carried.items()
+            if any(known[field].get(name) != value for name, value in values.items())
+        }
+        if meta:
             change = Change(
                 kind=kinds.NNF_NODE,
                 key=key,
-                patch={"metadata": carried},
+                patch={"metadata": meta},
                 resource_version=current.metadata.resource_version,
             )
             await perform(self._client, [change])
             return None
-        capacity = await self._machine.capacity()
-        status = rabbits.announced(self._rabbit, capacity, current.status)
         if status is not None:
             change = reports.status(kinds.NNF_NODE, current.metadata, status)
             await perform(self._client, [change])
-        return None
+            return None
+        return _PROBE
+
+    async def _carried(self) -> dict[str, dict[str, str | None]]:
+        """Return what the object of the rabbit says of it. Raises NodeTrouble."""
+        return {
+            "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
+            "annotations": {labels.LACKS: rabbits.said_of_lacks(await self._machine.lacks())},
+        }
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfNodeStorage, and the NnfNodeBlockStorage of the same name."""

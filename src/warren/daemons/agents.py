@@ -1,6 +1,6 @@
 """What an agent is made of: the reconcilers that run on one node."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,8 @@ class Agent(System):
 
     mount_again: Callable[[], None]
     """Is to be called when the node may have lost what was mounted on it."""
+    informers: Informers
+    reconcilers: Sequence[Reconciler[Any]]
 
 
 def agent(
@@ -55,7 +57,12 @@ def agent(
         parts[f"{node} lease"] = lambda: heartbeats.renew(client, clock, node)
     for name, part in synced(informers, reconcilers).items():
         parts[f"{node} {name}"] = part
-    return Agent(parts=parts, mount_again=mounts.mount_again)
+    return Agent(
+        parts=parts,
+        mount_again=mounts.mount_again,
+        informers=informers,
+        reconcilers=reconcilers,
+    )
 
 
 async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> None:

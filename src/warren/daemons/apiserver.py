@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +28,7 @@ from warren.journal import Journal
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import kubeconfig
 from warren.kube.admission import User
-from warren.kube.client import Client
+from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
 from warren.kube.kubeconfig import Access
 from warren.kube.perform import perform
@@ -171,6 +172,9 @@ async def establish(client: Client, site: Site, daemons: Collection[str] = ()) -
     """
     await cluster.establish(client, site, daemons)
     by_name = {kind.name: kind for kind in (NAMESPACE, *authorization.KINDS)}
+    for obj in roles.not_any_more(site):
+        with suppress(NotFound):
+            await client.delete(Remove(kind=by_name[obj["kind"]], key=key_of(obj)))
     await cluster.apply_all(client, ((by_name[obj["kind"]], obj) for obj in roles.objects(site)))
 
 

@@ -37,6 +37,7 @@ class Asked:
     isolated: bool | None = None
     separate: bool | None = None
     conductor: bool | None = None
+    agents: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,12 @@ def settled(known: Site | None, asked: Asked, found: Found) -> Site:
         raise UserMistake(
             f"{word}: jobs of this cluster still run as they were started: end them with "
             "'warren down' first."
+        )
+    if known.agents and not site.agents and (volumes := found.volumes()):
+        rabbit = min(volumes)
+        raise UserMistake(
+            f"--no-agents: {rabbit} still has volumes of jobs, which the agents of this cluster "
+            "have made. Start it without this option, and let those jobs end first."
         )
     moved = {
         rabbit
@@ -131,6 +138,7 @@ def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
         isolated=base.isolated if asked.isolated is None else asked.isolated,
         separate=base.separate if asked.separate is None else asked.separate,
         conductor=base.conductor if asked.conductor is None else asked.conductor,
+        agents=base.agents if asked.agents is None else asked.agents,
     )
 
 

@@ -4,7 +4,7 @@ What each role may do stands in `deploy/rbac`. Made here is only what depends on
 agent of a node has its role in the namespace of that node, and nowhere else.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from warren.base.objects import Object
@@ -28,24 +28,52 @@ def objects(site: Site) -> Iterator[Object]:
     """
     yield from manifests("rbac")
     for chassis in site.chassis():
-        yield _binding(chassis.rabbit, RABBIT_ROLE)
-        yield from _lease(chassis.rabbit)
+        yield from of_agents([chassis.rabbit], chassis.hosts)
+        if site.agents:
+            yield from _node(chassis.rabbit)
+
+
+def not_any_more(site: Site) -> Iterator[Object]:
+    """Return what a cluster without agents of its own does not grant: Secrets stay on its machine.
+
+    It may have had agents before.
+    """
+    for chassis in site.chassis() if not site.agents else ():
         yield from _node(chassis.rabbit)
-        for host in chassis.hosts:
-            yield _binding(host, COMPUTE_ROLE)
 
 
-def _binding(node: str, role: str) -> Object:
+def of_agents(
+    rabbits: Iterable[str], computes: Iterable[str], service_account: str | None = None
+) -> Iterator[Object]:
+    """Return what lets the agents of nodes do their work, each in the namespace of its node.
+
+    They are the nodes' users, or the service account of this name in each of these namespaces.
+    """
+    for rabbit in rabbits:
+        who = _subject(rabbit, service_account)
+        yield _binding(rabbit, RABBIT_ROLE, who)
+        yield from _lease(rabbit, who)
+    for compute in computes:
+        yield _binding(compute, COMPUTE_ROLE, _subject(compute, service_account))
+
+
+def _subject(node: str, service_account: str | None) -> Object:
+    if service_account is not None:
+        return {"kind": "ServiceAccount", "name": service_account, "namespace": node}
+    return {"apiGroup": _RBAC, "kind": "User", "name": node_user(node)}
+
+
+def _binding(node: str, role: str, who: Object) -> Object:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "RoleBinding",
         "metadata": {"name": role, "namespace": node},
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": node_user(node)}],
+        "subjects": [who],
     }
 
 
-def _lease(rabbit: str) -> Iterator[Object]:
+def _lease(rabbit: str, who: Object) -> Iterator[Object]:
     """Let the agent of a rabbit renew that rabbit's Lease, and no other."""
     meta = {"name": f"warren-node-{rabbit}", "namespace": heartbeats.NAMESPACE}
     yield {
@@ -66,7 +94,7 @@ def _lease(rabbit: str) -> Iterator[Object]:
         "kind": "RoleBinding",
         "metadata": meta,
         "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": meta["name"]},
-        "subjects": [{"apiGroup": _RBAC, "kind": "User", "name": node_user(rabbit)}],
+        "subjects": [who],
     }
 
 

@@ -41,6 +41,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Whether API server, controllers, instance and conductor have a process each."""
     conductor: bool = True
     """Whether it has a conductor; if not, one is run beside it."""
+    agents: bool = True
+    """Whether it has its nodes' agents; if not, they are run beside it."""
 
     def chassis(self) -> list[Chassis]:
         """Return the rabbits with their compute nodes, which are numbered through."""

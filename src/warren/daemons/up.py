@@ -229,7 +229,8 @@ async def _live_together(
             gc.freeze()
             gc.enable()
             async with _children(_agents(state, cluster, LocalClient(built.api.store))):
-                await _rabbits_ready(LocalClient(built.api.store), cluster.site.rabbits)
+                if cluster.site.agents:
+                    await _rabbits_ready(LocalClient(built.api.store), cluster.site.rabbits)
                 await _announced(state, cluster, endpoint.admin.server, ready, stopped)
             running.cancel()
 
@@ -252,7 +253,8 @@ async def _live_separate(
             http.connect(access) as client,
             _children([*others, *_agents(state, cluster, client)]),
         ):
-            await _rabbits_ready(client, cluster.site.rabbits)
+            if cluster.site.agents:
+                await _rabbits_ready(client, cluster.site.rabbits)
             await _instance_ready(state, "dws.status" if cluster.site.conductor else "config.get")
             await _announced(state, cluster, access.server, ready, stopped)
 
@@ -370,7 +372,7 @@ def _agents(
             environment=dict([state.mark]),
         )
 
-    for chassis in cluster.site.chassis():
+    for chassis in cluster.site.chassis() if cluster.site.agents else ():
         rabbit = chassis.rabbit
         yield supervisor.keep(
             child(rabbit, "warren.daemons.agent", rabbit),

@@ -141,12 +141,20 @@ def unowned(
                         why=f"the Workflow {name} does not exist",
                     )
                 )
+    return [*found, *unasked(on_nodes, objects)]
+
+
+def unasked(on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]]) -> list[Finding]:
+    """Return the mounts, devices and volumes of nodes that none of their objects asks for.
+
+    `objects` are the ClientMounts of these nodes and, for rabbits, the NnfNodeStorages.
+    """
     mounted = {
         (mount.spec.node, each.mount_path)
         for mount in (read(each, ClientMount) for each in objects[kinds.CLIENT_MOUNT])
         for each in mount.spec.mounts
     }
-    found += [
+    found = [
         Finding(sort=Sort.MOUNT, where=node, name=path, why="no ClientMount asks for it")
         for node, path in sorted(on_nodes.mounts - mounted)
     ]
@@ -156,7 +164,9 @@ def unowned(
     ]
     made = {
         volume(share, number)
-        for share in (read(each, NnfNodeStorage) for each in objects[kinds.NNF_NODE_STORAGE])
+        for share in (
+            read(each, NnfNodeStorage) for each in objects.get(kinds.NNF_NODE_STORAGE, ())
+        )
         for number in range(share.spec.count)
     }
     found += [

@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -14,24 +15,55 @@ from warren.dws.sharing import Sharing
 from warren.node import acl, commands, copiers, filesystems, usercommands
 from warren.node.busy import Patience
 from warren.node.flash import Flash, Source
-from warren.node.namespaces import Namespace
 from warren.node.threads import in_thread
 from warren.node.usage import Process, named, on_mounts
 
 log = structlog.get_logger()
 
 
+class MountNamespace(Protocol):
+    """The mount namespace of a node: one of its own, or the machine's."""
+
+    @property
+    def prefix(self) -> Path:
+        """The directory below which all mount points are made and removed."""
+        ...
+
+    @property
+    def root(self) -> Path | None:
+        """Where the node's files are seen from here, mount points included; None if it is gone."""
+        ...
+
+    async def enter(self) -> Sequence[str]:
+        """Return the words to put before a command that is to run in it. Raises NodeTrouble."""
+        ...
+
+    def mounts(self) -> set[str]:
+        """Return its mount points."""
+        ...
+
+    def mount_ids(self, path: str) -> set[int]:
+        """Return the ids of what is mounted at a path (proc_pid_mountinfo(5))."""
+        ...
+
+
 class NamespacedMachine:
     """A `Machine` that mounts in its node's namespace."""
 
     def __init__(
-        self, name: str, flash: Flash, namespace: Namespace, patience: Patience | None = None
+        self,
+        name: str,
+        flash: Flash,
+        namespace: MountNamespace,
+        patience: Patience | None = None,
+        places: Sequence[Path] = (Path("/"),),
     ) -> None:
-        """`patience` is for mounts that are in use."""
+        """`patience` is for mounts that are in use; nothing is mounted but below `places`."""
         self._patience = patience or Patience()
         self._name = name
         self._flash = flash
         self._namespace = namespace
+        self._places = places
 
     async def capacity(self) -> int:
         return await self._flash.capacity(self._name)
@@ -57,6 +89,7 @@ class NamespacedMachine:
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
+        self._demand_allowed(path)
         source = await self._flash.source(group, name, file_system)
         enter = await self._namespace.enter()
         values = {"$MOUNT_PATH": path, "$DEVICE": source.arguments[-1]}
@@ -124,6 +157,13 @@ class NamespacedMachine:
 
     def _users_of(self, path: str, userid: int) -> list[Process]:
         return on_mounts(self._namespace.mount_ids(path), userid)
+
+    def _demand_allowed(self, path: str) -> None:
+        if ".." in Path(path).parts or not any(
+            Path(path).is_relative_to(place) for place in self._places
+        ):
+            places = " or ".join(map(str, self._places))
+            raise NodeTrouble(f"{path}: nothing is mounted but below {places}", fatal=True)
 
     def _make_point(self, source: Source, path: str) -> None:
         root = self._namespace.root

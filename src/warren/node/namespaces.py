@@ -171,11 +171,9 @@ class Namespace:
         return self._directory.name
 
     def mount_ids(self, path: str) -> set[int]:
-        """Return the ids of what is mounted at a path of the namespace (proc_pid_mountinfo(5))."""
+        """Return the ids of what is mounted at a path of the namespace."""
         holder = self.holder
-        if holder is None:
-            return set()
-        return {mount.id for mount in _mount_table(holder) if mount.point == path}
+        return set() if holder is None else mount_ids(holder, path)
 
     def end(self) -> None:
         """Kill the holder, and so unmount everything that no process uses any more."""
@@ -210,6 +208,11 @@ def entering(holder: int) -> list[str]:
 def mount_points(process: int) -> set[str]:
     """Return the mount points that a process sees. The kernel writes blanks as octal."""
     return {mount.point for mount in _mount_table(process)}
+
+
+def mount_ids(process: int, path: str) -> set[int]:
+    """Return the ids of what a process sees mounted at a path (proc_pid_mountinfo(5))."""
+    return {mount.id for mount in _mount_table(process) if mount.point == path}
 
 
 class _Mount(NamedTuple):

@@ -22,7 +22,8 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
 
     Of a cluster that has died it lists all mounts, devices and processes: the next
     `warren up` takes over its jobs with them, and --repair ends them. Exits with 1
-    if something is left in the end.
+    if something is left in the end. On a machine with an agent of its own it is
+    `warren agent doctor`.
     """
     from warren.daemons.doctor import examine_running, examine_stopped
 
@@ -42,16 +43,33 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
         ]
     else:
         raise UserMistake(f"{state.path} is not the state directory of a cluster.")
-    left_over = bool(failures) if repair else bool(found)
+    report(found, failures, repair=repair, as_json=as_json, again="warren doctor")
+
+
+def report(
+    found: Sequence[Mapping[str, Any]],
+    failures: Sequence[str],
+    *,
+    repair: bool,
+    as_json: bool,
+    again: str,
+) -> None:
+    """Print what was found, and exit with 1 if something is left; `again` is the command."""
     if as_json:
         print_json({"found": found, "repaired": repair and not failures, "failures": failures})
     else:
-        tell(found, failures, repair=repair)
-    if left_over:
+        tell(found, failures, repair=repair, again=again)
+    if failures if repair else found:
         raise click.exceptions.Exit(1)
 
 
-def tell(found: Sequence[Mapping[str, Any]], failures: Sequence[str], *, repair: bool) -> None:
+def tell(
+    found: Sequence[Mapping[str, Any]],
+    failures: Sequence[str],
+    *,
+    repair: bool,
+    again: str,
+) -> None:
     """Print what was found, and what could not be given back."""
     for each in found:
         place = f"{each['where']}: " if each["where"] else ""
@@ -62,7 +80,7 @@ def tell(found: Sequence[Mapping[str, Any]], failures: Sequence[str], *, repair:
     if not found:
         click.echo("no orphaned resources found")
     elif not repair:
-        click.echo(f"{_count(len(found))} found; 'warren doctor --repair' gives it back")
+        click.echo(f"{_count(len(found))} found; '{again} --repair' gives it back")
     elif not failures:
         click.echo(f"{_count(len(found))} given back")
 

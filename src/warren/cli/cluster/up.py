@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 @click.option("--conductor/--no-conductor", default=None,
               help="Whether it has a conductor. Without one, which takes --separate, jobs with "
               "directives wait for `warren conductor`.  [at first: with]")  # fmt: skip
+@click.option("--agents/--no-agents", default=None,
+              help="Whether it has the agents of its rabbits and compute nodes. Without them "
+              "storage waits for `warren agent`.  [at first: with]")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
               help="Serve /metrics, /healthz and /readyz there; not with --separate (default: "
               "nowhere).")  # fmt: skip
@@ -73,6 +76,7 @@ def up(
     isolated: bool | None,
     separate: bool | None,
     conductor: bool | None,
+    agents: bool | None,
     config: Path | None,
     metrics_port: int | None,
     metrics_address: str,
@@ -101,12 +105,18 @@ def up(
         isolated=isolated,
         separate=separate,
         conductor=conductor,
+        agents=agents,
     )
 
     def ready(cluster: Cluster) -> None:
         site = cluster.site
         click.echo(f"warren is up: {_size(site)}")
-        if site.flash == "image":
+        if not site.agents:
+            click.echo(
+                f"  rabbits and compute nodes: `warren agent`, with mounts = {str(state.mounts)!r} "
+                f"and the kubeconfigs in {state.user('').parent}"
+            )
+        elif site.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
             images = site.capacity * (site.rabbits - len(site.devices))
             room = disk_usage(state.path).free
@@ -122,7 +132,7 @@ def up(
                 "  flash: plain directories; sizes are accounted for, and not enforced "
                 f"({cluster.why_no_images})"
             )
-        if cluster.why_not_isolated:
+        if cluster.why_not_isolated and site.agents:
             click.echo(
                 f"  nodes share one mount namespace, and each has paths of its own "
                 f"({cluster.why_not_isolated})"

@@ -1,0 +1,240 @@
+"""`warren agent`: the agent of one rabbit or one compute node, as a service."""
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from warren.base.bytesize import human
+from warren.base.errors import UserMistake
+from warren.cli.common import default_statedir, json_option, listening, print_json, run
+from warren.cli.lazy import Group
+
+if TYPE_CHECKING:
+    from warren.daemons.agentconfig import Config
+    from warren.daemons.agentservice import AgentState
+    from warren.kube.kubeconfig import Access
+
+NO_KUBECONFIG = 3
+"""The exit code after which systemd need not start it again: an admin has to do something."""
+
+_WRONG = 2
+"""That of a configuration that cannot be."""
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+_WHERE = (
+    click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE",
+                 help="A TOML file (default: /etc/warren/agent.toml, where it is)."),
+    click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE",
+                 help="The cluster (default: the configuration's, KUBECONFIG, the pod's, or "
+                 "~/.kube/config)."),
+    click.option("--context", metavar="NAME", help="The kubeconfig's context to use."),
+    click.option("--node", metavar="NAME",
+                 help="The node's name in the cluster (default: the configuration's, or the "
+                 "host name)."),
+    click.option("--statedir", type=click.Path(path_type=Path), metavar="DIR",
+                 help="What the agent keeps (default: /var/lib/warren-agent)."),
+)  # fmt: skip
+
+_SERVICE = (
+    click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
+                 help="Serve /metrics, /healthz and /readyz there (default: nowhere)."),
+    click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+                 help="On which address; without authentication."),
+    click.option("--check", is_flag=True,
+                 help="Print what can be made here, and do no more."),
+    json_option,
+)  # fmt: skip
+
+
+def where_options(command: Command) -> Command:
+    """Give a command the options that say which agent is meant."""
+    for option in reversed(_WHERE):
+        command = option(command)
+    return command
+
+
+def _service_options(command: Command) -> Command:
+    for option in reversed((*_WHERE, *_SERVICE)):
+        command = option(command)
+    return command
+
+
+@click.group(cls=Group)
+def agent() -> None:
+    """Be the agent of a rabbit, or of a compute node, on the machine that it is.
+
+    The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what the roles
+    warren-rabbit or warren-compute allow (deploy/rbac) in the namespace of the node.
+    """
+
+
+@agent.command()
+@_service_options
+def rabbit(**options: Any) -> None:
+    """Make volumes, mount them, copy, and tell of this rabbit's flash, until stopped."""
+    _be(rabbit=True, **options)
+
+
+@agent.command()
+@_service_options
+def compute(**options: Any) -> None:
+    """Mount what the ClientMounts of this node say, until stopped. What is mounted stays."""
+    _be(rabbit=False, **options)
+
+
+@agent.command()
+@click.option("--rabbits", default="", metavar="NODES", help="Rabbits, as a hostlist.")
+@click.option("--computes", default="", metavar="NODES", help="Compute nodes, as a hostlist.")
+@click.option("--service-account", metavar="NAME",
+              help="Bind to the service account of this name in each node's namespace, in place "
+              "of the user system:warren:node:NODE.")  # fmt: skip
+def roles(rabbits: str, computes: str, service_account: str | None) -> None:
+    """Print what agents of nodes are to be allowed, for `kubectl apply -f -`."""
+    import yaml
+
+    from warren.daemons import roles as rbac
+    from warren.rfc import hostlist
+
+    if not (rabbits or computes):
+        raise click.UsageError("Name nodes with --rabbits or --computes.")
+    made = rbac.of_agents(hostlist.decode(rabbits), hostlist.decode(computes), service_account)
+    click.echo(yaml.safe_dump_all(list(made), sort_keys=False), nl=False)
+
+
+@agent.command()
+@click.argument("role", type=click.Choice(["rabbit", "compute"]))
+@where_options
+@click.option("--repair", is_flag=True, help="Give back what is found.")
+@json_option
+def doctor(
+    role: str,
+    config_file: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    node: str | None,
+    statedir: Path | None,
+    repair: bool,
+    as_json: bool,
+) -> None:
+    """Look for what an agent has left on this machine and no object asks for any more.
+
+    Volumes, mounts, loop devices, and processes of an agent that has ended. It may run
+    meanwhile. Exits with 1 if something is left in the end.
+    """
+    from warren.cli.cluster.doctor import report
+    from warren.daemons.agentdoctor import examine
+    from warren.daemons.agentservice import Settings
+
+    with _exiting(_WRONG):
+        config, _ = configured(config_file, node)
+    settings = Settings(
+        access=access_of(config, kubeconfig, context),
+        config=config,
+        state=state_of(statedir),
+        rabbit=role == "rabbit",
+    )
+    findings, failures = run(examine(settings, repair=repair))
+    found = [
+        {"kind": str(each.sort), "where": each.where, "name": each.name, "why": each.why}
+        for each in findings
+    ]
+    report(found, failures, repair=repair, as_json=as_json, again=f"warren agent doctor {role}")
+
+
+def configured(config_file: Path | None, node: str | None) -> "tuple[Config, str]":
+    """Return the configuration of an agent, and what it is called. Raises UserMistake."""
+    from warren.daemons import agentconfig
+
+    config = agentconfig.load(config_file)
+    name = str(config_file or agentconfig.USUAL)
+    return (config if node is None else agentconfig.named(config, node)), name
+
+
+def access_of(config: "Config", kubeconfig: Path | None, context: str | None) -> "Access":
+    """Return the way into an agent's cluster. Exits with 3 where there is no kubeconfig."""
+    from warren.kube import kubeconfig as kubeconfigs
+
+    if kubeconfig is None and config.kubeconfig is not None:
+        kubeconfig = Path(config.kubeconfig)
+    with _exiting(NO_KUBECONFIG):
+        return kubeconfigs.find(kubeconfig, context)
+
+
+def state_of(statedir: Path | None) -> "AgentState":
+    """Return the state directory of an agent."""
+    from warren.daemons.agentservice import AgentState
+
+    return AgentState(statedir or default_statedir("warren-agent"))
+
+
+def _be(
+    *,
+    rabbit: bool,
+    config_file: Path | None,
+    kubeconfig: Path | None,
+    context: str | None,
+    node: str | None,
+    statedir: Path | None,
+    metrics_port: int | None,
+    metrics_address: str,
+    check: bool,
+    as_json: bool,
+) -> None:
+    from warren.base import systemd
+    from warren.daemons import agentservice as service
+    from warren.daemons import logs
+
+    with _exiting(_WRONG):
+        config, name = configured(config_file, node)
+        run(service.demand_possible(config, rabbit=rabbit, name=name))
+    if check:
+        _tell(config, as_json=as_json)
+        return
+    access = access_of(config, kubeconfig, context)
+    metrics: socket.socket | None = None
+    if metrics_port is not None:
+        metrics = listening("--metrics-port", metrics_address, metrics_port)
+    logs.configure()
+
+    def ready() -> None:
+        systemd.notify("READY=1")
+        click.echo(f"the agent of {config.name} is ready")
+
+    state = state_of(statedir)
+    with service.alone(state):
+        settings = service.Settings(
+            access=access, config=config, state=state, rabbit=rabbit, exposed=metrics
+        )
+        run(service.run_until_stopped(settings, ready))
+    click.echo("the agent has stopped")
+
+
+def _tell(config: "Config", *, as_json: bool) -> None:
+    """Print what an agent can make and mount here."""
+    from warren.daemons.agentconfig import made_here
+
+    kinds = made_here(config)
+    if as_json:
+        told = {"node": config.name, "mounts": config.mounts, "flash": config.flash.kind}
+        print_json({**told, "fileSystems": kinds})
+        return
+    size = config.flash.bytes
+    of = f" of {human(size)}" if size is not None and config.flash.capacity else ""
+    click.echo(f"node {config.name}, storage below {config.mounts}, flash: {config.flash.kind}{of}")
+    for kind, why_not in kinds.items():
+        click.echo(f"  {kind}: {'yes' if why_not is None else f'no: {why_not}'}")
+
+
+@contextmanager
+def _exiting(code: int) -> Iterator[None]:
+    """Have a mistake of the user end the program with an exit code of its own."""
+    try:
+        yield
+    except UserMistake as mistake:
+        click.echo(f"warren: {mistake}", err=True)
+        raise click.exceptions.Exit(code) from mistake

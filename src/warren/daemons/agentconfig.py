@@ -1,0 +1,249 @@
+"""The configuration of an agent that is a service: one TOML file, and what it comes to.
+
+Everything has its default but the size of flash that has none of its own.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.directives import capacity
+from warren.dws.node import MAKES
+from warren.lifecycle import tables
+from warren.lifecycle.tables import Duration, Table, demand_durations
+from warren.node import loops, offers, volumegroup
+from warren.node.blocks import Blocks, Disk
+from warren.node.busy import Patience
+from warren.node.directory import Directories
+from warren.node.flash import Flash, component
+from warren.node.hostnamespace import HostNamespace
+from warren.node.loopdisk import LoopDisk
+from warren.node.machine import MountNamespace, NamespacedMachine
+from warren.node.namespaces import Namespace
+from warren.node.volumegroup import VolumeGroup
+
+HOST: Final = "host"
+"""As the namespace: the machine's own."""
+
+USUAL: Final = Path("/etc/warren/agent.toml")
+"""Where it is looked for."""
+
+_UNLIMITED: Final = capacity.LIMIT - 1
+"""The capacity of a device or a volume group of which all may be used."""
+
+
+class FlashTable(Table, frozen=True):
+    """Table `flash`: what volumes are made of, and where a compute node finds them."""
+
+    kind: Literal["directory", "image", "device", "volume-group"] = "directory"
+    directory: str | None = None
+    """Where directories, an image, and what is remembered of a device are kept."""
+    device: str | None = None
+    """The block device of kind `device`."""
+    volume_group: str | None = None
+    """The name of the volume group."""
+    capacity: str | None = None
+    """How much is given out; of a device and a volume group, at most."""
+
+    def __post_init__(self) -> None:
+        self._demand_with("device", self.device)
+        self._demand_with("volume-group", self.volume_group)
+        if self.device is not None:
+            _demand_absolute("device", self.device)
+        if self.directory is not None:
+            _demand_absolute("directory", self.directory)
+        if self.capacity is not None:
+            try:
+                size = capacity.parse(self.capacity)
+            except UserMistake as mistake:
+                raise ValueError(f"capacity: {mistake}".removesuffix(".")) from None
+            if not size:
+                raise ValueError("capacity: 0 bytes hold nothing")
+
+    def _demand_with(self, kind: str, given: str | None) -> None:
+        if self.kind == kind and not given:
+            raise ValueError(f"{kind}: kind {kind!r} needs it")
+        if self.kind != kind and given is not None:
+            raise ValueError(f"{kind}: kind {self.kind!r} has none")
+
+    @property
+    def bytes(self) -> int | None:
+        """How much is given out; None if that is not said, and must be."""
+        if self.capacity is not None:
+            return capacity.parse(self.capacity)
+        return None if self.kind in ("directory", "image") else _UNLIMITED
+
+
+class Config(Table, frozen=True):
+    """A whole configuration."""
+
+    node: str | None = None
+    """The node's name in the SystemConfiguration; None is the machine's host name."""
+    kubeconfig: str | None = None
+    mounts: str = "/mnt/nnf"
+    """The directory below which storage is mounted, as the controllers' --mount-prefix."""
+    more_mounts: tuple[str, ...] = ()
+    """Directories elsewhere below which system storage may be mounted."""
+    namespace: str = HOST
+    """In which mount namespace storage is mounted: the machine's, or one that the agent makes, and
+    that outlives it. Then it is the directory that remembers its holder."""
+    flash: FlashTable = FlashTable()
+    busy_timeout: Duration = 30.0
+    """FSD or seconds for which a process that still uses a job's storage is waited for."""
+    busy_policy: Literal["kill", "keep"] = "kill"
+    """Whether processes of the job's user are killed then. Others never are."""
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "busy_timeout")
+        _demand_absolute("mounts", self.mounts)
+        for path in self.more_mounts:
+            _demand_absolute("more-mounts", path)
+        if self.namespace != HOST:
+            _demand_absolute("namespace", self.namespace)
+        if self.kubeconfig is not None:
+            _demand_absolute("kubeconfig", self.kubeconfig)
+        if self.node is not None and not self.node:
+            raise ValueError("node: a node has a name")
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node or socket.gethostname()
+
+    @property
+    def prefix(self) -> Path:
+        return Path(self.mounts)
+
+    @property
+    def places(self) -> list[Path]:
+        """The directories below which anything may be mounted."""
+        return [Path(each) for each in (self.mounts, *self.more_mounts)]
+
+
+def named(config: Config, node: str) -> Config:
+    """Return a configuration for a node of another name."""
+    return msgspec.structs.replace(config, node=node)
+
+
+def load(path: Path | None) -> Config:
+    """Read a file; None is the usual one, if it is there, or else all defaults.
+
+    Raises UserMistake with its name and the path of the mistake.
+    """
+    if path is None:
+        if not USUAL.exists():
+            return Config()
+        path = USUAL
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserMistake(f"{path} cannot be read: {error}.") from error
+    return tables.parse(text, Config, str(path))
+
+
+def refusal(config: Config, *, rabbit: bool) -> str | None:
+    """Return why an agent cannot be what it is configured to be on this machine; None if it can."""
+    table = config.flash
+    if config.namespace == HOST and os.geteuid() != 0:
+        return "namespace: to mount in the machine's own takes root: name a directory for another"
+    if rabbit and table.bytes is None:
+        return f"flash.capacity: kind {table.kind!r} needs it, such as 3TiB"
+    if table.kind in ("image", "device"):
+        why_not = loops.available()
+        if why_not is not None:
+            return f"flash.kind: {table.kind!r} cannot be: {why_not}"
+    if table.device is not None and not Path(table.device).is_block_device():
+        return f"flash.device: {table.device} is no block device"
+    return None
+
+
+async def group_refusal(config: Config) -> str | None:
+    """Return why the volume group that is named cannot be used; None if it can, or none is.
+
+    Raises NodeTrouble where LVM does not say.
+    """
+    name = config.flash.volume_group
+    if name is None:
+        return None
+    known = sorted(await volumegroup.names())
+    if name in known:
+        return None
+    return f"flash.volume-group: there is no {name}; there are {', '.join(known) or 'none'}"
+
+
+def made_here(config: Config) -> dict[str, str | None]:
+    """Return for each type of file system why it is not made here; None where it is."""
+    table = config.flash
+    why: dict[str, str | None] = {}
+    for file_system in MAKES:
+        if table.kind != "directory":
+            why[file_system] = offers.lacking(file_system)
+        elif file_system == "raw":
+            why[file_system] = "volumes are directories, and a raw one is a block device"
+        else:
+            why[file_system] = None  # a directory is whatever it is called
+    return why
+
+
+def patience(config: Config) -> Patience:
+    """Return how storage is waited for that is in use."""
+    return Patience(seconds=tables.seconds(config.busy_timeout), policy=config.busy_policy)
+
+
+def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | None]:
+    """Return the flash of an agent, and the disk of each rabbit behind it if it has such."""
+    table = config.flash
+    place = Path(table.directory) if table.directory else state / "flash"
+    size = table.bytes or 0
+    if table.kind == "directory":
+        return Directories(place, size), None
+    disks: dict[str, Disk] = {}
+
+    def disk(rabbit: str) -> Disk:
+        if rabbit not in disks:
+            disks[rabbit] = _disk(component(rabbit), table, place, size)
+        return disks[rabbit]
+
+    return Blocks(disk, state, patience=patience(config)), disk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """What an agent acts on."""
+
+    machine: NamespacedMachine
+    flash: Flash
+    disk: Callable[[str], Disk] | None
+    """The disk of a rabbit, where volumes are block devices."""
+    namespace: MountNamespace
+    own: Namespace | None
+    """The same, where it is the agent's own and has a holder."""
+
+
+def node(config: Config, state: Path) -> Node:
+    """Return the node of an agent that keeps what it must in the directory `state`."""
+    made, disk = flash(config, state)
+    own = None
+    if config.namespace != HOST:
+        own = Namespace(Path(config.namespace), config.prefix)
+    namespace = own or HostNamespace(config.prefix)
+    machine = NamespacedMachine(config.name, made, namespace, patience(config), config.places)
+    return Node(machine=machine, flash=made, disk=disk, namespace=namespace, own=own)
+
+
+def _disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:
+    if table.volume_group is not None:
+        return VolumeGroup(rabbit, table.volume_group, size)
+    backing = Path(table.device).resolve() if table.device is not None else None
+    return LoopDisk(rabbit, place / rabbit, size, backing)
+
+
+def _demand_absolute(key: str, path: str) -> None:
+    if not os.path.isabs(path) or os.path.normpath(path) != path or path == "/":
+        raise ValueError(f"{key}: {path!r} is no absolute path without '..' and '/' at its end")

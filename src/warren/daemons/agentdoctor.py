@@ -1,0 +1,128 @@
+"""Finds and removes what an agent's machine has of it and no object asks for.
+
+Its agent may run meanwhile, or be stopped: what it is about to make has its object before.
+"""
+
+import signal
+from collections.abc import Iterable, Sequence
+
+from warren.base import processes
+from warren.base.errors import UserMistake
+from warren.base.objects import Kind
+from warren.daemons import agentconfig
+from warren.daemons.agentservice import Settings
+from warren.daemons.statedir import holder
+from warren.dws import audit, kinds
+from warren.dws.audit import Finding, OnNodes, Sort
+from warren.dws.node import NodeTrouble
+from warren.kube import http, versions
+from warren.kube.client import Client
+from warren.node.loopdisk import LoopDisk
+from warren.node.threads import in_thread
+
+_START = 10.0
+"""Seconds for which a server that refuses all requests is asked for its API versions."""
+
+_ENDED = "its agent has ended"
+
+
+async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], list[str]]:
+    """Examine the machine; return what was found, and what could not be given back.
+
+    Raises NodeTrouble where the machine does not say what it has, and UserMistake for a node that
+    has had no agent here: of another one no object would be found, and all would be given back.
+    """
+    name, state = settings.config.name, settings.state
+    if state.node != name:
+        raise UserMistake(
+            f"{state.path} is not the state directory of an agent of {name}: name it with "
+            f"--statedir{f', or the node, {state.node}, with --node' if state.node else ''}."
+        )
+    async with http.connect(settings.access, component="doctor") as plain:
+        client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
+        doctor = _Doctor(settings, client)
+        findings = await doctor.examine()
+        return findings, await doctor.repair(findings) if repair else []
+
+
+class _Doctor:
+    def __init__(self, settings: Settings, client: Client) -> None:
+        self._settings = settings
+        self._client = client
+        self._name = settings.config.name
+        self._node = agentconfig.node(settings.config, settings.state.path)
+
+    async def examine(self) -> list[Finding]:
+        # What is made has its object before, and what is given back has it after: only what is
+        # there on both sides of the listing is asked for by none.
+        before = await in_thread(self._resources)
+        wanted: list[Kind] = [kinds.CLIENT_MOUNT]
+        if self._settings.rabbit:
+            wanted.append(kinds.NNF_NODE_STORAGE)
+        objects = {kind: (await self._client.list(kind, self._name)).items for kind in wanted}
+        there = before.still(await in_thread(self._resources))
+        left = [
+            Finding(sort=Sort.PROCESS, where=self._name, name=str(process), why=why)
+            for process, why in sorted(there.processes.items())
+        ]
+        return [*left, *audit.unasked(there, objects)]
+
+    async def repair(self, findings: Iterable[Finding]) -> list[str]:
+        failures = []
+        for finding in findings:
+            try:
+                await self._remove(finding)
+            except NodeTrouble as trouble:
+                failures.append(f"{finding.where}: {trouble}")
+        return failures
+
+    async def _remove(self, finding: Finding) -> None:
+        match finding.sort:
+            case Sort.PROCESS:
+                # Still the agent's: another process may have its number by now.
+                stray = {int(finding.name)}
+                processes.send(lambda: stray & {*self._left_processes()}, signal.SIGKILL)
+            case Sort.MOUNT:
+                await self._node.machine.unmount(finding.name)
+            case Sort.DEVICE:
+                disk = self._loop_disk()
+                assert disk is not None
+                await disk.detach_stray(finding.name)
+            case Sort.VOLUME:
+                await self._node.machine.release(finding.where, finding.name)
+
+    def _resources(self) -> OnNodes:
+        below = f"{self._settings.config.prefix}/"
+        mounts = {path for path in self._node.namespace.mounts() if path.startswith(below)}
+        disk = self._loop_disk()
+        return OnNodes(
+            volumes=self._of_node(self._node.flash.volumes(self._name) if self._rabbit else ()),
+            mounts=self._of_node(mounts),
+            devices=self._of_node(loop.device for loop in disk.strays()) if disk else frozenset(),
+            processes=dict.fromkeys(self._left_processes(), _ENDED),
+        )
+
+    @property
+    def _rabbit(self) -> bool:
+        return self._settings.rabbit
+
+    def _of_node(self, names: Iterable[str]) -> frozenset[tuple[str, str]]:
+        return frozenset((self._name, name) for name in names)
+
+    def _loop_disk(self) -> LoopDisk | None:
+        """Return the disk that has loop devices, if this is its rabbit."""
+        disk = self._node.disk(self._name) if self._rabbit and self._node.disk else None
+        return disk if isinstance(disk, LoopDisk) else None
+
+    def _left_processes(self) -> Sequence[int]:
+        """Return the processes of an agent that has ended."""
+        try:
+            mark = self._settings.state.mark
+        except OSError:  # there never was one
+            return []
+        agent, own = holder(self._settings.state.lock), self._node.own
+        # What holds the namespace is to outlive it.
+        kept = {agent, own.holder if own is not None else None}
+        if agent is not None:
+            kept |= {*processes.descendants(agent)}
+        return [each for each in processes.marked("=".join(mark)) if each not in kept]

@@ -1,0 +1,184 @@
+"""An agent as a service: that of one rabbit or of one compute node, on the machine that it is.
+
+It keeps nothing in memory that a next one needs: what it has made stands on disk and in the mount
+table, and what it is to make in the API.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from warren.base import systemd
+from warren.base.clock import Clock, SystemClock
+from warren.base.errors import UserMistake
+from warren.daemons import agentconfig, exposed
+from warren.daemons.agentconfig import Config
+from warren.daemons.agents import agent
+from warren.daemons.statedir import held, holder
+from warren.daemons.together import System
+from warren.dws import kinds
+from warren.dws.node import NodeTrouble
+from warren.journal import files
+from warren.kube import http, versions
+from warren.kube.client import Client
+from warren.kube.kubeconfig import Access
+from warren.node import holders, hostmounts
+
+if TYPE_CHECKING:
+    from warren.daemons.counted import Counted
+
+_START: Final = 60.0
+"""Seconds for which a server that refuses all requests is asked for its API versions."""
+
+
+class AgentState:
+    """What an agent keeps besides flash: the paths below one directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def lock(self) -> Path:
+        """Held by the agent, with its process id in it."""
+        return self.path / "lock"
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """What all processes of the agent have in their environment: a name and its value.
+
+        It is a secret, since the doctor ends what carries it. Raises OSError where there was none.
+        """
+        return "WARREN_AGENT", f"{self.path}#{(self.path / 'secret').read_text()}"
+
+    @property
+    def node(self) -> str | None:
+        """The node whose agent was here last; None where none was."""
+        try:
+            return (self.path / "node").read_text()
+        except OSError:
+            return None
+
+    def prepare(self) -> None:
+        """Make the directory, for its owner alone. Raises UserMistake where that cannot be."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not (self.path / "secret").exists():
+                files.replace(self.path / "secret", secrets.token_hex().encode())
+        except OSError as error:
+            raise UserMistake(
+                f"{error.filename} cannot be made: {error.strerror}. Choose another with "
+                "--statedir."
+            ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of an agent's process."""
+
+    access: Access
+    config: Config
+    state: AgentState
+    rabbit: bool
+    """Whether it is a rabbit's, and not a compute node's."""
+    exposed: socket.socket | None = None
+    """Where health and metrics are served, if anywhere."""
+
+
+@contextmanager
+def alone(state: AgentState) -> Iterator[None]:
+    """Be the only agent of a state directory for the length of a block. Raises UserMistake."""
+    state.prepare()
+    try:
+        with held(state.lock):
+            yield
+    except BlockingIOError:
+        raise UserMistake(
+            f"The state directory {state.path} is in use by process {holder(state.lock)}: each "
+            "agent has its own, by --statedir."
+        ) from None
+    except PermissionError as error:
+        raise UserMistake(f"{error.filename} is not yours: choose another --statedir.") from error
+
+
+async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
+    """Be an agent until cancelled; `ready` is called when it knows what it is to do."""
+    files.replace(settings.state.path / "node", settings.config.name.encode())
+    name, value = settings.state.mark
+    os.environ[name] = value
+    _make_prefix(settings.config)
+    async with http.connect(settings.access, component="agent") as plain:
+        client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
+        await _system(settings, client, SystemClock(), ready).run()
+
+
+async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
+    """Be an agent until SIGTERM or SIGINT. What is mounted stays."""
+    running = asyncio.ensure_future(run(settings, ready))
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, running.cancel)
+    await asyncio.wait({running})
+    systemd.notify("STOPPING=1")
+    if not running.cancelled():
+        running.result()
+
+
+def _system(settings: Settings, client: Client, clock: Clock, ready: Callable[[], None]) -> System:
+    config = settings.config
+    node = agentconfig.node(config, settings.state.path)
+    works = asyncio.Event()
+    counts: Counted | None = None
+    if settings.exposed is not None:
+        # Loaded by those alone who want metrics.
+        from warren.daemons import counted
+
+        counts = counted.Counted()
+        client = counts.client(client)
+    built = agent(client, clock, config.name, node.machine, rabbit=settings.rabbit)
+    parts = {**built.parts, "watchdog": systemd.watchdog}
+    if counts is not None and settings.exposed is not None:
+        listener = settings.exposed
+        counts.controllers(built.informers, built.reconcilers)
+        told = counts.exposition
+        parts["exposed"] = lambda: exposed.serve(listener, told, works.is_set)
+    if node.own is not None:
+        parts["holder"] = partial(holders.keep, node.own, built.mount_again)
+        parts["host mounts"] = partial(hostmounts.follow, [node.own])
+
+    async def settled() -> None:
+        await built.informers.wait_synced()
+        works.set()
+        ready()
+
+    return System(parts=parts, settled=settled)
+
+
+def _make_prefix(config: Config) -> None:
+    try:
+        # Passed by all users, listed by none: what is mounted is its owner's alone.
+        config.prefix.mkdir(mode=0o711, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserMistake(
+            f"mounts: {error.filename} cannot be made: {error.strerror}. Choose another in the "
+            "agent's configuration."
+        ) from error
+
+
+async def demand_possible(config: Config, *, rabbit: bool, name: str) -> None:
+    """Raise UserMistake, with the `name` of the configuration, where it cannot be."""
+    try:
+        why_not = agentconfig.refusal(config, rabbit=rabbit) or await agentconfig.group_refusal(
+            config
+        )
+    except NodeTrouble as trouble:
+        why_not = f"flash.volume-group: {trouble}"
+    if why_not is not None:
+        raise UserMistake(f"{name}: {why_not}.")

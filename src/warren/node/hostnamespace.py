@@ -1,0 +1,37 @@
+"""The mount namespace of a machine that is one node: what its agent mounts, all of it sees.
+
+Nothing holds it, and nothing ends it but the machine: an agent that is stopped leaves every mount
+as it is.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from warren.node.namespaces import mount_ids, mount_points
+
+_ROOT: Final = Path("/proc/self/root")
+
+
+class HostNamespace:
+    """The namespace in which this process is. What is below `prefix` is its agent's."""
+
+    def __init__(self, prefix: Path) -> None:
+        self._prefix = prefix
+
+    @property
+    def prefix(self) -> Path:
+        return self._prefix
+
+    @property
+    def root(self) -> Path | None:
+        return _ROOT
+
+    async def enter(self) -> list[str]:
+        return []
+
+    def mounts(self) -> set[str]:
+        return mount_points(os.getpid())
+
+    def mount_ids(self, path: str) -> set[int]:
+        return mount_ids(os.getpid(), path)

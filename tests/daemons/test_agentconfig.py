@@ -1,0 +1,110 @@
+"""The configuration of an agent: mistakes are told with their place, and flash is made."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from warren.base.errors import UserMistake
+from warren.daemons import agentconfig
+from warren.daemons.agentconfig import Config, FlashTable
+from warren.dws.node import NodeTrouble, Volume
+from warren.lifecycle import tables
+from warren.node import loops, volumegroup
+from warren.node.directory import Directories
+
+
+def parsed(text: str) -> Config:
+    return tables.parse(text, Config, "agent.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('nodes = "x"', "agent.toml: there is no key 'nodes' here, but there is 'node'."),
+        ('node = ""', "agent.toml: node: a node has a name."),
+        ('mounts = "mnt"', "mounts: 'mnt' is no absolute path"),
+        ('mounts = "/"', "mounts: '/' is no absolute path"),
+        ('mounts = "/mnt/../etc"', "mounts: '/mnt/../etc' is no absolute path without '..'"),
+        ('more-mounts = ["/a", "b"]', "more-mounts: 'b' is no absolute path"),
+        ('namespace = "own"', "namespace: 'own' is no absolute path"),
+        ('busy-timeout = "soon"', "busy-timeout: "),
+        ('flash.kind = "tape"', "agent.toml: flash.kind: "),
+        ('flash.kind = "device"', "flash: device: kind 'device' needs it"),
+        ('flash.kind = "volume-group"', "flash: volume-group: kind 'volume-group' needs it"),
+        ('flash.device = "/dev/sdb"', "flash: device: kind 'directory' has none"),
+        ('flash.capacity = "much"', "flash: capacity: 'much' is not a capacity"),
+        ('flash.capacity = "0GiB"', "flash: capacity: 0 bytes hold nothing"),
+        ("mounts = ", "agent.toml is not TOML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text: str, told: str) -> None:
+    with pytest.raises(UserMistake) as mistake:
+        parsed(text)
+    assert told in str(mistake.value)
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserMistake, match="cannot be read"):
+        agentconfig.load(tmp_path / "agent.toml")
+
+
+def test_a_rabbit_has_to_say_how_much_it_has_and_a_compute_node_need_not(tmp_path: Path) -> None:
+    config = Config(namespace=str(tmp_path))
+
+    told = agentconfig.refusal(config, rabbit=True)
+    assert told == "flash.capacity: kind 'directory' needs it, such as 3TiB"
+    assert agentconfig.refusal(config, rabbit=False) is None
+
+
+def test_a_device_has_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "available", lambda: None)
+    table = FlashTable(kind="device", device=str(tmp_path / "none"))
+    config = Config(namespace=str(tmp_path), flash=table)
+
+    told = agentconfig.refusal(config, rabbit=True)
+    assert told == f"flash.device: {tmp_path}/none is no block device"
+
+
+def test_flash_is_where_it_is_said_and_no_name_leads_out_of_it(tmp_path: Path) -> None:
+    table = FlashTable(directory=str(tmp_path / "flash"), capacity="1GiB")
+    flash, disks = agentconfig.flash(Config(flash=table), tmp_path)
+    assert isinstance(flash, Directories)
+    assert disks is None
+    asyncio.run(flash.make(_volume("rabbit-0")))
+    assert (tmp_path / "flash" / "rabbit-0" / "v").is_dir()
+
+    image = FlashTable(kind="image", directory=str(tmp_path / "flash"), capacity="1GiB")
+    blocks, _ = agentconfig.flash(Config(flash=image), tmp_path)
+    for group in ("..", "a/b"):
+        for some in (flash, blocks):
+            with pytest.raises(NodeTrouble, match="no name of a volume or group"):
+                asyncio.run(some.make(_volume(group)))
+
+
+def _volume(group: str) -> Volume:
+    return Volume(group=group, name="v", size=1, file_system="xfs", userid=0, groupid=0)
+
+
+def test_directories_are_all_file_systems_and_no_device() -> None:
+    made = agentconfig.made_here(Config())
+    assert {kind for kind, why_not in made.items() if why_not is None} == {"xfs", "ext4", "gfs2"}
+    assert made["raw"] is not None
+
+
+def test_what_lacks_a_program_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    made = agentconfig.made_here(Config(flash=FlashTable(kind="image")))
+    assert made["xfs"] == "mkfs.xfs: not installed"
+    assert made["ext4"] == "debugfs and mkfs.ext4: not installed"
+
+
+def test_a_volume_group_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def names() -> set[str]:
+        return {"vg0", "rabbit"}
+
+    monkeypatch.setattr(volumegroup, "names", names)
+    table = FlashTable(kind="volume-group", volume_group="flash")
+    told = asyncio.run(agentconfig.group_refusal(Config(flash=table)))
+    assert told == "flash.volume-group: there is no flash; there are rabbit, vg0"
+    assert asyncio.run(agentconfig.group_refusal(Config())) is None
