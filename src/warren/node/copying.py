@@ -24,6 +24,7 @@ from warren.dws import staging
 from warren.dws.node import Copy, NodeTrouble, Progress
 from warren.node import acl, identity
 from warren.node.beneath import NotAFile, Place, Tree, open_to_read, open_to_write
+from warren.node.syncing import sync_file_system
 
 FAILED: Final = 3
 """The exit status of a copier that tells what it could not copy."""
@@ -76,6 +77,8 @@ class _Copier:
         self._failed = 0
         self._bytes = self._files = 0
         self._total_bytes = self._total_files = 0
+        self._written: int | None = None
+        """The first file that was written, kept open to hear of errors since then."""
 
     def run(self) -> bool:
         """Copy everything; return whether all went well."""
@@ -87,6 +90,7 @@ class _Copier:
             teller.start()
             with ThreadPoolExecutor(_THREADS) as pool:
                 self._copy(pool)
+            self._sync()
         except (OSError, _Refused) as error:
             self._fail(error)
         done.set()
@@ -111,6 +115,17 @@ class _Copier:
             self._source = Tree(above, os.O_PATH)
         os.makedirs(plan.top, exist_ok=True)
         self._target = Tree(plan.top, os.O_PATH)
+
+    def _sync(self) -> None:
+        """Have all of it on the disk: what cannot be written there is not copied."""
+        if self._written is None:
+            return
+        try:
+            sync_file_system(self._written)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._plan.top) from error
+        finally:
+            os.close(self._written)
 
     def _count(self) -> None:
         """Count what there is to copy. What is in the way of that will be in the copy's way too."""
@@ -310,6 +325,9 @@ class _Copier:
                 words = f"there is {found} where a file is to be copied to"
                 raise _Refused(self._target.path(there, target), words) from None
             try:
+                with self._lock:
+                    if self._written is None:
+                        self._written = os.dup(writing)
                 copied = self._copy_data(reading, writing, known.st_size)
                 if copied < known.st_size:
                     words = f"only {copied} of {known.st_size} bytes could be copied"
