@@ -1,0 +1,43 @@
+"""Flash that is reached over a network: what a compute node has of rabbits' volumes."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.node import filesystems
+from warren.node.flash import Source
+from warren.node.nvmehost import Host
+
+
+class Attached:
+    """`Flash` of a node that has none: it mounts what rabbits offer it, and makes nothing."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    async def capacity(self, group: str) -> int:
+        return 0
+
+    async def raw_volumes(self, group: str) -> RawVolumes:
+        return RawVolumes.NONE
+
+    async def make(self, volume: Volume) -> None:
+        self._refuse(volume.group, volume.name)
+
+    async def release(self, group: str, name: str) -> None:
+        self._refuse(group, name)
+
+    async def source(self, group: str, name: str, file_system: str) -> Source:
+        if file_system == "raw":
+            raise NodeTrouble(
+                f"{group}/{name} is a raw volume, which is not attached over the network: use a "
+                "file system",
+                fatal=True,
+            )
+        return filesystems.source(file_system, await self._host.connect(group, name))
+
+    def volumes(self, group: str) -> Mapping[str, int]:
+        return {}
+
+    def _refuse(self, group: str, name: str) -> NoReturn:
+        raise NodeTrouble(f"{group}/{name}: compute nodes have no flash", fatal=True)

@@ -1,0 +1,35 @@
+"""Flash whose volumes are offered on a network, and are not in use when they are released."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from warren.dws.node import RawVolumes, Volume
+from warren.node.flash import Flash, Source
+
+
+class Offered:
+    """`Flash` like another one, whose volumes no node reaches any more when they are released."""
+
+    def __init__(self, flash: Flash, withdraw: Callable[[str], Awaitable[None]]) -> None:
+        self._flash = flash
+        self._withdraw = withdraw
+
+    async def capacity(self, group: str) -> int:
+        return await self._flash.capacity(group)
+
+    async def raw_volumes(self, group: str) -> RawVolumes:
+        # Nodes have file systems attached, and no bare devices.
+        return RawVolumes.NONE
+
+    async def make(self, volume: Volume) -> None:
+        await self._flash.make(volume)
+
+    async def release(self, group: str, name: str) -> None:
+        # The kernel's target keeps a device as a process does, and none would be found.
+        await self._withdraw(name)
+        await self._flash.release(group, name)
+
+    async def source(self, group: str, name: str, file_system: str) -> Source:
+        return await self._flash.source(group, name, file_system)
+
+    def volumes(self, group: str) -> Mapping[str, int]:
+        return self._flash.volumes(group)
