@@ -3,8 +3,9 @@
 import pytest
 
 from warren.base.errors import UserMistake
-from warren.daemons.network import Network, connecting, refusal
+from warren.daemons.network import Network, refusal
 from warren.lifecycle import tables
+from warren.node.filesystems import Cluster
 from warren.node.nvmehost import Policy, Reach
 
 
@@ -45,7 +46,11 @@ def test_times_are_policy_and_the_longest_is_without_end() -> None:
     said = network('connect = "1m"\nkeep-alive = 10\nreconnect = "3s"\nlost = "infinity"')
 
     assert said.policy() == Policy(connect=60.0, keep_alive=10, reconnect=3, lost=None)
-    assert connecting(said, "node1") is not None
+
+
+def test_machines_that_share_volumes_have_a_name_together() -> None:
+    assert network().machines() is None
+    assert network('cluster = "site"').machines() == Cluster(name="site", journals=18)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +63,8 @@ def test_times_are_policy_and_the_longest_is_without_end() -> None:
         ('rabbits.r0 = ""', "rabbits.r0: '' is no address"),
         ("lost = 0.5", "lost: is not from 1 s to"),
         ('keep-alive = "infinity"', "keep-alive: is not from 1 s to"),
+        ('cluster = "my site"', "cluster: 'my site' is no name of a cluster"),
+        ('cluster = "{userid}"', "cluster: '{userid}' is no name of a cluster"),
         ("port = 0", "port"),
         ("ports = 4420", "ports"),
     ],

@@ -11,6 +11,7 @@ import pytest
 from warren.dws.node import NodeTrouble
 from warren.node import writing
 from warren.node.attached import Attached
+from warren.node.filesystems import Cluster
 from warren.node.nvmehost import Controller, Host, Policy, Reach, of_node, options
 from warren.node.nvmenames import Target, host_id, host_nqn, model
 
@@ -174,6 +175,18 @@ def test_raw_volumes_are_refused_for_good(node: Node) -> None:
         asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "raw"))
 
     assert caught.value.fatal
+
+
+def test_a_gfs2_is_mounted_as_one_by_the_nodes_of_a_cluster_alone(node: Node) -> None:
+    node.connected()
+    node.device("nvme0n1")
+    with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
+        asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "gfs2"))
+    assert caught.value.fatal
+
+    attached = Attached(node.host(), Cluster(name="site", journals=2))
+    source = asyncio.run(attached.source("rabbit-0", "uid-0", "gfs2"))
+    assert source.arguments == ("-t", "gfs2", "-o", "nodev,nosuid", "/dev/nvme0n1")
 
 
 def test_what_the_kernel_refuses_is_told_in_its_words() -> None:

@@ -1,6 +1,7 @@
 """Volumes over a network: what a site says of it, and what agents are made of there."""
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
@@ -8,7 +9,9 @@ import msgspec
 
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, demand_durations
+from warren.node.attached import Attached
 from warren.node.blocks import Disk
+from warren.node.filesystems import Cluster
 from warren.node.flash import Flash
 from warren.node.nvmehost import Host, Policy, Reach
 from warren.node.nvmetarget import Exports
@@ -20,6 +23,8 @@ PORT: Final = 4420
 
 _LONGEST: Final = 2**31 - 1
 """Seconds: as many as the kernel counts."""
+
+_CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 _Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
@@ -42,12 +47,19 @@ class Network(Table, frozen=True):
     """FSD or seconds for which those wait that use a volume of a lost rabbit; then they get
     errors. Where it is `infinity`, they wait for ever."""
 
+    cluster: str | None = None
+    """The name that corosync knows the machines by that mount a gfs2; without it, none is made."""
+    journals: Annotated[int, msgspec.Meta(ge=1, le=128)] = 18
+    """How many of them mount the same one at most: the nodes of a chassis and its rabbit."""
+
     def __post_init__(self) -> None:
         demand_durations(self, "connect", "keep_alive", "reconnect", "lost")
         for key in ("connect", "keep_alive", "reconnect", "lost"):
             seconds = tables.seconds(getattr(self, key))
             if seconds < 1 or (seconds > _LONGEST and key != "lost"):
                 raise ValueError(f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST} s")
+        if self.cluster is not None and not _CLUSTER.fullmatch(self.cluster):
+            raise ValueError(f"cluster: {self.cluster!r} is no name of a cluster (mkfs.gfs2(8))")
         if self.listen is not None:
             _demand_address("listen", self.listen)
         for rabbit, text in self.rabbits.items():
@@ -70,6 +82,12 @@ class Network(Table, frozen=True):
             lost=round(lost) if lost <= _LONGEST else None,
         )
 
+    def machines(self) -> Cluster | None:
+        """Return the cluster, if there is one."""
+        if self.cluster is None:
+            return None
+        return Cluster(name=self.cluster, journals=self.journals)
+
     def _reach(self, text: str) -> Reach:
         if not text.strip("[]"):
             raise ValueError(f"{text!r} is no address")
@@ -89,16 +107,21 @@ def refusal(network: Network, *, rabbit: bool) -> str | None:
 
 
 def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
-    """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that."""
+    """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that.
+
+    The former has the network's cluster, too, if there is one.
+    """
     assert network.listen is not None
     listening = Listening(address=network.listen, service=network.port)
     exports = Exports(rabbit, disk.device, listening)
-    return Offered(flash, exports.withdraw), exports
+    clustered = network.cluster is not None
+    return Offered(flash, exports.withdraw, clustered=clustered), exports
 
 
-def connecting(network: Network, node: str) -> Host:
-    """Return the connections of a compute node."""
-    return Host(node, network.reach(), network.policy())
+def connecting(network: Network, node: str) -> tuple[Flash, Host]:
+    """Return what a compute node has of rabbits' flash, and its connections to them."""
+    host = Host(node, network.reach(), network.policy())
+    return Attached(host, network.machines()), host
 
 
 def _demand_address(key: str, text: str) -> None:

@@ -5,15 +5,19 @@ from typing import NoReturn
 
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import filesystems
+from warren.node.filesystems import Cluster
 from warren.node.flash import Source
 from warren.node.nvmehost import Host
+from warren.node.offered import NO_CLUSTER
 
 
 class Attached:
     """`Flash` of a node that has none: it mounts what rabbits offer it, and makes nothing."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, cluster: Cluster | None = None) -> None:
+        """Without a `cluster`, there is no file system that several nodes may mount."""
         self._host = host
+        self._cluster = cluster
 
     async def capacity(self, group: str) -> int:
         return 0
@@ -34,7 +38,10 @@ class Attached:
                 "file system",
                 fatal=True,
             )
-        return filesystems.source(file_system, await self._host.connect(group, name))
+        if file_system == "gfs2" and self._cluster is None:
+            raise NodeTrouble(NO_CLUSTER, fatal=True)
+        device = await self._host.connect(group, name)
+        return filesystems.source(file_system, device, self._cluster)
 
     def volumes(self, group: str) -> Mapping[str, int]:
         return {}

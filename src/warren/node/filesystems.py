@@ -1,5 +1,6 @@
 """The kinds of file system that are made on block devices: how, and how they are mounted."""
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +28,16 @@ class FileSystem:
     """Of mount(8)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Machines that have one lock manager (dlm), and so may use a file system at the same time."""
+
+    name: str
+    """As corosync.conf(5) has it: a volume is used by no other cluster."""
+    journals: int
+    """How many of them may mount the same volume at the same time."""
+
+
 _EXT4: Final = FileSystem(
     make=[
         # All of it is the user's, and nothing is kept for root.
@@ -40,6 +51,22 @@ _EXT4: Final = FileSystem(
     # Zeroing inode tables later, the kernel would punch them out of an image (ADR 056).
     options="nodev,nosuid,noinit_itable",
 )  # fmt: skip
+
+_GFS2: Final = FileSystem(
+    make=[
+        ["mkfs.gfs2", "-O", "-q", "-K", "-p", "lock_dlm", "-t", "{cluster}:{table}",
+         "-j", "{journals}", "-J", "8"],
+        # It knows no owner of the root directory.
+        ["gfs2_edit", "-p", "root", "field", "di_mode", str(0o40700)],
+        ["gfs2_edit", "-p", "root", "field", "di_uid", "{userid}"],
+        ["gfs2_edit", "-p", "root", "field", "di_gid", "{groupid}"],
+    ],
+    type="gfs2",
+    options="nodev,nosuid",
+)  # fmt: skip
+
+_TABLE: Final = 30
+"""Characters of the name of a lock table, which is one of its cluster's and of one volume."""
 
 _KINDS: Final = {
     # What was there was discarded when it was given back.
@@ -60,29 +87,37 @@ PROGRAMS: Final = sorted({command[0] for kind in _KINDS.values() for command in 
 """What has to be installed."""
 
 
-def _kind(name: str) -> FileSystem:
+def _kind(name: str, cluster: Cluster | None = None) -> FileSystem:
+    if name == "gfs2" and cluster is not None:
+        return _GFS2
     try:
         return _KINDS[name]
     except KeyError:
         raise NodeTrouble(f"file systems of type {name} are not made here", fatal=True) from None
 
 
-def make_commands(volume: Volume, device: str, proto: str) -> tuple[list[list[str]], str]:
+def make_commands(
+    volume: Volume, device: str, proto: str, cluster: Cluster | None = None
+) -> tuple[list[list[str]], str]:
     """Return the commands that make a volume's file system, and the text of their file `proto`.
 
-    Raises NodeTrouble for a kind that is not made here.
+    A gfs2 is one where there is a `cluster` (ADR 077). Raises NodeTrouble for a kind that is not
+    made here.
     """
-    kind = _kind(volume.file_system)
-    owner = {"userid": volume.userid, "groupid": volume.groupid}
+    kind = _kind(volume.file_system, cluster)
+    known: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
+    if cluster is not None:
+        table = uuid.uuid5(uuid.NAMESPACE_OID, f"{volume.group}/{volume.name}").hex[:_TABLE]
+        known |= {"cluster": cluster.name, "journals": cluster.journals, "table": table}
     commands = [
-        [*(word.format(proto=proto, **owner) for word in command), device] for command in kind.make
+        [*(word.format(proto=proto, **known) for word in command), device] for command in kind.make
     ]
-    return commands, kind.proto.format(**owner)
+    return commands, kind.proto.format(**known)
 
 
-def source(file_system: str, device: str) -> Source:
+def source(file_system: str, device: str, cluster: Cluster | None = None) -> Source:
     """Return how a device with a file system is mounted. The bare device is bound over a file."""
-    kind = _kind(file_system)
+    kind = _kind(file_system, cluster)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)
     return Source(("-t", kind.type, "-o", kind.options, device))

@@ -1,17 +1,27 @@
 """Flash whose volumes are offered on a network, and are not in use when they are released."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
-from warren.dws.node import RawVolumes, Volume
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node.flash import Flash, Source
+
+NO_CLUSTER: Final = (
+    "a gfs2 takes a cluster of the machines that mount it, with corosync and dlm_controld: say its "
+    "name as network.cluster"
+)
 
 
 class Offered:
     """`Flash` like another one, whose volumes no node reaches any more when they are released."""
 
-    def __init__(self, flash: Flash, withdraw: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(
+        self, flash: Flash, withdraw: Callable[[str], Awaitable[None]], *, clustered: bool = False
+    ) -> None:
+        """`clustered` says that a gfs2 is one, and not what one machine has in its place."""
         self._flash = flash
         self._withdraw = withdraw
+        self._clustered = clustered
 
     async def capacity(self, group: str) -> int:
         return await self._flash.capacity(group)
@@ -21,6 +31,8 @@ class Offered:
         return RawVolumes.NONE
 
     async def make(self, volume: Volume) -> None:
+        if volume.file_system == "gfs2" and not self._clustered:
+            raise NodeTrouble(NO_CLUSTER, fatal=True)
         await self._flash.make(volume)
 
     async def release(self, group: str, name: str) -> None:
