@@ -31,9 +31,10 @@ cd {root} && exec {python} -m pytest -x -p no:cacheprovider --durations 5 {check
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What one guest is to do: a file of `inside/`."""
+    """What one guest is to do."""
 
-    file: str
+    files: Sequence[str]
+    """Of tests, relative to their directory."""
     modules: Sequence[str]
     disks: Sequence[Disk] = ()
     name: str = "guest"
@@ -76,7 +77,7 @@ class Guests:
             time.sleep(0.1)
 
     def guest(self, number: int, check: Check, together: Network | None) -> Guest:
-        inside = Path(__file__).parent / "inside" / check.file
+        files = [shlex.quote(str(ROOT / "tests" / file)) for file in check.files]
         meeting = self.directory / "meeting"
         meeting.mkdir(exist_ok=True)
         script = SCRIPT.format(
@@ -87,7 +88,7 @@ class Guests:
             meeting="/run/meeting",
             root=shlex.quote(str(ROOT)),
             python=shlex.quote(sys.executable),
-            checks=shlex.quote(str(inside)),
+            checks=" ".join(files),
         )
         return Guest(
             cache=self.cache,

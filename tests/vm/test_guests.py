@@ -5,14 +5,21 @@ from tools.guests.machine import network
 from tests.vm.conftest import Check, Guests
 
 
-def test_volumes_are_made_in_a_volume_group_and_devices_that_fail_are_told_of(
-    guests: Guests,
-) -> None:
+def test_volume_groups_devices_that_fail_quotas_and_cgroups(guests: Guests) -> None:
     guests.check(
         Check(
-            file="check_flash.py",
+            files=[
+                "vm/inside/check_flash.py",
+                "vm/inside/check_quota.py",
+                # Here is no hierarchy but that of version 2.
+                "instance/test_cgroups.py",
+            ],
             modules=["dm-mod", "dm-thin-pool", "dm-flakey", "xfs", "ext4"],
-            disks=[guests.disk("flash", 1024), guests.disk("weak", 512)],
+            disks=[
+                guests.disk("flash", 1024),
+                guests.disk("weak", 512),
+                guests.disk("global", 512),
+            ],
         )
     )
 
@@ -21,10 +28,16 @@ def test_a_volume_is_attached_over_the_network_and_survives_its_rabbit(guests: G
     disk = guests.disk("flash", 1024)
     modules = ["dm-mod", "xfs", "nvmet-tcp"]
     first, second = (
-        Check(file="check_nvme_rabbit.py", modules=modules, disks=[disk], name=name, configfs=True)
+        Check(
+            files=["vm/inside/check_nvme_rabbit.py"],
+            modules=modules,
+            disks=[disk],
+            name=name,
+            configfs=True,
+        )
         for name in ("first", "second")
     )
-    client = Check(file="check_nvme_node.py", modules=["xfs", "nvme-tcp"], name="node")
+    client = Check(files=["vm/inside/check_nvme_node.py"], modules=["xfs", "nvme-tcp"], name="node")
     together = network()
     with guests.guest(2, client, together) as node:
         with guests.guest(1, first, together) as rabbit:
@@ -33,3 +46,17 @@ def test_a_volume_is_attached_over_the_network_and_survives_its_rabbit(guests: G
             guests.wait("mounted once more", node, rabbit)
         guests.tell("the rabbit is gone")
         assert node.wait() == 0, node.said()
+
+
+def test_a_gfs2_is_mounted_by_a_rabbit_and_its_node_at_the_same_time(guests: Guests) -> None:
+    modules = ["dlm", "gfs2", "nvme-tcp"]
+    guests.check(
+        Check(
+            files=["vm/inside/check_gfs2.py"],
+            modules=[*modules, "dm-mod", "nvmet-tcp"],
+            disks=[guests.disk("flash", 512)],
+            name="rabbit",
+            configfs=True,
+        ),
+        Check(files=["vm/inside/check_gfs2.py"], modules=modules, name="node", configfs=True),
+    )
