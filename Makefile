@@ -38,7 +38,7 @@ test-flux: $(VENV)/.dev
 # What guests are made of is downloaded and unpacked once, for this user; nothing is installed.
 test-vm: $(VENV)/.dev
 	@$(BIN)/python -m tools.guests
-	WARREN_TEST_VM=1 $(BIN)/pytest tests/vm --durations 10 $(ARGS)
+	WARREN_TEST_VM=1 $(BIN)/pytest tests/vm -n 2 --dist load --durations 10 $(ARGS)
 
 # What clients are promised, told to every cluster. It works in namespaces and API groups of its
 # own, and fails if it cannot take them away again.

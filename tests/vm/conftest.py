@@ -25,8 +25,11 @@ ulimit -n 4096
 modprobe -a {modules} || exit 90
 [ -z '{configfs}' ] || mount -t configfs configfs /sys/kernel/config || exit 91
 export PYTHONDONTWRITEBYTECODE=1 WARREN_GUEST={name} WARREN_MEETING={meeting}
-cd {root} && exec {python} -m pytest -x -p no:cacheprovider --durations 5 {checks}
+cd {root} && exec {python} -m pytest -x {options} --durations 5 {checks}
 """
+
+OPTIONS = "-p no:cacheprovider -p no:hypothesispytest -p no:xdist --noconftest"
+"""What is not needed there takes seconds to be loaded in a guest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +91,7 @@ class Guests:
             meeting="/run/meeting",
             root=shlex.quote(str(ROOT)),
             python=shlex.quote(sys.executable),
+            options=OPTIONS,
             checks=" ".join(files),
         )
         return Guest(

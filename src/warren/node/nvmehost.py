@@ -121,7 +121,7 @@ class Host:
         end = time.monotonic() + self._policy.connect
         why = ""
         while True:
-            found = [each for each in self._found() if each.subsystem == target.nqn]
+            found = self._connections(target)
             device = self._device(target)
             if device is not None and any(each.state == "live" for each in found):
                 return device
@@ -139,7 +139,7 @@ class Host:
         device = self._device(target)
         if device is not None and await in_thread(are_mounted_by_root, [device]):
             return  # for another one: what mounts it last lets go of it
-        await self._delete(each for each in self._found() if each.subsystem == target.nqn)
+        await self._delete(self._connections(target))
 
     async def disconnect_unused(self) -> None:
         """Let go of all volumes of rabbits that are not mounted. Not while others connect."""
@@ -177,6 +177,10 @@ class Host:
             await commands.run(argv)
         except NodeTrouble as trouble:
             raise NodeTrouble(str(trouble).removeprefix(f"{argv[0]}: ")) from trouble
+
+    def _connections(self, target: Target) -> list[Controller]:
+        own = (target.nqn, host_nqn(self._node))
+        return [each for each in self._found() if (each.subsystem, each.host) == own]
 
     def _found(self) -> list[Controller]:
         """Return all connections of the machine."""
