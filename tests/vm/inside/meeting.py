@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 PLACE = Path(os.environ.get("WARREN_MEETING", "/run/meeting"))
-SECONDS = 200.0
+SECONDS = 300.0
 
 
 def tell(name: str) -> None:
