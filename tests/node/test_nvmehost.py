@@ -3,13 +3,14 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from warren.dws.node import NodeTrouble
-from warren.node import writing
+from warren.node import commands, writing
 from warren.node.attached import Attached
 from warren.node.filesystems import Cluster
 from warren.node.nvmehost import Controller, Host, Policy, Reach, of_node, options
@@ -132,6 +133,19 @@ def test_a_connection_that_is_being_made_again_is_waited_for_and_told_of(node: N
     with pytest.raises(NodeTrouble, match="its connection is connecting"):
         asyncio.run(node.host().connect("rabbit-0", "uid-0"))
     assert (node.root / "fabrics").read_text() == ""
+
+
+def test_a_rabbit_that_does_not_answer_is_told_by_its_address(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(argv: Sequence[str]) -> str:
+        raise NodeTrouble(f"{argv[0]} did not end within 20 s")
+
+    monkeypatch.setattr(commands, "run", silent)
+
+    words = "cannot be reached: 127.0.0.1 port 4421: no answer within 20 s$"
+    with pytest.raises(NodeTrouble, match=words):
+        asyncio.run(node.host().connect("rabbit-0", "uid-0"))
 
 
 def test_a_rabbit_without_an_address_is_told_by_its_name(node: Node) -> None:

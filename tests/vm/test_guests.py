@@ -60,3 +60,16 @@ def test_a_gfs2_is_mounted_by_a_rabbit_and_its_node_at_the_same_time(guests: Gue
         ),
         Check(files=["vm/inside/check_gfs2.py"], modules=modules, name="node", configfs=True),
     )
+
+
+def test_agents_offer_attach_and_let_go_as_their_objects_say(guests: Guests) -> None:
+    guests.check(
+        Check(
+            files=["vm/inside/check_agents.py"],
+            modules=["dm-mod", "xfs", "nvmet-tcp"],
+            disks=[guests.disk("flash", 512)],
+            name="rabbit",
+            configfs=True,
+        ),
+        Check(files=["vm/inside/check_agents.py"], modules=["xfs", "nvme-tcp"], name="node"),
+    )

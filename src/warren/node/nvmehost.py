@@ -176,7 +176,9 @@ class Host:
         try:
             await commands.run(argv)
         except NodeTrouble as trouble:
-            raise NodeTrouble(str(trouble).removeprefix(f"{argv[0]}: ")) from trouble
+            # The kernel's words, and not by whom they were read.
+            words = str(trouble).removeprefix(f"{argv[0]}: ")
+            raise NodeTrouble(words.replace(f"{argv[0]} did not end", "no answer")) from trouble
 
     def _connections(self, target: Target) -> list[Controller]:
         own = (target.nqn, host_nqn(self._node))
