@@ -35,7 +35,7 @@ done
 /bin/busybox mount -t sysfs sysfs /root/sys
 /bin/busybox mount -t devtmpfs devtmpfs /root/dev
 exec /bin/busybox switch_root /root /bin/sh -c '
-    export PATH=/usr/sbin:/usr/bin HOME=/root
+    export PATH=/usr/sbin:/usr/bin HOME=/tmp
     mkdir -p /dev/pts /dev/shm
     mount -t devpts devpts /dev/pts
     for place in /dev/shm /run; do mount -t tmpfs -o mode=1777 tmpfs "$place"; done
