@@ -2,6 +2,7 @@
 # make test    set up, and run the tests
 # make test-all   the same, and what is long goes further: about an hour on two CPUs
 # make test-flux   the plugins in plugins/flux, in a real Flux; ARGS="-k epilog" for some
+# make test-vm   what takes another kernel, in guests that QEMU emulates: five minutes at most
 # make test-kube KUBECONFIG=FILE   run the client contract tests against a real cluster
 # make check   what CI checks besides the tests: format, lint, types, layers
 # make bench   measure, print a table, append to benchmarks/results.jsonl (ONLY=pattern)
@@ -16,7 +17,7 @@ ONLY ?= .
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
 ARGS ?=
 
-.PHONY: demo test test-all test-flux test-kube check bench crash mutants docs clean
+.PHONY: demo test test-all test-flux test-vm test-kube check bench crash mutants docs clean
 
 demo: $(VENV)/.ready
 	@$(BIN)/warren demo $(ARGS)
@@ -33,6 +34,11 @@ test-flux: $(VENV)/.dev
 	@command -v flux >/dev/null || { echo 'flux is not installed, or not on the PATH' >&2; exit 2; }
 	@$(MAKE) -s -C plugins/flux
 	$(BIN)/pytest tests/flux $(ARGS)
+
+# What guests are made of is downloaded and unpacked once, for this user; nothing is installed.
+test-vm: $(VENV)/.dev
+	@$(BIN)/python -m tools.guests
+	WARREN_TEST_VM=1 $(BIN)/pytest tests/vm -n 2 --dist load --durations 10 $(ARGS)
 
 # What clients are promised, told to every cluster. It works in namespaces and API groups of its
 # own, and fails if it cannot take them away again.

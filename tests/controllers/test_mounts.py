@@ -275,3 +275,32 @@ def test_a_node_that_has_lost_its_mounts_makes_all_of_them_again() -> None:
         assert sorted(path for _, path in machine.flash.mounts) == list(PATHS)
 
     with_node(story)
+
+
+# Over a network
+
+
+def test_a_volume_that_is_reached_over_a_network_is_let_go_of_once_it_is_unmounted() -> None:
+    async def story(api: Api, machine: Noting, _: MountReconciler) -> None:
+        detached: list[tuple[str, str]] = []
+        asked_before: list[int] = []
+
+        async def detach(group: str, name: str) -> None:
+            detached.append((group, name))
+            asked_before.append(len([each for each in machine.asked if each[0] == "unmount"]))
+            if len(detached) == 1:
+                raise NodeTrouble("nvme0 is not disconnected: it takes its time")
+
+        mounts = MountReconciler(api, api.informers, machine, detach)
+        await api.add(kinds.CLIENT_MOUNT, client_mount("unmounted"))
+        async with informed(api):
+            with pytest.raises(NodeTrouble, match="it takes its time"):
+                await mounts.reconcile(KEY)
+            assert status(api)["allReady"] is False
+            await mounts.reconcile(KEY)
+
+        assert detached == [("r0", "v1"), ("r0", "v1"), ("r0", "v0")]
+        assert asked_before == [1, 2, 3]
+        assert status(api) == said("unmounted")
+
+    with_node(story)

@@ -1,5 +1,7 @@
 """ClientMounts, on the node they are for. Compute nodes and rabbits alike."""
 
+from collections.abc import Awaitable, Callable
+
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
@@ -15,8 +17,16 @@ from warren.kube.runtime import Reconciler
 class MountReconciler:
     """Makes one node's mounts what its ClientMounts say."""
 
-    def __init__(self, client: Client, informers: Informers, machine: Machine) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        machine: Machine,
+        detach: Callable[[str, str], Awaitable[None]] | None = None,
+    ) -> None:
+        """`detach` lets go of a volume that is reached over a network; it may be mounted still."""
         self._client = client
+        self._detach = detach
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self.reconciler: Reconciler[Key] = Reconciler("mounts", self.reconcile)
@@ -76,6 +86,8 @@ class MountReconciler:
         commands = commands_of(current.metadata)
         for mount in reversed(current.spec.mounts):
             await self._machine.unmount(mount.mount_path, mount.user_id, commands)
+            if self._detach is not None and mount.device.lvm is not None:
+                await self._detach(mount.device.lvm.volume_group, mount.device.lvm.logical_volume)
 
     async def _report(self, current: ClientMount, trouble: NodeTrouble | None) -> None:
         state = current.spec.desired_state

@@ -1,12 +1,13 @@
 """What an agent is made of: the reconcilers that run on one node."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from warren.base.clock import Clock
 from warren.controllers import heartbeats
+from warren.controllers.exports import ExportReconciler, Exports
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
@@ -38,19 +39,24 @@ def agent(
     *,
     rabbit: bool,
     runner: Runner | None = None,
+    exports: Exports | None = None,
+    detach: Callable[[str, str], Awaitable[None]] | None = None,
 ) -> Agent:
     """Build the agent of one node, which watches that node's namespace and nothing else.
 
     But for pods, which are where Workflows are: with a `runner` it runs those of its node.
+    Where volumes are reached over a network, a rabbit has `exports`, and a compute node `detach`.
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
     parts: dict[str, Part] = {f"{node} informers": informers.run}
-    mounts = MountReconciler(client, informers, machine)
+    mounts = MountReconciler(client, informers, machine, detach)
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
     if rabbit:
         own = RabbitReconciler(client, informers, machine, node)
         movements = MovementReconciler(client, informers, machine, clock)
         reconcilers += [own.reconciler, own.announcer, movements.reconciler]
+        if exports is not None:
+            reconcilers.append(ExportReconciler(informers, exports).reconciler)
         parts[f"{node} copies"] = movements.copies.run
         if runner is not None:
             parts[f"{node} kubelet"] = partial(_kubelet, client, clock, node, runner)

@@ -15,6 +15,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import abilities, commands, filesystems, usercommands
 from warren.node.busy import Patience
+from warren.node.filesystems import Cluster
 from warren.node.flash import Source, component
 from warren.node.threads import in_thread
 from warren.node.usage import (
@@ -106,11 +107,14 @@ class Blocks:
         *,
         seconds: float = MAKE_SECONDS,
         patience: Patience | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         """`disk` gives a rabbit's disk; `work` is a directory for short-lived files.
 
-        `seconds` is for making one file system, `patience` for volumes that are in use.
+        `seconds` is for making one file system, `patience` for volumes that are in use. Where
+        machines share volumes, they are a `cluster`.
         """
+        self._cluster = cluster
         self._patience = patience or Patience()
         self._disk = disk
         self._work = work
@@ -257,7 +261,7 @@ class Blocks:
         if found is None or not found.made:
             raise NodeTrouble(f"{group}/{name} does not exist")
         device = await disk.device(name)
-        source = filesystems.source(file_system, device)
+        source = filesystems.source(file_system, device, self._cluster)
         if source.is_file and disk.offers_raw:
             try:
                 os.chmod(device, 0o600)
@@ -268,7 +272,7 @@ class Blocks:
 
     async def _make_file_system(self, volume: Volume, device: str) -> None:
         proto = self._work / f"{volume.group}-{volume.name}.proto"
-        words, text = filesystems.make_commands(volume, device, str(proto))
+        words, text = filesystems.make_commands(volume, device, str(proto), self._cluster)
         try:
             if text:
                 proto.write_text(text)

@@ -1,5 +1,6 @@
 """The kinds of file system that are made on block devices: how, and how they are mounted."""
 
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -34,6 +35,16 @@ class FileSystem:
         return tuple(dict.fromkeys(command[0] for command in self.make))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Machines that have one lock manager (dlm), and so may use a file system at the same time."""
+
+    name: str
+    """As corosync.conf(5) has it: a volume is used by no other cluster."""
+    journals: int
+    """How many of them may mount the same volume at the same time."""
+
+
 _EXT4: Final = FileSystem(
     make=[
         # All of it is the user's, and nothing is kept for root.
@@ -47,6 +58,22 @@ _EXT4: Final = FileSystem(
     # Zeroing inode tables later, the kernel would punch them out of an image (ADR 056).
     options="nodev,nosuid,noinit_itable",
 )  # fmt: skip
+
+_GFS2: Final = FileSystem(
+    make=[
+        ["mkfs.gfs2", "-O", "-q", "-K", "-p", "lock_dlm", "-t", "{cluster}:{table}",
+         "-j", "{journals}", "-J", "8"],
+        # It knows no owner of the root directory.
+        ["gfs2_edit", "-p", "root", "field", "di_mode", str(0o40700)],
+        ["gfs2_edit", "-p", "root", "field", "di_uid", "{userid}"],
+        ["gfs2_edit", "-p", "root", "field", "di_gid", "{groupid}"],
+    ],
+    type="gfs2",
+    options="nodev,nosuid",
+)  # fmt: skip
+
+_TABLE: Final = 30
+"""Characters of the name of a lock table, which is one of its cluster's and of one volume."""
 
 _KINDS: Final = {
     # What was there was discarded when it was given back.
@@ -94,22 +121,30 @@ def kernel_types() -> set[str]:
     return {kind.type for kind in _KINDS.values() if kind.type}
 
 
-def _kind(name: str) -> FileSystem:
+def _kind(name: str, cluster: Cluster | None = None) -> FileSystem:
+    if name == "gfs2" and cluster is not None:
+        return _GFS2
     try:
         return _KINDS[name]
     except KeyError:
         raise NodeTrouble(f"file systems of type {name} are not made here", fatal=True) from None
 
 
-def make_commands(volume: Volume, device: str, proto: str) -> tuple[list[list[str]], str]:
+def make_commands(
+    volume: Volume, device: str, proto: str, cluster: Cluster | None = None
+) -> tuple[list[list[str]], str]:
     """Return the commands that make a volume's file system, and the text of their file `proto`.
 
-    Raises NodeTrouble for a kind that is not made here.
+    A gfs2 is one where there is a `cluster` (ADR 077). Raises NodeTrouble for a kind that is not
+    made here.
     """
-    kind = _kind(volume.file_system)
-    owner = {"userid": volume.userid, "groupid": volume.groupid}
+    kind = _kind(volume.file_system, cluster)
+    known: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
+    if cluster is not None:
+        table = uuid.uuid5(uuid.NAMESPACE_OID, f"{volume.group}/{volume.name}").hex[:_TABLE]
+        known |= {"cluster": cluster.name, "journals": cluster.journals, "table": table}
     commands = [
-        [*(word.format(proto=proto, **owner) for word in command), device] for command in kind.make
+        [*(word.format(proto=proto, **known) for word in command), device] for command in kind.make
     ]
     first = commands[0]
     # What stands in for another kind does not know its words.
@@ -120,7 +155,7 @@ def make_commands(volume: Volume, device: str, proto: str) -> tuple[list[list[st
                 raise NodeTrouble(f"{MKFS} of the profile does not name $DEVICE", fatal=True)
             # Ours are the last, and hold: whose the file system is, and that it may be made anew.
             commands[0] = [first[0], *said, *first[1:-1]]
-    return commands, kind.proto.format(**owner)
+    return commands, kind.proto.format(**known)
 
 
 MKFS: Final = "fileSystemCommands.rabbitCommands.mkfs"
@@ -156,9 +191,9 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     return ["mount", "-t", source.type, *said, "-o", source.options]
 
 
-def source(file_system: str, device: str) -> Source:
+def source(file_system: str, device: str, cluster: Cluster | None = None) -> Source:
     """Return how a device with a file system is mounted. The bare device is bound over a file."""
-    kind = _kind(file_system)
+    kind = _kind(file_system, cluster)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)
     of_type = kind.type if kind.type == file_system else STAND_IN

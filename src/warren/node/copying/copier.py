@@ -26,6 +26,7 @@ from warren.node.copying.pace import Pace
 from warren.node.copying.retry import Retry
 from warren.node.copying.tally import Refused, Tally, words
 from warren.node.copying.transfer import SMALL, Transfer, difference
+from warren.node.syncing import Written
 
 _THREADS: Final = 4
 _QUEUED: Final = 128
@@ -54,6 +55,7 @@ class Copier:
         self._latency = Latency()
         self._transfer = Transfer(Pace(rate), self._tally.add_bytes)
         self._places = threading.Semaphore(_QUEUED)
+        self._written = Written()
 
     def run(self) -> bool:
         """Copy everything; return whether all went well."""
@@ -63,6 +65,7 @@ class Copier:
             self._tally.begin()
             with ThreadPoolExecutor(_THREADS) as pool:
                 self._copy(pool)
+            self._sync()
             self._demand_all()
         except (OSError, Refused) as error:
             self._tally.fail(error)
@@ -105,6 +108,13 @@ class Copier:
                         self._tally.total_bytes += entry.stat(follow_symlinks=False).st_size
             self._source.leave(here)
 
+    def _sync(self) -> None:
+        """Have all of it on the disk: what cannot be written there is not copied."""
+        try:
+            self._written.sync()
+        except OSError as error:
+            raise Refused(self._plan.top, words(error)) from None
+
     def _demand_all(self) -> None:
         """Refuse to be content with fewer files than there were, or more."""
         counted, files = self._tally.total_files, self._tally.files
@@ -119,6 +129,9 @@ class Copier:
         )
         for each in directories:
             there = self._make_directory(there, each, 0o777)
+        if self._retry.since:  # what an earlier try has left may be in memory alone
+            with suppress(OSError), self._directory(there) as descriptor:
+                self._written.add(descriptor)
         if not self._tree:
             source = os.path.basename(self._plan.source)
             how = os.lstat(self._plan.source).st_mode
@@ -450,6 +463,7 @@ class Copier:
             said = f"there is {found} where a file is to be copied to"
             raise Refused(self._target.path(there, target), said) from None
         try:
+            self._written.add(writing)
             at = self._retry.begin(known, writing)
             self._tally.keep(at)
             copied = self._transfer.copy(reading, writing, known, at)

@@ -1,0 +1,68 @@
+"""NnfNodeBlockStorages, on their rabbit: which nodes reach its volumes over a network.
+
+Only where a site attaches volumes so; where nodes are wired to their rabbit's devices,
+there is nothing to do for what an NnfNodeBlockStorage says of access.
+"""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from warren.base.objects import Key, key_of
+from warren.dws import kinds
+from warren.dws.exports import offers
+from warren.dws.objects import NnfNodeBlockStorage, NnfNodeStorage, read
+from warren.kube.informer import Informers
+from warren.kube.runtime import Reconciler
+
+_ALL = Key("", "")
+"""Stands for all volumes of the rabbit: those of objects that are gone have no key."""
+
+
+class Exports(Protocol):
+    """What a rabbit offers on the network. Every action may be repeated.
+
+    Everything raises NodeTrouble where it fails.
+    """
+
+    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+        """Have some nodes reach a volume, and no other node."""
+        ...
+
+    async def withdraw_others(self, volumes: Collection[str]) -> None:
+        """Withdraw all of the rabbit's volumes but these."""
+        ...
+
+
+class ExportReconciler:
+    """Makes what one rabbit offers what its NnfNodeBlockStorages say."""
+
+    def __init__(self, informers: Informers, exports: Exports) -> None:
+        self._exports = exports
+        self._shares = informers.of(kinds.NNF_NODE_STORAGE)
+        self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
+        # One at a time: what is offered is not withdrawn by one who has not seen why.
+        self.reconciler: Reconciler[Key] = Reconciler("exports", self.reconcile, workers=1)
+        for informer in (self._shares, self._blocks):
+            informer.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self.reconciler.add(_ALL)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Reconcile an NnfNodeBlockStorage and the NnfNodeStorage of the same name."""
+        if key == _ALL or self._shares.get(key) is None:
+            await self._exports.withdraw_others(self._wanted())
+            return None
+        for volume, nodes in self._offers(key).items():
+            await self._exports.offer(volume, nodes)
+        return None
+
+    def _wanted(self) -> list[str]:
+        found = []
+        for obj in self._shares.all():
+            found += [volume for volume, nodes in self._offers(key_of(obj)).items() if nodes]
+        return found
+
+    def _offers(self, key: Key) -> dict[str, list[str]]:
+        share, block = self._shares.get(key), self._blocks.get(key)
+        assert share is not None
+        flash = None if block is None else read(block, NnfNodeBlockStorage)
+        return offers(read(share, NnfNodeStorage), flash)

@@ -1,0 +1,133 @@
+"""Volumes over a network: what a site says of it, and what agents are made of there."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from warren.lifecycle import tables
+from warren.lifecycle.tables import Duration, Table, demand_durations
+from warren.node.attached import Attached
+from warren.node.blocks import Disk
+from warren.node.filesystems import Cluster
+from warren.node.flash import Flash
+from warren.node.nvmehost import Host, Policy, Reach
+from warren.node.nvmetarget import Exports
+from warren.node.nvmetree import Listening
+from warren.node.offered import Offered
+
+PORT: Final = 4420
+"""That of NVMe over TCP."""
+
+_LONGEST: Final = 2**31 - 1
+"""Seconds: as many as the kernel counts."""
+
+_CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
+
+_Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
+class Network(Table, frozen=True):
+    """Table `network`: that compute nodes reach rabbits' volumes by NVMe over TCP, and how."""
+
+    listen: str | None = None
+    """The IP address at which a rabbit offers its volumes. Compute nodes need none."""
+    port: _Port = PORT
+    rabbits: Mapping[str, str] = {}
+    """Where rabbits are that are not found by their names: `address`, or `address:port`."""
+    connect: Duration = 30.0
+    """FSD or seconds for a volume to be reached, before a mount fails and is tried again."""
+    keep_alive: Duration = 5.0
+    """FSD or seconds after which a rabbit that says nothing is lost."""
+    reconnect: Duration = 2.0
+    """FSD or seconds between tries to reach a lost one again."""
+    lost: Duration = 600.0
+    """FSD or seconds for which those wait that use a volume of a lost rabbit; then they get
+    errors. Where it is `infinity`, they wait for ever."""
+
+    cluster: str | None = None
+    """The name that corosync knows the machines by that mount a gfs2; without it, none is made."""
+    journals: Annotated[int, msgspec.Meta(ge=1, le=128)] = 18
+    """How many of them mount the same one at most: the nodes of a chassis and its rabbit."""
+
+    def __post_init__(self) -> None:
+        demand_durations(self, "connect", "keep_alive", "reconnect", "lost")
+        for key in ("connect", "keep_alive", "reconnect", "lost"):
+            seconds = tables.seconds(getattr(self, key))
+            if seconds < 1 or (seconds > _LONGEST and key != "lost"):
+                raise ValueError(f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST} s")
+        if self.cluster is not None and not _CLUSTER.fullmatch(self.cluster):
+            raise ValueError(f"cluster: {self.cluster!r} is no name of a cluster (mkfs.gfs2(8))")
+        if self.listen is not None:
+            _demand_address("listen", self.listen)
+        for rabbit, text in self.rabbits.items():
+            try:
+                self._reach(text)
+            except ValueError as error:
+                raise ValueError(f"rabbits.{rabbit}: {error}") from None
+
+    def reach(self) -> dict[str, Reach]:
+        """Return where rabbits are that are not found by their names."""
+        return {rabbit: self._reach(text) for rabbit, text in self.rabbits.items()}
+
+    def policy(self) -> Policy:
+        """Return how long compute nodes wait for rabbits."""
+        lost = tables.seconds(self.lost)
+        return Policy(
+            connect=tables.seconds(self.connect),
+            keep_alive=round(tables.seconds(self.keep_alive)),
+            reconnect=round(tables.seconds(self.reconnect)),
+            lost=round(lost) if lost <= _LONGEST else None,
+        )
+
+    def machines(self) -> Cluster | None:
+        """Return the cluster, if there is one."""
+        if self.cluster is None:
+            return None
+        return Cluster(name=self.cluster, journals=self.journals)
+
+    def _reach(self, text: str) -> Reach:
+        if not text.strip("[]"):
+            raise ValueError(f"{text!r} is no address")
+        host, colon, port = text.rpartition(":")
+        if not colon or text.endswith("]") or (text.count(":") > 1 and not host.endswith("]")):
+            return Reach(host=text.strip("[]"), service=self.port)
+        if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 2**16:
+            raise ValueError(f"{text!r} is no address with a port")
+        return Reach(host=host.strip("[]"), service=int(port))
+
+
+def refusal(network: Network, *, rabbit: bool) -> str | None:
+    """Return why an agent cannot be what a table says; None if it can. Pure."""
+    if rabbit and network.listen is None:
+        return "network.listen: a rabbit needs the IP address at which it offers its volumes"
+    return None
+
+
+def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
+    """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that.
+
+    The former has the network's cluster, too, if there is one.
+    """
+    assert network.listen is not None
+    listening = Listening(address=network.listen, service=network.port)
+    exports = Exports(rabbit, disk.device, listening)
+    clustered = network.cluster is not None
+    return Offered(flash, exports.withdraw, clustered=clustered), exports
+
+
+def connecting(network: Network, node: str) -> tuple[Flash, Host]:
+    """Return what a compute node has of rabbits' flash, and its connections to them."""
+    host = Host(node, network.reach(), network.policy())
+    return Attached(host, network.machines()), host
+
+
+def _demand_address(key: str, text: str) -> None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{key}: {text!r} is no IP address, which is what is listened at"
+        ) from error

@@ -1,0 +1,54 @@
+"""Flash that is reached over a network: what a compute node has of rabbits' volumes."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.node import filesystems
+from warren.node.filesystems import Cluster
+from warren.node.flash import Source
+from warren.node.nvmehost import Host
+from warren.node.offered import NO_CLUSTER
+
+
+class Attached:
+    """`Flash` of a node that has none: it mounts what rabbits offer it, and makes nothing."""
+
+    def __init__(self, host: Host, cluster: Cluster | None = None) -> None:
+        """Without a `cluster`, there is no file system that several nodes may mount."""
+        self._host = host
+        self._cluster = cluster
+
+    async def capacity(self, group: str) -> int:
+        return 0
+
+    async def raw_volumes(self, group: str) -> RawVolumes:
+        return RawVolumes.NONE
+
+    async def lacks(self, group: str) -> Mapping[str, str]:
+        return {}
+
+    async def make(self, volume: Volume) -> None:
+        self._refuse(volume.group, volume.name)
+
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        self._refuse(group, name)
+
+    async def source(self, group: str, name: str, file_system: str) -> Source:
+        if file_system == "raw":
+            raise NodeTrouble(
+                f"{group}/{name} is a raw volume, which is not attached over the network: use a "
+                "file system",
+                fatal=True,
+            )
+        if file_system == "gfs2" and self._cluster is None:
+            raise NodeTrouble(NO_CLUSTER, fatal=True)
+        device = await self._host.connect(group, name)
+        return filesystems.source(file_system, device, self._cluster)
+
+    def volumes(self, group: str) -> Mapping[str, int]:
+        return {}
+
+    def _refuse(self, group: str, name: str) -> NoReturn:
+        raise NodeTrouble(f"{group}/{name}: compute nodes have no flash", fatal=True)

@@ -1,0 +1,63 @@
+"""What volumes and nodes are called on the network: pure, and the same on both of its ends.
+
+All of it comes from the volume's rabbit and name, which comes from a UID, and from the node's
+name: a rabbit that starts again offers what computes take for the same device, and nobody has
+to be told what anything is called.
+"""
+
+import uuid
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+_SPACE: Final = uuid.UUID("6f6f2c30-6a3f-5d0b-9d4e-0f6c2a1b7e58")
+"""What UUIDs are made in. Another one makes running jobs lose their storage."""
+
+_PREFIX: Final = "nqn.2014-08.org.nvmexpress:uuid:"
+"""Of qualified names without a domain of one's own (NVMe base specification, section 4.5)."""
+
+_SERIAL: Final = 20
+_MODEL: Final = 40
+
+
+@dataclass(frozen=True)
+class Target:
+    """One volume on the network: a subsystem of its own, so that each has hosts of its own."""
+
+    rabbit: str
+    volume: str
+
+    @cached_property
+    def nqn(self) -> str:
+        """The subsystem's NVMe qualified name."""
+        return f"{_PREFIX}{self._uuid('subsystem')}"
+
+    @cached_property
+    def serial(self) -> str:
+        """The subsystem's serial number, of the length that there is for it."""
+        return self._uuid("serial").hex[:_SERIAL]
+
+    @cached_property
+    def device(self) -> str:
+        """The UUID of the only namespace; its NGUID is the same."""
+        return str(self._uuid("namespace"))
+
+    def _uuid(self, what: str) -> uuid.UUID:
+        return uuid.uuid5(_SPACE, f"{what} {self.rabbit}/{self.volume}")
+
+
+def model(rabbit: str) -> str:
+    """Return the model number of a rabbit's subsystems, by which they are known for its own."""
+    digest = uuid.uuid5(_SPACE, f"rabbit {rabbit}").hex[:8]
+    words = "".join(char if " " < char <= "~" else "-" for char in rabbit)
+    return f"Warren {digest} {words}"[:_MODEL].rstrip()
+
+
+def host_id(node: str) -> str:
+    """Return a node's host identifier."""
+    return str(uuid.uuid5(_SPACE, f"host {node}"))
+
+
+def host_nqn(node: str) -> str:
+    """Return a node's NVMe qualified name, which a rabbit lets in, or does not."""
+    return f"{_PREFIX}{host_id(node)}"

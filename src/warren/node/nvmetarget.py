@@ -1,0 +1,160 @@
+"""A rabbit's volumes on the network: NVMe over TCP, by the target of the kernel (nvmet)."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Collection, Coroutine
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+from warren.dws.node import NodeTrouble
+from warren.node import nvmetree
+from warren.node.nvmenames import Target
+from warren.node.nvmetree import Link, Listening, Make, Port, Remove, Step, Subsystem, Tree, Unlink
+from warren.node.threads import in_thread
+
+log = structlog.get_logger()
+
+CONFIGFS: Final = Path("/sys/kernel/config/nvmet")
+
+_SUBSYSTEM: Final = ("attr_allow_any_host", "attr_model", "attr_serial")
+_NAMESPACE: Final = ("device_path", "device_uuid", "device_nguid", "enable")
+_PORT: Final = ("addr_trtype", "addr_adrfam", "addr_traddr", "addr_trsvcid")
+
+
+class Targets(Protocol):
+    """The targets of a machine. Both raise OSError."""
+
+    def read(self) -> Tree:
+        """Return what there is."""
+        ...
+
+    def do(self, step: Step) -> None:
+        """Do one thing, which may be done already."""
+        ...
+
+
+class Configfs:
+    """`Targets` as the kernel shows them."""
+
+    def __init__(self, root: Path = CONFIGFS) -> None:
+        self._root = root
+
+    def read(self) -> Tree:
+        subsystems = {
+            path.name: Subsystem(
+                attributes=_attributes(path, _SUBSYSTEM),
+                namespaces={
+                    each.name: _attributes(each, _NAMESPACE)
+                    for each in _entries(path / "namespaces")
+                },
+                hosts=frozenset(each.name for each in _entries(path / "allowed_hosts")),
+            )
+            for path in _entries(self._root / "subsystems")
+        }
+        ports = {
+            path.name: Port(
+                attributes=_attributes(path, _PORT),
+                subsystems=frozenset(each.name for each in _entries(path / "subsystems")),
+            )
+            for path in _entries(self._root / "ports")
+        }
+        return Tree(subsystems=subsystems, ports=ports)
+
+    def do(self, step: Step) -> None:
+        path = self._root / step.path
+        match step:
+            case Make():
+                path.mkdir(exist_ok=True)
+            case Link():
+                with suppress(FileExistsError):
+                    path.symlink_to(self._root / step.to)
+            case Unlink():
+                path.unlink(missing_ok=True)
+            case Remove():
+                try:
+                    path.rmdir()
+                except FileNotFoundError:
+                    pass
+                except OSError as error:
+                    if not (step.in_use and error.errno in (errno.EBUSY, errno.ENOTEMPTY)):
+                        raise
+            case nvmetree.Write():
+                # Not made where it is missing: another kernel may lack an attribute.
+                with path.open("r+") as opened:
+                    opened.write(step.text)
+
+
+def _entries(path: Path) -> list[Path]:
+    return sorted(path.iterdir(), key=lambda entry: entry.name)
+
+
+def _attributes(path: Path, names: Collection[str]) -> dict[str, str]:
+    return {name: (path / name).read_text().strip("\n") for name in names}
+
+
+class Exports:
+    """What a rabbit offers on the network. Every action may be repeated.
+
+    Everything raises NodeTrouble where it fails.
+    """
+
+    def __init__(
+        self,
+        rabbit: str,
+        device: Callable[[str], Coroutine[Any, Any, str]],
+        listening: Listening,
+        targets: Targets | None = None,
+    ) -> None:
+        """`device` returns the device of a volume, ready for use."""
+        self._rabbit = rabbit
+        self._device = device
+        self._listening = listening
+        self._targets = targets or Configfs()
+        self._changing = asyncio.Lock()
+        """Held from looking to the end of what was decided on that."""
+
+    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+        """Have some nodes reach a volume, and no other node."""
+        if not nodes:
+            await self.withdraw(volume)
+            return
+        target = Target(self._rabbit, volume)
+        device = await self._device(volume)
+        await self._change(
+            lambda tree: nvmetree.offered(tree, target, device, nodes, self._listening)
+        )
+
+    async def withdraw(self, volume: str) -> None:
+        """Have no node reach a volume; those that still use it get errors."""
+        target = Target(self._rabbit, volume)
+        await self._change(lambda tree: nvmetree.withdrawn(tree, target.nqn))
+
+    async def withdraw_others(self, volumes: Collection[str]) -> None:
+        """Withdraw all of the rabbit's volumes but these."""
+        kept = {Target(self._rabbit, volume).nqn for volume in volumes}
+        tree = await self._read()
+        for nqn in nvmetree.of_rabbit(tree, self._rabbit):
+            if nqn not in kept:
+                log.warning("target of no volume withdrawn", subsystem=nqn)
+                await self._change(partial(nvmetree.withdrawn, nqn=nqn))
+
+    async def _read(self) -> Tree:
+        try:
+            return await in_thread(self._targets.read)
+        except OSError as error:
+            raise NodeTrouble(
+                f"{error.filename or CONFIGFS}: {error.strerror}: volumes are offered on the "
+                "network by the kernel modules nvmet and nvmet-tcp, and configfs"
+            ) from error
+
+    async def _change(self, decide: Callable[[Tree], Collection[Step]]) -> None:
+        async with self._changing:
+            for step in decide(await self._read()):
+                try:
+                    await in_thread(self._targets.do, step)
+                except OSError as error:
+                    raise NodeTrouble(f"{CONFIGFS}/{step.path}: {error.strerror}") from error

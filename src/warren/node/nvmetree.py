@@ -1,0 +1,215 @@
+"""What is to be changed in the kernel's tree of NVMe targets, from what is there. Pure.
+
+The kernel shows its targets as directories (configfs): each one that is made is a part of a
+target, each attribute a file, and each link says that one part may use another.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from warren.node.nvmenames import Target, host_nqn, model
+
+NAMESPACE: Final = "1"
+
+
+@dataclass(frozen=True)
+class Make:
+    """Make a directory, if there is none."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write an attribute."""
+
+    path: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """Make a link to another directory, if there is none."""
+
+    path: str
+    to: str
+
+
+@dataclass(frozen=True)
+class Unlink:
+    """Remove a link, if there is one."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Remove a directory, if it is there. What is `in_use` by others may stay."""
+
+    path: str
+    in_use: bool = False
+
+
+Step = Make | Write | Link | Unlink | Remove
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subsystem:
+    """A subsystem that is there."""
+
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Their attributes."""
+    hosts: frozenset[str] = frozenset()
+    """Who is let in."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Port:
+    """A port that is there."""
+
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    subsystems: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree:
+    """All targets of a machine, and what is no rabbit's among them."""
+
+    subsystems: Mapping[str, Subsystem] = field(default_factory=dict)
+    ports: Mapping[str, Port] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening:
+    """The address at which a rabbit's volumes are reached."""
+
+    address: str
+    """An IP address."""
+    service: int = 4420
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Return what a port's attributes are."""
+        return {
+            "addr_trtype": "tcp",
+            "addr_adrfam": "ipv6" if ":" in self.address else "ipv4",
+            "addr_traddr": self.address,
+            "addr_trsvcid": str(self.service),
+        }
+
+
+def offered(
+    tree: Tree, target: Target, device: str, nodes: Collection[str], listening: Listening
+) -> Sequence[Step]:
+    """Return what makes a volume's device reachable for some nodes and for none else."""
+    found = tree.subsystems.get(target.nqn, Subsystem())
+    hosts = {host_nqn(node) for node in nodes}
+    number, port = _port(tree, listening)
+    base = f"subsystems/{target.nqn}"
+    steps: list[Step] = []
+    lost = found.hosts - hosts
+    if lost:
+        # Those that are connected stay so, whoever is let in: all are cut off, and the
+        # others come back by themselves.
+        steps += _cut_off(tree, target.nqn)
+        port = Port(attributes=port.attributes, subsystems=port.subsystems - {target.nqn})
+    steps += [Unlink(f"{base}/allowed_hosts/{each}") for each in sorted(lost)]
+    steps += [Remove(f"hosts/{each}", in_use=True) for each in sorted(lost)]
+    if target.nqn not in tree.subsystems:
+        steps.append(Make(base))
+    wanted = {
+        "attr_allow_any_host": "0",
+        "attr_model": model(target.rabbit),
+        "attr_serial": target.serial,
+    }
+    steps += _writes(base, wanted, found.attributes)
+    steps += _namespace(base, target, device, found)
+    for each in sorted(hosts - found.hosts):
+        steps.append(Make(f"hosts/{each}"))
+        steps.append(Link(f"{base}/allowed_hosts/{each}", f"hosts/{each}"))
+    if number not in tree.ports:
+        steps.append(Make(f"ports/{number}"))
+    steps += _writes(f"ports/{number}", listening.attributes, port.attributes)
+    # Last: whoever connects finds all of it.
+    if target.nqn not in port.subsystems:
+        steps.append(Link(f"ports/{number}/subsystems/{target.nqn}", base))
+    return steps
+
+
+def withdrawn(tree: Tree, nqn: str) -> Sequence[Step]:
+    """Return what takes a subsystem away, with what would be left of it."""
+    found = tree.subsystems.get(nqn)
+    if found is None:
+        return []
+    base = f"subsystems/{nqn}"
+    steps: list[Step] = [*_cut_off(tree, nqn)]
+    steps += [Unlink(f"{base}/allowed_hosts/{each}") for each in sorted(found.hosts)]
+    for number in found.namespaces:
+        steps.append(Write(f"{base}/namespaces/{number}/enable", "0"))
+        steps.append(Remove(f"{base}/namespaces/{number}"))
+    steps.append(Remove(base))
+    steps += [Remove(f"hosts/{each}", in_use=True) for each in sorted(found.hosts)]
+    steps += [
+        Remove(f"ports/{number}", in_use=True)
+        for number, port in tree.ports.items()
+        if port.subsystems == {nqn}
+    ]
+    return steps
+
+
+def of_rabbit(tree: Tree, rabbit: str) -> list[str]:
+    """Return the names of the subsystems that are a rabbit's, as their model number says.
+
+    One that was about to be made when its agent died has none yet: it offers nothing.
+    """
+    own = model(rabbit)
+    return [nqn for nqn, found in tree.subsystems.items() if found.attributes["attr_model"] == own]
+
+
+def _cut_off(tree: Tree, nqn: str) -> Iterator[Unlink]:
+    for number, port in tree.ports.items():
+        if nqn in port.subsystems:
+            yield Unlink(f"ports/{number}/subsystems/{nqn}")
+
+
+def _namespace(base: str, target: Target, device: str, found: Subsystem) -> Iterator[Step]:
+    path = f"{base}/namespaces/{NAMESPACE}"
+    known = found.namespaces.get(NAMESPACE)
+    wanted = {"device_path": device, "device_uuid": target.device, "device_nguid": target.device}
+    if known is None:
+        yield Make(path)
+        known = {}
+    changes = list(_writes(path, wanted, known))
+    enabled = known.get("enable") == "1"
+    if enabled and changes:
+        yield Write(f"{path}/enable", "0")  # the kernel takes no change of what is enabled
+    yield from changes
+    if changes or not enabled:
+        yield Write(f"{path}/enable", "1")
+
+
+def _writes(base: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[Write]:
+    for name, text in wanted.items():
+        if found.get(name) != text:
+            yield Write(f"{base}/{name}", text)
+
+
+def _port(tree: Tree, listening: Listening) -> tuple[str, Port]:
+    """Return the port that listens there, or the number of a new one."""
+    wanted = listening.attributes.items()
+    for number, port in tree.ports.items():
+        if wanted <= port.attributes.items():
+            return number, port
+    # One that was about to be made when its agent died listens nowhere, and is taken.
+    free = next(
+        str(number)
+        for number in range(1, 2**16)
+        if str(number) not in tree.ports
+        or not (
+            tree.ports[str(number)].subsystems
+            or tree.ports[str(number)].attributes.get("addr_traddr")
+        )
+    )
+    return free, tree.ports.get(free, Port())

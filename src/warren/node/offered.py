@@ -1,0 +1,52 @@
+"""Flash whose volumes are offered on a network, and are not in use when they are released."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.node.flash import Flash, Source
+
+NO_CLUSTER: Final = (
+    "a gfs2 takes a cluster of the machines that mount it, with corosync and dlm_controld: say its "
+    "name as network.cluster"
+)
+
+
+class Offered:
+    """`Flash` like another one, whose volumes no node reaches any more when they are released."""
+
+    def __init__(
+        self, flash: Flash, withdraw: Callable[[str], Awaitable[None]], *, clustered: bool = False
+    ) -> None:
+        """`clustered` says that a gfs2 is one, and not what one machine has in its place."""
+        self._flash = flash
+        self._withdraw = withdraw
+        self._clustered = clustered
+
+    async def capacity(self, group: str) -> int:
+        return await self._flash.capacity(group)
+
+    async def raw_volumes(self, group: str) -> RawVolumes:
+        # Nodes have file systems attached, and no bare devices.
+        return RawVolumes.NONE
+
+    async def lacks(self, group: str) -> Mapping[str, str]:
+        lacks = await self._flash.lacks(group)
+        return lacks if self._clustered else {"gfs2": NO_CLUSTER, **lacks}
+
+    async def make(self, volume: Volume) -> None:
+        if volume.file_system == "gfs2" and not self._clustered:
+            raise NodeTrouble(NO_CLUSTER, fatal=True)
+        await self._flash.make(volume)
+
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        # The kernel's target keeps a device as a process does, and none would be found.
+        await self._withdraw(name)
+        await self._flash.release(group, name, profile)
+
+    async def source(self, group: str, name: str, file_system: str) -> Source:
+        return await self._flash.source(group, name, file_system)
+
+    def volumes(self, group: str) -> Mapping[str, int]:
+        return self._flash.volumes(group)

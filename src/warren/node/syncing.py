@@ -1,0 +1,48 @@
+"""Have what was written to a file system reach its device, and hear of it where that fails.
+
+A write ends when its data is in memory. What becomes of it later the kernel tells those who ask:
+else a copy to a device that fails would look as if all were well.
+"""
+
+import ctypes
+import os
+import threading
+
+
+class Written:
+    """The file system that one copy writes to. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: int | None = None
+
+    def add(self, descriptor: int) -> None:
+        """Note a file before anything is written to it, of which the first is kept open.
+
+        The kernel tells of errors since a file was opened.
+        """
+        with self._lock:
+            if self._kept is None:
+                self._kept = os.dup(descriptor)
+
+    def sync(self) -> None:
+        """Write out the file system, if any file was noted. Raises OSError.
+
+        Also of writes that failed on their own meanwhile.
+        """
+        with self._lock:
+            descriptor, self._kept = self._kept, None
+        if descriptor is None:
+            return
+        try:
+            sync_file_system(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def sync_file_system(descriptor: int) -> None:
+    """Write out the file system in which a file is. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(descriptor):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,77 @@
+"""What a site says of volumes over a network."""
+
+import pytest
+
+from warren.base.errors import UserMistake
+from warren.daemons.network import Network, refusal
+from warren.lifecycle import tables
+from warren.node.filesystems import Cluster
+from warren.node.nvmehost import Policy, Reach
+
+
+def network(text: str = "") -> Network:
+    return tables.parse(text, Network, "agent.toml")
+
+
+def test_rabbits_are_found_by_their_names_where_nothing_else_is_said() -> None:
+    assert network().reach() == {}
+    assert network().policy() == Policy()
+    assert refusal(network(), rabbit=False) is None
+
+
+def test_a_rabbit_must_know_where_it_listens() -> None:
+    words = refusal(network(), rabbit=True)
+
+    assert words is not None
+    assert words.startswith("network.listen: ")
+    assert refusal(network('listen = "fd00::1"'), rabbit=True) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reach"),
+    [
+        ("10.0.0.1", Reach(host="10.0.0.1", service=4000)),
+        ("10.0.0.1:4421", Reach(host="10.0.0.1", service=4421)),
+        ("r0-hsn.example.org:4421", Reach(host="r0-hsn.example.org", service=4421)),
+        ("fd00::1", Reach(host="fd00::1", service=4000)),
+        ("[fd00::1]", Reach(host="fd00::1", service=4000)),
+        ("[fd00::1]:4421", Reach(host="fd00::1", service=4421)),
+    ],
+)
+def test_addresses_are_written_as_everywhere(text: str, reach: Reach) -> None:
+    assert network(f'port = 4000\nrabbits.r0 = "{text}"').reach() == {"r0": reach}
+
+
+def test_times_are_policy_and_the_longest_is_without_end() -> None:
+    said = network('connect = "1m"\nkeep-alive = 10\nreconnect = "3s"\nlost = "infinity"')
+
+    assert said.policy() == Policy(connect=60.0, keep_alive=10, reconnect=3, lost=None)
+
+
+def test_machines_that_share_volumes_have_a_name_together() -> None:
+    assert network().machines() is None
+    assert network('cluster = "site"').machines() == Cluster(name="site", journals=18)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('listen = "rabbit-0"', "listen: 'rabbit-0' is no IP address"),
+        ('rabbits.r0 = "10.0.0.1:x"', "rabbits.r0: '10.0.0.1:x' is no address with a port"),
+        ('rabbits.r0 = ":4420"', "rabbits.r0: ':4420' is no address with a port"),
+        ('rabbits.r0 = "a:70000"', "rabbits.r0: 'a:70000' is no address with a port"),
+        ('rabbits.r0 = ""', "rabbits.r0: '' is no address"),
+        ("lost = 0.5", "lost: is not from 1 s to"),
+        ('keep-alive = "infinity"', "keep-alive: is not from 1 s to"),
+        ('cluster = "my site"', "cluster: 'my site' is no name of a cluster"),
+        ('cluster = "{userid}"', "cluster: '{userid}' is no name of a cluster"),
+        ("port = 0", "port"),
+        ("ports = 4420", "ports"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text: str, words: str) -> None:
+    with pytest.raises(UserMistake) as caught:
+        network(text)
+
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("agent.toml: ")

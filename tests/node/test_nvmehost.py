@@ -1,0 +1,211 @@
+"""A compute node's connections, in a tree as sysfs is: what is connected, and by what words."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from warren.dws.node import NodeTrouble
+from warren.node import commands, writing
+from warren.node.attached import Attached
+from warren.node.filesystems import Cluster
+from warren.node.nvmehost import Controller, Host, Policy, Reach, of_node, options
+from warren.node.nvmenames import Target, host_id, host_nqn, model
+
+TARGET = Target("rabbit-0", "uid-0")
+REACH = {"rabbit-0": Reach(host="127.0.0.1", service=4421)}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that has /sys and /dev in a directory."""
+
+    root: Path
+
+    def host(self, connect: float = 0.0) -> Host:
+        return Host(
+            "node1",
+            REACH,
+            Policy(connect=connect),
+            controllers=self.root / "class",
+            blocks=self.root / "block",
+            fabrics=self.root / "fabrics",
+        )
+
+    def connected(
+        self, name: str = "nvme0", target: Target = TARGET, host: str = "node1", state: str = "live"
+    ) -> Path:
+        """Have a connection, and return the file by which it is ended."""
+        path = self.root / "class" / name
+        path.mkdir(parents=True)
+        for attribute, text in {
+            "subsysnqn": target.nqn,
+            "hostnqn": host_nqn(host),
+            "state": state,
+            "model": model(target.rabbit).ljust(40),
+            "delete_controller": "",
+        }.items():
+            (path / attribute).write_text(f"{text}\n" if text else "")
+        return path / "delete_controller"
+
+    def device(self, name: str, target: Target = TARGET, hidden: bool = False) -> None:
+        path = self.root / "block" / name
+        (path / "device").mkdir(parents=True)
+        (path / "uuid").write_text(f"{target.device}\n")
+        (path / "hidden").write_text(f"{int(hidden)}\n")
+        (path / "device" / "subsysnqn").write_text(f"{target.nqn}\n")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    (tmp_path / "fabrics").touch()
+    return Node(tmp_path)
+
+
+def test_the_kernel_is_told_who_asks_for_what_and_how_long_it_is_worth_waiting() -> None:
+    policy = Policy(keep_alive=7, reconnect=3, lost=90)
+
+    said = dict(
+        word.split("=") for word in options(TARGET, "node1", "10.0.0.1", 4420, policy).split(",")
+    )
+
+    assert said == {
+        "transport": "tcp",
+        "traddr": "10.0.0.1",
+        "trsvcid": "4420",
+        "nqn": TARGET.nqn,
+        "hostnqn": host_nqn("node1"),
+        "hostid": host_id("node1"),
+        "keep_alive_tmo": "7",
+        "reconnect_delay": "3",
+        "ctrl_loss_tmo": "90",
+        "fast_io_fail_tmo": "90",
+    }
+
+
+def test_a_node_may_wait_for_ever() -> None:
+    said = options(TARGET, "node1", "10.0.0.1", 4420, Policy(lost=None))
+
+    assert "ctrl_loss_tmo=-1" in said
+    assert "fast_io_fail_tmo" not in said
+
+
+def test_connections_of_others_are_not_the_nodes() -> None:
+    def controller(name: str, host: str, model: str) -> Controller:
+        return Controller(name=name, subsystem="s", host=host, state="live", model=model)
+
+    own = controller("nvme1", host_nqn("node1"), model("rabbit-0"))
+    disk = controller("nvme0", "", "Some maker's SSD")
+    admins = controller("nvme2", host_nqn("node1"), "Linux")
+    other = controller("nvme3", host_nqn("node2"), model("rabbit-0"))
+
+    assert of_node([disk, own, admins, other], "node1") == [own]
+
+
+def test_a_volume_that_is_connected_is_found_by_its_uuid(node: Node) -> None:
+    node.connected("nvme3")
+    node.device("nvme3c3n1", hidden=True)
+    node.device("nvme3n1")
+    node.device("nvme1n1", Target("rabbit-0", "uid-1"))
+
+    assert asyncio.run(node.host().connect("rabbit-0", "uid-0")) == "/dev/nvme3n1"
+    assert (node.root / "fabrics").read_text() == ""
+    source = asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "xfs"))
+    assert source.arguments[-1] == "/dev/nvme3n1"
+
+
+def test_one_that_is_not_is_asked_for_at_its_rabbits_address(node: Node) -> None:
+    with pytest.raises(NodeTrouble, match="rabbit-0/uid-0 cannot be reached"):
+        asyncio.run(node.host().connect("rabbit-0", "uid-0"))
+
+    said = (node.root / "fabrics").read_text()
+    assert said == options(TARGET, "node1", "127.0.0.1", 4421, Policy())
+
+
+def test_a_connection_that_is_being_made_again_is_waited_for_and_told_of(node: Node) -> None:
+    node.connected(state="connecting")
+    node.device("nvme0n1")
+
+    with pytest.raises(NodeTrouble, match="its connection is connecting"):
+        asyncio.run(node.host().connect("rabbit-0", "uid-0"))
+    assert (node.root / "fabrics").read_text() == ""
+
+
+def test_a_rabbit_that_does_not_answer_is_told_by_its_address(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def silent(argv: Sequence[str]) -> str:
+        raise NodeTrouble(f"{argv[0]} did not end within 20 s")
+
+    monkeypatch.setattr(commands, "run", silent)
+
+    words = "cannot be reached: 127.0.0.1 port 4421: no answer within 20 s$"
+    with pytest.raises(NodeTrouble, match=words):
+        asyncio.run(node.host().connect("rabbit-0", "uid-0"))
+
+
+def test_a_rabbit_without_an_address_is_told_by_its_name(node: Node) -> None:
+    with pytest.raises(NodeTrouble, match=r"no-such\.invalid port 4420: has no address"):
+        asyncio.run(node.host().connect("no-such.invalid", "uid-0"))
+
+
+def test_a_node_without_the_module_says_which_it_lacks(node: Node) -> None:
+    (node.root / "fabrics").unlink()
+
+    with pytest.raises(NodeTrouble, match="load the kernel module nvme-tcp"):
+        asyncio.run(node.host().connect("rabbit-0", "uid-0"))
+
+
+def test_only_the_volume_that_is_named_is_let_go_of(node: Node) -> None:
+    ended = node.connected("nvme0")
+    kept = node.connected("nvme1", Target("rabbit-0", "uid-1"))
+    asyncio.run(node.host().disconnect("rabbit-0", "uid-0"))
+    asyncio.run(node.host().disconnect("rabbit-0", "uid-2"))
+
+    assert (ended.read_text(), kept.read_text()) == ("1", "")
+
+
+def test_what_nothing_uses_is_let_go_of_by_an_agent_that_starts(node: Node) -> None:
+    ended = node.connected("nvme0")
+    kept = node.connected("nvme1", host="node2")
+    asyncio.run(node.host().disconnect_unused())
+
+    assert (ended.read_text(), kept.read_text()) == ("1", "")
+
+
+def test_a_machine_without_nvme_has_nothing_to_let_go_of(tmp_path: Path) -> None:
+    host = Node(tmp_path / "none").host()
+
+    asyncio.run(host.disconnect("rabbit-0", "uid-0"))
+    asyncio.run(host.disconnect_unused())
+
+
+def test_raw_volumes_are_refused_for_good(node: Node) -> None:
+    with pytest.raises(NodeTrouble, match="use a file system") as caught:
+        asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "raw"))
+
+    assert caught.value.fatal
+
+
+def test_a_gfs2_is_mounted_as_one_by_the_nodes_of_a_cluster_alone(node: Node) -> None:
+    node.connected()
+    node.device("nvme0n1")
+    with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
+        asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "gfs2"))
+    assert caught.value.fatal
+
+    attached = Attached(node.host(), Cluster(name="site", journals=2))
+    source = asyncio.run(attached.source("rabbit-0", "uid-0", "gfs2"))
+    assert source.arguments == ("-t", "gfs2", "-o", "nodev,nosuid", "/dev/nvme0n1")
+
+
+def test_what_the_kernel_refuses_is_told_in_its_words() -> None:
+    argv = [sys.executable, "-I", "-S", writing.__file__]
+
+    done = subprocess.run([*argv, "/dev/full", "1"], capture_output=True, text=True)
+
+    assert (done.returncode, done.stderr) == (1, "No space left on device\n")

@@ -1,0 +1,55 @@
+"""Flash whose volumes are offered on a network: what of it is different from any other."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from warren.base.bytesize import MIB
+from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.node.directory import Directories
+from warren.node.offered import Offered
+
+
+def test_a_volume_is_withdrawn_before_it_is_released(tmp_path: Path) -> None:
+    flash = Directories(tmp_path, 10 * MIB)
+    there_when_withdrawn: list[bool] = []
+
+    async def withdraw(volume: str) -> None:
+        there_when_withdrawn.append(volume in flash.volumes("r0"))
+        if len(there_when_withdrawn) == 1:
+            raise NodeTrouble("nvmet: it takes its time")
+
+    async def main() -> None:
+        offered = Offered(flash, withdraw)
+        await offered.make(
+            Volume(group="r0", name="a", size=MIB, file_system="xfs", userid=0, groupid=0)
+        )
+        with pytest.raises(NodeTrouble, match="it takes its time"):
+            await offered.release("r0", "a")
+        assert set(offered.volumes("r0")) == {"a"}
+        await offered.release("r0", "a")
+        assert offered.volumes("r0") == {}
+
+    asyncio.run(main())
+    assert there_when_withdrawn == [True, True]
+
+
+def test_a_gfs2_is_not_made_as_what_two_machines_would_destroy(tmp_path: Path) -> None:
+    async def withdraw(volume: str) -> None: ...
+
+    volume = Volume(group="r0", name="a", size=MIB, file_system="gfs2", userid=0, groupid=0)
+    flash = Directories(tmp_path, 10 * MIB)
+    with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
+        asyncio.run(Offered(flash, withdraw).make(volume))
+    assert caught.value.fatal
+    asyncio.run(Offered(flash, withdraw, clustered=True).make(volume))
+    assert set(flash.volumes("r0")) == {"a"}
+
+
+def test_no_user_is_promised_a_bare_device(tmp_path: Path) -> None:
+    async def withdraw(volume: str) -> None: ...
+
+    offered = Offered(Directories(tmp_path, MIB), withdraw)
+
+    assert asyncio.run(offered.raw_volumes("r0")) is RawVolumes.NONE

@@ -1,0 +1,77 @@
+"""A rabbit that offers a volume, and what is left of that."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.vm.inside import lvm, meeting
+from warren.base.bytesize import MIB
+from warren.dws.node import Volume
+from warren.node.blocks import Blocks
+from warren.node.nvmetarget import CONFIGFS, Exports
+from warren.node.nvmetree import Listening
+from warren.node.volumegroup import VolumeGroup
+
+USER = 1234
+VOLUME = Volume(
+    group="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
+)
+LISTENING = Listening(address="10.0.0.1")
+
+
+class Rabbit:
+    def __init__(self) -> None:
+        lvm.configure()
+        self.disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
+        self.flash = Blocks(lambda rabbit: self.disk, Path("/tmp"))
+        self.exports = Exports("rabbit-0", self.disk.device, LISTENING)
+
+    def offer(self, *nodes: str) -> None:
+        asyncio.run(self.exports.offer(VOLUME.name, nodes))
+
+
+@pytest.fixture(scope="module")
+def rabbit() -> Rabbit:
+    rabbit = Rabbit()
+    if not lvm.groups():
+        lvm.make("flash", "/dev/vda")
+        asyncio.run(rabbit.flash.make(VOLUME))
+    return rabbit
+
+
+def configured() -> set[str]:
+    """What is in the tree of targets, but for what is always there."""
+    return {
+        str(path.relative_to(CONFIGFS))
+        for kind in ("subsystems", "ports", "hosts")
+        for path in (CONFIGFS / kind).iterdir()
+        if kind != "hosts" or path.name != "none"
+    }
+
+
+@pytest.mark.skipif(os.environ["WARREN_GUEST"] != "first", reason="another part's")
+def test_a_volume_is_offered_until_the_power_goes(rabbit: Rabbit) -> None:
+    rabbit.offer("node1")
+    known = sorted(configured())
+    rabbit.offer("node1")
+    assert sorted(configured()) == known
+    meeting.tell("offered")
+    meeting.wait("the end of this guest")
+
+
+@pytest.mark.skipif(os.environ["WARREN_GUEST"] != "second", reason="another part's")
+def test_it_is_offered_again_and_nothing_is_left_when_it_is_released(rabbit: Rabbit) -> None:
+    rabbit.offer("node1")
+    meeting.wait("unmounted")
+    rabbit.offer()
+
+    assert configured() == set()
+    asyncio.run(rabbit.flash.release(VOLUME.group, VOLUME.name))
+    assert lvm.volumes("flash") == set()
+
+    asyncio.run(rabbit.flash.make(VOLUME))
+    rabbit.offer("node1")
+    meeting.tell("offered once more")
+    meeting.wait("the end of this guest")
