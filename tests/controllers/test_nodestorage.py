@@ -417,6 +417,44 @@ def test_it_says_anew_what_has_changed_and_nothing_else(
     with_rabbit(story)
 
 
+class Breaking(Noting):
+    """A rabbit whose flash may break."""
+
+    trouble: NodeTrouble | None = None
+
+    async def capacity(self) -> int:
+        if self.trouble is not None:
+            raise self.trouble
+        return await super().capacity()
+
+
+def test_a_rabbit_whose_flash_breaks_says_so_with_the_reason_until_it_can_be_used_again() -> None:
+    async def main(api: Api) -> None:
+        machine = Breaking("r0")
+        rabbit = RabbitReconciler(api, api.informers, machine, "r0")
+
+        def told() -> tuple[str, str, str | None]:
+            found = api.find(kinds.NNF_NODE, NODE)
+            status = found["status"]
+            reason = (found["metadata"].get("annotations") or {}).get(labels.FAILURE)
+            return status["status"], status["drives"][0]["status"], reason
+
+        async with running(api, rabbit.announcer.run()):
+            assert told() == ("Ready", "Ready", None)
+            for words in ("/dev/one: Input/output error", "/dev/one does not answer"):
+                machine.trouble = NodeTrouble(words)
+                await asyncio.sleep(61)
+                assert told() == ("Failed", "Failed", words)
+            machine.trouble = None
+            await asyncio.sleep(61)
+            assert told() == ("Ready", "Ready", None)
+            api.written.clear()
+            await asyncio.sleep(200)
+            assert api.written == []
+
+    alone(main)
+
+
 def test_a_rabbit_that_is_forgotten_announces_itself_again() -> None:
     async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
         async with running(api, rabbit.announcer.run()):

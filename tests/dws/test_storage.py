@@ -624,6 +624,21 @@ READY = {"status": "Ready", "capacity": 8 * GIB}
 WIRED = StorageNode(name="r0", computes_access=(ComputeAccess(name="n0"), ComputeAccess(name="n1")))
 
 
+def test_a_rabbit_that_cannot_use_its_flash_is_failed_with_the_reason() -> None:
+    carried = {labels.FAILURE: "/dev/one: Input/output error"}
+    own = {**meta("nnf-nlc", "r0"), "resourceVersion": "8", "annotations": carried}
+    raw = {"metadata": own, "status": {**READY, "status": "Failed"}}
+    storage_ = settle(rabbit("r0"), node("r0", **READY))
+
+    status = status_of(storage_, read(raw, NnfNode))
+
+    assert status["status"] == "Failed"
+    told = "The flash of the rabbit cannot be used: /dev/one: Input/output error"
+    assert status["message"] == told
+    again = node("r0", **READY)
+    assert settle(settle(storage_, read(raw, NnfNode)), again).status == storage_.status
+
+
 def written(storage_: Storage | None, node_: NnfNode | None) -> list[Any]:
     """Return what is written about a rabbit with two nodes."""
     return list(rabbits.decide(configuration(), WIRED, storage_, node_))

@@ -14,7 +14,7 @@ class Machine(Protocol):
     """
 
     async def capacity(self) -> int:
-        """Return how many bytes of flash the node has in all."""
+        """Return how many bytes of flash the node has in all, having tried that it can be used."""
         ...
 
     async def raw_volumes(self) -> RawVolumes:

@@ -1,6 +1,7 @@
 """NnfNodeStorages, on their rabbit; and the rabbit's own word, its NnfNode."""
 
 import asyncio
+from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
@@ -12,6 +13,9 @@ from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
+
+_PROBE: Final = 60.0
+"""Seconds after which a rabbit looks again whether its flash can be used."""
 
 
 class _GivenUp(Exception):
@@ -37,10 +41,10 @@ class RabbitReconciler:
         self.announcer.add(Key(rabbit, rabbits.NODE_NAME))
 
     async def announce(self, key: Key) -> float | None:
-        """Say that the rabbit is here, and what it has."""
+        """Say that the rabbit is here, and what it has; and again and again whether it still is."""
         raw = self._nodes.get(key)
-        carried = {labels.RAW_VOLUMES: await self._machine.raw_volumes()}
         if raw is None:
+            carried = {labels.RAW_VOLUMES: await self._machine.raw_volumes()}
             node = {
                 "metadata": {"name": key.name, "namespace": key.namespace, "labels": carried},
                 "spec": {"name": self._rabbit, "pod": self._rabbit, "state": "Enable"},
@@ -48,21 +52,33 @@ class RabbitReconciler:
             await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
             return None
         current = read(raw, NnfNode)
-        if current.metadata.labels.get(labels.RAW_VOLUMES) != carried[labels.RAW_VOLUMES]:
+        failure, status = None, None
+        meta: dict[str, Object] = {}
+        try:
+            offered = await self._machine.raw_volumes()
+            if current.metadata.labels.get(labels.RAW_VOLUMES) != offered:
+                meta["labels"] = {labels.RAW_VOLUMES: offered}
+            status = rabbits.announced(self._rabbit, await self._machine.capacity(), current.status)
+        except NodeTrouble as trouble:
+            failure = str(trouble)
+            status = rabbits.failed(current.status)
+        # First the reason: what it is the reason for is not seen without.
+        if current.metadata.annotations.get(labels.FAILURE) != failure:
+            meta["annotations"] = {labels.FAILURE: failure}
+        if meta:
             change = Change(
                 kind=kinds.NNF_NODE,
                 key=key,
-                patch={"metadata": {"labels": carried}},
+                patch={"metadata": meta},
                 resource_version=current.metadata.resource_version,
             )
             await perform(self._client, [change])
             return None
-        capacity = await self._machine.capacity()
-        status = rabbits.announced(self._rabbit, capacity, current.status)
         if status is not None:
             change = reports.status(kinds.NNF_NODE, current.metadata, status)
             await perform(self._client, [change])
-        return None
+            return None
+        return _PROBE
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfNodeStorage, and the NnfNodeBlockStorage of the same name."""

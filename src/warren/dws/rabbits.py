@@ -22,6 +22,8 @@ NODE_NAME = "nnf-nlc"
 """The name of the NnfNode in each rabbit's namespace."""
 
 
+FAILED: Final = "Failed"
+
 _STATUSES: Final = frozenset(
     (
         "Starting", "Ready", "Disabled", "NotPresent", "Offline", "Failed", "Degraded", "Drained",
@@ -31,6 +33,7 @@ _STATUSES: Final = frozenset(
 """What a Storage and its links may be."""
 
 _DISABLED: Final = "Storage node manually disabled"
+_FAILED: Final = "The flash of the rabbit cannot be used"
 _OFFLINE: Final = "The agent of the rabbit has ended, or does not renew its Lease: start it again."
 
 
@@ -115,6 +118,14 @@ def announced(rabbit: str, capacity: int, known: NnfNodeStatus) -> Object | None
         return status
     own = {"id": "0", "name": "Rabbit", "hostname": rabbit, "status": "Ready", "health": "OK"}
     return {**status, "servers": [own]}
+
+
+def failed(known: NnfNodeStatus) -> Object | None:
+    """Return what a rabbit is to say whose flash cannot be used; None if it says so already."""
+    drives = [{"id": each.id, "status": FAILED, "health": "Critical"} for each in known.drives]
+    if known.status == FAILED:
+        return None
+    return {"status": FAILED, "health": "Critical", "drives": drives}
 
 
 def usable(storage: Storage) -> bool:
@@ -206,6 +217,9 @@ def _status(
         state, message = "Drained", f"Drained{outofservice.said(storage, labels.DRAINED)}"
     else:
         state = _known(node.status.status)
+        failure = node.metadata.annotations.get(labels.FAILURE)
+        if state == FAILED and failure:
+            message = f"{_FAILED}: {failure}"
     status: dict[str, Any] = {
         "type": "NVMe",
         "status": state,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ParamSpec
 
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.node import probing
 from warren.node.flash import Source, component, no_room
 from warren.node.threads import in_thread
 
@@ -30,6 +31,7 @@ class Directories:
         self._capacity = capacity
 
     async def capacity(self, group: str) -> int:
+        await probing.demand(probing.directory, self._root / component(group))
         return self._capacity
 
     async def raw_volumes(self, group: str) -> RawVolumes:

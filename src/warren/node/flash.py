@@ -24,7 +24,7 @@ class Flash(Protocol):
     """
 
     async def capacity(self, group: str) -> int:
-        """Return how many bytes a rabbit has in all."""
+        """Return how many bytes a rabbit has in all, having tried that it can be used."""
         ...
 
     async def raw_volumes(self, group: str) -> RawVolumes:

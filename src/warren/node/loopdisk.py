@@ -10,7 +10,7 @@ from typing import Final
 
 from warren.base.bytesize import GIB, human
 from warren.dws.node import NodeTrouble, Volume
-from warren.node import commands, loops
+from warren.node import commands, loops, probing
 from warren.node.blocks import Found
 from warren.node.extents import Extent, Extents, Space
 from warren.node.loops import Loop
@@ -55,6 +55,9 @@ class LoopDisk:
         self._extents = Extents(directory / "volumes")
 
     async def capacity(self) -> int:
+        await probing.demand(probing.directory, self._directory)
+        if self._device is not None:
+            await probing.demand(probing.device, self._device)
         return self._space().capacity
 
     def volumes(self) -> Mapping[str, Found]:

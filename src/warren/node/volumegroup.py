@@ -43,6 +43,10 @@ class VolumeGroup:
         """Held while room is looked for and taken, which only the rabbit's own agent does."""
 
     async def capacity(self) -> int:
+        (row,) = await _report("vgs", "vg", "vg_missing_pv_count", self._name)
+        if row["vg_missing_pv_count"] != "0":
+            missing = row["vg_missing_pv_count"]
+            raise NodeTrouble(f"volume group {self._name}: {missing} of its devices are missing")
         found = await self._listed()
         return sum(each.size for each in found.values()) + await self._left(found)
 

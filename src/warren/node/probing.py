@@ -1,0 +1,83 @@
+"""Whether flash can still be used: a little is written and read, and what hangs counts as lost.
+
+It is tried in a child process, for a disk that hangs lets go of no process that asks it.
+"""
+
+import errno
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from warren.base.looks import SILENT, look
+from warren.dws.node import NodeTrouble
+from warren.node.threads import in_thread
+
+SECONDS: Final = 10.0
+"""How long flash may take to answer."""
+
+_BLOCK: Final = 4096
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_NO_SUCH_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
+"""What file systems say that have no unnamed files."""
+
+
+async def demand(
+    probe: Callable[[str], str | None], place: Path, *, seconds: float = SECONDS
+) -> None:
+    """Raise NodeTrouble, with the reason, unless a place can be used."""
+    try:
+        (answer,) = await in_thread(look, probe, [str(place)], patience=seconds)
+    except OSError:
+        return  # no child can be started, which says nothing of the flash
+    if answer is SILENT:
+        raise NodeTrouble(f"{place} does not answer within {seconds:g} s")
+    if answer is not None:
+        raise NodeTrouble(f"{place}: {answer}")
+
+
+def directory(path: str) -> str | None:
+    """Return why nothing can be written in a directory, which is made; None if it can.
+
+    One that is full is as it should be.
+    """
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        _write_and_read(path)
+    except OSError as error:
+        return None if error.errno in _FULL else error.strerror
+    return None
+
+
+def _write_and_read(path: str) -> None:
+    """Write a file that has no name, and so leaves nothing behind, and read it."""
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_FILES:
+            raise
+        os.listdir(path)
+        return
+    try:
+        os.write(opened, b"probe")
+        os.fsync(opened)
+        os.pread(opened, _BLOCK, 0)
+    finally:
+        os.close(opened)
+
+
+def device(path: str) -> str | None:
+    """Return why a block device cannot be read at its beginning and its end; None if it can."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        try:
+            size = os.lseek(opened, 0, os.SEEK_END)
+            with mmap.mmap(-1, _BLOCK) as block:  # aligned, as is asked for
+                for offset in (0, size - size % _BLOCK - _BLOCK):
+                    os.preadv(opened, [block], max(offset, 0))
+        finally:
+            os.close(opened)
+    except OSError as error:
+        return error.strerror
+    return None
