@@ -89,7 +89,7 @@ class NamespacedMachine:
         enter = await self._namespace.enter()
         if path not in self._namespace.mounts():
             self._make_point(source, path)
-            await commands.run([*enter, "mount", *source.arguments, path])
+            await self._mount(enter, source, path)
         # Also of what was mounted before the agent died.
         if shared is not None and not source.is_file and os.geteuid() == 0:
             await in_thread(acl.let_in, Path(f"{self._namespace.root}{path}"), shared)
@@ -125,6 +125,16 @@ class NamespacedMachine:
 
     def _users_of(self, path: str, userid: int) -> list[Process]:
         return on_mounts(self._namespace.mount_ids(path), userid)
+
+    async def _mount(self, enter: Sequence[str], source: Source, path: str) -> None:
+        """Mount. Raises NodeTrouble with the device, which mount(8) does not always name."""
+        device = source.arguments[-1]
+        try:
+            await commands.run([*enter, "mount", *source.arguments, path])
+        except NodeTrouble as trouble:
+            if device in str(trouble):
+                raise
+            raise NodeTrouble(f"{device}: {trouble}") from trouble
 
     def _demand_allowed(self, path: str) -> None:
         if ".." in Path(path).parts or not any(
