@@ -146,11 +146,16 @@ class Host:
         outer = ["nsenter", f"--target={self._relay.outer}", *user, "--net", "--uts"]
         return [*outer, "nsenter", f"--target={self._relay.pid}", *user, *words]
 
-    def start(self) -> None:
+    def start(self, *more: str, **environment: str) -> None:
         """Start the agent, as a service manager would, and wait until it is ready."""
-        words = [sys.executable, "-m", "warren", "agent", self.role, *self.options]
+        words = [sys.executable, "-m", "warren", "agent", self.role, *self.options, *more]
         with self.log.open("w") as output:
-            self.process = subprocess.Popen(self.command(*words), stdout=output, stderr=output)
+            self.process = subprocess.Popen(
+                self.command(*words),
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **environment},
+            )
         wait_for(self._is_ready)
 
     @property

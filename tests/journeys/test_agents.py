@@ -5,7 +5,9 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -279,6 +281,32 @@ def test_its_exit_code_says_whether_to_start_it_again(machines: Machines, tmp_pa
     second = cluster("agent", "rabbit", *machines.rabbit.options)
     assert second.returncode == 1
     assert "is in use by process" in second.stderr
+
+
+def test_a_service_manager_is_told_that_it_is_ready_and_lives_and_metrics_are_served(
+    machines: Machines,
+) -> None:
+    place = Path(tempfile.mkdtemp(prefix="warren-", dir="/tmp"))  # short, as a socket's has to be
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(str(place / "notify"))
+        notified.settimeout(60)
+        # Nothing else has a port there.
+        machines.rabbit.start(
+            "--metrics-port", "9100", NOTIFY_SOCKET=str(place / "notify"), WATCHDOG_USEC="200000"
+        )
+        heard = {notified.recv(100) for _ in range(3)}
+        assert heard == {b"READY=1", b"WATCHDOG=1"}
+        fetch = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
+        for path, told in (
+            ("readyz", "ok"),
+            ("metrics", 'controller_runtime_reconcile_total{controller="rabbit node"'),
+        ):
+            words = [sys.executable, "-c", fetch, f"http://127.0.0.1:9100/{path}"]
+            answer = subprocess.run(
+                machines.rabbit.command(*words), capture_output=True, text=True, check=True
+            )
+            assert told in answer.stdout
+    shutil.rmtree(place)
 
 
 def test_it_says_what_can_be_made(machines: Machines) -> None:

@@ -18,6 +18,7 @@ from tests.node.processes import alive, eventually
 from warren.dws.node import InUse, NodeTrouble, Volume
 from warren.node import commands, namespaces
 from warren.node.directory import Directories
+from warren.node.flash import Source
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace, mount_points
 
@@ -305,6 +306,28 @@ def test_nothing_is_mounted_but_where_it_may_be(nodes: Nodes, path: str) -> None
         asyncio.run(machine.mount("rabbit1", "a", "xfs", path))
     assert told.value.fatal
     assert nodes.mounts() == set()
+
+
+class Wrong(Directories):
+    """Volumes that are files, and are taken for directories."""
+
+    file: Path
+
+    async def source(self, group: str, name: str, file_system: str) -> Source:
+        return Source(("--bind", str(self.file)))
+
+
+def test_a_mount_that_fails_names_its_device_and_the_reason(nodes: Nodes) -> None:
+    flash = Wrong(nodes.root / "flash", 1000)
+    flash.file = nodes.root / "device"
+    flash.file.touch()
+    machine = NamespacedMachine("node1", flash, nodes.namespace())
+    path = str(nodes.prefix / "job")
+
+    with pytest.raises(NodeTrouble, match=f"^{flash.file}: mount: {path}: .*directory") as told:
+        asyncio.run(machine.mount("rabbit1", "a", "xfs", path))
+    assert not told.value.fatal
+    asyncio.run(machine.unmount(path))
 
 
 def _volume(name: str) -> Volume:

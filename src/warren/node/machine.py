@@ -100,7 +100,7 @@ class NamespacedMachine:
             if profile.has(usercommands.POST_MOUNT):
                 # Before the mount: an agent that dies in between runs them when it is back.
                 self._mark(path).touch(mode=0o600)
-            await commands.run([*enter, *command])
+            await self._mount(enter, command, source.arguments[-1])
         if profile and self._mark(path).exists():
             await usercommands.run(profile, usercommands.POST_MOUNT, values, enter=enter)
             self._mark(path).unlink(missing_ok=True)
@@ -157,6 +157,15 @@ class NamespacedMachine:
 
     def _users_of(self, path: str, userid: int) -> list[Process]:
         return on_mounts(self._namespace.mount_ids(path), userid)
+
+    async def _mount(self, enter: Sequence[str], command: Sequence[str], device: str) -> None:
+        """Mount. Raises NodeTrouble with the device, which mount(8) does not always name."""
+        try:
+            await commands.run([*enter, *command])
+        except NodeTrouble as trouble:
+            if device in str(trouble):
+                raise
+            raise NodeTrouble(f"{device}: {trouble}") from trouble
 
     def _demand_allowed(self, path: str) -> None:
         if ".." in Path(path).parts or not any(
