@@ -13,6 +13,7 @@ from tests.instance.lives import spec
 from tests.instance.parts import OWNER, SlowDisk, living, refused, settle, virtually
 from warren.base.bytesize import GIB
 from warren.instance import keys
+from warren.instance.config import Sched
 from warren.instance.kvs import Kvs
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.scheduler import JobScheduler
@@ -21,6 +22,7 @@ from warren.rfc import resource_set
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
 from warren.scheduling.graph import Graph
+from warren.scheduling.matching import MatchPolicy
 from warren.scheduling.topology import Chassis, describe
 
 HOSTS = ("node0", "node1", "node2", "node3")
@@ -415,6 +417,29 @@ async def test_why_a_job_waits_is_told_with_what_it_waits_for_and_who_is_before_
     assert (foreseen["kind"], foreseen["before"]) == ("reserved", 2)
     assert (fits["kind"], fits["before"]) == ("turn", 2)
     assert desk.served == [1]
+
+
+@virtually
+async def test_another_policy_holds_for_jobs_that_start_from_now_on() -> None:
+    two = [Chassis(rabbit=f"r{each}", capacity=4 * GIB, hosts=HOSTS[2 * each : 2 * each + 2])
+           for each in range(2)]  # fmt: skip
+    answers: list[Message] = []
+    kvs = Kvs(MemoryJournal(), OWNER)
+    graph = Graph(describe("test", two, cores=2))
+    scheduler = JobScheduler(kvs, VirtualClock(), graph, answers.append)
+    async with living(kvs.run, scheduler.run):
+        for job, policy in ((1, MatchPolicy.FIRST), (2, MatchPolicy.SPREAD)):
+            scheduler.configure(Sched(match_policy=policy))
+            wanted = spec(tasks=None, nodes=2)
+            scheduler.alloc({"id": job, "priority": 16, "userid": OWNER, "t_submit": EPOCH,
+                             "jobspec": wanted})  # fmt: skip
+            await settle()
+            scheduler.free(JobId(job), answers[-1]["R"], True)
+
+    assert [resource_set.nodelist(each["R"]) for each in answers] == [
+        ["node0", "node1"],
+        ["node0", "node2"],
+    ]
 
 
 def flash(gib: int) -> Any:

@@ -105,8 +105,9 @@ def test_edges_tell_their_relation_in_each_way_that_there_has_been() -> None:
 
 @pytest.mark.parametrize("writer", ["fluxion", "fluxion:jgf"])
 def test_a_graph_may_tell_its_writer(writer: str) -> None:
-    jgf.check({**FULL, "writer": writer})
-    jgf.check({"graph": FULL["graph"]})
+    written = jgf.encode(map(jgf.line, TREE))
+    jgf.check({**written, "writer": writer})
+    jgf.check({"graph": written["graph"]})
 
 
 @pytest.mark.parametrize(
@@ -153,6 +154,19 @@ def node(number: Any = "0", path: str = "/c", **metadata: Any) -> dict[str, Any]
         ([node(type=1)], [], "type is 1, not a text"),
         ([node(size=True)], [], "size is True, not a number"),
         ([node(size=-1)], [], "size is -1"),
+        ([node(id=-2)], [], "id is -2"),
+        ([node(rank=2**32)], [], "rank is 4294967296"),
+        ([node(), node("1", "/c/d")], [], "do not have /c/d in /c, where its path is"),
+        (
+            [node(), node("1", "/c/d")],
+            [{"source": "0", "target": "1"}, {"source": "1", "target": "0"}],
+            r"edges\[1\] has /c in /c/d, against its path",
+        ),
+        (
+            [node(), node("1", "/c/d")],
+            [{"source": "0", "target": "1"}, {"source": "0", "target": "1"}],
+            r"edges\[1\] has /c/d in /c, against its path",
+        ),
         ([node(rank="0")], [], "rank is '0', not a number"),
         ([node(status=2)], [], "status is 2, neither 0 nor 1"),
         ([node(exclusive=1)], [], "exclusive is 1, not true or false"),

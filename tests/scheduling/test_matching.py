@@ -4,7 +4,6 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from tests.scheduling.systems import matched, parts, system, taken, together, want
 from tests.scheduling.test_properties import requests, systems
 from warren.base.placing import Shared
+from warren.rfc import jgf
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.matching import Group, MatchPolicy, shares
 from warren.scheduling.request import Request
@@ -115,8 +115,10 @@ def test_an_allocation_that_is_shared_goes_where_the_policy_has_room_for_its_nod
 
 
 def test_nodes_on_no_chassis_are_taken_first_where_no_flash_is_wanted() -> None:
-    r = orjson.dumps(system((2, 4), (2, 4))).replace(b'"/c/chassis1/n', b'"/c/n')
-    graph = Graph(orjson.loads(r))
+    r = system((2, 4), (2, 4))
+    vertices = jgf.decode(r["scheduling"])
+    moved = (replace(each, path=each.path.replace("chassis1/n", "n")) for each in vertices)
+    graph = Graph({**r, "scheduling": jgf.encode(map(jgf.line, moved))})
     graph.set_policy(MatchPolicy.PACK)
 
     assert ranks(graph, want(1, exclusive=True)) == [2]

@@ -1,13 +1,29 @@
 """What is reserved for those who wait, told by who passes them and who does not."""
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.scheduling.systems import matched, system, want
-from tests.scheduling.test_backfill import FOUR, NOW, decided, have, waiting, whole
+from tests.scheduling.systems import matched, system, taken, want, written
+from tests.scheduling.test_backfill import (
+    FOUR,
+    NOW,
+    begun,
+    decided,
+    durations,
+    ends,
+    have,
+    requests,
+    systems,
+    waiting,
+    whole,
+)
 from warren.base.placing import Locality, Shared
+from warren.scheduling.backfill import Running, Start, decide
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
 
@@ -93,6 +109,87 @@ def test_those_without_an_end_are_thought_to_be_there_until_the_last(graph: Grap
 
     assert decided(graph.shadow(), waiting((whole(2), 1)), running)[1] == {1: NOW + 20}
     assert decided(graph, waiting((whole(3), 1)), running)[1] == {1: inf}
+
+
+# What always holds
+
+some_jobs = st.tuples(st.integers(1, 2), st.integers(0, 6))
+"""Nodes, whole, and GiB of flash beside each."""
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    st.integers(2, 9),
+    st.integers(6, 14),
+    st.lists(st.tuples(some_jobs, st.sampled_from([5.0, 9.0, 20.0])), min_size=1, max_size=4),
+    some_jobs,
+    some_jobs,
+    st.sampled_from([4.0, 5.0, 9.0, 15.0, 30.0, inf]),
+)
+def test_a_job_passes_wherever_it_does_not_put_off_the_first_and_nowhere_else(
+    nodes: int,
+    gib: int,
+    before: list[tuple[tuple[int, int], float]],
+    first: tuple[int, int],
+    second: tuple[int, int],
+    duration: float,
+) -> None:
+    """On one rabbit all that matters is how many nodes and how much flash: this is a sum."""
+    graph = Graph(system((nodes, gib), quantum=None))
+    wanted = [whole(count, ssd=each) for count, each in (first, second)]
+    if any(graph.feasible(each) is not None for each in wanted):
+        return
+    running, held = [], []
+    for number, ((count, each), end) in enumerate(before, 100):
+        if graph.fits(whole(count, ssd=each)):
+            running += have(graph, (whole(count, ssd=each), NOW + end), first=number)
+            held.append((count, count * each, end))
+
+    def fits(at: float, *jobs: tuple[int, int]) -> bool:
+        there = [(count, flash) for count, flash, end in held if end > at]
+        there += [(count, count * each) for count, each in jobs]
+        return sum(count for count, _ in there) <= nodes and sum(each for _, each in there) <= gib
+
+    if fits(0.0, first):
+        return
+    due = min(end for _, _, end in held if fits(end, first))
+    passes = fits(0.0, second) and (duration <= due or fits(due, first, second))
+    queue = waiting((wanted[0], 10.0), (wanted[1], duration))
+    started, blocked = decided(graph, queue, sorted(running))
+
+    assert started == ([2] if passes else [])
+    assert blocked[1] == NOW + due  # type: ignore[index]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    systems,
+    st.lists(st.tuples(requests, ends), max_size=4),
+    st.lists(st.tuples(requests, durations), min_size=1, max_size=6),
+)
+def test_after_a_restart_the_same_is_decided(
+    r: dict[str, Any],
+    before: list[tuple[Request, float]],
+    wanted: list[tuple[Request, float]],
+) -> None:
+    graph, again = Graph(r), Graph(r)
+    running = begun(graph, before)
+    known = []
+    for each in running:
+        held = again.decode(written(graph, each.allocation))
+        again.take(held)
+        known.append(each._replace(allocation=held))
+    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+
+    def said(one: Graph, jobs: Sequence[Running]) -> list[Any]:
+        found = decide(one, [queue], jobs, NOW, passing=True, depth=32)
+        return [
+            (each.waiting.job, each.allocation if isinstance(each, Start) else each.at)
+            for each in found
+        ]
+
+    assert said(again, sorted(known)) == said(graph, running)
+    assert taken(again) == taken(graph)
 
 
 # Graphs

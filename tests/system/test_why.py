@@ -145,7 +145,9 @@ def test_what_keeps_a_job_from_the_scheduler_comes_first() -> None:
         assert (found["kind"], found["reason"]) == ("queue", "waits: queue batch is stopped: noon")
 
         await handle.rpc("job-manager.urgency", {"id": job, "urgency": 0})
-        assert (await asked(control, job))["kind"] == "held"
+        assert (await asked(control, job))["reason"] == (
+            f"is held, by an urgency of 0: `warren job urgency {fluid.f58(job)} default` lets it go"
+        )
         await handle.rpc("job-manager.urgency", {"id": job, "urgency": 16})
         await handle.rpc("job-manager.queue-start", {"name": "batch", "start": True})
         await asyncio.sleep(1.0)
@@ -256,6 +258,7 @@ def test_the_numbers_are_printed_with_when_there_will_be_room(
               "lacks_gib": 1, "not_ready": "Disabled"}  # fmt: skip
     show(
         {
+            "kinds": ["nodes", "rabbits"],
             "nodes": {"wanted": 2, "would_do": 8, "free": 0, "taken": 7, "drained": 1, "tagged": 0},
             "flash": {"rabbits": [rabbit], "rabbits_more": 2},
             "earliest": 3600.0, "ends": 5, "before": 3,
@@ -273,6 +276,8 @@ def test_the_numbers_are_printed_with_when_there_will_be_room(
         "r0      3 of 8    0 of 2         1          Disabled",
         "and 2 rabbits more",
     ]
+    show({"kinds": ["nodes"], "flash": {"rabbits": [rabbit]}}, 0.0)
+    assert capsys.readouterr().out == ""
     show({"t_estimate": -5.0}, 0.0)
     assert capsys.readouterr().out == "  starts by      1969-12-31T23:59:55Z (now)\n"
     show({"reserved_at": 60.0}, 0.0)

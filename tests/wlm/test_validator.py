@@ -17,10 +17,10 @@ from warren.wlm.view import LONGEST, MOST
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
 
 
-def refused(directive: str, *profiles: Any, creator: int | None = None, **more: Any) -> str:
-    """Return what the author of a job with a directive is told."""
+def judge(*profiles: Any, creator: int | None = None, **more: Any) -> StorageValidator:
+    """Return the validator of a system of one rabbit with two nodes and 144 GiB."""
     graph = Graph(system((2, 144)))
-    validator = StorageValidator(
+    return StorageValidator(
         rules=lambda: RULES,
         file_systems=list,
         profiles=lambda: profiles or [profile(), profile("fast", default=False)],
@@ -34,6 +34,11 @@ def refused(directive: str, *profiles: Any, creator: int | None = None, **more: 
         why_not_made={"lustre": "mkfs.lustre is not installed on r0"}.get,
         **more,
     )
+
+
+def refused(directive: str, *profiles: Any, creator: int | None = None, **more: Any) -> str:
+    """Return what the author of a job with a directive is told."""
+    validator = judge(*profiles, creator=creator, **more)
     with pytest.raises(UserMistake) as mistake:
         validator(jobspec.make(["true"], nodes=1, attributes={"dw": directive}), 1001)
     return mistake.value.shown if isinstance(mistake.value, Mistake) else str(mistake.value)
@@ -129,3 +134,30 @@ def test_a_container_is_judged_at_submit(containers: Any, words: str) -> None:
     """Statement 001.8: before the job is accepted, too."""
     directive = "#DW container name=ab profile=beside"
     assert words in refused(directive, containers=lambda: containers)
+
+
+def on_chassis(chassis: int, nodes: int, gib: int) -> dict[str, Any]:
+    """Make the jobspec of a job on so many chassis, with as many nodes on each."""
+    directive = JOBDW.replace("1GiB", f"{gib}GiB")
+    spec = jobspec.make(["true"], nodes=1, attributes={"dw": directive})
+    (node,) = spec["resources"]
+    spec["resources"] = [{"type": "chassis", "count": chassis, "with": [{**node, "count": nodes}]}]
+    return spec
+
+
+def test_a_job_on_chassis_is_judged_with_the_flash_that_it_will_ask_for() -> None:
+    validator = judge()
+    (chassis,) = validator(on_chassis(1, 2, 70), 1001)["resources"]
+    node, ssd = chassis["with"]
+    assert (chassis["type"], node["type"], node["count"]) == ("chassis", "node", 2)
+    assert (ssd["type"], ssd["count"]) == ("ssd", 2 * 71)  # 300 MiB of padding for each node
+
+    for spec, words in (
+        (on_chassis(1, 2, 80), "2 nodes with 81 GiB of flash each are asked for, and a rabbit has "
+                               "144 GiB for the nodes that are wired to it."),
+        (on_chassis(2, 1, 1), "2 chassis with 1 node each are asked for, and the cluster has 1."),
+        (on_chassis(1, 3, 1), "3 nodes are asked for, and the cluster has 2."),
+    ):  # fmt: skip
+        with pytest.raises(UserMistake) as mistake:
+            validator(spec, 1001)
+        assert str(mistake.value) == words

@@ -14,7 +14,10 @@ import orjson
 from warren.rfc.errors import BadFormat
 
 WRITER: Final = "fluxion:jgf"
+_CONTAINS: Final = ("containment", "contains")
 _WRITERS: Final = ("fluxion", WRITER)
+_LARGEST: Final = 2**32 - 2
+"""No id, rank or size is beyond this, as in idsets (RFC 22)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +176,12 @@ def decode(scheduling: Mapping[str, Any]) -> Iterator[Vertex]:
 
 def edges(scheduling: Mapping[str, Any]) -> Iterator[Edge]:
     """Return the edges in order. Raises BadFormat for one that names no vertex of the graph."""
+    for source, target, subsystem, relationship in _edges(scheduling):
+        yield Edge(source=source, target=target, subsystem=subsystem, relationship=relationship)
+
+
+def _edges(scheduling: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    """Return the same without making anything of each: of large graphs there are very many."""
     ids: set[str] = set()
     for index, node in enumerate(_nodes(scheduling)):
         number = node.get("id") if isinstance(node, Mapping) else None
@@ -185,46 +194,77 @@ def edges(scheduling: Mapping[str, Any]) -> Iterator[Edge]:
     if not isinstance(found, list):
         raise _bad("graph.edges", "is not an array")
     for index, edge in enumerate(found):
-        path = f"graph.edges[{index}]"
         if not isinstance(edge, Mapping):
-            raise _bad(path, "is not an object")
-        for end in ("source", "target"):
-            if not isinstance(edge.get(end), str) or edge[end] not in ids:
-                raise _bad(f"{path}.{end}", f"is {edge.get(end)!r}, and no vertex")
-        subsystem, relationship = _relation(edge.get("metadata", {}), f"{path}.metadata")
-        yield Edge(
-            source=edge["source"],
-            target=edge["target"],
-            subsystem=subsystem,
-            relationship=relationship,
-        )
+            raise _bad(f"graph.edges[{index}]", "is not an object")
+        source: Any = edge.get("source")
+        target: Any = edge.get("target")
+        for end, number in (("source", source), ("target", target)):
+            if not isinstance(number, str) or number not in ids:
+                raise _bad(f"graph.edges[{index}].{end}", f"is {number!r}, and no vertex")
+        metadata = edge.get("metadata")
+        subsystem, relationship = _CONTAINS
+        if "metadata" in edge:
+            subsystem, relationship = _relation(metadata, f"graph.edges[{index}].metadata")
+        yield source, target, subsystem, relationship
 
 
 def check(scheduling: Mapping[str, Any]) -> None:
-    """Raise BadFormat, with the path of the mistake, unless all of the graph can be read.
+    """Raise BadFormat, with the path of the mistake, unless the graph holds together.
 
-    That is dear for a large graph; who wants its vertices alone reads those.
+    All of it can be read, and it is a tree: what contains what is the same by edges and by
+    paths, which rules cycles out. That is dear for a large graph.
     """
-    paths: set[str] = set()
+    paths: dict[str, str] = {}
     for index, vertex in enumerate(decode(scheduling)):
-        path = f"graph.nodes[{index}].metadata"
-        if not isinstance(vertex.type, str):
-            raise _bad(f"{path}.type", f"is {vertex.type!r}, not a text")
+        check_vertex(vertex, index)
         if vertex.path in paths:
-            raise _bad(f"{path}.paths.containment", f"is {vertex.path!r} again")
-        paths.add(vertex.path)
-        for key, (kind, words) in _KINDS.items():
-            if key in vertex.metadata and type(vertex.metadata[key]) is not kind:
-                raise _bad(f"{path}.{key}", f"is {vertex.metadata[key]!r}, not {words}")
-        for name, each in vertex.properties.items():
-            if not isinstance(each, str):
-                raise _bad(f"{path}.properties.{name}", f"is {each!r}, not a text")
-        if vertex.metadata.get("status", 0) not in (0, 1):
-            raise _bad(f"{path}.status", f"is {vertex.metadata['status']}, neither 0 nor 1")
-        if vertex.size < 0:
-            raise _bad(f"{path}.size", f"is {vertex.size}")
-    for _ in edges(scheduling):
-        pass
+            path = f"graph.nodes[{index}].metadata.paths.containment"
+            raise _bad(path, f"is {vertex.path!r} again")
+        paths[vertex.path] = vertex.parent
+    told = list(_edges(scheduling))
+    named = dict(zip((node["id"] for node in _nodes(scheduling)), paths, strict=True))
+    contained: set[str] = set()
+    for index, (source, target, *relation) in enumerate(told):
+        if tuple(relation) != _CONTAINS:
+            continue
+        holder, held = named[source], named[target]
+        if paths[held] != holder or held in contained:
+            raise _bad(f"graph.edges[{index}]", f"has {held} in {holder}, against its path")
+        contained.add(held)
+    for path, parent in paths.items():
+        if parent and path not in contained:
+            raise _bad("graph.edges", f"do not have {path} in {parent}, where its path is")
+
+
+def check_vertex(vertex: Vertex, index: int) -> None:
+    """Raise BadFormat, with the path of the mistake, unless all of a vertex can be read."""
+    problem = _problem(vertex)
+    if problem is not None:
+        key, words = problem
+        raise _bad(f"graph.nodes[{index}].metadata.{key}", words)
+
+
+def _problem(vertex: Vertex) -> tuple[str, str] | None:
+    """Return what of a vertex cannot be read, and why."""
+    if not isinstance(vertex.type, str):
+        return "type", f"is {vertex.type!r}, not a text"
+    for key, value in vertex.metadata.items():
+        known = _KINDS.get(key)
+        if known is None:
+            continue
+        kind, words = known
+        if type(value) is not kind:
+            return key, f"is {value!r}, not {words}"
+        least = -1 if key in ("id", "rank") else 0
+        if isinstance(value, int) and not least <= value <= _LARGEST:
+            return key, f"is {value}"
+        if isinstance(value, dict):
+            for name, each in value.items():
+                if not isinstance(each, str):
+                    return f"properties.{name}", f"is {each!r}, not a text"
+    if vertex.metadata.get("status", 0) not in (0, 1):
+        return "status", f"is {vertex.metadata['status']}, neither 0 nor 1"
+    return None
 
 
 _KINDS: Final[Mapping[str, tuple[type, str]]] = {
@@ -241,6 +281,8 @@ _KINDS: Final[Mapping[str, tuple[type, str]]] = {
 
 
 def _nodes(scheduling: Mapping[str, Any]) -> list[Any]:
+    if not isinstance(scheduling, Mapping):
+        raise BadFormat("the resource graph is malformed: it is not an object")
     writer = scheduling.get("writer", WRITER)
     if writer not in _WRITERS:
         raise _bad("writer", f"is {writer!r}, not {WRITER!r}")

@@ -190,8 +190,9 @@ class Quanta:
     def read(self, vertices: Sequence[Vertex]) -> int:
         share = 0
         for vertex in vertices:
-            bit = 1 << max(vertex.id, 0)
-            if not bit & self.whole:
+            index = max(vertex.id, 0)
+            bit = 1 << index if index < self.ids else 0
+            if not bit:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
             if vertex.size != self.size:
                 raise BadFormat(

@@ -21,6 +21,9 @@ Properties = Mapping[str, Container[str]]
 _ROOT: Final = 0
 """The id of the cluster in graphs."""
 
+_LARGEST_ID: Final = 65535
+"""Of cores and gpus on one node: sets of them are kept as bits."""
+
 
 class Piece(NamedTuple):
     """What is allocated of one node: its cores and gpus as bits, and a share of its flash.
@@ -146,9 +149,22 @@ class Inventory:
         known: dict[int, Node] = {}
         if r.get("scheduling") is not None:
             known = self._read(r["scheduling"])
-        for rank in resource_set.decode(r):
+        graphed = bool(known)
+        ranks = resource_set.decode(r)
+        for rank in ranks:
             node = known.setdefault(rank.rank, Node(rank=rank.rank, host=rank.host))
+            if node.host != rank.host:
+                raise BadFormat(
+                    f"R names {rank.host} as rank {rank.rank}, and its graph {node.host}"
+                )
+            if max((*rank.cores, *rank.gpus)) > _LARGEST_ID:
+                raise BadFormat(f"R names cores or gpus of {rank.host} beyond {_LARGEST_ID}")
             node.cores, node.gpus = bits(rank.cores), bits(rank.gpus)
+        if graphed and len(known) > len(ranks):
+            stray = min(known.keys() - {rank.rank for rank in ranks})
+            raise BadFormat(
+                f"the graph has {known[stray].host} as rank {stray}, and R_lite has not"
+            )
         self.nodes = [known[rank] for rank in sorted(known)]
         self.places = {node.rank: place for place, node in enumerate(self.nodes)}
         self.by_host = {node.host: place for place, node in enumerate(self.nodes)}
@@ -161,12 +177,20 @@ class Inventory:
         self._name(resource_set.read(r).properties, properties)
 
     def _read(self, scheduling: Mapping[str, Any]) -> dict[int, Node]:
+        """Read the graph. Raises BadFormat for one that is no tree, or not of what is known here.
+
+        Vertices of other types are passed over: Fluxion's graphs may have them.
+        """
+        jgf.check(scheduling)
         nodes: dict[int, Node] = {}
+        hosts: set[str] = set()
         found: dict[str, int] = {}
         properties: list[dict[str, str]] = []
         ssds: list[list[Vertex]] = []
         for vertex in jgf.decode(scheduling):
             if vertex.type == "cluster":
+                if self._root.path:
+                    raise BadFormat(f"the graph has {vertex.path} beside {self._root.path}")
                 self._root = vertex
             elif vertex.type in ("chassis", "rack"):
                 found[vertex.path] = len(self.chassis)
@@ -175,14 +199,28 @@ class Inventory:
                 properties.append(dict(vertex.properties))
                 ssds.append([])
             elif vertex.type == "ssd":
+                if vertex.parent not in found:
+                    raise BadFormat(
+                        f"the graph has {vertex.path}, which is in no chassis before it"
+                    )
+                if vertex.unit not in ("", "GiB"):
+                    raise BadFormat(f"the graph has {vertex.path} in {vertex.unit}, not in GiB")
                 ssds[found[vertex.parent]].append(vertex)
             elif vertex.type == "node":
+                if vertex.rank < 0 or vertex.rank in nodes or vertex.name in hosts:
+                    raise BadFormat(
+                        f"the graph has {vertex.name} as rank {vertex.rank}: each node has a name "
+                        "and a rank of its own"
+                    )
+                hosts.add(vertex.name)
                 nodes[vertex.rank] = Node(
                     rank=vertex.rank,
                     host=vertex.name,
                     chassis=found.get(vertex.parent),
                     path=vertex.path,
                 )
+        if self.chassis and not self._root.path:
+            raise BadFormat("the graph has chassis, and no cluster that they are in")
         for chassis, properties_of, own in zip(self.chassis, properties, ssds, strict=True):
             chassis.flash = flash.of(chassis.path, properties_of, own)
         return nodes
@@ -297,8 +335,8 @@ class Inventory:
             node = self.nodes[place]
             if node.host != rank.host:
                 raise BadFormat(f"R names {rank.host} as rank {rank.rank}, which is {node.host}")
-            cores, gpus = bits(rank.cores), bits(rank.gpus)
-            if cores & ~node.cores or gpus & ~node.gpus:
+            cores, gpus = _known(rank.cores, node.cores), _known(rank.gpus, node.gpus)
+            if cores is None or gpus is None:
                 raise BadFormat(f"R names cores or gpus of {node.host} that it does not have")
             own = 0 if node.chassis is None else ssds.pop(node.chassis, 0)
             pieces.append(Piece(rank.rank, cores, own, gpus))
@@ -311,14 +349,24 @@ class Inventory:
     def _ssds(self, r: Mapping[str, Any]) -> dict[int, int]:
         """Return the shares of flash of an R by chassis."""
         found: dict[int, list[Vertex]] = {}
-        for vertex in jgf.decode(r["scheduling"]) if "scheduling" in r else ():
+        vertices = jgf.decode(r["scheduling"]) if "scheduling" in r else ()
+        for index, vertex in enumerate(vertices):
             if vertex.type != "ssd":
                 continue
+            jgf.check_vertex(vertex, index)
             place = self._paths.get(vertex.parent)
             if place is None:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
             found.setdefault(place, []).append(vertex)
         return {place: self.chassis[place].flash.read(ssds) for place, ssds in found.items()}
+
+
+def _known(numbers: Iterable[int], there: int) -> int | None:
+    """Return numbers as bits, if all of them are there."""
+    length = there.bit_length()
+    found = bits(number for number in numbers if number < length)
+    missing = found & ~there or any(number >= length for number in numbers)
+    return None if missing else found
 
 
 def bits(numbers: Iterable[int]) -> int:

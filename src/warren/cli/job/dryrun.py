@@ -1,19 +1,23 @@
 """What `--dry-run` tells of a submission: whether it is refused, and when the job could start."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from warren.base.errors import UserMistake
 from warren.base.printable import printable
-from warren.cli.common import ask_instance, socket_of
+from warren.cli.common import run, socket_of
 from warren.cli.job import waits
 from warren.daemons.statedir import StateDir
 from warren.lifecycle import urgency
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
+
+_SECONDS: Final = 10.0
+"""For how long an instance is asked: what it says is not what the command is for."""
 
 
 def tell(state: StateDir, specs: Iterable[Mapping[str, Any]], wanted: int, flags: int) -> None:
@@ -22,19 +26,21 @@ def tell(state: StateDir, specs: Iterable[Mapping[str, Any]], wanted: int, flags
     `wanted` is their urgency. Raises UserMistake in the words of a submission that is refused.
     Where no instance can be asked, nothing is said.
     """
+    from warren.rpc.client import connect
     from warren.rpc.message import RpcError
 
-    listed = list(specs)
-    if socket_of(state) == state.socket and (state.status() is None or state.closed):
+    path = socket_of(state)
+    if path == state.socket and (state.status() is None or state.closed):
         return
 
-    async def asked(handle: "Handle") -> list[str]:
-        return [await _foreseen(handle, spec, wanted, flags) for spec in listed]
+    async def asked() -> list[str]:
+        async with asyncio.timeout(_SECONDS), connect(path) as handle:
+            return [await _foreseen(handle, spec, wanted, flags) for spec in specs]
 
     try:
-        said = ask_instance(state, asked)
-    except RpcError:
-        return  # it has gone, or is another one than ours
+        said = run(asked())
+    except (RpcError, TimeoutError):
+        return  # it has gone, or does not answer, or is another one than ours
     for each in dict.fromkeys(said):
         click.echo(printable(f"warren: {each}"), err=True)
 

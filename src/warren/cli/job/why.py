@@ -35,6 +35,7 @@ _ATTRIBUTES: Final = (
     *("state", "result", "urgency", "priority", "queue", "dependencies", "annotations"),
     *("nodelist", "t_run"),
 )
+_OF_FLASH: Final = frozenset(("flash", "rabbits", "capacity", "external"))
 _OF_OTHERS: Final = (
     "waits for resources; this instance's scheduler is not Warren's, and does not say what for: "
     "with Fluxion, `flux jobs -o '{id} {annotations.sched}'` has what it tells"
@@ -111,9 +112,8 @@ async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
 
     if job.get("priority") == 0:
         if job.get("urgency") == 0:
-            return _plain(
-                "held", "is held, by an urgency of 0: `warren job urgency JOBID default` lets it go"
-            )
+            remedy = f"`warren job urgency {f58(job['id'])} default` lets it go"
+            return _plain("held", f"is held, by an urgency of 0: {remedy}")
         return _plain("priority", "has a priority of 0: a plugin of the site holds it back")
     stopped = await waits.stopped(handle, job.get("queue", ""))
     if stopped is not None:
@@ -142,7 +142,9 @@ def show(found: Attributes, now: float) -> None:
     """Print the numbers behind a reason."""
     for head, words in _facts(found, now):
         click.echo(printable(f"  {head:<14} {words}"))
-    rabbits = (found.get("flash") or {}).get("rabbits") or ()
+    # Where it is not flash that is lacking, how much each rabbit has is beside the point.
+    matters = not _OF_FLASH.isdisjoint(found.get("kinds", ()))
+    rabbits = found["flash"]["rabbits"] if matters else ()
     rows = [
         (
             each["rabbit"],
