@@ -46,7 +46,7 @@ def test_copies_are_added_up() -> None:
                 },
                 "status": {
                     "commandStatus": {
-                        "lastMessage": "copied 1.50 MiB of 3.00 MiB in 1 of 2 files",
+                        "lastMessage": "copied 1.50 MiB of 3.00 MiB in 1 of 2 files; 2s left",
                         "rate": "10.0 MiB/s",
                     }
                 },

@@ -198,6 +198,19 @@ def test_a_file_that_vanishes_in_the_middle_is_told(copy: Copier) -> None:
     assert outcome.last.files == 29
 
 
+def test_a_file_that_may_not_be_read_any_more_is_told_and_the_rest_is_copied(copy: Copier) -> None:
+    source = throttled(copy)
+    with in_the_middle(copy, lambda told: told.files > 2, rate=20 * MIB) as process:
+        there = {path.name for path in (copy.place / "out" / "in").iterdir()}
+        locked = sorted(path for path in source.iterdir() if path.name not in there)[-1]
+        locked.chmod(0)
+        outcome = ended(process)
+
+    assert outcome.status == copying.FAILED
+    assert outcome.complaints == [f"{locked}: Permission denied"]
+    assert outcome.last.files == 29
+
+
 def test_a_file_that_appears_in_the_middle_is_told(copy: Copier) -> None:
     source = throttled(copy)
     with in_the_middle(copy, lambda told: told.files > 2, rate=20 * MIB) as process:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -43,6 +44,7 @@ class Copiers:
 
         class Machine(SimulatedMachine):
             async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+                copy = replace(copy, since=0.0)  # all tries of a movement are the same
                 how = outer._behave(copy, outer.begun.count(copy))
                 outer.begun.append(copy)
                 outer.times.append(asyncio.get_running_loop().time())

@@ -122,6 +122,8 @@ class Progress:
     """Symbolic links, which are among the files, too."""
     kept_bytes: int = 0
     """What earlier tries had copied, and this one found there."""
+    hole_bytes: int = 0
+    """What is there without having been copied: the holes of files."""
     remark: str = ""
     """What the copies do not have, though all is well otherwise."""
     said: Mapping[str, str] | None = None
@@ -134,7 +136,8 @@ class Progress:
     @property
     def rate(self) -> float:
         """Bytes a second, of what this try has copied itself."""
-        return (self.bytes - self.kept_bytes) / self.seconds if self.seconds > 0 else 0.0
+        copied = self.bytes - self.kept_bytes - self.hole_bytes
+        return copied / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def left(self) -> float | None:

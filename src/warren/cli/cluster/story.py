@@ -46,7 +46,7 @@ JOB_STATE: Final[Mapping[str, str]] = {
 _BOUNDS: Final = {("start", "priority"): "SCHED", ("start", "start"): TASKS,
                   ("end", "alloc"): "SCHED", ("end", "finish"): TASKS}  # fmt: skip
 
-_COPIED: Final = re.compile(r"copied (.+?) of (.+?) in (\d+) of (\d+) files")
+_COPIED: Final = re.compile(r"copied (.+?) of (.+?) in (\d+) of (\d+) files(?:; .*)?")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,7 +94,7 @@ class Command:
             self._tell(remark)
             return True
         how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
-        print(f"{argv[0]}: {how}: {'; '.join(last)}", file=sys.stderr)
+        print(": ".join([argv[0], how, *(["; ".join(last)] if last else [])]), file=sys.stderr)
         return False
 
     def _tell(self, remark: str = "") -> None:

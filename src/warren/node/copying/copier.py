@@ -53,7 +53,7 @@ class Copier:
         self._tally = Tally()
         self._linked = Linked()
         self._latency = Latency()
-        self._transfer = Transfer(Pace(rate), self._tally.add_bytes)
+        self._transfer = Transfer(Pace(rate), self._tally)
         self._places = threading.Semaphore(_QUEUED)
         self._written = Written()
 

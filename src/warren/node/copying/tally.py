@@ -34,6 +34,7 @@ class Tally:
         self._lock = threading.Lock()
         self._failures: list[str] = []
         self._bytes = self._files = self._directories = self._links = self._kept = 0
+        self._holes = 0
         self._remark = ""
         self.failed = 0
         self.total_bytes = self.total_files = 0
@@ -77,6 +78,12 @@ class Tally:
             self._bytes += count
             self._kept += count
 
+    def add_hole(self, count: int) -> None:
+        """Count bytes of a file that are there without having been copied."""
+        with self._lock:
+            self._bytes += count
+            self._holes += count
+
     @property
     def files(self) -> int:
         """The files and symbolic links that are there."""
@@ -111,6 +118,7 @@ class Tally:
                 directories=self._directories,
                 links=self._links,
                 kept_bytes=self._kept,
+                hole_bytes=self._holes,
                 remark=self._remark,
             )
         print(json.dumps(asdict(said)), flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from warren.node.copying.pace import Pace
+from warren.node.copying.tally import Tally
 
 _CHUNK: Final = 32 * 2**20
 SMALL: Final = 2**18
@@ -15,11 +16,12 @@ _NO_RANGE: Final = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, e
 
 
 class Transfer:
-    """Copies data at a pace; `count_in` hears of every piece."""
+    """Copies data at a pace; `tally` hears of every piece, and of every hole."""
 
-    def __init__(self, pace: Pace, count_in: Callable[[int], None]) -> None:
+    def __init__(self, pace: Pace, tally: Tally) -> None:
         self._pace = pace
-        self._count_in = count_in
+        self._count_in = tally.add_bytes
+        self._count_hole = tally.add_hole
 
     def copy(self, source: int, target: int, known: os.stat_result, at: int = 0) -> int:
         """Copy a file from byte `at` on; return how long the copy is. Raises OSError."""
@@ -30,7 +32,7 @@ class Transfer:
             begin, end = data
             for each in (source, target):
                 os.lseek(each, begin, os.SEEK_SET)
-            self._count_in(begin - position)
+            self._count_hole(begin - position)
             position = begin + self._copy_range(source, target, end - begin)
             if position < end:
                 break  # it has become shorter
@@ -38,7 +40,7 @@ class Transfer:
         whole = os.fstat(source).st_size
         if position < whole:
             os.ftruncate(target, whole)
-            self._count_in(whole - position)
+            self._count_hole(whole - position)
         return max(position, whole)
 
     def _copy_range(self, source: int, target: int, size: int) -> int:
