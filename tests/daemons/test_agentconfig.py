@@ -8,6 +8,7 @@ import pytest
 from warren.base.errors import UserMistake
 from warren.daemons import agentconfig
 from warren.daemons.agentconfig import Config, FlashTable
+from warren.daemons.network import Network
 from warren.dws.node import NodeTrouble, Volume
 from warren.lifecycle import tables
 from warren.node import loops, volumegroup
@@ -86,17 +87,49 @@ def _volume(group: str) -> Volume:
     return Volume(group=group, name="v", size=1, file_system="xfs", userid=0, groupid=0)
 
 
-def test_directories_are_all_file_systems_and_no_device() -> None:
-    made = agentconfig.made_here(Config())
+def test_directories_are_all_file_systems_and_no_device(tmp_path: Path) -> None:
+    made = asyncio.run(agentconfig.made_here(Config(), tmp_path))
     assert {kind for kind, why_not in made.items() if why_not is None} == {"xfs", "ext4", "gfs2"}
     assert made["raw"] is not None
 
 
-def test_what_lacks_a_program_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_lacks_a_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    made = agentconfig.made_here(Config(flash=FlashTable(kind="image")))
-    assert made["xfs"] == "mkfs.xfs: not installed"
-    assert made["ext4"] == "debugfs and mkfs.ext4: not installed"
+    image = FlashTable(kind="image", capacity="1GiB")
+    made = asyncio.run(agentconfig.made_here(Config(flash=image), tmp_path))
+    assert made["xfs"] == "mkfs.xfs is not installed"
+    assert made["ext4"] == "mkfs.ext4 and debugfs are not installed"
+
+
+def test_over_a_network_there_are_block_devices_with_file_systems(tmp_path: Path) -> None:
+    network = Network(listen="10.0.0.1")
+    why_not = agentconfig.refusal(Config(network=network, namespace="/n"), rabbit=True)
+    assert why_not == "flash.kind: directories are not offered over a network: take another kind"
+    assert agentconfig.refusal(Config(network=network, namespace="/n"), rabbit=False) is None
+    told = agentconfig.refusal(Config(network=Network(), namespace="/n"), rabbit=True)
+    assert told is not None
+    assert told.startswith("network.listen: ")
+
+    image = FlashTable(kind="image", capacity="1GiB")
+    config = Config(network=network, namespace="/n", flash=image, node="rabbit-0")
+    made = asyncio.run(agentconfig.made_here(config, tmp_path))
+    assert made["raw"] == "nodes have file systems attached, and no bare devices"
+    assert "corosync" in (made["gfs2"] or "")
+
+
+def test_agents_offer_and_attach_where_there_is_a_network(tmp_path: Path) -> None:
+    image = FlashTable(kind="image", capacity="1GiB")
+    network = Network(listen="10.0.0.1")
+    config = Config(network=network, namespace=str(tmp_path / "n"), flash=image, node="rabbit-0")
+    rabbit = agentconfig.node(config, tmp_path, rabbit=True)
+    compute = agentconfig.node(config, tmp_path, rabbit=False)
+    assert (rabbit.exports is None, rabbit.host is None) == (False, True)
+    assert (compute.exports is None, compute.host is None) == (True, False)
+    wired = Config(namespace=str(tmp_path / "n"), flash=image)
+    for each in (True, False):
+        found = agentconfig.node(wired, tmp_path, rabbit=each)
+        assert found.exports is None
+        assert found.host is None
 
 
 def test_a_volume_group_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

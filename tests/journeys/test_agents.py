@@ -209,7 +209,9 @@ async def _make_stray(rabbit: Host, path: str) -> None:
     config = agentconfig.load(rabbit.config)
     # The test is on no emulated machine, but where its mount namespace can be entered.
     place = str(rabbit.namespace)
-    machine = agentconfig.node(msgspec.structs.replace(config, namespace=place), rabbit.statedir)
+    machine = agentconfig.node(
+        msgspec.structs.replace(config, namespace=place), rabbit.statedir, rabbit=True
+    )
     await machine.machine.make(volume)
     await machine.machine.mount("rabbit-0", "stray-0", "xfs", path)
 

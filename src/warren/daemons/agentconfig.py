@@ -13,11 +13,13 @@ from typing import Final, Literal
 import msgspec
 
 from warren.base.errors import UserMistake
+from warren.daemons import network as networks
+from warren.daemons.network import Network
 from warren.directives import capacity
-from warren.dws.node import MAKES
+from warren.dws.node import TYPES
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, demand_durations
-from warren.node import loops, offers, volumegroup
+from warren.node import loops, volumegroup
 from warren.node.blocks import Blocks, Disk
 from warren.node.busy import Patience
 from warren.node.directory import Directories
@@ -26,6 +28,8 @@ from warren.node.hostnamespace import HostNamespace
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import MountNamespace, NamespacedMachine
 from warren.node.namespaces import Namespace
+from warren.node.nvmehost import Host
+from warren.node.nvmetarget import Exports
 from warren.node.volumegroup import VolumeGroup
 
 HOST: Final = "host"
@@ -94,6 +98,8 @@ class Config(Table, frozen=True):
     """In which mount namespace storage is mounted: the machine's, or one that the agent makes, and
     that outlives it. Then it is the directory that remembers its holder."""
     flash: FlashTable = FlashTable()
+    network: Network | None = None
+    """How compute nodes reach rabbits' volumes that are wired to no rabbit; None where all are."""
     busy_timeout: Duration = 30.0
     """FSD or seconds for which a process that still uses a job's storage is waited for."""
     busy_policy: Literal["kill", "keep"] = "kill"
@@ -150,6 +156,12 @@ def load(path: Path | None) -> Config:
 def refusal(config: Config, *, rabbit: bool) -> str | None:
     """Return why an agent cannot be what it is configured to be on this machine; None if it can."""
     table = config.flash
+    if config.network is not None:
+        why_not = networks.refusal(config.network, rabbit=rabbit)
+        if why_not is not None:
+            return why_not
+        if rabbit and table.kind == "directory":
+            return "flash.kind: directories are not offered over a network: take another kind"
     if config.namespace == HOST and os.geteuid() != 0:
         return "namespace: to mount in the machine's own takes root: name a directory for another"
     if rabbit and table.bytes is None:
@@ -177,18 +189,13 @@ async def group_refusal(config: Config) -> str | None:
     return f"flash.volume-group: there is no {name}; there are {', '.join(known) or 'none'}"
 
 
-def made_here(config: Config) -> dict[str, str | None]:
+async def made_here(config: Config, state: Path) -> dict[str, str | None]:
     """Return for each type of file system why it is not made here; None where it is."""
-    table = config.flash
-    why: dict[str, str | None] = {}
-    for file_system in MAKES:
-        if table.kind != "directory":
-            why[file_system] = offers.lacking(file_system)
-        elif file_system == "raw":
-            why[file_system] = "volumes are directories, and a raw one is a block device"
-        else:
-            why[file_system] = None  # a directory is whatever it is called
-    return why
+    found, _ = flash(config, state)
+    lacks = {**await found.lacks(config.name)}
+    if config.network is not None:
+        lacks |= networks.lacks(config.network)
+    return {each: lacks.get(each) for each in TYPES}
 
 
 def patience(config: Config) -> Patience:
@@ -224,17 +231,34 @@ class Node:
     namespace: MountNamespace
     own: Namespace | None
     """The same, where it is the agent's own and has a holder."""
+    exports: Exports | None = None
+    """What a rabbit offers on the network, if it is to."""
+    host: Host | None = None
+    """A compute node's connections to rabbits, where it reaches them over a network."""
 
 
-def node(config: Config, state: Path) -> Node:
+def node(config: Config, state: Path, *, rabbit: bool) -> Node:
     """Return the node of an agent that keeps what it must in the directory `state`."""
     made, disk = flash(config, state)
+    exports, host = None, None
+    if config.network is not None and not rabbit:
+        made, host = networks.connecting(config.network, config.name)
+    elif config.network is not None and disk is not None:
+        made, exports = networks.offering(config.network, config.name, made, disk(config.name))
     own = None
     if config.namespace != HOST:
         own = Namespace(Path(config.namespace), config.prefix)
     namespace = own or HostNamespace(config.prefix)
     machine = NamespacedMachine(config.name, made, namespace, patience(config), config.places)
-    return Node(machine=machine, flash=made, disk=disk, namespace=namespace, own=own)
+    return Node(
+        machine=machine,
+        flash=made,
+        disk=disk,
+        namespace=namespace,
+        own=own,
+        exports=exports,
+        host=host,
+    )
 
 
 def _disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:

@@ -50,7 +50,7 @@ class _Doctor:
         self._settings = settings
         self._client = client
         self._name = settings.config.name
-        self._node = agentconfig.node(settings.config, settings.state.path)
+        self._node = agentconfig.node(settings.config, settings.state.path, rabbit=settings.rabbit)
 
     async def examine(self) -> list[Finding]:
         # What is made has its object before, and what is given back has it after: only what is

@@ -16,11 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from warren.base import systemd
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.daemons import agentconfig, exposed
-from warren.daemons.agentconfig import Config
+from warren.daemons.agentconfig import Config, Node
 from warren.daemons.agents import agent
 from warren.daemons.statedir import held, holder
 from warren.daemons.together import System
@@ -31,9 +33,12 @@ from warren.kube import http, versions
 from warren.kube.client import Client
 from warren.kube.kubeconfig import Access
 from warren.node import holders, hostmounts
+from warren.node.nvmehost import Host
 
 if TYPE_CHECKING:
     from warren.daemons.counted import Counted
+
+log = structlog.get_logger()
 
 _START: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
@@ -114,9 +119,12 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     name, value = settings.state.mark
     os.environ[name] = value
     _make_prefix(settings.config)
+    node = agentconfig.node(settings.config, settings.state.path, rabbit=settings.rabbit)
+    if node.host is not None:
+        await _disconnect_unused(node.host)
     async with http.connect(settings.access, component="agent") as plain:
         client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
-        await _system(settings, client, SystemClock(), ready).run()
+        await _system(settings, node, client, SystemClock(), ready).run()
 
 
 async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
@@ -131,9 +139,18 @@ async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> No
         running.result()
 
 
-def _system(settings: Settings, client: Client, clock: Clock, ready: Callable[[], None]) -> System:
+async def _disconnect_unused(host: Host) -> None:
+    """Let go of what an agent had connected to that was killed before it mounted that."""
+    try:
+        await host.disconnect_unused()
+    except NodeTrouble as trouble:
+        log.warning("volumes stay connected that nothing uses", reason=str(trouble))
+
+
+def _system(
+    settings: Settings, node: Node, client: Client, clock: Clock, ready: Callable[[], None]
+) -> System:
     config = settings.config
-    node = agentconfig.node(config, settings.state.path)
     works = asyncio.Event()
     counts: Counted | None = None
     if settings.exposed is not None:
@@ -142,7 +159,15 @@ def _system(settings: Settings, client: Client, clock: Clock, ready: Callable[[]
 
         counts = counted.Counted()
         client = counts.client(client)
-    built = agent(client, clock, config.name, node.machine, rabbit=settings.rabbit)
+    built = agent(
+        client,
+        clock,
+        config.name,
+        node.machine,
+        rabbit=settings.rabbit,
+        exports=node.exports,
+        detach=node.host.disconnect if node.host is not None else None,
+    )
     parts = {**built.parts, "watchdog": systemd.watchdog}
     if counts is not None and settings.exposed is not None:
         listener = settings.exposed

@@ -16,7 +16,7 @@ from warren.node.flash import Flash
 from warren.node.nvmehost import Host, Policy, Reach
 from warren.node.nvmetarget import Exports
 from warren.node.nvmetree import Listening
-from warren.node.offered import Offered
+from warren.node.offered import NO_CLUSTER, Offered
 
 PORT: Final = 4420
 """That of NVMe over TCP."""
@@ -104,6 +104,14 @@ def refusal(network: Network, *, rabbit: bool) -> str | None:
     if rabbit and network.listen is None:
         return "network.listen: a rabbit needs the IP address at which it offers its volumes"
     return None
+
+
+def lacks(network: Network) -> dict[str, str]:
+    """Return the types of volumes that nodes cannot have attached, each with the reason."""
+    found = {"raw": "nodes have file systems attached, and no bare devices"}
+    if network.cluster is None:
+        found["gfs2"] = NO_CLUSTER
+    return found
 
 
 def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:

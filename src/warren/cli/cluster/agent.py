@@ -1,7 +1,7 @@
 """`warren agent`: the agent of one rabbit or one compute node, as a service."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -188,12 +188,13 @@ def _be(
     from warren.base import systemd
     from warren.daemons import agentservice as service
     from warren.daemons import logs
+    from warren.daemons.agentconfig import made_here
 
     with _exiting(_WRONG):
         config, name = configured(config_file, node)
         run(service.demand_possible(config, rabbit=rabbit, name=name))
     if check:
-        _tell(config, as_json=as_json)
+        _tell(config, run(made_here(config, state_of(statedir).path)), as_json=as_json)
         return
     access = access_of(config, kubeconfig, context)
     metrics: socket.socket | None = None
@@ -214,11 +215,8 @@ def _be(
     click.echo("the agent has stopped")
 
 
-def _tell(config: "Config", *, as_json: bool) -> None:
+def _tell(config: "Config", kinds: Mapping[str, str | None], *, as_json: bool) -> None:
     """Print what an agent can make and mount here."""
-    from warren.daemons.agentconfig import made_here
-
-    kinds = made_here(config)
     if as_json:
         told = {"node": config.name, "mounts": config.mounts, "flash": config.flash.kind}
         print_json({**told, "fileSystems": kinds})
