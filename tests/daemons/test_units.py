@@ -50,8 +50,10 @@ def test_the_conductor_is_started_again_unless_that_cannot_help() -> None:
     assert unit["Unit"]["StartLimitIntervalSec"] == "0"
 
 
-@pytest.mark.parametrize("role", ["rabbit", "compute"])
-def test_agents_mount_for_the_whole_machine_and_are_not_started_in_vain(role: str) -> None:
+@pytest.mark.parametrize(("role", "type"), [("rabbit", "notify"), ("compute", "exec")])
+def test_agents_mount_for_the_whole_machine_and_are_not_started_in_vain(
+    role: str, type: str
+) -> None:
     unit = read(f"warren-agent-{role}")
     service = unit["Service"]
     _, group, command, *arguments = shlex.split(service["ExecStart"])
@@ -60,7 +62,10 @@ def test_agents_mount_for_the_whole_machine_and_are_not_started_in_vain(role: st
     assert command == role
     given = found.make_context(command, arguments).params
     assert given["config_file"] == agentconfig.USUAL
-    assert (service["Type"], service["Restart"]) == ("notify", "always")
+    # Only that of a compute node is started by a prolog, which is not to wait for it.
+    assert (service["Type"], service["Restart"]) == (type, "always")
+    assert service["Type"] == "notify" or service["NotifyAccess"] == "main"
+    assert int(service["WatchdogSec"]) == 60
     assert service["RestartPreventExitStatus"] == "2 3"
     # Each of these would give it a mount namespace of its own (systemd.exec(5)).
     private = {"ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "LoadCredential"}
