@@ -127,12 +127,18 @@ def test_a_nodes_agent_attaches_mounts_and_lets_go() -> None:
             spec = {"node": "node1", "desiredState": "mounted", "mounts": [mount]}
             await api.create(kinds.CLIENT_MOUNT, {"metadata": metadata, "spec": spec})
             await api.when(kinds.CLIENT_MOUNT, MOUNT, _all("mounted"))
+            await host.disconnect_unused()  # as an agent that starts does
+            assert devices() != []
             enter = ["nsenter", f"--target={NAMESPACE.holder}", "--mount"]
             user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
             words = ["dd", "if=/dev/zero", f"of={PATH}/file", "bs=1M", "count=8", "conv=fsync"]
             await asyncio.to_thread(subprocess.check_call, [*enter, *user, *words])
             await api.change(kinds.CLIENT_MOUNT, MOUNT, {"desiredState": "unmounted"})
             await api.when(kinds.CLIENT_MOUNT, MOUNT, _all("unmounted"))
+            assert devices() == []
+            await host.connect("rabbit-0", volume)
+            assert devices() != []
+            await host.disconnect_unused()
             assert devices() == []
             await api.delete(Remove(kind=kinds.CLIENT_MOUNT, key=MOUNT))
             await api.when(kinds.CLIENT_MOUNT, MOUNT, lambda found: not found)
