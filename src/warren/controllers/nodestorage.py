@@ -6,7 +6,7 @@ from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, rabbits, reports
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import NodeTrouble, Target, Volume
 from warren.dws.objects import NnfNode, NnfNodeBlockStorage, NnfNodeStorage, read
 from warren.dws.storage import health, volume, volume_size
 from warren.kube.client import Client
@@ -63,7 +63,8 @@ class RabbitReconciler:
             await perform(self._client, [change])
             return None
         capacity = await self._machine.capacity()
-        status = rabbits.announced(self._rabbit, capacity, current.status)
+        nid = await self._machine.lnet_nid()
+        status = rabbits.announced(self._rabbit, capacity, current.status, nid)
         if status is not None:
             change = reports.status(kinds.NNF_NODE, current.metadata, status)
             await perform(self._client, [change])
@@ -199,6 +200,7 @@ class RabbitReconciler:
 
 def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> Volume:
     group, name = volume(share, number)
+    targets = share.spec.lustre_storage
     return Volume(
         group=group,
         name=name,
@@ -207,4 +209,13 @@ def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: in
         userid=share.spec.user_id,
         groupid=share.spec.group_id,
         commands=commands_of(share.metadata),
+        target=None
+        if targets is None
+        else Target(
+            kind=targets.target_type,
+            index=targets.start_index + number,
+            file_system=targets.file_system_name,
+            mgs=targets.mgs_address,
+            back_fs=targets.back_fs,
+        ),
     )

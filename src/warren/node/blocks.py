@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 import structlog
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import NodeTrouble, RawVolumes, Volume
-from warren.node import abilities, commands, filesystems, usercommands
+from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Target, Volume
+from warren.node import abilities, commands, filesystems, lustre, usercommands
 from warren.node.busy import Patience
 from warren.node.flash import Source, component
 from warren.node.threads import in_thread
@@ -133,6 +133,9 @@ class Blocks:
     def volumes(self, group: str) -> Mapping[str, int]:
         return {name: found.size for name, found in self._disk(group).volumes().items()}
 
+    async def lnet_nid(self) -> str:
+        return await lustre.address()
+
     async def make(self, volume: Volume) -> None:
         disk = self._disk(volume.group)
         if volume.file_system == "raw" and not (disk.offers_raw or volume.userid == 0):
@@ -144,6 +147,9 @@ class Blocks:
         # One at a time: the second would make it again under a node that has mounted it meanwhile.
         async with self._making.setdefault((volume.group, volume.name), asyncio.Lock()):
             found = await disk.reserve(volume)
+            if volume.target is not None:
+                await self._serve(disk, volume, volume.target, made=found.made)
+                return
             if found.made:
                 return  # never again: there may be data in it
             device = await disk.device(volume.name)
@@ -160,6 +166,17 @@ class Blocks:
             )
             await disk.set_made(volume.name)
 
+    async def _serve(self, disk: Disk, volume: Volume, target: Target, *, made: bool) -> None:
+        device, point = await disk.device(volume.name), self._point(volume.group, volume.name)
+        if not made:
+            await lustre.make(volume, target, device, point)
+            await disk.set_made(volume.name)
+        await lustre.serve(volume, target, device, point)
+
+    def _point(self, group: str, name: str) -> Path:
+        """Return where the rabbit mounts a volume for itself."""
+        return self._work / f"{component(group)}-{component(name)}.mount"
+
     async def _around(
         self,
         group: str,
@@ -172,7 +189,7 @@ class Blocks:
         """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
         if not profile.has(wanted):
             return
-        point = self._work / f"{component(group)}-{component(name)}.mount"
+        point = self._point(group, name)
         async with usercommands.mounted(point, device, file_system) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
             await usercommands.run(profile, wanted, values, seconds=self._seconds)
@@ -196,8 +213,10 @@ class Blocks:
         disk = self._disk(group)
         what = f"{group}/{name}"
         # Mounted for a moment by an agent that died.
-        await usercommands.unmount(self._work / f"{component(group)}-{component(name)}.mount")
-        if profile:
+        await usercommands.unmount(self._point(group, name))
+        if profile.file_system == LUSTRE:
+            await lustre.end(name, self._point(group, name))
+        elif profile:
             await self._before_release(group, name, profile)
         try:
             await disk.give_back(name)

@@ -63,6 +63,13 @@ _KINDS: Final = {
     "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
 }
 
+_NEEDS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
+    **{name: (kind.programs, kind.type) for name, kind in _KINDS.items()},
+    # What targets take; clients take mount.lustre alone (`node.lustre`).
+    "lustre": (("mkfs.lustre", "mount.lustre", "zpool", "lctl"), "lustre"),
+}
+"""The programs, and the file system in the kernel, that each type takes."""
+
 PROGRAMS: Final = sorted({name for kind in _KINDS.values() for name in kind.programs})
 """What has to be installed for all kinds."""
 
@@ -76,22 +83,19 @@ def lacks(
     """
     found = {}
     for name in TYPES:
-        kind = _KINDS.get(name)
-        if kind is None:
-            found[name] = "it is not made"
-            continue
-        missing = [program for program in kind.programs if not is_installed(program)]
+        programs, type_ = _NEEDS[name]
+        missing = [program for program in programs if not is_installed(program)]
         if missing:
             verb = "is" if len(missing) == 1 else "are"
             found[name] = f"{' and '.join(missing)} {verb} not installed"
-        elif kind.type and not is_in_kernel(kind.type):
-            found[name] = f"the kernel has no {kind.type}"
+        elif type_ and not is_in_kernel(type_):
+            found[name] = f"the kernel has no {type_}"
     return found
 
 
 def kernel_types() -> set[str]:
     """Return the file systems that kernels are asked for."""
-    return {kind.type for kind in _KINDS.values() if kind.type}
+    return {type_ for _, type_ in _NEEDS.values() if type_}
 
 
 def _kind(name: str) -> FileSystem:
