@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -233,3 +234,29 @@ def test_what_stands_in_for_a_kind_does_not_know_the_words_of_its_profile(rabbit
     asyncio.run(rabbit.machine.make(volume))
     rabbit.mount("gfs2", profile)
     assert rabbit.told == ["set up"]
+
+
+def test_a_gfs2_of_a_cluster_is_given_to_its_user_by_mounting_it(
+    rabbit: Rabbit, nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stand-ins that make and mount an ext4: the kernel here has no gfs2."""
+    mount = shutil.which("mount")
+    device = 'for device; do case "$device" in /dev/*) break ;; esac; done'
+    for name, body in {
+        "mkfs.gfs2": f'{device}; exec mkfs.ext4 -q -F "$device"',
+        "mount": f'[ "$2" != gfs2 ] || exec {mount} -t ext4 "$5" "$6"; exec {mount} "$@"',
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    disk = LoopDisk("rabbit1", rabbit.root / "rabbit1", 1024 * MIB, None)
+    blocks = Blocks(lambda group: disk, rabbit.root, cluster="lab")
+    machine = NamespacedMachine("rabbit1", blocks, nodes.namespace())
+    volume = replace(rabbit.volume("ext4", NO_COMMANDS), file_system="gfs2")
+
+    asyncio.run(machine.make(volume))
+    asyncio.run(machine.mount("rabbit1", "a", "gfs2", rabbit.path))
+    found = os.stat(f"/proc/{machine._namespace.holder}/root{rabbit.path}")
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (
+        rabbit.user.userid, rabbit.user.groupid, 0o700,
+    )  # fmt: skip

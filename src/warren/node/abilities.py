@@ -12,7 +12,7 @@ from warren.node import commands, filesystems
 _KNOWN = Path("/proc/filesystems")
 
 
-async def lacks() -> dict[str, str]:
+async def lacks(cluster: str = "") -> dict[str, str]:
     """Return the types of file systems that this machine does not make, each with the reason."""
     wanted = filesystems.kernel_types()
     there = _registered(_KNOWN) & wanted
@@ -20,7 +20,7 @@ async def lacks() -> dict[str, str]:
     for name in sorted(wanted - there):
         if await _has_module(name):
             there.add(name)
-    return filesystems.lacks(is_installed, there.__contains__)
+    return filesystems.lacks(is_installed, there.__contains__, cluster)
 
 
 def is_installed(program: str) -> bool:

@@ -106,15 +106,19 @@ class Blocks:
         *,
         seconds: float = MAKE_SECONDS,
         patience: Patience | None = None,
+        cluster: str = "",
     ) -> None:
         """`disk` gives a rabbit's disk; `work` is a directory for short-lived files.
 
         `seconds` is for making one file system, `patience` for volumes that are in use.
+        `cluster` names the lock manager of nodes that are machines of their own, for gfs2;
+        without one all nodes are this machine's, and an ext4 is made of it (ADR 077).
         """
         self._patience = patience or Patience()
         self._disk = disk
         self._work = work
         self._seconds = seconds
+        self._cluster = cluster
         self._lacks: Mapping[str, str] | None = None
         """Known once it was asked for."""
         self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -127,7 +131,7 @@ class Blocks:
 
     async def lacks(self, group: str) -> Mapping[str, str]:
         if self._lacks is None:
-            self._lacks = await abilities.lacks()
+            self._lacks = await abilities.lacks(self._cluster)
         return self._lacks
 
     def volumes(self, group: str) -> Mapping[str, int]:
@@ -156,6 +160,8 @@ class Blocks:
             values = {"$DEVICE": device}
             await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
             await self._make_file_system(volume, device)
+            if filesystems.is_roots(volume.file_system, self._cluster):
+                await self._give(volume, device)
             await self._around(
                 volume.group,
                 volume.name,
@@ -165,6 +171,14 @@ class Blocks:
                 volume.commands,
             )
             await disk.set_made(volume.name)
+
+    async def _give(self, volume: Volume, device: str) -> None:
+        """Give a file system that mkfs has left to root to its user. Raises NodeTrouble."""
+        source = filesystems.source(volume.file_system, device, self._cluster)
+        point = self._point(volume.group, volume.name)
+        async with usercommands.mounted(point, source) as path:
+            await commands.run(["chmod", "0700", path])
+            await commands.run(["chown", f"{volume.userid}:{volume.groupid}", path])
 
     async def _serve(self, disk: Disk, volume: Volume, target: Target, *, made: bool) -> None:
         device, point = await disk.device(volume.name), self._point(volume.group, volume.name)
@@ -190,7 +204,9 @@ class Blocks:
         if not profile.has(wanted):
             return
         point = self._point(group, name)
-        async with usercommands.mounted(point, device, file_system) as path:
+        async with usercommands.mounted(
+            point, filesystems.source(file_system, device, self._cluster)
+        ) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
             await usercommands.run(profile, wanted, values, seconds=self._seconds)
 
@@ -276,7 +292,7 @@ class Blocks:
         if found is None or not found.made:
             raise NodeTrouble(f"{group}/{name} does not exist")
         device = await disk.device(name)
-        source = filesystems.source(file_system, device)
+        source = filesystems.source(file_system, device, self._cluster)
         if source.is_file and disk.offers_raw:
             try:
                 os.chmod(device, 0o600)
@@ -287,7 +303,7 @@ class Blocks:
 
     async def _make_file_system(self, volume: Volume, device: str) -> None:
         proto = self._work / f"{volume.group}-{volume.name}.proto"
-        words, text = filesystems.make_commands(volume, device, str(proto))
+        words, text = filesystems.make_commands(volume, device, str(proto), self._cluster)
         try:
             if text:
                 proto.write_text(text)

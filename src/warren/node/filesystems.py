@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from warren.base.errors import UserMistake
@@ -27,6 +28,11 @@ class FileSystem:
     """As which mount(8) knows it."""
     options: str = ""
     """Of mount(8)."""
+
+    beside: Sequence[str] | None = None
+    """The words of mkfs that hold beside a profile's; None for all."""
+    is_roots: bool = False
+    """Whether mkfs leaves it to root, and it is given to its user by mounting it."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -63,6 +69,16 @@ _KINDS: Final = {
     "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
 }
 
+_GFS2: Final = FileSystem(
+    # A journal for the compute node, and one for its rabbit.
+    make=[["mkfs.gfs2", "-q", "-O", "-K", "-j", "2", "-p", "lock_dlm", "-t", "{table}"]],
+    type="gfs2",
+    options="nodev,nosuid",
+    beside=["-q", "-O"],
+    is_roots=True,
+)
+"""Of nodes that are machines of their own, whose kernels lock by a cluster's dlm."""
+
 _NEEDS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
     **{name: (kind.programs, kind.type) for name, kind in _KINDS.items()},
     # What targets take; clients take mount.lustre alone (`node.lustre`).
@@ -75,19 +91,24 @@ PROGRAMS: Final = sorted({name for kind in _KINDS.values() for name in kind.prog
 
 
 def lacks(
-    is_installed: Callable[[str], bool], is_in_kernel: Callable[[str], bool]
+    is_installed: Callable[[str], bool], is_in_kernel: Callable[[str], bool], cluster: str = ""
 ) -> dict[str, str]:
     """Return the types that a machine does not make, each with the reason.
 
     It is asked for programs, and for file systems that its kernel has, or has a module for.
     """
+    needs = {**_NEEDS, "gfs2": (_GFS2.programs, _GFS2.type)} if cluster else _NEEDS
     found = {}
     for name in TYPES:
-        programs, type_ = _NEEDS[name]
+        programs, type_ = needs[name]
         missing = [program for program in programs if not is_installed(program)]
         if missing:
-            verb = "is" if len(missing) == 1 else "are"
-            found[name] = f"{' and '.join(missing)} {verb} not installed"
+            *most, last = missing
+            found[name] = (
+                f"{', '.join(most)} and {last} are not installed"
+                if most
+                else f"{last} is not installed"
+            )
         elif type_ and not is_in_kernel(type_):
             found[name] = f"the kernel has no {type_}"
     return found
@@ -95,35 +116,56 @@ def lacks(
 
 def kernel_types() -> set[str]:
     """Return the file systems that kernels are asked for."""
-    return {type_ for _, type_ in _NEEDS.values() if type_}
+    return {type_ for _, type_ in _NEEDS.values() if type_} | {_GFS2.type}
 
 
-def _kind(name: str) -> FileSystem:
+def is_roots(file_system: str, cluster: str = "") -> bool:
+    """Return whether what mkfs makes of a type is root's, and to be given to its user."""
+    return _kind(file_system, cluster).is_roots
+
+
+def lock_table(volume: Volume, cluster: str) -> str:
+    """Return by which name a cluster locks a volume: of few characters, and of no other's."""
+    space = sha256(f"{volume.group}/{volume.name}".encode()).hexdigest()[:16]
+    return f"{cluster}:{space}"
+
+
+def _kind(name: str, cluster: str = "") -> FileSystem:
+    if name == "gfs2" and cluster:
+        return _GFS2
     try:
         return _KINDS[name]
     except KeyError:
         raise NodeTrouble(f"file systems of type {name} are not made here", fatal=True) from None
 
 
-def make_commands(volume: Volume, device: str, proto: str) -> tuple[list[list[str]], str]:
+def make_commands(
+    volume: Volume, device: str, proto: str, cluster: str = ""
+) -> tuple[list[list[str]], str]:
     """Return the commands that make a volume's file system, and the text of their file `proto`.
 
+    `cluster` is that of the nodes' lock manager; without one they share this machine's kernel.
     Raises NodeTrouble for a kind that is not made here.
     """
-    kind = _kind(volume.file_system)
-    owner = {"userid": volume.userid, "groupid": volume.groupid}
+    kind = _kind(volume.file_system, cluster)
+    table = lock_table(volume, cluster)
+    owner = {"userid": volume.userid, "groupid": volume.groupid, "table": table}
     commands = [
         [*(word.format(proto=proto, **owner) for word in command), device] for command in kind.make
     ]
     first = commands[0]
     # What stands in for another kind does not know its words.
     if first[0] == f"mkfs.{volume.file_system}":
-        said = vector(volume.commands, MKFS, {"$DEVICE": device})
+        values = {"$DEVICE": device}
+        if cluster:
+            space = table.partition(":")[2]
+            values |= {"$CLUSTER_NAME": cluster, "$LOCK_SPACE": space, "$PROTOCOL": "lock_dlm"}
+        said = vector(volume.commands, MKFS, values)
         if said is not None:
             if device not in said:
                 raise NodeTrouble(f"{MKFS} of the profile does not name $DEVICE", fatal=True)
             # Ours are the last, and hold: whose the file system is, and that it may be made anew.
-            commands[0] = [first[0], *said, *first[1:-1]]
+            commands[0] = [first[0], *said, *(first[1:-1] if kind.beside is None else kind.beside)]
     return commands, kind.proto.format(**owner)
 
 
@@ -160,9 +202,9 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     return ["mount", "-t", source.type, *said, "-o", source.options]
 
 
-def source(file_system: str, device: str) -> Source:
+def source(file_system: str, device: str, cluster: str = "") -> Source:
     """Return how a device with a file system is mounted. The bare device is bound over a file."""
-    kind = _kind(file_system)
+    kind = _kind(file_system, cluster)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)
     of_type = kind.type if kind.type == file_system else STAND_IN
