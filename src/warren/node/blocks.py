@@ -159,6 +159,8 @@ class Blocks:
             device = await disk.device(volume.name)
             values = {"$DEVICE": device}
             await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
+            # An agent that died may have left it mounted, and nothing is made on that.
+            await usercommands.unmount(self._point(volume.group, volume.name))
             await self._make_file_system(volume, device)
             if filesystems.is_roots(volume.file_system, self._cluster):
                 await self._give(volume, device)

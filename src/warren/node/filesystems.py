@@ -191,7 +191,7 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     """
     device = source.arguments[-1]
     said = None
-    if source.type != STAND_IN:
+    if source.type != STAND_IN or source.is_file:
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
             said = said or vector(profile, f"fileSystemCommands.{side}{_MOUNT}", values)
