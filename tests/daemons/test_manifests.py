@@ -28,6 +28,7 @@ from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.events import EventRecorder
 from warren.controllers.globalfs import GlobalFileSystemController
+from warren.controllers.lustremgts import LustreMgtController
 from warren.controllers.persistent import PersistentController
 from warren.controllers.ports import PortController
 from warren.controllers.rabbits import SystemController
@@ -756,6 +757,7 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
         AccessController,
         SystemController,
         GlobalFileSystemController,
+        LustreMgtController,
         SystemStorageController,
         ShutdownController,
     ):
@@ -776,7 +778,10 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     containers |= {(verb, "nnfdatamovementprofiles") for verb in ("create", "delete")}
     containers |= {("create", each) for each in ("services", "configmaps")}
     containers |= {("create", "nnfcontainerdata")}
-    known = actions - single | watching(*informers._informers) | again | containers
+    # And none has a Lustre file system.
+    mgts = {(verb, "nnflustremgts") for verb in ("create", "delete", "patch")}
+    mgts |= {("patch", "nnflustremgts/status")}
+    known = actions - single | watching(*informers._informers) | again | containers | mgts
     assert needed("warren-controllers") == known
     assert single <= granted("warren-controllers")
     owners = {

@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 from warren.controllers.machine import Machine
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.perilog import Command, Commands
@@ -81,6 +81,9 @@ class SeamMachine:
     async def lacks(self) -> Mapping[str, str]:
         return await self._inner.lacks()
 
+    async def lnet_nid(self) -> str:
+        return await self._inner.lnet_nid()
+
     async def make(self, volume: Volume) -> None:
         self._seam.check()
         await self._inner.make(volume)
@@ -103,6 +106,11 @@ class SeamMachine:
         self._seam.check()
         await self._inner.mount(group, name, file_system, path, shared, profile)
         self._seam.done(f"{self._name}: mount")
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        await self._inner.mount_lustre(source, path, profile)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

@@ -1,11 +1,16 @@
 """The kinds of file systems: what a machine needs to make them."""
 
 import asyncio
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from warren.dws.commandlines import ProfileCommands
+from warren.dws.node import Volume
 from warren.node import abilities, filesystems
+from warren.node.filesystems import Cluster
 
 
 @pytest.mark.parametrize(
@@ -48,3 +53,48 @@ def test_this_machine_is_asked_for_its_programs_and_its_kernel(
     monkeypatch.setenv("PATH", str(tmp_path))
 
     assert asyncio.run(abilities.lacks())["xfs"] == "mkfs.xfs is not installed"
+
+
+# gfs2 of nodes that are machines of their own
+
+LAB = Cluster(name="lab", journals=3)
+VOLUME = Volume(group="r0", name="u-0", size=2**30, file_system="gfs2", userid=5, groupid=6)
+
+
+def mkfs(line: str | None = None, cluster: Cluster | None = LAB) -> list[str]:
+    lines = {} if line is None else {f"data.gfs2Storage.{filesystems.MKFS}": (line,)}
+    volume = replace(VOLUME, commands=ProfileCommands(file_system="gfs2", lines=lines))
+    (command, *_), _ = filesystems.make_commands(volume, "/dev/x", "", cluster)
+    return command
+
+
+def test_a_gfs2_of_a_cluster_is_made_with_its_lock_table_and_journals() -> None:
+    table = filesystems.lock_table(VOLUME, LAB)
+    assert re.fullmatch(r"lab:[0-9a-f]{16}", table)
+    assert filesystems.lock_table(replace(VOLUME, name="u-1"), LAB) != table
+    assert mkfs() == ["mkfs.gfs2", "-O", "-q", "-K", "-p", "lock_dlm", "-t", table,
+                      "-j", "3", "-J", "8", "/dev/x"]  # fmt: skip
+    assert filesystems.source("gfs2", "/dev/x", LAB).arguments == (
+        "-t", "gfs2", "-o", "nodev,nosuid", "/dev/x",
+    )  # fmt: skip
+
+
+def test_the_example_profile_of_nnf_makes_a_gfs2_of_a_cluster() -> None:
+    found = mkfs("-j2 -p $PROTOCOL -t $CLUSTER_NAME:$LOCK_SPACE $DEVICE")
+    table = filesystems.lock_table(VOLUME, LAB)
+    assert found == ["mkfs.gfs2", "-j2", "-p", "lock_dlm", "-t", table, "/dev/x", "-q", "-O"]
+
+
+def test_nodes_of_one_machine_have_an_ext4_in_its_place() -> None:
+    """ADR 077."""
+    assert mkfs(cluster=None)[0] == "mkfs.ext4"
+
+
+def test_a_machine_of_a_cluster_lacks_gfs2_without_its_own_programs() -> None:
+    kernel = filesystems.kernel_types()
+    found = filesystems.lacks(set(filesystems.PROGRAMS).__contains__, kernel.__contains__, LAB)
+    assert found["gfs2"] == "mkfs.gfs2 and gfs2_edit are not installed"
+    without = kernel - {"gfs2"}
+    every = {*filesystems.PROGRAMS, "mkfs.gfs2", "gfs2_edit"}
+    found = filesystems.lacks(every.__contains__, without.__contains__, LAB)
+    assert found["gfs2"] == "the kernel has no gfs2"

@@ -14,6 +14,7 @@ from tests.node.copied import User
 from warren.base.bytesize import MIB
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
+from warren.node import filesystems
 from warren.node.blocks import Blocks
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
@@ -187,6 +188,31 @@ def test_a_volume_that_an_agent_has_left_mounted_for_a_moment_goes(rabbit: Rabbi
     rabbit.release()
     assert not point.exists()
     assert rabbit.blocks.volumes("rabbit1") == {}
+
+
+def test_a_volume_whose_agent_died_in_its_setup_is_made_anew(rabbit: Rabbit) -> None:
+    with pytest.raises(NodeTrouble):
+        rabbit.make("ext4", commands("ext4", userCommands_postSetup="false"))
+    disk = LoopDisk("rabbit1", rabbit.root / "rabbit1", 1024 * MIB, None)
+    device = asyncio.run(disk.device("a"))
+    (rabbit.root / "rabbit1-a.mount").mkdir()
+    subprocess.run(["mount", device, rabbit.root / "rabbit1-a.mount"], check=True)
+
+    rabbit.make("ext4", NO_COMMANDS)
+    rabbit.mount("ext4", NO_COMMANDS)
+
+
+def test_a_bare_device_is_bound_as_its_profile_says(rabbit: Rabbit) -> None:
+    line = "-o bind $DEVICE $MOUNT_PATH -v"
+    profile = commands("raw", fileSystemCommands_computeCommands_mount=line)
+    rabbit.make("raw", profile)
+    source = asyncio.run(rabbit.blocks.source("rabbit1", "a", "raw"))
+    command = filesystems.mount_command(source, rabbit.path, profile)
+    device = source.arguments[-1]
+    assert command == ["mount", "-o", "bind", device, rabbit.path, "-v"]
+    rabbit.mount("raw", profile)
+    mounted = os.stat(f"{rabbit.seen}{rabbit.path}")
+    assert mounted.st_rdev == os.stat(device).st_rdev
 
 
 @pytest.mark.parametrize("side", ["rabbit", "compute"])

@@ -16,7 +16,7 @@ from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.objects import NnfNodeStorage, read
 from warren.dws.sharing import Sharing
 from warren.dws.storage import volume
@@ -53,6 +53,9 @@ class Flaky:
     async def lacks(self) -> Mapping[str, str]:
         return await self._inner.lacks()
 
+    async def lnet_nid(self) -> str:
+        return await self._inner.lnet_nid()
+
     async def make(self, volume: Volume) -> None:
         self._roll()
         await self._inner.make(volume)
@@ -72,6 +75,11 @@ class Flaky:
     ) -> None:
         self._roll()
         await self._inner.mount(group, name, file_system, path, shared, profile)
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        await self._inner.mount_lustre(source, path, profile)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

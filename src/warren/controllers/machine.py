@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 
 
@@ -24,6 +24,10 @@ class Machine(Protocol):
 
     async def lacks(self) -> Mapping[str, str]:
         """Return the types of file systems that the node does not make, each with the reason."""
+        ...
+
+    async def lnet_nid(self) -> str:
+        """Return where Lustre's servers on the node are found; nothing where they cannot be."""
         ...
 
     async def make(self, volume: Volume) -> None:
@@ -52,6 +56,12 @@ class Machine(Protocol):
         Of one that may be `shared`, its root directory lets in its owner and those users alone;
         where that is None, whom its owner lets in.
         """
+        ...
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        """Mount a Lustre file system at `path`, and make it its user's where it is still root's."""
         ...
 
     async def unmount(

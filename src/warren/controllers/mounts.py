@@ -6,7 +6,7 @@ from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, reports, sharing
-from warren.dws.node import NodeTrouble
+from warren.dws.node import LustreMount, NodeTrouble
 from warren.dws.objects import ClientMount, read
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -75,6 +75,15 @@ class MountReconciler:
         shared = None if text is None else sharing.parse(text)
         commands = commands_of(current.metadata)
         for mount in current.spec.mounts:
+            if mount.device.lustre is not None:
+                source = LustreMount(
+                    address=mount.device.lustre.mgs_addresses,
+                    name=mount.device.lustre.file_system_name,
+                    userid=mount.user_id,
+                    groupid=mount.group_id,
+                )
+                await self._machine.mount_lustre(source, mount.mount_path, commands)
+                continue
             lvm = mount.device.lvm
             if lvm is None:
                 raise NodeTrouble(f"{mount.mount_path}: the device is not a volume", fatal=True)

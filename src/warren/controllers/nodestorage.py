@@ -7,7 +7,7 @@ from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, rabbits, reports
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import NodeTrouble, Target, Volume
 from warren.dws.objects import NnfNode, NnfNodeBlockStorage, NnfNodeStorage, read
 from warren.dws.storage import health, volume, volume_size
 from warren.kube.client import Client
@@ -56,7 +56,8 @@ class RabbitReconciler:
         failure, status = None, None
         try:
             carried = await self._carried()
-            status = rabbits.announced(self._rabbit, await self._machine.capacity(), current.status)
+            capacity, nid = await self._machine.capacity(), await self._machine.lnet_nid()
+            status = rabbits.announced(self._rabbit, capacity, current.status, nid)
         except NodeTrouble as trouble:
             failure = str(trouble)
             status = rabbits.failed(current.status)
@@ -223,6 +224,7 @@ class RabbitReconciler:
 
 def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> Volume:
     group, name = volume(share, number)
+    targets = share.spec.lustre_storage
     return Volume(
         group=group,
         name=name,
@@ -231,4 +233,13 @@ def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: in
         userid=share.spec.user_id,
         groupid=share.spec.group_id,
         commands=commands_of(share.metadata),
+        target=None
+        if targets is None
+        else Target(
+            kind=targets.target_type,
+            index=targets.start_index + number,
+            file_system=targets.file_system_name,
+            mgs=targets.mgs_address,
+            back_fs=targets.back_fs,
+        ),
     )

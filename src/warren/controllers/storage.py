@@ -1,17 +1,25 @@
 """NnfStorages: shares on rabbits, and what the Servers say of them (decided in `dws.storage`)."""
 
+from collections.abc import Sequence
+
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import kinds, labels, reports, servers, storage
+from warren.dws import kinds, labels, lustrestorage, reports, servers, storage
+from warren.dws.lustrestorage import LustreSnapshot
+from warren.dws.node import LUSTRE
 from warren.dws.objects import (
+    NnfLustreMGT,
+    NnfNode,
     NnfNodeBlockStorage,
     NnfNodeStorage,
     NnfStorage,
     NnfStorageProfile,
+    PersistentStorageInstance,
     Servers,
     read,
 )
+from warren.dws.rabbits import NODE_NAME
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -29,10 +37,16 @@ class StorageController:
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._servers = informers.of(kinds.SERVERS)
+        self._mgts = informers.of(kinds.LUSTRE_MGT)
+        self._nodes = informers.of(kinds.NNF_NODE)
+        self._instances = informers.of(kinds.PERSISTENT)
         self.reconciler: Reconciler[Key] = Reconciler("storage", self.reconcile)
         self._storages.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._node_storages.listen(self._node_storage_changed)
         self._blocks.listen(self._node_storage_changed)
+        self._mgts.listen(self._mgt_changed)
+        self._nodes.listen(self._node_changed)
+        self._instances.listen(self._pool_changed)
         self._servers.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
@@ -62,17 +76,73 @@ class StorageController:
                 blocks = (await self._client.list(kinds.NNF_NODE_BLOCK_STORAGE, labels=own)).items
                 again = REQUEUE_DELAY if found or blocks else None
             node_storages = [read(obj, NnfNodeStorage) for obj in found]
+            flash = [read(obj, NnfNodeBlockStorage) for obj in blocks]
+            if current.spec.file_system_type == LUSTRE:
+                decided = lustrestorage.decide(self._of_lustre(current, node_storages, flash))
+            else:
+                decided = storage.decide(current, node_storages, flash, self._profile(current))
             writes = [
-                *storage.decide(
-                    current,
-                    node_storages,
-                    [read(obj, NnfNodeBlockStorage) for obj in blocks],
-                    self._profile(current),
-                ),
+                *decided,
                 *self._report(current, node_storages),
             ]
             await perform(self._client, writes)
         return again
+
+    def _of_lustre(
+        self,
+        current: NnfStorage,
+        shares: Sequence[NnfNodeStorage],
+        blocks: Sequence[NnfNodeBlockStorage],
+    ) -> LustreSnapshot:
+        pools: dict[str, list[tuple[PersistentStorageInstance, NnfStorage]]] = {}
+        for obj in self._instances.values():
+            pool = (obj["metadata"].get("labels") or {}).get(labels.STANDALONE_MGT)
+            found = self._storages.get(key_of(obj)) if pool else None
+            if pool and found is not None:
+                member = (read(obj, PersistentStorageInstance), read(found, NnfStorage))
+                pools.setdefault(pool, []).append(member)
+        nodes = {
+            node.name: self._nodes.get(Key(node.name, NODE_NAME))
+            for each in current.spec.allocation_sets
+            for node in each.nodes
+        }
+        return LustreSnapshot(
+            storage=current,
+            shares=shares,
+            blocks=blocks,
+            profile=self._profile(current),
+            mgts=[read(obj, NnfLustreMGT) for obj in self._mgts.values()],
+            addresses={
+                name: read(obj, NnfNode).status.lnet_nid
+                for name, obj in nodes.items()
+                if obj is not None
+            },
+            pools=pools,
+        )
+
+    def _mgt_changed(self, obj: Object) -> None:
+        """Wake the storages that are named by an MGT, or wait for it."""
+        for each in read(obj, NnfLustreMGT).spec.claim_list:
+            self.reconciler.add(each.key)
+        self._node_storage_changed(obj)
+        self._wake_failed()
+
+    def _pool_changed(self, obj: Object) -> None:
+        """Wake the storages that wait for an MGT of a pool, or to be a user of one."""
+        if labels.STANDALONE_MGT in (obj["metadata"].get("labels") or {}):
+            self._wake_failed()
+            for each in read(obj, PersistentStorageInstance).spec.consumer_references:
+                if each.kind == kinds.NNF_STORAGE.name:
+                    self.reconciler.add(each.key)
+
+    def _node_changed(self, obj: Object) -> None:
+        if (obj.get("status") or {}).get("lnetNid"):
+            self._wake_failed()
+
+    def _wake_failed(self) -> None:
+        for each in self._storages.by("in error", reports.IN_ERROR):
+            if (each.get("spec") or {}).get("fileSystemType") == LUSTRE:
+                self.reconciler.add(key_of(each))
 
     def _profile(self, current: NnfStorage) -> NnfStorageProfile | None:
         """Return the profile that was pinned for a storage, if one was."""

@@ -217,7 +217,8 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
             disks[rabbit] = _disk(component(rabbit), table, place, size)
         return disks[rabbit]
 
-    return Blocks(disk, state, patience=patience(config)), disk
+    cluster = config.network.machines() if config.network is not None else None
+    return Blocks(disk, state, patience=patience(config), cluster=cluster), disk
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.events import EventRecorder
 from warren.controllers.globalfs import GlobalFileSystemController
+from warren.controllers.lustremgts import LustreMgtController
 from warren.controllers.machine import Machine
 from warren.controllers.persistent import PersistentController
 from warren.controllers.ports import PortController
@@ -313,6 +314,7 @@ def controllers(
         ShutdownController(client(), informers).reconciler,
         SystemStorageController(client(), informers).reconciler,
         GlobalFileSystemController(client(), informers).reconciler,
+        LustreMgtController(client(), informers).reconciler,
         EventRecorder(client(), informers, clock).reconciler,
     ]
 

@@ -22,6 +22,7 @@ from warren.dws import (
 from warren.dws.commandlines import NO_COMMANDS
 from warren.dws.faults import Fault, raise_for
 from warren.dws.locks import Holding
+from warren.dws.node import LUSTRE
 from warren.dws.objects import (
     ClientMount,
     Computes,
@@ -350,7 +351,11 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
     """Return the ClientMounts as they should be, by key."""
     _check_complete(snapshot)
     on_rabbits = snapshot.access.spec.target == "all"
-    mounts = _rabbit_mounts(snapshot) if on_rabbits else _compute_mounts(snapshot)
+    assert snapshot.storage is not None
+    if snapshot.storage.spec.file_system_type == LUSTRE:
+        mounts = _lustre_mounts(snapshot)
+    else:
+        mounts = _rabbit_mounts(snapshot) if on_rabbits else _compute_mounts(snapshot)
     if not snapshot.access.spec.make_client_mounts:
         return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
@@ -389,7 +394,9 @@ def _annotations(
     commands = (
         commandlines.parsed(max(each or "" for each in said) or None) if said else NO_COMMANDS
     )
-    own = commands.within(f"{commandlines.FILE_SYSTEM}.{side}").without(commandlines.OF_SHARES)
+    of_lustre = commands.file_system == LUSTRE
+    group = "clientOptions.commandlines" if of_lustre else f"{commandlines.FILE_SYSTEM}.{side}"
+    own = commands.within(group).without(commandlines.OF_SHARES)
     told = {labels.COMMANDS: commandlines.written(own)} if own else {}
     return {"annotations": {**carried, **told}} if carried or told else {}
 
@@ -417,6 +424,46 @@ def _check_complete(snapshot: AccessSnapshot) -> None:
     by_node = snapshot.access.spec.target != "all" or names_clients(snapshot.access)
     if by_node and not (snapshot.computes and snapshot.computes.data):
         raise Fault("the job's Computes are not there yet", severity="Minor")
+
+
+def _lustre_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
+    """Return the one mount of each client: computes, or the rabbits that have OSTs."""
+    storage = snapshot.storage
+    assert storage is not None
+    status = storage.status
+    if not status.file_system_name:
+        raise Fault("the file system has no name yet", severity="Minor")
+    on_rabbits = snapshot.access.spec.target == "all" and not names_clients(snapshot.access)
+    clients = (
+        [node.name for each in storage.spec.allocation_sets if each.name == "ost"
+         for node in each.nodes]
+        if on_rabbits
+        else [each.name for each in snapshot.computes.data] if snapshot.computes else []
+    )  # fmt: skip
+    mount: Object = {
+        "mountPath": snapshot.access.spec.mount_path,
+        "type": LUSTRE,
+        "targetType": "directory",
+        "options": "",
+        "setPermissions": False,
+        "userID": storage.spec.user_id,
+        "groupID": storage.spec.group_id,
+        "device": {
+            "type": LUSTRE,
+            "lustre": {
+                "fileSystemName": status.file_system_name,
+                "mgsAddresses": status.mgs_address,
+            },
+            "deviceReference": {
+                "objectReference": {
+                    "kind": kinds.NNF_STORAGE.name,
+                    "name": storage.metadata.name,
+                    "namespace": storage.metadata.namespace,
+                }
+            },
+        },
+    }
+    return {name: [mount] for name in dict.fromkeys(clients)}
 
 
 def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:

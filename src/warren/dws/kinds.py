@@ -31,6 +31,7 @@ NNF_NODE_BLOCK_STORAGE: Final = Kind(
 )
 NNF_ACCESS: Final = Kind(*_NNF, "NnfAccess", "nnfaccesses", status=True)
 NNF_DATA_MOVEMENT: Final = Kind(*_NNF, "NnfDataMovement", "nnfdatamovements", status=True)
+LUSTRE_MGT: Final = Kind(*_NNF, "NnfLustreMGT", "nnflustremgts", status=True)
 NNF_STORAGE_PROFILE: Final = Kind(*_NNF, "NnfStorageProfile", "nnfstorageprofiles")
 COPY_PROFILE: Final = Kind(*_NNF, "NnfDataMovementProfile", "nnfdatamovementprofiles")
 CONTAINER_PROFILE: Final = Kind(*_NNF, "NnfContainerProfile", "nnfcontainerprofiles")
@@ -79,6 +80,7 @@ ALL: Final = (
     CONTAINER_DATA,
     PORT_MANAGER,
     SYSTEM_STORAGE,
+    LUSTRE_MGT,
     LUSTRE,
 )
 

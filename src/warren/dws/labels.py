@@ -84,6 +84,7 @@ ACCESS_FINALIZER: Final = "nnf.cray.hpe.com/nnf_access"
 CLIENT_MOUNT_FINALIZER: Final = "nnf.cray.hpe.com/nnf_clientmount"
 MOVEMENT_FINALIZER: Final = "dm.cray.hpe.com"
 SYSTEM_STORAGE_FINALIZER: Final = "nnf.cray.hpe.com/nnf_system_storage"
+LUSTRE_MGT_FINALIZER: Final = "nnf.cray.hpe.com/nnf_lustre_mgt"
 LUSTRE_FINALIZER: Final = "lus.cray.hpe.com/lustre_fs"
 
 _LONGEST: Final = 63

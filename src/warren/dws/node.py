@@ -64,6 +64,32 @@ class RawVolumes(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a volume is of a Lustre file system."""
+
+    kind: str
+    """`mgt`, `mdt`, `mgtmdt` or `ost`."""
+    index: int
+    file_system: str
+    """Its name; none of an MGT alone."""
+    mgs: str
+    """The LNet address of its MGS."""
+    back_fs: str = "zfs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LustreMount:
+    """A Lustre file system, as clients mount it."""
+
+    address: str
+    """Of its MGS."""
+    name: str
+    userid: int
+    groupid: int
+    """Whose it is to be."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Volume:
     """One allocation on a rabbit. `group` and `name` find it again after a restart."""
 
@@ -76,6 +102,8 @@ class Volume:
     groupid: int
     commands: ProfileCommands = NO_COMMANDS
     """What the profile has the rabbit run."""
+    target: Target | None = None
+    """Of Lustre alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

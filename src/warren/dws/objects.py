@@ -437,6 +437,9 @@ class NnfStorageSpec(_Struct, frozen=True):
 class NnfStorageStatus(_Struct, frozen=True):
     ready: bool = False
     health: str = ""
+    file_system_name: str = ""
+    """Of Lustre, and so is the address of its MGS."""
+    mgs_address: str = ""
     error: Error | None = None
 
 
@@ -446,12 +449,48 @@ class NnfStorage(_Struct, frozen=True):
     status: NnfStorageStatus = NnfStorageStatus()
 
 
+class LustreTargets(_Struct, frozen=True):
+    """What the allocations of a share of Lustre are: targets of one kind, in order."""
+
+    target_type: str
+    file_system_name: str = ""
+    mgs_address: str = ""
+    start_index: int = 0
+    back_fs: str = "zfs"
+
+
+class LustreClaim(_Struct, frozen=True):
+    reference: Reference
+    fsname: str = ""
+
+
+class LustreMgtSpec(_Struct, frozen=True):
+    addresses: tuple[str, ...] = ()
+    fs_name_start: str = "aaaaaaaa"
+    fs_name_black_list: tuple[str, ...] = ()
+    claim_list: tuple[Reference, ...] = ()
+
+
+class LustreMgtStatus(_Struct, frozen=True):
+    fs_name_next: str = ""
+    claim_list: tuple[LustreClaim, ...] = ()
+
+
+class NnfLustreMGT(_Struct, frozen=True):
+    """An MGT, which gives each Lustre file system that it serves a name of its own."""
+
+    metadata: Meta
+    spec: LustreMgtSpec = LustreMgtSpec()
+    status: LustreMgtStatus = LustreMgtStatus()
+
+
 class NnfNodeStorageSpec(_Struct, frozen=True):
     count: int
     capacity: int
     file_system_type: str
     block_reference: Reference | None = None
     """What the volumes are made of; None in objects of versions that had no such kind."""
+    lustre_storage: LustreTargets | None = None
     user_id: int = msgspec.field(name="userID", default=0)
     group_id: int = msgspec.field(name="groupID", default=0)
 
@@ -522,9 +561,15 @@ class LvmDevice(_Struct, frozen=True):
     logical_volume: str
 
 
+class LustreDevice(_Struct, frozen=True):
+    file_system_name: str
+    mgs_addresses: str
+
+
 class Device(_Struct, frozen=True):
     type: str
     lvm: LvmDevice | None = None
+    lustre: LustreDevice | None = None
 
 
 class Mount(_Struct, frozen=True):
@@ -532,6 +577,7 @@ class Mount(_Struct, frozen=True):
     type: str
     device: Device
     user_id: int = msgspec.field(name="userID", default=0)
+    group_id: int = msgspec.field(name="groupID", default=0)
 
 
 class MountInfo(_Struct, frozen=True):
@@ -801,6 +847,8 @@ class NnfNodeStatus(_Struct, frozen=True):
     status: str = "Starting"
     capacity: int = 0
     fenced: bool = False
+    lnet_nid: str = ""
+    """Where Lustre's servers on the rabbit are found."""
     servers: tuple[NnfServer, ...] = ()
     drives: tuple[Drive, ...] = ()
 

@@ -14,9 +14,10 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Kind, Object
 from warren.directives import capacity
 from warren.directives.diagnostics import did_you_mean, listed
-from warren.dws import commandlines, kinds, labels
+from warren.dws import commandlines, kinds, labels, lustre
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
+from warren.dws.node import LUSTRE
 from warren.dws.objects import LustreProfile, Malformed, Meta, NnfStorageProfile, read
 
 # Choice
@@ -221,6 +222,25 @@ def _commands(path: str, **groups: Any) -> Iterator[ProfileMistake]:
     except UserMistake as error:
         where, _, why = str(error).removesuffix(".").partition(": ")
         yield ProfileMistake(where, why)
+
+
+def lustre_commands(
+    profile: NnfStorageProfile | None, kind: str, variables: Mapping[str, str]
+) -> ProfileCommands:
+    """Return the commands of a kind of Lustre targets, and of clients. Raises UserMistake.
+
+    What the profile does not say is as it has to be.
+    """
+    found = profile.data.lustre_storage if profile is not None else LustreProfile()
+    options, path = found.targets[kind], f"data.lustreStorage.{OPTIONS[kind]}"
+    client = {**lustre.CLIENT, **found.client_options.commandlines}
+    groups = {**options.commands, "commandlines": {**lustre.defaults(kind), **options.commandlines}}
+    lines = [
+        *commandlines.lines_of(groups, path),
+        *commandlines.lines_of({"commandlines": client}, "data.lustreStorage.clientOptions"),
+    ]
+    overridden = {**variables, **options.variable_override}
+    return commandlines.grouped(LUSTRE, lines, overridden)
 
 
 def commands_of(

@@ -94,14 +94,17 @@ def dismissed(configuration: SystemConfiguration, storages: Iterable[Storage]) -
     ]
 
 
-def announced(rabbit: str, capacity: int, known: NnfNodeStatus) -> Object | None:
+def announced(rabbit: str, capacity: int, known: NnfNodeStatus, nid: str = "") -> Object | None:
     """Return what a rabbit is to say of itself; None if it says so already.
+
+    `nid` is where Lustre's servers there are found, if they can be.
 
     All of its flash is one drive: an image, a device, a volume group or a directory. Nothing is
     said of a model or of wear, which these do not have.
     """
     drive = Drive(id="0", capacity=capacity, serial_number=f"{rabbit}-flash", status="Ready")
-    if (known.status, known.capacity, known.drives) == ("Ready", capacity, (drive,)):
+    told = (known.status, known.capacity, known.drives, known.lnet_nid)
+    if told == ("Ready", capacity, (drive,), nid):
         return None
     status: Object = {
         "status": "Ready",
@@ -117,6 +120,8 @@ def announced(rabbit: str, capacity: int, known: NnfNodeStatus) -> Object | None
             }
         ],
     }
+    if nid != known.lnet_nid:
+        status = {**status, "lnetNid": nid}
     if known.servers:  # links may be told of by others
         return status
     own = {"id": "0", "name": "Rabbit", "hostname": rabbit, "status": "Ready", "health": "OK"}

@@ -6,14 +6,25 @@ there watches its namespace and nothing else.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.directives import capacity
-from warren.dws import children, commandlines, kinds, labels, locks, profiles, reports
+from warren.dws import (
+    children,
+    commandlines,
+    kinds,
+    labels,
+    locks,
+    lustre,
+    profiles,
+    reports,
+)
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault, raise_for
+from warren.dws.node import LUSTRE
 from warren.dws.objects import (
     NnfNodeBlockStorage,
     NnfNodeStorage,
@@ -26,23 +37,26 @@ from warren.dws.objects import (
 def child(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
     """Make an NnfStorage from what the workload manager has assigned.
 
-    Its name is that of the profile that was pinned for it, too (dws-spec section 0.3).
+    `file_system` is the label of its first set, of which Lustre has several. Its name is that of
+    the profile that was pinned for it, too (dws-spec section 0.3).
     """
     metadata = owner.metadata(name, labels.STORAGE_FINALIZER)
     metadata["labels"] |= labels.of_profile(name, owner.meta.namespace)
     variables = [{"name": name, "value": value} for name, value in owner.variables.items()]
+    is_lustre = file_system in lustre.SETS
     return {
         "metadata": metadata,
         "spec": {
-            "fileSystemType": file_system,
+            "fileSystemType": LUSTRE if is_lustre else file_system,
             "userID": owner.userid,
             "groupID": owner.groupid,
             "allocationSets": [
                 {
                     "name": each.label,
                     "capacity": each.allocation_size,
-                    # All allocations on a rabbit are volumes of one group.
-                    "sharedAllocation": True,
+                    # All allocations on a rabbit are volumes of one group, but Lustre's targets.
+                    "sharedAllocation": not is_lustre,
+                    **({"targetType": each.label, "backFs": "zfs"} if is_lustre else {}),
                     "commandVariables": variables,
                     "nodes": [
                         {"name": node_storage.name, "count": node_storage.allocation_count}
@@ -68,11 +82,11 @@ def decide(
     meta = storage.metadata
     if meta.deleting:
         # Deleted by hand while a job has it mounted: its flash stays until that has let go.
-        return () if locks.is_held(storage) else _give_back(storage, node_storages, blocks)
+        return () if locks.is_held(storage) else given_back(storage, node_storages, blocks)
     present = {node_storage.metadata.key: node_storage for node_storage in node_storages}
     known = {block.metadata.key for block in blocks}
     try:
-        wanted = _children(storage, profile)
+        wanted = children_of(storage, profile)
     except UserMistake as mistake:  # the pinned profile was edited since
         error = Fault(str(mistake).removesuffix(".")).as_status()
         if reports.same_error(storage.status.error, error):
@@ -81,7 +95,7 @@ def decide(
     # The flash first: a share that is seen without it waits.
     missing = [
         *(
-            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=_block(obj, size))
+            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=block_of(obj, size))
             for key, (obj, size) in wanted.items()
             # Shares of older versions have none.
             if key not in known and (key not in present or present[key].spec.block_reference)
@@ -92,7 +106,7 @@ def decide(
             if key not in present
         ),
     ]
-    return [*missing, *_reported(storage, {key: present.get(key) for key in wanted})]
+    return [*missing, *reported(storage, {key: present.get(key) for key in wanted})]
 
 
 def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
@@ -106,40 +120,56 @@ def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
 
 def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
     """Return the keys of the shares, and the label of the allocation set each belongs to."""
-    return {key: obj["metadata"]["labels"][_SET] for key, (obj, _) in _children(storage).items()}
+    return {key: obj["metadata"]["labels"][_SET] for key, (obj, _) in children_of(storage).items()}
 
 
 _SET = "nnf.cray.hpe.com/allocationset"
 
 
-def _children(
-    storage: NnfStorage, profile: NnfStorageProfile | None = None
+@dataclass(frozen=True)
+class Served:
+    """The MGS by which a Lustre file system is found, and the name that it has there."""
+
+    address: str
+    name: str
+
+
+def children_of(
+    storage: NnfStorage,
+    profile: NnfStorageProfile | None = None,
+    served: Served | None = None,
 ) -> dict[Key, tuple[dict[str, Any], int]]:
-    """Return the shares as they should be, and how many bytes of flash each allocation takes."""
+    """Return the shares as they should be, and how many bytes of flash each allocation takes.
+
+    Raises UserMistake for commands of the profile that make no sense.
+    """
     meta = storage.metadata
     children: dict[Key, tuple[dict[str, Any], int]] = {}
     known = profile.data.file_systems if profile is not None else {}
     kind = storage.spec.file_system_type
     own = known.get(kind)
     padding = own.allocation_padding if own is not None else "0"
+    of_lustre = lustre.variables(storage.spec.allocation_sets) if kind == LUSTRE else {}
     for each in storage.spec.allocation_sets:
-        listed: dict[str, int] = {}
-        for node in each.nodes:
-            number = listed[node.name] = listed.get(node.name, -1) + 1
-            name = f"{meta.namespace}-{meta.name}-{each.name}-{number}"
-            reference = {"kind": "NnfNodeBlockStorage", "name": name, "namespace": node.name}
+        for part in lustre.parts(each):
+            name = f"{meta.namespace}-{meta.name}-{each.name}-{part.number}"
+            reference = {"kind": "NnfNodeBlockStorage", "name": name, "namespace": part.rabbit}
             variables = [
-                {"name": "$ALLOCATION_COUNT", "value": str(node.count)},
+                {"name": "$ALLOCATION_COUNT", "value": str(part.count)},
                 # The rabbit is a host, too.
-                {"name": "$HOST_COUNT", "value": str(node.count + 1)},
+                {"name": "$HOST_COUNT", "value": str(part.count + 1)},
                 *each.command_variables,
             ]
             values = {each["name"]: str(each["value"]) for each in variables if "value" in each}
+            if kind == LUSTRE:
+                commands = profiles.lustre_commands(profile, part.kind, {**values, **of_lustre})
+            else:
+                commands = profiles.commands_of(profile, kind, values)
             share = {
                 "metadata": {
                     "name": name,
-                    "namespace": node.name,
-                    **_annotations(profiles.commands_of(profile, kind, values)),
+                    "namespace": part.rabbit,
+                    **_annotations(commands),
                     "labels": {
                         **labels.inherited(meta),
                         **labels.of_owner(kinds.NNF_STORAGE, meta),
@@ -148,18 +178,37 @@ def _children(
                     "finalizers": [labels.NODE_STORAGE_FINALIZER],
                 },
                 "spec": {
-                    "count": node.count,
+                    "count": part.count,
                     "capacity": without_padding(each.capacity, padding),
                     "blockReference": reference,
-                    "sharedAllocation": True,
+                    "sharedAllocation": kind != LUSTRE,
                     "commandVariables": variables,
                     "fileSystemType": kind,
                     "userID": storage.spec.user_id,
                     "groupID": storage.spec.group_id,
+                    **_targets(storage, part, served),
                 },
             }
-            children[Key(node.name, name)] = (share, each.capacity)
+            children[Key(part.rabbit, name)] = (share, each.capacity)
     return children
+
+
+def _targets(storage: NnfStorage, part: lustre.Part, served: Served | None) -> dict[str, Any]:
+    """Return what a share says of the targets that it is."""
+    if storage.spec.file_system_type != LUSTRE or served is None:
+        return {}
+    start = {"startIndex": part.start} if part.start else {}
+    name = {"fileSystemName": served.name} if served.name else {}
+    return {
+        "lustreStorage": {
+            "backFs": "zfs",
+            **name,
+            "lustreComponents": lustre.components(storage.spec.allocation_sets),
+            "mgsAddress": served.address,
+            **start,
+            "targetType": part.kind,
+        }
+    }
 
 
 def _annotations(commands: ProfileCommands) -> Object:
@@ -175,22 +224,24 @@ def without_padding(size: int, padding: str) -> int:
     return max(size - (int(padding) if padding.isdecimal() else capacity.parse(padding)), 0)
 
 
-def _block(share: Object, size: int) -> Object:
-    """Make the flash under a share: one pool for all of its allocations of a size."""
-    metadata = share["metadata"]
+def block_of(share: Object, size: int) -> Object:
+    """Make the flash under a share: one pool for all of its allocations of a size.
+
+    Each target of Lustre has its own.
+    """
+    metadata, count = share["metadata"], share["spec"]["count"]
+    access = [metadata["namespace"]]
+    shared = share["spec"]["sharedAllocation"]
+    each = {"capacity": max(size, lustre.LEAST), "access": access}
+    pool = {"capacity": size * count, "access": access}
     return {
         "metadata": {
             **{name: value for name, value in metadata.items() if name != "annotations"},
             "finalizers": [labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER],
         },
         "spec": {
-            "sharedAllocation": True,
-            "allocations": [
-                {
-                    "capacity": size * share["spec"]["count"],
-                    "access": [metadata["namespace"]],
-                }
-            ],
+            "sharedAllocation": shared,
+            "allocations": [pool] if shared else [each] * count,
         },
     }
 
@@ -204,7 +255,14 @@ def volume_size(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number
     return block.spec.allocations[number].capacity
 
 
-def _reported(storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]) -> Sequence[Change]:
+def reported(
+    storage: NnfStorage,
+    shares: Mapping[Key, NnfNodeStorage | None],
+    more: Mapping[str, Any] = {},
+    *,
+    is_known: bool = True,
+) -> Sequence[Change]:
+    """Report on the shares; `more` is what the status says besides, if not `is_known`."""
     error = None
     node_storages = list(shares.values())
     try:
@@ -216,11 +274,13 @@ def _reported(storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]) 
     ready = error is None and all(
         node_storage is not None and node_storage.status.ready for node_storage in node_storages
     )
-    if ready == storage.status.ready and reports.same_error(storage.status.error, error):
+    same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
+    if same and is_known:
         return ()
     sets = _sets_reported(storage, shares)
     worst = max((each["health"] for each in sets), key=HEALTH.index, default=HEALTH[0])
-    status: Object = {"ready": ready, "health": worst, "allocationSets": sets, "error": error}
+    said: Object = {"ready": ready, "health": worst, "allocationSets": sets, "error": error}
+    status = {**said, **more}
     return [reports.status(kinds.NNF_STORAGE, storage.metadata, status)]
 
 
@@ -262,7 +322,7 @@ def _sets_reported(
     return reported
 
 
-def _give_back(
+def given_back(
     storage: NnfStorage,
     node_storages: Sequence[NnfNodeStorage],
     blocks: Sequence[NnfNodeBlockStorage],
@@ -283,7 +343,7 @@ def _give_back(
         ]
         stuck = any(node_storage.status.error for node_storage in node_storages)
         left = {each.metadata.key: each for each in node_storages}
-        return [*removals, *(_reported(storage, left) if stuck else ())]
+        return [*removals, *(reported(storage, left) if stuck else ())]
     return [reports.finalized(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 

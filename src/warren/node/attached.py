@@ -29,6 +29,9 @@ class Attached:
     async def lacks(self, group: str) -> Mapping[str, str]:
         return {}
 
+    async def lnet_nid(self) -> str:
+        return ""
+
     async def make(self, volume: Volume) -> None:
         self._refuse(volume.group, volume.name)
 

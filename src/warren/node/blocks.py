@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 import structlog
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import NodeTrouble, RawVolumes, Volume
-from warren.node import abilities, commands, filesystems, usercommands
+from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Target, Volume
+from warren.node import abilities, commands, filesystems, lustre, usercommands
 from warren.node.busy import Patience
 from warren.node.filesystems import Cluster
 from warren.node.flash import Source, component
@@ -112,13 +112,13 @@ class Blocks:
         """`disk` gives a rabbit's disk; `work` is a directory for short-lived files.
 
         `seconds` is for making one file system, `patience` for volumes that are in use. Where
-        machines share volumes, they are a `cluster`.
+        nodes are machines of their own, they are a `cluster`, for gfs2.
         """
-        self._cluster = cluster
         self._patience = patience or Patience()
         self._disk = disk
         self._work = work
         self._seconds = seconds
+        self._cluster = cluster
         self._lacks: Mapping[str, str] | None = None
         """Known once it was asked for."""
         self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -131,11 +131,14 @@ class Blocks:
 
     async def lacks(self, group: str) -> Mapping[str, str]:
         if self._lacks is None:
-            self._lacks = await abilities.lacks()
+            self._lacks = await abilities.lacks(self._cluster)
         return self._lacks
 
     def volumes(self, group: str) -> Mapping[str, int]:
         return {name: found.size for name, found in self._disk(group).volumes().items()}
+
+    async def lnet_nid(self) -> str:
+        return await lustre.address()
 
     async def make(self, volume: Volume) -> None:
         disk = self._disk(volume.group)
@@ -148,11 +151,16 @@ class Blocks:
         # One at a time: the second would make it again under a node that has mounted it meanwhile.
         async with self._making.setdefault((volume.group, volume.name), asyncio.Lock()):
             found = await disk.reserve(volume)
+            if volume.target is not None:
+                await self._serve(disk, volume, volume.target, made=found.made)
+                return
             if found.made:
                 return  # never again: there may be data in it
             device = await disk.device(volume.name)
             values = {"$DEVICE": device}
             await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
+            # An agent that died may have left it mounted, and nothing is made on that.
+            await usercommands.unmount(self._point(volume.group, volume.name))
             await self._make_file_system(volume, device)
             await self._around(
                 volume.group,
@@ -163,6 +171,17 @@ class Blocks:
                 volume.commands,
             )
             await disk.set_made(volume.name)
+
+    async def _serve(self, disk: Disk, volume: Volume, target: Target, *, made: bool) -> None:
+        device, point = await disk.device(volume.name), self._point(volume.group, volume.name)
+        if not made:
+            await lustre.make(volume, target, device, point)
+            await disk.set_made(volume.name)
+        await lustre.serve(volume, target, device, point)
+
+    def _point(self, group: str, name: str) -> Path:
+        """Return where the rabbit mounts a volume for itself."""
+        return self._work / f"{component(group)}-{component(name)}.mount"
 
     async def _around(
         self,
@@ -176,8 +195,10 @@ class Blocks:
         """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
         if not profile.has(wanted):
             return
-        point = self._work / f"{component(group)}-{component(name)}.mount"
-        async with usercommands.mounted(point, device, file_system) as path:
+        point = self._point(group, name)
+        async with usercommands.mounted(
+            point, filesystems.source(file_system, device, self._cluster)
+        ) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
             await usercommands.run(profile, wanted, values, seconds=self._seconds)
 
@@ -200,8 +221,10 @@ class Blocks:
         disk = self._disk(group)
         what = f"{group}/{name}"
         # Mounted for a moment by an agent that died.
-        await usercommands.unmount(self._work / f"{component(group)}-{component(name)}.mount")
-        if profile:
+        await usercommands.unmount(self._point(group, name))
+        if profile.file_system == LUSTRE:
+            await lustre.end(name, self._point(group, name))
+        elif profile:
             await self._before_release(group, name, profile)
         try:
             await disk.give_back(name)

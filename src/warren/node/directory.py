@@ -41,6 +41,9 @@ class Directories:
     async def lacks(self, group: str) -> Mapping[str, str]:
         return {kind: "volumes are directories" for kind in ("raw", LUSTRE)}
 
+    async def lnet_nid(self) -> str:
+        return ""
+
     async def make(self, volume: Volume) -> None:
         if volume.file_system == "raw":
             raise NodeTrouble(

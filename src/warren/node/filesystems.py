@@ -1,8 +1,8 @@
 """The kinds of file system that are made on block devices: how, and how they are mounted."""
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final
 
 from warren.base.errors import UserMistake
@@ -28,6 +28,9 @@ class FileSystem:
     """As which mount(8) knows it."""
     options: str = ""
     """Of mount(8)."""
+
+    beside: Sequence[str] | None = None
+    """The words of mkfs that hold beside a profile's; None for all."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -59,22 +62,6 @@ _EXT4: Final = FileSystem(
     options="nodev,nosuid,noinit_itable",
 )  # fmt: skip
 
-_GFS2: Final = FileSystem(
-    make=[
-        ["mkfs.gfs2", "-O", "-q", "-K", "-p", "lock_dlm", "-t", "{cluster}:{table}",
-         "-j", "{journals}", "-J", "8"],
-        # It knows no owner of the root directory.
-        ["gfs2_edit", "-p", "root", "field", "di_mode", str(0o40700)],
-        ["gfs2_edit", "-p", "root", "field", "di_uid", "{userid}"],
-        ["gfs2_edit", "-p", "root", "field", "di_gid", "{groupid}"],
-    ],
-    type="gfs2",
-    options="nodev,nosuid",
-)  # fmt: skip
-
-_TABLE: Final = 30
-"""Characters of the name of a lock table, which is one of its cluster's and of one volume."""
-
 _KINDS: Final = {
     # What was there was discarded when it was given back.
     "xfs": FileSystem(
@@ -90,35 +77,67 @@ _KINDS: Final = {
     "raw": FileSystem(make=[["blkdiscard", "--zeroout"]], is_bare=True),
 }
 
+_GFS2: Final = FileSystem(
+    make=[
+        ["mkfs.gfs2", "-O", "-q", "-K", "-p", "lock_dlm", "-t", "{table}",
+         "-j", "{journals}", "-J", "8"],
+        # It knows no owner of the root directory.
+        ["gfs2_edit", "-p", "root", "field", "di_mode", str(0o40700)],
+        ["gfs2_edit", "-p", "root", "field", "di_uid", "{userid}"],
+        ["gfs2_edit", "-p", "root", "field", "di_gid", "{groupid}"],
+    ],
+    type="gfs2",
+    options="nodev,nosuid",
+    beside=["-q", "-O"],
+)  # fmt: skip
+"""Of nodes that are machines of their own, whose kernels lock by a cluster's dlm."""
+
+_NEEDS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
+    **{name: (kind.programs, kind.type) for name, kind in _KINDS.items()},
+    # What targets take; clients take mount.lustre alone (`node.lustre`).
+    "lustre": (("mkfs.lustre", "mount.lustre", "zpool", "lctl"), "lustre"),
+}
+"""The programs, and the file system in the kernel, that each type takes."""
+
 PROGRAMS: Final = sorted({name for kind in _KINDS.values() for name in kind.programs})
 """What has to be installed for all kinds."""
 
 
 def lacks(
-    is_installed: Callable[[str], bool], is_in_kernel: Callable[[str], bool]
+    is_installed: Callable[[str], bool],
+    is_in_kernel: Callable[[str], bool],
+    cluster: Cluster | None = None,
 ) -> dict[str, str]:
     """Return the types that a machine does not make, each with the reason.
 
     It is asked for programs, and for file systems that its kernel has, or has a module for.
     """
+    needs = {**_NEEDS, "gfs2": (_GFS2.programs, _GFS2.type)} if cluster else _NEEDS
     found = {}
     for name in TYPES:
-        kind = _KINDS.get(name)
-        if kind is None:
-            found[name] = "it is not made"
-            continue
-        missing = [program for program in kind.programs if not is_installed(program)]
+        programs, type_ = needs[name]
+        missing = [program for program in programs if not is_installed(program)]
         if missing:
-            verb = "is" if len(missing) == 1 else "are"
-            found[name] = f"{' and '.join(missing)} {verb} not installed"
-        elif kind.type and not is_in_kernel(kind.type):
-            found[name] = f"the kernel has no {kind.type}"
+            *most, last = missing
+            found[name] = (
+                f"{', '.join(most)} and {last} are not installed"
+                if most
+                else f"{last} is not installed"
+            )
+        elif type_ and not is_in_kernel(type_):
+            found[name] = f"the kernel has no {type_}"
     return found
 
 
 def kernel_types() -> set[str]:
     """Return the file systems that kernels are asked for."""
-    return {kind.type for kind in _KINDS.values() if kind.type}
+    return {type_ for _, type_ in _NEEDS.values() if type_} | {_GFS2.type}
+
+
+def lock_table(volume: Volume, cluster: Cluster) -> str:
+    """Return by which name a cluster locks a volume: of few characters, and of no other's."""
+    space = sha256(f"{volume.group}/{volume.name}".encode()).hexdigest()[:16]
+    return f"{cluster.name}:{space}"
 
 
 def _kind(name: str, cluster: Cluster | None = None) -> FileSystem:
@@ -135,26 +154,29 @@ def make_commands(
 ) -> tuple[list[list[str]], str]:
     """Return the commands that make a volume's file system, and the text of their file `proto`.
 
-    A gfs2 is one where there is a `cluster` (ADR 077). Raises NodeTrouble for a kind that is not
-    made here.
+    A gfs2 is one where there is a `cluster`; without one, nodes share this machine's kernel (ADR
+    077). Raises NodeTrouble for a kind that is not made here.
     """
     kind = _kind(volume.file_system, cluster)
     known: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
+    values = {"$DEVICE": device}
     if cluster is not None:
-        table = uuid.uuid5(uuid.NAMESPACE_OID, f"{volume.group}/{volume.name}").hex[:_TABLE]
-        known |= {"cluster": cluster.name, "journals": cluster.journals, "table": table}
+        table = lock_table(volume, cluster)
+        known |= {"journals": cluster.journals, "table": table}
+        space = table.partition(":")[2]
+        values |= {"$CLUSTER_NAME": cluster.name, "$LOCK_SPACE": space, "$PROTOCOL": "lock_dlm"}
     commands = [
         [*(word.format(proto=proto, **known) for word in command), device] for command in kind.make
     ]
     first = commands[0]
     # What stands in for another kind does not know its words.
     if first[0] == f"mkfs.{volume.file_system}":
-        said = vector(volume.commands, MKFS, {"$DEVICE": device})
+        said = vector(volume.commands, MKFS, values)
         if said is not None:
             if device not in said:
                 raise NodeTrouble(f"{MKFS} of the profile does not name $DEVICE", fatal=True)
             # Ours are the last, and hold: whose the file system is, and that it may be made anew.
-            commands[0] = [first[0], *said, *first[1:-1]]
+            commands[0] = [first[0], *said, *(first[1:-1] if kind.beside is None else kind.beside)]
     return commands, kind.proto.format(**known)
 
 
@@ -180,7 +202,7 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     """
     device = source.arguments[-1]
     said = None
-    if source.type != STAND_IN:
+    if source.type != STAND_IN or source.is_file:
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
             said = said or vector(profile, f"fileSystemCommands.{side}{_MOUNT}", values)

@@ -43,6 +43,10 @@ class Flash(Protocol):
         """Return the types of file systems that a rabbit does not make, each with the reason."""
         ...
 
+    async def lnet_nid(self) -> str:
+        """Return the LNet address of the machine; or nothing."""
+        ...
+
     async def make(self, volume: Volume) -> None:
         """Reserve a volume's space and make its file system, owned by its user."""
         ...

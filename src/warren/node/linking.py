@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 from warren.node import acl, copiers
 from warren.node.directory import Directories
@@ -37,6 +37,9 @@ class LinkingMachine:
     async def lacks(self) -> Mapping[str, str]:
         return await self._directories.lacks(self._name)
 
+    async def lnet_nid(self) -> str:
+        return ""
+
     async def make(self, volume: Volume) -> None:
         await self._directories.make(volume)
 
@@ -62,6 +65,11 @@ class LinkingMachine:
                 await in_thread(acl.let_in, files, shared)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        raise NodeTrouble(f"{path}: only root mounts Lustre", fatal=True)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

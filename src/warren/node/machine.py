@@ -10,9 +10,9 @@ from typing import Protocol
 import structlog
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
-from warren.node import acl, commands, copiers, filesystems, usercommands
+from warren.node import acl, commands, copiers, filesystems, lustre, usercommands
 from warren.node.busy import Patience
 from warren.node.flash import Flash, Source
 from warren.node.threads import in_thread
@@ -74,6 +74,9 @@ class NamespacedMachine:
     async def lacks(self) -> Mapping[str, str]:
         return await self._flash.lacks(self._name)
 
+    async def lnet_nid(self) -> str:
+        return await self._flash.lnet_nid()
+
     async def make(self, volume: Volume) -> None:
         await self._flash.make(volume)
 
@@ -107,6 +110,17 @@ class NamespacedMachine:
         # Also of what was mounted before the agent died.
         if shared is not None and not source.is_file and os.geteuid() == 0:
             await in_thread(acl.let_in, Path(f"{self._namespace.root}{path}"), shared)
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        enter = await self._namespace.enter()
+        if path not in self._namespace.mounts():
+            point = Source(("-t", LUSTRE, f"{source.address}:/{source.name}"))
+            command = lustre.client_command(source, path, profile)
+            self._make_point(point, path)
+            await commands.run([*enter, *command], seconds=lustre.SECONDS)
+        await lustre.give(source, self._namespace.root, path, profile, enter)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

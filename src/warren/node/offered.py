@@ -35,6 +35,9 @@ class Offered:
         lacks = await self._flash.lacks(group)
         return lacks if self._clustered else {"gfs2": NO_CLUSTER, **lacks}
 
+    async def lnet_nid(self) -> str:
+        return await self._flash.lnet_nid()
+
     async def make(self, volume: Volume) -> None:
         if volume.file_system == "gfs2" and not self._clustered:
             raise NodeTrouble(NO_CLUSTER, fatal=True)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import LUSTRE, Copy, NodeTrouble, Progress, RawVolumes, Volume
+from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.sharing import Sharing
 from warren.node.behaviour import EASY, Behaviour
 
@@ -28,6 +28,10 @@ class Flash:
     """The copies that came to their end."""
     offers_raw: bool = True
     """Whether users may have bare devices."""
+    lnet_nid: str = ""
+    """Where Lustre's servers are found."""
+    lustre: dict[tuple[str, str], LustreMount] = field(default_factory=dict)
+    """(node, path) -> what is mounted there."""
     lacks: Mapping[str, str] = field(default_factory=lambda: {LUSTRE: "nothing is simulated of it"})
     """The types of file systems that are not made, each with the reason."""
 
@@ -68,6 +72,9 @@ class SimulatedMachine:
     async def lacks(self) -> Mapping[str, str]:
         return self._flash.lacks
 
+    async def lnet_nid(self) -> str:
+        return self._flash.lnet_nid
+
     async def make(self, volume: Volume) -> None:
         await self._live_through("make")
         place = (volume.group, volume.name)
@@ -106,11 +113,18 @@ class SimulatedMachine:
         if shared is not None:
             self._flash.shared[group, name] = shared
 
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        await self._live_through("mount")
+        self._flash.lustre[self._name, path] = source
+
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
         await self._live_through("unmount")
         self._flash.mounts.pop((self._name, path), None)
+        self._flash.lustre.pop((self._name, path), None)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         await self._live_through("copy")

@@ -13,7 +13,8 @@ from typing import Final
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble
-from warren.node import commands, filesystems
+from warren.node import commands
+from warren.node.flash import Source
 from warren.node.threads import in_thread
 
 POST_ACTIVATE: Final = "userCommands.postActivate"
@@ -51,14 +52,13 @@ async def run(
 
 
 @asynccontextmanager
-async def mounted(point: Path, device: str, file_system: str) -> AsyncIterator[str]:
-    """Mount a device for a moment, where only root looks; return where. Raises NodeTrouble.
+async def mounted(point: Path, source: Source) -> AsyncIterator[str]:
+    """Mount a volume for a moment, where only root looks; return where. Raises NodeTrouble.
 
     A bare device is where it is.
     """
-    source = filesystems.source(file_system, device)
     if source.is_file:
-        yield device
+        yield source.arguments[-1]
         return
     await unmount(point)
     try:

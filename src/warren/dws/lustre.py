@@ -1,0 +1,148 @@
+"""Lustre, as what it is made of: targets, command lines, and the names of file systems.
+
+A file system has an MGT, MDTs and OSTs, or an MGT that is an MDT, too; or it uses the MGT of
+others. Which sets of targets there are is decided in `dws.breakdown` (dws-spec section 3.1).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren.base.objects import Change, Key
+from warren.dws import kinds, reports
+from warren.dws.objects import NnfLustreMGT, NnfStorageSet, Reference
+
+SETS: Final = ("mgt", "mdt", "mgtmdt", "ost")
+"""The labels of its allocation sets, which are the kinds of targets."""
+
+WITH_MGS: Final = ("mgt", "mgtmdt")
+
+LEAST: Final = 4_000_000_000
+"""Bytes of a target, however few are asked for (dws-spec section 5)."""
+
+_POOL: Final = "-O canmount=off -o cachefile=none $POOL_NAME $DEVICE_LIST"
+_MKFS: Final[Mapping[str, str]] = {
+    "mgt": "--mgs",
+    "mdt": "--mdt --fsname=$FS_NAME --mgsnode=$MGS_NID --index=$INDEX",
+    "mgtmdt": "--mgs --mdt --fsname=$FS_NAME --index=$INDEX",
+    "ost": "--ost --fsname=$FS_NAME --mgsnode=$MGS_NID --index=$INDEX",
+}
+
+
+def defaults(kind: str) -> Mapping[str, str]:
+    """Return the command lines of a kind of target for which a profile has none."""
+    own = "--backfstype=$BACKFS --mkfsoptions=nnf:jobid=$JOBID $ZVOL_NAME"
+    return {
+        "zpoolCreate": _POOL,
+        "mkfs": f"{_MKFS[kind]} {own}",
+        "mountTarget": "$ZVOL_NAME $MOUNT_PATH",
+        "unmountTarget": "$MOUNT_PATH",
+        "zpoolDestroy": "$POOL_NAME",
+    }
+
+
+CLIENT: Final[Mapping[str, str]] = {
+    "mountCompute": "$MGS_NID:/$FS_NAME $MOUNT_PATH",
+    "mountRabbit": "$MGS_NID:/$FS_NAME $MOUNT_PATH",
+}
+
+
+# Targets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What one rabbit has of an allocation set, as one share."""
+
+    rabbit: str
+    number: int
+    """The how manieth share of the rabbit it is in its set."""
+    count: int
+    kind: str
+    start: int
+    """The index of its first target."""
+
+
+def parts(targets: NnfStorageSet) -> Iterator[Part]:
+    """Return the shares of a set in order. A file system has one MGT, and MDTs beside it."""
+    seen: dict[str, int] = {}
+    start = 0
+    for node in targets.nodes:
+        counts = [node.count]
+        if targets.name == "mgtmdt" and not start and node.count > 1:
+            counts = [1, node.count - 1]
+        for count in counts:
+            number = seen[node.name] = seen.get(node.name, -1) + 1
+            kind = "mdt" if targets.name == "mgtmdt" and start else targets.name
+            yield Part(rabbit=node.name, number=number, count=count, kind=kind, start=start)
+            start += count
+
+
+def components(sets: Sequence[NnfStorageSet]) -> dict[str, Any]:
+    """Return which rabbits have which targets, as a status tells it."""
+    found: dict[str, list[str]] = {}
+    for each in sets:
+        found[f"{each.name}s"] = [node.name for node in each.nodes]
+    rabbits = sorted({node.name for each in sets for node in each.nodes})
+    return {**found, "nnfNodes": rabbits}
+
+
+def variables(sets: Sequence[NnfStorageSet]) -> dict[str, str]:
+    """Return what command lines may say of how many targets there are."""
+    counts = {each.name: sum(node.count for node in each.nodes) for each in sets}
+    found = {f"$NUM_{label.upper()}S": str(counts.get(label, 0)) for label in SETS}
+    found["$NUM_NNFNODES"] = str(len({node.name for each in sets for node in each.nodes}))
+    return found
+
+
+# Names of file systems
+
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
+
+
+def next_name(name: str) -> str:
+    """Return the name after another: of as many letters, counted by the last."""
+    letters = [*name]
+    for place in reversed(range(len(letters))):
+        if letters[place] != _LETTERS[-1]:
+            letters[place] = chr(ord(letters[place]) + 1)
+            return "".join(letters)
+        letters[place] = _LETTERS[0]
+    return "".join(letters)
+
+
+def named(mgt: NnfLustreMGT) -> Change | None:
+    """Give each storage that claims it a name of its own, and forget those that do not any more.
+
+    None where all have one. A name is not given out again before all others were.
+    """
+    wanted = {each.key: each for each in mgt.spec.claim_list}
+    given = [each for each in mgt.status.claim_list if each.reference.key in wanted]
+    known = {each.reference.key for each in given}
+    taken = {each.fsname for each in given} | {*mgt.spec.fs_name_black_list}
+    upcoming = mgt.status.fs_name_next or mgt.spec.fs_name_start
+    fresh: list[tuple[Reference, str]] = []
+    for key, reference in wanted.items():
+        if key in known:
+            continue
+        while upcoming in taken:
+            upcoming = next_name(upcoming)
+        fresh.append((reference, upcoming))
+        taken.add(upcoming)
+        upcoming = next_name(upcoming)
+    if not fresh and len(given) == len(mgt.status.claim_list):
+        return None
+    claims = [*((each.reference, each.fsname) for each in given), *fresh]
+    status = {
+        "fsNameNext": upcoming,
+        "claimList": [
+            {"reference": reference_to(each.kind, each.key), "fsname": name}
+            for each, name in claims
+        ],
+    }
+    return reports.status(kinds.LUSTRE_MGT, mgt.metadata, status)
+
+
+def reference_to(kind: str, key: Key) -> dict[str, str]:
+    """Return a reference to an object."""
+    return {"kind": kind, "name": key.name, "namespace": key.namespace}

@@ -1,0 +1,290 @@
+"""NnfStorages of Lustre: the MGS first, then what is found by it, and all of that before it goes.
+
+The MGS is on a rabbit of the storage, or is that of others (dws-spec section 10). It gives the
+file system its name, by an NnfLustreMGT in its rabbit's namespace, or one of an admin's for others.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Change, Create, Key, Object, Remove, Write
+from warren.dws import kinds, labels, locks, lustre, persistent, reports, storage
+from warren.dws.faults import Fault
+from warren.dws.lustre import reference_to
+from warren.dws.objects import (
+    NnfLustreMGT,
+    NnfNodeBlockStorage,
+    NnfNodeStorage,
+    NnfStorage,
+    NnfStorageProfile,
+    PersistentStorageInstance,
+    Reference,
+)
+from warren.dws.storage import Served
+
+POOL = "pool:"
+"""Before the name of a pool of MGTs, in a profile's `externalMgs`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LustreSnapshot:
+    """An NnfStorage of Lustre, and what it is decided by, as it was seen."""
+
+    storage: NnfStorage
+    shares: Sequence[NnfNodeStorage]
+    blocks: Sequence[NnfNodeBlockStorage]
+    profile: NnfStorageProfile | None
+    mgts: Sequence[NnfLustreMGT]
+    addresses: Mapping[str, str]
+    """Where the MGS of a rabbit is found, by the names of those rabbits that say it."""
+    pools: Mapping[str, Sequence[tuple[PersistentStorageInstance, NnfStorage]]]
+    """The MGTs of each pool."""
+
+    @property
+    def mgs_rabbit(self) -> str | None:
+        """The rabbit with its own MGS, if it has one."""
+        for each in self.storage.spec.allocation_sets:
+            if each.name in lustre.WITH_MGS and each.nodes:
+                return each.nodes[0].name
+        return None
+
+    @property
+    def is_only_mgt(self) -> bool:
+        return {each.name for each in self.storage.spec.allocation_sets} == {"mgt"}
+
+    @property
+    def reference(self) -> dict[str, str]:
+        return reference_to(kinds.NNF_STORAGE.name, self.storage.metadata.key)
+
+
+def decide(snapshot: LustreSnapshot) -> Sequence[Write]:
+    """Make what is to be next, and report; in deletion, take it back in the other order."""
+    if snapshot.storage.metadata.deleting:
+        return () if locks.is_held(snapshot.storage) else _give_back(snapshot)
+    try:
+        return _made(snapshot)
+    except UserMistake as mistake:  # the pinned profile was edited since
+        return _failed(snapshot, Fault(str(mistake).removesuffix(".")))
+    except Fault as fault:
+        return _failed(snapshot, fault)
+
+
+def _failed(snapshot: LustreSnapshot, fault: Fault) -> Sequence[Write]:
+    error = fault.as_status()
+    if reports.same_error(snapshot.storage.status.error, error):
+        return ()
+    status = {"ready": False, "error": error}
+    return [reports.status(kinds.NNF_STORAGE, snapshot.storage.metadata, status)]
+
+
+def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
+    address = _address(snapshot)
+    mgt = _mgt(snapshot, address)
+    if mgt is None:
+        return [_own_mgt(snapshot, address)]
+    name = ""
+    if snapshot.mgs_rabbit is None and (keeping := _kept(snapshot, address)):
+        return keeping
+    if not snapshot.is_only_mgt:
+        claims = {each.reference.key: each.fsname for each in mgt.status.claim_list}
+        name = claims.get(snapshot.storage.metadata.key, "")
+        if not name:
+            return _claimed(snapshot, mgt)
+    wanted = storage.children_of(snapshot.storage, snapshot.profile, Served(address, name))
+    present = {each.metadata.key: each for each in snapshot.shares}
+    known = {each.metadata.key for each in snapshot.blocks}
+    now = wanted
+    if snapshot.mgs_rabbit is not None:
+        first = _with_mgs(wanted)
+        there = present.get(first)
+        if there is None or not there.status.ready:
+            now = {first: wanted[first]}  # the others find the file system by it
+    missing = [
+        *(
+            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=storage.block_of(obj, size))
+            for key, (obj, size) in now.items()
+            if key not in known
+        ),
+        *(
+            Create(kind=kinds.NNF_NODE_STORAGE, object=obj)
+            for key, (obj, _) in now.items()
+            if key not in present
+        ),
+    ]
+    more: dict[str, Any] = {
+        "mgsAddress": address,
+        "lustreMgtReference": reference_to(kinds.LUSTRE_MGT.name, mgt.metadata.key),
+        "lustreComponents": lustre.components(snapshot.storage.spec.allocation_sets),
+        **({"fileSystemName": name} if name else {}),
+    }
+    told = snapshot.storage.status
+    is_known = (told.mgs_address, told.file_system_name) == (address, name)
+    shares = {key: present.get(key) for key in wanted}
+    return [*missing, *storage.reported(snapshot.storage, shares, more, is_known=is_known)]
+
+
+def _with_mgs(wanted: Mapping[Key, tuple[Object, int]]) -> Key:
+    """Return the key of the share that has the MGS."""
+    return next(
+        key
+        for key, (obj, _) in wanted.items()
+        if obj["spec"]["lustreStorage"]["targetType"] in lustre.WITH_MGS
+    )
+
+
+def _address(snapshot: LustreSnapshot) -> str:
+    """Return where the MGS is found. Raises Fault."""
+    rabbit = snapshot.mgs_rabbit
+    if rabbit is not None:
+        found = snapshot.addresses.get(rabbit)
+        if not found:
+            why = f"{rabbit}, which is to have the MGS, does not say its LNet address"
+            raise Fault(why, severity="Minor")
+        return found
+    if snapshot.storage.status.mgs_address:
+        return snapshot.storage.status.mgs_address  # once it was chosen, it stays
+    profile = snapshot.profile
+    asked = profile.data.lustre_storage.mgt_options.external_mgs if profile else ""
+    if not asked:
+        raise Fault("the file system has no MGT, and its profile names no external one")
+    if not asked.startswith(POOL):
+        return asked
+    pool = asked.removeprefix(POOL)
+    ready = [
+        each
+        for instance, each in snapshot.pools.get(pool, ())
+        if each.status.ready and instance.status.state in persistent.USABLE
+    ]
+    healthy = [each for each in ready if each.status.health == storage.HEALTH[0]] or ready
+    if not healthy:
+        why = f"no MGT of pool {pool!r} is ready: create one with a profile that has "
+        raise Fault(f"{why}standaloneMgtPoolName: {pool}", severity="Major")
+    # One that was seen by chance, and the same one if what is decided here is decided again.
+    chosen = min(healthy, key=lambda each: _mixed(snapshot.storage.metadata.uid, each.metadata.uid))
+    return chosen.status.mgs_address
+
+
+def _consumer(snapshot: LustreSnapshot) -> Reference:
+    key = snapshot.storage.metadata.key
+    return Reference(kind=kinds.NNF_STORAGE.name, name=key.name, namespace=key.namespace)
+
+
+def _kept(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
+    """Keep the MGT of a pool from being destroyed while the file system is found by it."""
+    own = _consumer(snapshot)
+    for members in snapshot.pools.values():
+        for instance, found in members:
+            if found.status.mgs_address == address and instance.status.state in persistent.USABLE:
+                change = persistent.claimed(instance, own)
+                return [] if change is None else [change]
+    return []
+
+
+def _mixed(one: str, other: str) -> bytes:
+    return sha256(f"{one} {other}".encode()).digest()
+
+
+def _mgt(snapshot: LustreSnapshot, address: str) -> NnfLustreMGT | None:
+    """Return what gives out names at an MGS; None if that is the storage's own, and not there."""
+    if snapshot.mgs_rabbit is not None:
+        key = _own_key(snapshot)
+        return next((each for each in snapshot.mgts if each.metadata.key == key), None)
+    for each in snapshot.mgts:
+        if address in each.spec.addresses and not each.metadata.deleting:
+            return each
+    why = f"no NnfLustreMGT resource found for MGS address: {address}"
+    raise Fault(why, severity="Major", debug=f"could not get available fsname: {why}")
+
+
+def _own_key(snapshot: LustreSnapshot) -> Key:
+    return Key(snapshot.mgs_rabbit or "", snapshot.storage.metadata.name)
+
+
+def _own_mgt(snapshot: LustreSnapshot, address: str) -> Create:
+    meta = snapshot.storage.metadata
+    key = _own_key(snapshot)
+    claims = [] if snapshot.is_only_mgt else [snapshot.reference]
+    made = {
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {**labels.inherited(meta), **labels.of_owner(kinds.NNF_STORAGE, meta)},
+            "finalizers": [labels.LUSTRE_MGT_FINALIZER],
+        },
+        "spec": {"addresses": [address], "fsNameStart": "aaaaaaaa", "claimList": claims},
+    }
+    return Create(kind=kinds.LUSTRE_MGT, object=made)
+
+
+def _claimed(snapshot: LustreSnapshot, mgt: NnfLustreMGT) -> Sequence[Write]:
+    key = snapshot.storage.metadata.key
+    if any(each.key == key for each in mgt.spec.claim_list):
+        return ()  # its name comes
+    claims = [reference_to(each.kind, each.key) for each in mgt.spec.claim_list]
+    return [_claiming(mgt, [*claims, snapshot.reference])]
+
+
+def _claiming(mgt: NnfLustreMGT, claims: Sequence[Object]) -> Change:
+    return Change(
+        kind=kinds.LUSTRE_MGT,
+        key=mgt.metadata.key,
+        patch={"spec": {"claimList": list(claims)}},
+        resource_version=mgt.metadata.resource_version,
+    )
+
+
+def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
+    """Take back all targets but the MGS, then that, then the claim, and let go."""
+    known = snapshot.storage.status.error
+    if known is not None and not any(each.status.error for each in snapshot.shares):
+        # What kept it from being made keeps nothing any more.
+        meta = snapshot.storage.metadata
+        return [reports.status(kinds.NNF_STORAGE, meta, {"error": None})]
+    own = _own_key(snapshot) if snapshot.mgs_rabbit is not None else None
+    with_mgs = [each for each in snapshot.shares if _has_mgs(each)]
+    keys = {each.metadata.key for each in with_mgs}
+    others = [each for each in snapshot.shares if each.metadata.key not in keys]
+    blocks = [each for each in snapshot.blocks if each.metadata.key not in keys]
+    if others or blocks:
+        return storage.given_back(snapshot.storage, others, blocks)
+    if snapshot.shares or snapshot.blocks:
+        return storage.given_back(snapshot.storage, snapshot.shares, snapshot.blocks)
+    key = snapshot.storage.metadata.key
+    for mgt in snapshot.mgts:
+        if mgt.metadata.key == own and (going := _without(mgt, snapshot)):
+            return going
+    # No news of these would come here: they are written before what depends on them.
+    writes: list[Write] = []
+    for mgt in snapshot.mgts:
+        if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own:
+            left = [each for each in mgt.spec.claim_list if each.key != key]
+            writes.append(_claiming(mgt, [reference_to(each.kind, each.key) for each in left]))
+    own_consumer = _consumer(snapshot)
+    writes += [
+        persistent.without(instance, [own_consumer])
+        for members in snapshot.pools.values()
+        for instance, _ in members
+        if own_consumer in instance.spec.consumer_references
+    ]
+    meta = snapshot.storage.metadata
+    return [*writes, reports.finalized(kinds.NNF_STORAGE, meta, labels.STORAGE_FINALIZER)]
+
+
+def _without(mgt: NnfLustreMGT, snapshot: LustreSnapshot) -> Sequence[Write]:
+    """Remove the storage's own NnfLustreMGT, whose MGS has gone."""
+    meta = snapshot.storage.metadata
+    if not labels.is_owner(kinds.NNF_STORAGE, meta, mgt.metadata.labels):
+        return ()
+    if not mgt.metadata.deleting:
+        return [Remove(kind=kinds.LUSTRE_MGT, key=mgt.metadata.key)]
+    if labels.LUSTRE_MGT_FINALIZER not in mgt.metadata.finalizers:
+        return ()
+    return [reports.finalized(kinds.LUSTRE_MGT, mgt.metadata, labels.LUSTRE_MGT_FINALIZER)]
+
+
+def _has_mgs(share: NnfNodeStorage) -> bool:
+    targets = share.spec.lustre_storage
+    return targets is not None and targets.target_type in lustre.WITH_MGS

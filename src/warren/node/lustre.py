@@ -1,0 +1,186 @@
+"""Lustre on this machine: targets on block devices, and clients, by the commands of Lustre and ZFS.
+
+A target is a ZFS pool on its volume. It is mounted for as long as the volume is there, which is
+how Lustre serves it, and is found by its volume's name again.
+"""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from warren.base.errors import UserMistake
+from warren.dws.commandlines import ProfileCommands
+from warren.dws.node import LustreMount, NodeTrouble, Target, Volume
+from warren.node import commands, usercommands
+from warren.node.filesystems import vector
+from warren.node.namespaces import mount_points
+from warren.node.threads import in_thread
+
+SECONDS: Final = 120.0
+"""How long a command of Lustre may take: a mount waits for its MGS."""
+
+_OPTIONS: Final = "nodev,nosuid"
+
+
+async def address() -> str:
+    """Return the first LNet address of this machine; nothing where it has none."""
+    if shutil.which("lctl") is None:
+        return ""
+    try:
+        said = await commands.run(["lctl", "list_nids"])
+    except NodeTrouble:
+        return ""  # its modules are not loaded
+    return said.split()[0] if said.split() else ""
+
+
+def pool_of(name: str) -> str:
+    """Return the name of the ZFS pool on a volume."""
+    return f"warren-{name}"
+
+
+def values_of(volume: Volume, target: Target, device: str, point: str) -> dict[str, str]:
+    """Return what the command lines of a target may say."""
+    pool = pool_of(volume.name)
+    return {
+        "$DEVICE": device,
+        "$DEVICE_LIST": device,
+        "$DEVICE_NUM": "1",
+        "$DEVICE1": device,
+        "$POOL_NAME": pool,
+        "$TARGET_NAME": f"{target.kind}{target.index}",
+        "$ZVOL_NAME": f"{pool}/{target.kind}{target.index}",
+        "$BACKFS": target.back_fs,
+        "$FS_NAME": target.file_system,
+        "$MGS_NID": target.mgs,
+        "$INDEX": str(target.index),
+        "$MOUNT_PATH": point,
+    }
+
+
+def make_commands(volume: Volume, target: Target, values: Mapping[str, str]) -> list[list[str]]:
+    """Return the commands that make a target: a pool, and a file system in it."""
+    return [
+        ["zpool", "create", *_said(volume.commands, "zpoolCreate", values)],
+        ["mkfs.lustre", *_said(volume.commands, "mkfs", values)],
+    ]
+
+
+def mount_command(volume: Volume, values: Mapping[str, str]) -> list[str]:
+    """Return the command that begins to serve a target."""
+    return ["mount", "-t", "lustre", *_said(volume.commands, "mountTarget", values)]
+
+
+def client_command(source: LustreMount, path: str, profile: ProfileCommands) -> list[str]:
+    """Return the command by which a client mounts a file system. Raises NodeTrouble."""
+    values = client_values(source, path)
+    said = None
+    for name in ("commandlines.mountCompute", "commandlines.mountRabbit"):
+        said = said or vector(profile, name, values)
+    return ["mount", "-t", "lustre", *(said or [f"{source.address}:/{source.name}", path]),
+            "-o", _OPTIONS]  # fmt: skip
+
+
+def client_values(source: LustreMount, path: str) -> dict[str, str]:
+    """Return what the command lines of clients may say."""
+    return {"$MGS_NID": source.address, "$FS_NAME": source.name, "$MOUNT_PATH": path}
+
+
+async def give(
+    source: LustreMount,
+    root: Path | str | None,
+    path: str,
+    profile: ProfileCommands,
+    enter: Sequence[str],
+) -> None:
+    """Make a file system its user's. Raises NodeTrouble.
+
+    The first client that mounts it does so, after what the profile has run on a new one; that
+    may be run by several clients that are the first at the same time.
+    """
+    try:
+        found = await in_thread(os.stat, f"{root}{path}")
+        if source.userid == 0 or found.st_uid != 0:
+            return
+        values = client_values(source, path)
+        await usercommands.run(
+            profile, "commandlines.rabbitPostSetup", values, enter=enter, seconds=SECONDS
+        )
+        await in_thread(os.chmod, f"{root}{path}", 0o700)
+        # The last: it says that all of it was done.
+        await in_thread(os.chown, f"{root}{path}", source.userid, source.groupid)
+    except OSError as error:
+        raise NodeTrouble(f"{path}: {error.strerror}") from error
+
+
+async def make(volume: Volume, target: Target, device: str, point: Path) -> None:
+    """Make a target anew, whatever was begun of it. Raises NodeTrouble."""
+    await end(volume.name, point)
+    values = values_of(volume, target, device, str(point))
+    for command in make_commands(volume, target, values):
+        await commands.run(command, seconds=SECONDS)
+
+
+async def serve(volume: Volume, target: Target, device: str, point: Path) -> None:
+    """Have a target that is made be served, if it is not. Raises NodeTrouble."""
+    if await in_thread(_is_mounted, point):
+        return
+    values = values_of(volume, target, device, str(point))
+    pool = pool_of(volume.name)
+    if not await _has_pool(pool):
+        # The machine was started anew: pools are in no cache file.
+        await commands.run(["zpool", "import", "-d", device, "-N", pool], seconds=SECONDS)
+    await in_thread(_make_point, point)
+    await commands.run(mount_command(volume, values), seconds=SECONDS)
+    profile = volume.commands
+    try:
+        for name in ("commandlines.postActivate", "preMountCommands"):
+            if name == "preMountCommands" and not target.file_system:
+                continue  # of an MGT alone: they are about a file system
+            await usercommands.run(profile, name, values, seconds=SECONDS)
+    except NodeTrouble:
+        await _unmount(point)  # so that the next try runs them again
+        raise
+
+
+async def end(name: str, point: Path) -> None:
+    """Stop serving a target, and destroy its pool; nothing if there is none. Raises NodeTrouble."""
+    await _unmount(point)
+    pool = pool_of(name)
+    if shutil.which("zpool") is not None and await _has_pool(pool):
+        await commands.run(["zpool", "destroy", pool], seconds=SECONDS)
+
+
+async def _unmount(point: Path) -> None:
+    while await in_thread(_is_mounted, point):
+        await commands.run(["umount", str(point)], seconds=SECONDS)
+    if await in_thread(point.is_dir):
+        await in_thread(point.rmdir)
+
+
+async def _has_pool(pool: str) -> bool:
+    said = await commands.run(["zpool", "list", "-H", "-o", "name"])
+    return pool in said.split()
+
+
+def _is_mounted(point: Path) -> bool:
+    return str(point) in mount_points(os.getpid())
+
+
+def _make_point(point: Path) -> None:
+    try:
+        point.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise NodeTrouble(f"{point}: {error.strerror}") from error
+
+
+def _said(profile: ProfileCommands, name: str, values: Mapping[str, str]) -> list[str]:
+    """Return the words of a command line that there has to be. Raises NodeTrouble."""
+    try:
+        found = profile.vector(f"commandlines.{name}", values)
+    except UserMistake as mistake:
+        raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
+    if found is None:
+        raise NodeTrouble(f"commandlines.{name} is not said", fatal=True)
+    return found
