@@ -306,6 +306,23 @@ def test_persistent_lustre_is_made_used_and_destroyed() -> None:
     told(story)
 
 
+def test_a_storage_that_is_forced_away_leaves_no_mgt_behind() -> None:
+    async def story(driver: Driver) -> None:
+        await driver.profile("whole", combinedMgtMdt=True)
+        await driver.begin("wf", f"{JOBDW} profile=whole")
+        await driver.fill("wf-0", "wf", ost=OSTS, mgtmdt=[("rabbit-0", 1)])
+        await driver.go("wf", "Setup")
+        key = Key("default", "wf-0")
+        await driver.client.delete(Remove(kind=kinds.NNF_STORAGE, key=key))
+        patch: Object = {"metadata": {"finalizers": []}}
+        await driver.client.patch(Change(kind=kinds.NNF_STORAGE, key=key, patch=patch))
+        await asyncio.sleep(30)
+        await driver.end("wf")
+        driver.nothing_left()
+
+    told(story)
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [

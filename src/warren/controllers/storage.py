@@ -57,7 +57,7 @@ class StorageController:
         found = self._node_storages.by("owner", owner)
         blocks = self._blocks.by("owner", owner)
         if raw is None:
-            gone = [
+            gone: list[Write] = [
                 removal
                 for kind, objects in (
                     (kinds.NNF_NODE_STORAGE, found),
@@ -65,6 +65,7 @@ class StorageController:
                 )
                 for removal in await orphans(self._client, kinds.NNF_STORAGE, key, kind, objects)
             ]
+            gone += await self._mgts_left(key, owner)
             released = await self._released(key)
             await perform(self._client, [*gone, *released, *self._report_assigned(key)])
         else:
@@ -119,6 +120,19 @@ class StorageController:
             },
             pools=pools,
         )
+
+    async def _mgts_left(self, key: Key, owner: str) -> list[Write]:
+        """Remove the NnfLustreMGT of a storage that went without taking it along."""
+        found = self._mgts.by("owner", owner)
+        metas = [read(obj, NnfLustreMGT).metadata for obj in found]
+        return [
+            *await orphans(self._client, kinds.NNF_STORAGE, key, kinds.LUSTRE_MGT, found),
+            *(
+                reports.finalized(kinds.LUSTRE_MGT, meta, labels.LUSTRE_MGT_FINALIZER)
+                for meta in metas
+                if meta.deleting and labels.LUSTRE_MGT_FINALIZER in meta.finalizers
+            ),
+        ]
 
     def _mgt_changed(self, obj: Object) -> None:
         """Wake the storages that are named by an MGT, or wait for it."""
