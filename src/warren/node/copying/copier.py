@@ -340,7 +340,7 @@ class Copier:
     ) -> None:
         """Copy what has not been copied by another name of it, and count it in."""
         is_link = stat.S_ISLNK(known.st_mode)
-        if known.st_nlink == 1:
+        if known.st_nlink <= 1:
             copy(names, known)
             self._tally.add_file(is_link=is_link)
             return
