@@ -76,14 +76,20 @@ def agent() -> None:
 @agent.command()
 @_service_options
 def rabbit(**options: Any) -> None:
-    """Make volumes, mount them, copy, and tell of this rabbit's flash, until stopped."""
+    """Make this rabbit's volumes, mount them, and copy.
+
+    Runs until it is stopped. What is mounted stays.
+    """
     _be(rabbit=True, **options)
 
 
 @agent.command()
 @_service_options
 def compute(**options: Any) -> None:
-    """Mount what the ClientMounts of this node say, until stopped. What is mounted stays."""
+    """Mount what the ClientMounts of this node say.
+
+    Runs until it is stopped. What is mounted stays.
+    """
     _be(rabbit=False, **options)
 
 
@@ -94,7 +100,7 @@ def compute(**options: Any) -> None:
               help="Bind to the service account of this name in each node's namespace, in place "
               "of the user system:warren:node:NODE.")  # fmt: skip
 def roles(rabbits: str, computes: str, service_account: str | None) -> None:
-    """Print what agents of nodes are to be allowed, for `kubectl apply -f -`."""
+    """Print the roles of agents, for `kubectl apply -f -`."""
     import yaml
 
     from warren.daemons import roles as rbac
@@ -121,10 +127,10 @@ def doctor(
     repair: bool,
     as_json: bool,
 ) -> None:
-    """Look for what an agent has left on this machine and no object asks for any more.
+    """Find what an agent has left on this machine.
 
-    Volumes, mounts, loop devices, and processes of an agent that has ended. It may run
-    meanwhile. Exits with 1 if something is left in the end.
+    Volumes, mounts and loop devices that no object asks for any more, and processes of an
+    agent that has ended. It may run meanwhile. Exits with 1 if something is left in the end.
     """
     from warren.cli.cluster.doctor import report
     from warren.daemons.agentdoctor import examine
