@@ -94,7 +94,7 @@ def test_a_job_that_does_not_wait_for_its_containers_is_found(
 def test_storage_that_is_given_back_or_copied_while_it_is_mounted_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def nothing(self: Any, path: str, userid: int = 0) -> None:
+    async def nothing(self: Any, path: str, *others: Any) -> None:
         """Say that it is unmounted."""
 
     monkeypatch.setattr(SimulatedMachine, "unmount", nothing)

@@ -346,6 +346,7 @@ async def test_a_workflow_has_no_status_of_its_own_kind(client: Client) -> None:
 async def test_the_definitions_agree_on_who_has_a_status(client: Client) -> None:
     without = {"Workflow", "Computes", "DWDirectiveRule"}
     without |= {"NnfStorageProfile", "NnfContainerData", "NnfContainerProfile"}
+    without.add("NnfDataMovementProfile")
     for kind in kinds.ALL:
         made = await client.create(kind, workflow("x", status={"a": 1}))
 
