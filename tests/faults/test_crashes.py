@@ -118,7 +118,7 @@ def test_a_copy_that_is_not_made_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Any, group: str, name: str) -> None:
+    async def nothing(self: Any, group: str, name: str, *others: Any) -> None:
         """Say that it is given back."""
 
     monkeypatch.setattr(SimulatedMachine, "release", nothing)
