@@ -115,7 +115,10 @@ def test_a_rabbit_that_is_down_is_named_with_its_state(graph: Graph) -> None:
     reason = alone(graph, want(6, ssd=1))
 
     assert reason.kinds == (Kind.RABBITS,)
-    assert reason.sentence.endswith("; not ready: r1 (Disabled)")
+    assert reason.sentence == (
+        "waits for 1 GiB of flash beside each of 6 nodes; 4 nodes can have that now; "
+        "not ready: r1 (Disabled)"
+    )
     assert reason.numbers["flash"]["rabbits"][1]["not_ready"] == "Disabled"
     graph.set_ssds("r1", up=True)
     assert graph.fits(want(6, ssd=1))

@@ -71,7 +71,8 @@ def _counted(own: Kind, request: Request, view: View, rabbits: Sequence[dict[str
             return f"; of that, {are} {most}{others} free" if free else "; no rabbit has any free"
         case Kind.FLASH:
             able = sum(each["nodes_with_flash"] for each in rabbits)
-            short = [each for each in rabbits if each["lacks_gib"]]
+            # Of one that is not ready it is said that it is not.
+            short = [each for each in rabbits if each["lacks_gib"] and "not_ready" not in each]
             lacking = ", ".join(
                 f"{each['rabbit']} lacks {gib(each['lacks_gib'], up=True)}"
                 for each in short[:_NAMED]
