@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from warren.dws.commandlines import ProfileCommands
-from warren.dws.node import Volume
+from warren.dws.node import NodeTrouble, Volume
 from warren.node import abilities, filesystems
+from warren.node.blocks import Blocks
 from warren.node.filesystems import Cluster
+from warren.node.loopdisk import LoopDisk
 
 
 @pytest.mark.parametrize(
@@ -98,3 +100,14 @@ def test_a_machine_of_a_cluster_lacks_gfs2_without_its_own_programs() -> None:
     every = {*filesystems.PROGRAMS, "mkfs.gfs2", "gfs2_edit"}
     found = filesystems.lacks(every.__contains__, without.__contains__, LAB)
     assert found["gfs2"] == "the kernel has no gfs2"
+
+
+def test_a_gfs2_is_not_made_as_what_two_kernels_would_destroy(tmp_path: Path) -> None:
+    disk = LoopDisk("r0", tmp_path / "r0", 2**30, None)
+    blocks = Blocks(lambda group: disk, tmp_path, one_kernel=False)
+
+    with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
+        asyncio.run(blocks.make(VOLUME))
+    assert caught.value.fatal
+    assert blocks.volumes("r0") == {}
+    assert "network.cluster" in asyncio.run(blocks.lacks("r0"))["gfs2"]

@@ -35,18 +35,6 @@ def test_a_volume_is_withdrawn_before_it_is_released(tmp_path: Path) -> None:
     assert there_when_withdrawn == [True, True]
 
 
-def test_a_gfs2_is_not_made_as_what_two_machines_would_destroy(tmp_path: Path) -> None:
-    async def withdraw(volume: str) -> None: ...
-
-    volume = Volume(group="r0", name="a", size=MIB, file_system="gfs2", userid=0, groupid=0)
-    flash = Directories(tmp_path, 10 * MIB)
-    with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
-        asyncio.run(Offered(flash, withdraw).make(volume))
-    assert caught.value.fatal
-    asyncio.run(Offered(flash, withdraw, clustered=True).make(volume))
-    assert set(flash.volumes("r0")) == {"a"}
-
-
 def test_no_user_is_promised_a_bare_device(tmp_path: Path) -> None:
     async def withdraw(volume: str) -> None: ...
 

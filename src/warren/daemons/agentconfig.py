@@ -194,7 +194,7 @@ async def made_here(config: Config, state: Path) -> dict[str, str | None]:
     found, _ = flash(config, state)
     lacks = {**await found.lacks(config.name)}
     if config.network is not None:
-        lacks |= networks.lacks(config.network)
+        lacks |= networks.LACKS
     return {each: lacks.get(each) for each in TYPES}
 
 
@@ -218,7 +218,8 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
         return disks[rabbit]
 
     cluster = config.network.machines() if config.network is not None else None
-    return Blocks(disk, state, patience=patience(config), cluster=cluster), disk
+    made = Blocks(disk, state, patience=patience(config), cluster=cluster, one_kernel=False)
+    return made, disk
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from warren.node.flash import Flash
 from warren.node.nvmehost import Host, Policy, Reach
 from warren.node.nvmetarget import Exports
 from warren.node.nvmetree import Listening
-from warren.node.offered import NO_CLUSTER, Offered
+from warren.node.offered import Offered
 
 PORT: Final = 4420
 """That of NVMe over TCP."""
@@ -106,24 +106,16 @@ def refusal(network: Network, *, rabbit: bool) -> str | None:
     return None
 
 
-def lacks(network: Network) -> dict[str, str]:
-    """Return the types of volumes that nodes cannot have attached, each with the reason."""
-    found = {"raw": "nodes have file systems attached, and no bare devices"}
-    if network.cluster is None:
-        found["gfs2"] = NO_CLUSTER
-    return found
+LACKS: Final[Mapping[str, str]] = {"raw": "nodes have file systems attached, and no bare devices"}
+"""The types of volumes that nodes cannot have attached, each with the reason."""
 
 
 def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
-    """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that.
-
-    The former has the network's cluster, too, if there is one.
-    """
+    """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that."""
     assert network.listen is not None
     listening = Listening(address=network.listen, service=network.port)
     exports = Exports(rabbit, disk.device, listening)
-    clustered = network.cluster is not None
-    return Offered(flash, exports.withdraw, clustered=clustered), exports
+    return Offered(flash, exports.withdraw), exports
 
 
 def connecting(network: Network, node: str) -> tuple[Flash, Host]:

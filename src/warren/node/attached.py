@@ -6,10 +6,9 @@ from typing import NoReturn
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import filesystems
-from warren.node.filesystems import Cluster
+from warren.node.filesystems import NO_CLUSTER, Cluster
 from warren.node.flash import Source
 from warren.node.nvmehost import Host
-from warren.node.offered import NO_CLUSTER
 
 
 class Attached:

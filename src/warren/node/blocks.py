@@ -15,7 +15,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Target, Volume
 from warren.node import abilities, commands, filesystems, lustre, usercommands
 from warren.node.busy import Patience
-from warren.node.filesystems import Cluster
+from warren.node.filesystems import NO_CLUSTER, Cluster
 from warren.node.flash import Source, component
 from warren.node.threads import in_thread
 from warren.node.usage import (
@@ -108,17 +108,19 @@ class Blocks:
         seconds: float = MAKE_SECONDS,
         patience: Patience | None = None,
         cluster: Cluster | None = None,
+        one_kernel: bool = True,
     ) -> None:
         """`disk` gives a rabbit's disk; `work` is a directory for short-lived files.
 
-        `seconds` is for making one file system, `patience` for volumes that are in use. Where
-        nodes are machines of their own, they are a `cluster`, for gfs2.
+        `seconds` is for making one file system, `patience` for volumes that are in use. Where not
+        `one_kernel` mounts volumes, nodes are machines, and a gfs2 takes a `cluster` of them.
         """
         self._patience = patience or Patience()
         self._disk = disk
         self._work = work
         self._seconds = seconds
         self._cluster = cluster
+        self._one_kernel = one_kernel
         self._lacks: Mapping[str, str] | None = None
         """Known once it was asked for."""
         self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -132,7 +134,13 @@ class Blocks:
     async def lacks(self, group: str) -> Mapping[str, str]:
         if self._lacks is None:
             self._lacks = await abilities.lacks(self._cluster)
+            if self._lacks_cluster:
+                self._lacks = {**self._lacks, "gfs2": NO_CLUSTER}
         return self._lacks
+
+    @property
+    def _lacks_cluster(self) -> bool:
+        return self._cluster is None and not self._one_kernel
 
     def volumes(self, group: str) -> Mapping[str, int]:
         return {name: found.size for name, found in self._disk(group).volumes().items()}
@@ -142,6 +150,7 @@ class Blocks:
 
     async def make(self, volume: Volume) -> None:
         disk = self._disk(volume.group)
+        self._demand_cluster(volume.file_system)
         if volume.file_system == "raw" and not (disk.offers_raw or volume.userid == 0):
             raise NodeTrouble(
                 f"{volume.group} makes volumes as loop devices, which only root may hold: "
@@ -171,6 +180,11 @@ class Blocks:
                 volume.commands,
             )
             await disk.set_made(volume.name)
+
+    def _demand_cluster(self, file_system: str) -> None:
+        # What one kernel has in the place of a gfs2, two would destroy (ADR 077).
+        if file_system == "gfs2" and self._lacks_cluster:
+            raise NodeTrouble(NO_CLUSTER, fatal=True)
 
     async def _serve(self, disk: Disk, volume: Volume, target: Target, *, made: bool) -> None:
         device, point = await disk.device(volume.name), self._point(volume.group, volume.name)
@@ -284,6 +298,7 @@ class Blocks:
         if found is None or not found.made:
             raise NodeTrouble(f"{group}/{name} does not exist")
         device = await disk.device(name)
+        self._demand_cluster(file_system)
         source = filesystems.source(file_system, device, self._cluster)
         if source.is_file and disk.offers_raw:
             try:

@@ -48,6 +48,11 @@ class Cluster:
     """How many of them may mount the same volume at the same time."""
 
 
+NO_CLUSTER: Final = (
+    "a gfs2 takes a cluster of the machines that mount it, with corosync and dlm_controld: say its "
+    "name as network.cluster"
+)
+
 _EXT4: Final = FileSystem(
     make=[
         # All of it is the user's, and nothing is kept for root.

@@ -1,28 +1,18 @@
 """Flash whose volumes are offered on a network, and are not in use when they are released."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import NodeTrouble, RawVolumes, Volume
+from warren.dws.node import RawVolumes, Volume
 from warren.node.flash import Flash, Source
-
-NO_CLUSTER: Final = (
-    "a gfs2 takes a cluster of the machines that mount it, with corosync and dlm_controld: say its "
-    "name as network.cluster"
-)
 
 
 class Offered:
     """`Flash` like another one, whose volumes no node reaches any more when they are released."""
 
-    def __init__(
-        self, flash: Flash, withdraw: Callable[[str], Awaitable[None]], *, clustered: bool = False
-    ) -> None:
-        """`clustered` says that a gfs2 is one, and not what one machine has in its place."""
+    def __init__(self, flash: Flash, withdraw: Callable[[str], Awaitable[None]]) -> None:
         self._flash = flash
         self._withdraw = withdraw
-        self._clustered = clustered
 
     async def capacity(self, group: str) -> int:
         return await self._flash.capacity(group)
@@ -32,15 +22,12 @@ class Offered:
         return RawVolumes.NONE
 
     async def lacks(self, group: str) -> Mapping[str, str]:
-        lacks = await self._flash.lacks(group)
-        return lacks if self._clustered else {"gfs2": NO_CLUSTER, **lacks}
+        return await self._flash.lacks(group)
 
     async def lnet_nid(self) -> str:
         return await self._flash.lnet_nid()
 
     async def make(self, volume: Volume) -> None:
-        if volume.file_system == "gfs2" and not self._clustered:
-            raise NodeTrouble(NO_CLUSTER, fatal=True)
         await self._flash.make(volume)
 
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
