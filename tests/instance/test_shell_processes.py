@@ -648,8 +648,8 @@ async def test_without_pmi_there_is_none(at: Place) -> None:
 
 
 OWN = """#!/bin/sh
-echo "$1 $WARREN_SHELL_RANK $FLUX_KVS_NAMESPACE $FLUX_URI"
 trap 'echo asked to end; exit 7' TERM
+echo "$1 $WARREN_SHELL_RANK $FLUX_KVS_NAMESPACE $FLUX_URI"
 test "$2" || while :; do sleep 0.02; done
 """
 

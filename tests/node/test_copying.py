@@ -26,6 +26,7 @@ from tests.harness import users
 from tests.node.copied import OLD, Copier, User, copier_at, shape, tree
 from tests.node.processes import alive, eventually
 from tests.node.test_acl import USER, list_of
+from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.node import acl, commands, copiers, copying
 from warren.node.beneath import Place, Tree
@@ -588,16 +589,18 @@ def test_what_no_copier_says_is_not_taken_for_progress(line: str) -> None:
 
 
 def test_progress_is_told_while_it_is_made_and_never_goes_back(copy: Copier) -> None:
-    total = much(copy, directories=40)
+    total = much(copy)
+    size = total * LARGE
 
     async def main() -> list[Progress]:
-        return [each async for each in copiers.run(copy.work("in/", "out"))]
+        work = copy.work("in/", "out", rate=size // 3)
+        return [each async for each in copiers.run(work)]
 
     told = asyncio.run(main())
 
     assert len(told) > 1
     for before, after in pairwise(told):
-        assert before.bytes <= after.bytes <= after.total_bytes == total
+        assert before.bytes <= after.bytes <= after.total_bytes == size
         assert before.files <= after.files <= after.total_files == total
     assert told[-1].files == total
 
@@ -605,25 +608,25 @@ def test_progress_is_told_while_it_is_made_and_never_goes_back(copy: Copier) -> 
 # Its end
 
 
-def much(copy: Copier, directories: int = 60) -> int:
-    """Make a tree `in` that takes many seconds to copy; return how many files and bytes it has.
+SLOWLY: dict[str, Any] = {"rate": MIB // 4}
+"""However long a loaded machine lets a test wait, it finds the copier at work."""
 
-    However long a loaded machine lets the test wait, it finds the copier at work.
-    """
+LARGE = MIB // 2
+
+
+def much(copy: Copier) -> int:
+    """Make a tree `in` that takes a minute to copy slowly; return how many files it has."""
     (copy.place / "in").mkdir()
-    (copy.place / "in" / "0").write_bytes(b"x")
-    for number in range(directories):
-        (copy.place / "in" / f"d{number}").mkdir()
-        for other in range(500):
-            os.link(copy.place / "in" / "0", copy.place / "in" / f"d{number}" / str(other))
-    return 500 * directories + 1
+    for number in range(32):
+        (copy.place / "in" / str(number)).write_bytes(bytes([number + 1]) * LARGE)
+    return 32
 
 
 def test_closing_the_iterator_ends_the_copier(copy: Copier) -> None:
     much(copy)
 
     async def main() -> None:
-        lines = commands.lines(copy.command("in", "out"))
+        lines = commands.lines(copy.command("in", "out", **SLOWLY))
         async with aclosing(lines) as told:  # type: ignore[type-var]
             await anext(told)
             assert copier_at(copy.place)
@@ -649,7 +652,7 @@ def test_a_copier_that_is_stopped_and_says_nothing_is_ended_all_the_same(copy: C
     much(copy)
 
     async def main() -> None:
-        lines = copiers.run(copy.work("in", "out"))
+        lines = copiers.run(copy.work("in", "out", **SLOWLY))
         async with aclosing(lines) as told:  # type: ignore[type-var]
             await anext(told)
             await stopped(copy)
@@ -688,7 +691,7 @@ def test_a_copier_that_is_killed_says_nothing_of_what_it_copied(copy: Copier) ->
     much(copy)
 
     async def main() -> None:
-        lines = copiers.run(copy.work("in", "out"))
+        lines = copiers.run(copy.work("in", "out", **SLOWLY))
         async with aclosing(lines) as told:  # type: ignore[type-var]
             await anext(told)
             (process,) = copier_at(copy.place)
@@ -717,9 +720,7 @@ def test_what_a_copier_could_not_copy_is_told_as_its_own_words(copy: Copier) -> 
 def at_work(copier: Copier) -> Iterator[int]:
     """A copier in the middle of its work, for the length of a block."""
     much(copier)
-    for number in range(3):  # copied by threads
-        (copier.place / "in" / f"large{number}").write_bytes(bytes(2**20))
-    with subprocess.Popen(copier.command("in", "out"), stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(copier.command("in", "out", **SLOWLY), stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline()
@@ -839,7 +840,7 @@ asyncio.run(main())
 
 def test_the_copier_dies_with_its_agent(copy: Copier) -> None:
     total = much(copy)
-    command = [sys.executable, "-c", AGENT, *copy.command("in", "out")]
+    command = [sys.executable, "-c", AGENT, *copy.command("in", "out", **SLOWLY)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         assert json.loads(agent.stdout.readline())["total_files"] == total

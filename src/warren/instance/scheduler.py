@@ -76,9 +76,10 @@ class JobScheduler:
         """The same by end."""
         self._external = ExternalAllocations()
         self._reasons: dict[JobId, tuple[str, float]] = {}
-        self._read = clock.now()
-        """When the graph was read; and when the last news of a rabbit came."""
+        self._read = 0.0
+        """When the graph was taken to be what there is."""
         self._heard: float | None = None
+        """When the last news of a rabbit came."""
         self._news = asyncio.Event()
 
     def configure(self, config: Sched) -> None:
@@ -89,6 +90,7 @@ class JobScheduler:
 
     async def run(self) -> None:
         """Look for room whenever there may be some, until cancelled."""
+        self._read = self._clock.now()
         while True:
             await self._news.wait()
             self._news.clear()
