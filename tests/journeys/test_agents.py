@@ -319,4 +319,4 @@ def test_it_says_what_can_be_made(machines: Machines) -> None:
     assert told["node"] == "rabbit-0"
     assert told["fileSystems"]["xfs"] is None
     raw = told["fileSystems"]["raw"]
-    assert raw is None if os.geteuid() == 0 else "is a block device" in raw
+    assert raw is None if os.geteuid() == 0 else "volumes are directories" in raw
