@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from tests.node.copied import OLD, Copier, Outcome, User, shape, tree
+from warren.dws import staging
 from warren.dws.node import Progress
-from warren.node import copying
+from warren.node import copying, syncing
+from warren.node.copying import copier
 from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
 from warren.node.copying.retry import MARK, Retry
@@ -325,6 +327,23 @@ def test_an_error_of_the_disk_is_told_with_both_names(public: Path) -> None:
     assert outcome.complaints == [
         f"{public}/{memory}, or its copy {public}/out: {os.strerror(errno.EIO)}"
     ]
+
+
+def test_what_does_not_reach_the_disk_is_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A device that fails tells of it when all is written out, and not before."""
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_bytes(b"x")
+    plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents=False)
+    monkeypatch.setattr(syncing, "sync_file_system", fail)
+
+    assert not copier.Copier(plan, Retry.of("", 0), tree=True).run()
+    assert capsys.readouterr().err == f"{tmp_path}: {os.strerror(errno.EIO)}\n"
 
 
 # The pace

@@ -1,8 +1,8 @@
 """What volumes and nodes are called on the network: pure, and the same on both of its ends.
 
 All of it comes from the volume's rabbit and name, which comes from a UID, and from the node's
-name: a rabbit that starts again offers what computes take for the same device, and nobody has
-to be told what anything is called.
+name: a rabbit that starts again offers what computes take for the same device, and no
+name has to be told.
 """
 
 import uuid

@@ -16,5 +16,5 @@ def wait(name: str, place: Path = PLACE) -> None:
     """Return when another one has told it. Fails after a time."""
     end = time.monotonic() + SECONDS
     while not (place / name).exists():
-        assert time.monotonic() < end, f"nobody has told {name!r}"
+        assert time.monotonic() < end, f"{name!r} was not told"
         time.sleep(0.1)

@@ -422,8 +422,7 @@ class Copier:
             os.unlink(target, dir_fd=above)
             os.symlink(to, target, dir_fd=above)
         times = (known.st_atime_ns, known.st_mtime_ns)
-        with suppress(NotImplementedError):
-            os.utime(target, ns=times, dir_fd=above, follow_symlinks=False)
+        os.utime(target, ns=times, dir_fd=above, follow_symlinks=False)
         self._tally.add_bytes(len(os.fsencode(to)))
 
     def _copy_again(self, names: Names, known: os.stat_result) -> None:
