@@ -32,6 +32,7 @@ from tests.dws.builders import (
     workflow,
 )
 from warren.base.objects import Change, Key, Write, key_of
+from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.driver import HANDLERS, decide
 from warren.dws.objects import NnfDataMovement, State, Storage, Workflow, read
@@ -104,12 +105,41 @@ def test_a_workflow_whose_computes_are_not_written_down_is_prepared_again() -> N
     assert made(writes, kinds.COMPUTES)
 
 
-def test_a_newly_desired_state_is_entered_before_anything_is_done_in_it() -> None:
-    writes = decide(seen(workflow(JOBDW, state="Proposal", desired="Setup", ready=True)))
+def test_a_newly_desired_state_is_entered_in_one_write_with_what_its_work_waits_for() -> None:
+    wf = workflow(JOBDW, state="Proposal", desired="Setup", ready=True)
 
-    assert len(writes) == 1
+    writes = decide(seen(wf, breakdowns=[breakdown(0, need())], servers=[GIVEN]))
+
+    # The state first: its time goes by, also where its work cannot be asked for.
+    assert [each.kind for each in writes] == [kinds.WORKFLOW, kinds.NNF_STORAGE]
     (patch,) = changes(writes, kinds.WORKFLOW)
+    assert patch["spec"] == {"forceReady": False}
     assert patch["status"]["state"] == "Setup"
+    assert patch["status"]["desiredStateChange"] == rfc3339_micro(NOW)
+    assert (patch["status"]["ready"], *told(writes)) == (
+        False,
+        WAITS,
+        "DW Directive 0: allocation set not ready",
+    )
+    assert driver(writes, 0)["status"] == "Completed"
+    assert driver(writes, 1)["status"] == "Running"
+
+
+def test_a_newly_desired_state_that_has_no_work_is_entered_and_ready_in_one_write() -> None:
+    writes = decide(seen(workflow(JOBDW, state="Setup", desired="DataIn", ready=True)))
+
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    assert [each.kind for each in writes] == [kinds.WORKFLOW]
+    assert patch["status"]["state"] == "DataIn"
+    assert patch["status"]["ready"]
+    assert patch["status"]["elapsedTimeLastState"] == "0s"
+
+
+def test_force_ready_is_of_the_state_that_it_was_set_in() -> None:
+    wf = workflow(JOBDW, state="Setup", desired="DataIn", ready=True, spec={"forceReady": True})
+
+    (patch,) = changes(decide(seen(wf)), kinds.WORKFLOW)
+    assert patch["status"]["message"] == ""
 
 
 def test_a_ready_workflow_is_left_alone() -> None:

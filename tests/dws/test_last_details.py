@@ -160,6 +160,21 @@ def test_only_who_is_about_to_say_that_nothing_is_left_looks_again(
     assert bool(driver.needs_live_read(seen)) is (state == "Teardown" and not left)
 
 
+@pytest.mark.parametrize("left", [STORAGE, ACCESS, MOVEMENT, {"dependents": [None]}, {}])
+def test_a_workflow_that_is_deleted_is_let_go_of_after_a_look_and_looked_at_once(
+    left: dict[str, Any],
+) -> None:
+    gone = workflow(JOBDW, state="Teardown", metadata={"deletionTimestamp": "now"})
+    assert bool(driver.needs_live_read(test_driver.seen(gone, **left))) is (not left)
+
+
+def test_what_was_said_of_teardown_is_not_looked_up_again() -> None:
+    said = workflow(JOBDW, state="Teardown", ready=True)
+    assert not driver.needs_live_read(test_driver.seen(said))
+    other = workflow(JOBDW, state="DataOut", desired="Teardown", ready=True)
+    assert driver.needs_live_read(test_driver.seen(other))
+
+
 @pytest.mark.parametrize(
     ("known", "told", "blamed"),
     [

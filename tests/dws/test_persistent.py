@@ -692,6 +692,15 @@ def test_a_job_that_is_torn_down_takes_its_copies_and_what_rabbits_have_mounted_
     assert not changes(writes, kinds.PERSISTENT)
 
 
+def test_a_state_is_not_called_ready_before_what_its_work_writes_is_written() -> None:
+    wf = workflow(USE, state="DataOut", desired="Teardown", ready=True)
+
+    writes = decide(seen(wf, whole("Active", USER)))
+
+    assert [each.kind for each in writes] == [kinds.PERSISTENT, kinds.WORKFLOW]
+    assert is_ready(writes)
+
+
 def test_a_user_leaves_after_its_mounts_and_before_it_is_done() -> None:
     wf = workflow(USE, state="Teardown")
     here = whole("Active", OTHER, USER)

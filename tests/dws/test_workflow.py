@@ -150,6 +150,24 @@ def test_drivers_report_on_the_present_state_alone(
     assert updated(old, drivers=entries(old, index, **changed)) == refused
 
 
+@pytest.mark.parametrize(
+    ("index", "state", "refused"),
+    [
+        (4, "Teardown", None),
+        (3, "Teardown", None),
+        (1, "Teardown", "status.drivers[1]: only entries of PostRun may change."),
+        (4, "PostRun", "status.drivers[4]: only entries of PostRun may change."),
+        (4, "DataOut", "status.drivers[4]: only entries of PostRun may change."),
+    ],
+)
+def test_what_takes_up_the_desired_state_may_tell_of_its_work(
+    index: int, state: str, refused: str | None
+) -> None:
+    old = raw_workflow(JOBDW, state="PostRun", desired="Teardown", ready=True)
+    changed = entries(old, index, message="at work")
+    assert updated(old, {"desiredState": "Teardown"}, state=state, drivers=changed) == refused
+
+
 def test_what_is_completed_stays_completed() -> None:
     old = raw_workflow(JOBDW, state="Setup", ready=True)
     assert updated(old, drivers=entries(old, 1, completed=False, status="Running")) == (

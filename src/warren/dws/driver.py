@@ -6,6 +6,7 @@ table `HANDLERS` says what handles a command in a state; a pair that is not ther
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -57,12 +58,12 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
     What was seen of its children may be older than what was seen of itself, so
     that must be read from the API, or a child that was just made would be forgotten.
     """
-    ending = (
-        snapshot.workflow.spec.desired_state is State.TEARDOWN
-        or snapshot.workflow.metadata.deleting
-    )
+    workflow = snapshot.workflow
     left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.jobs
-    return ending and not left
+    if workflow.metadata.deleting:
+        return not left and not snapshot.dependents
+    said = workflow.status.state is State.TEARDOWN and workflow.status.ready
+    return workflow.spec.desired_state is State.TEARDOWN and not left and not said
 
 
 def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
@@ -85,12 +86,11 @@ def decide(snapshot: WorkflowSnapshot) -> list[Write]:
         return _leave(snapshot)
     if workflow.spec.desired_state is State.PROPOSAL and _unprepared(snapshot):
         return _prepare(snapshot)
-    patch = workflowstates.entered(workflow, snapshot.now)
-    if patch is not None:
-        return [_change(workflow, patch)]
-    if workflow.status.ready:
-        return []
-    return _drive(snapshot)
+    entered = workflowstates.entered(workflow, snapshot.now)
+    if entered is not None:
+        # In one write with what is found in the new state: each write wakes all that watch.
+        return _drive(replace(snapshot, workflow=workflowstates.within(workflow, entered)), entered)
+    return [] if workflow.status.ready else _drive(snapshot)
 
 
 # Entering and leaving
@@ -155,7 +155,8 @@ def _left(snapshot: WorkflowSnapshot, index: int) -> Outcome:
 # Driving a state
 
 
-def _drive(snapshot: WorkflowSnapshot) -> list[Write]:
+def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Write]:
+    """Do the work of the Workflow's state, which the change `entered`, if any, takes up."""
     workflow = snapshot.workflow
     directives = snapshot.directives
     outcomes: list[Outcome] = []
@@ -181,9 +182,15 @@ def _drive(snapshot: WorkflowSnapshot) -> list[Write]:
             {"kind": "DirectiveBreakdown", "name": name, "namespace": workflow.metadata.namespace}
             for name in sorted(snapshot.breakdowns)
         ]
-    if _says_nothing_new(workflow, status, drivers):
-        return _distinct(outcomes)
-    return [*_distinct(outcomes), _change(workflow, patch)]
+    writes = _distinct(outcomes)
+    if entered is None:
+        silent = _says_nothing_new(workflow, status, drivers)
+        return writes if silent else [*writes, _change(workflow, patch)]
+    # First, so that the time of a state also goes by where its work cannot be asked for; but
+    # nothing is called done before it is.
+    change = _change(workflow, merged(entered, patch))
+    awaited = all(outcome.waiting is not None for outcome in outcomes if outcome.writes)
+    return [change, *writes] if awaited else [*writes, change]
 
 
 def _distinct(outcomes: Sequence[Outcome]) -> list[Write]:

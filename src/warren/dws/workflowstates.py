@@ -7,6 +7,8 @@ drivers' work (`driver`) nor of the conductor (`conduct`).
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from warren.base.objects import Object
 from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
 from warren.directives import rules as directive_rules
@@ -57,7 +59,8 @@ def create_refusal(workflow: Object) -> str | None:
 def update_refusal(old: Object, new: Object) -> str | None:
     """Explain why an update of a Workflow is not allowed; None means that it is.
 
-    The rules are those of DWS's webhook, in its order (dws-spec section 1.4).
+    The rules are those of DWS's webhook, in its order (dws-spec section 1.4), but for one: what
+    takes up a state may tell in the same write what has become of that state's work.
     """
     if not isinstance(new.get("spec"), Mapping):
         return "spec: a Workflow has one."
@@ -86,10 +89,12 @@ def update_refusal(old: Object, new: Object) -> str | None:
 
 def _driver_refusal(current: str, old: Object, new: Object) -> str | None:
     before: Sequence[Any] = (old.get("status") or {}).get("drivers") or ()
-    after: Sequence[Any] = (new.get("status") or {}).get("drivers") or ()
+    status = new.get("status") or {}
+    after: Sequence[Any] = status.get("drivers") or ()
+    present = {current, new["spec"].get("desiredState")} & {current, status.get("state")}
     for index, entry in enumerate(after):
         was = before[index] if index < len(before) else None
-        if entry.get("watchState") != current:
+        if entry.get("watchState") not in present:
             if entry != was:
                 return f"status.drivers[{index}]: only entries of {current} may change."
         elif entry.get("completed"):
@@ -143,6 +148,23 @@ def entered(workflow: Workflow, now: float) -> dict[str, Any] | None:
             "desiredStateChange": rfc3339_micro(now),
         },
     }
+
+
+def within(workflow: Workflow, entered: Mapping[str, Any]) -> Workflow:
+    """Return a Workflow as it is after a change that `entered` returned."""
+    status = entered["status"]
+    return replace(
+        workflow,
+        spec=replace(workflow.spec, force_ready=False),
+        status=replace(
+            workflow.status,
+            state=status["state"],
+            ready=status["ready"],
+            status=status["status"],
+            message=status["message"],
+            desired_state_change=status["desiredStateChange"],
+        ),
+    )
 
 
 _PRIORITY: Final = {"Completed": 1, "DriverWait": 2, "Running": 2, "Queued": 2, "Pending": 2,
