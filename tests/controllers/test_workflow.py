@@ -89,6 +89,24 @@ def test_a_workflow_in_error_is_looked_at_again_when_nodes_have_joined() -> None
     alone(story)
 
 
+def test_a_workflow_that_is_ready_is_looked_at_when_it_is_asked_for_more() -> None:
+    async def story(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        async with informed(api):
+            woken: list[Key] = []
+            controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
+            ready = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Setup", ready=True))
+            woken.clear()
+            await child(api, kinds.SERVERS, ready, **servers("r0"))
+            await api.change(kinds.WORKFLOW, KEY, {"status": {"env": {"A": "b"}}})
+            await api.remove(kinds.SERVERS, FIRST)
+            assert woken == []
+            await api.change(kinds.WORKFLOW, KEY, {"spec": {"desiredState": "DataIn"}})
+        assert set(woken) == {KEY}
+
+    alone(story)
+
+
 def test_a_new_workflow_gets_its_computes_its_finalizer_and_a_breakdown() -> None:
     async def story(api: Api, controller: WorkflowController) -> None:
         async with running(api, controller.reconciler.run()):

@@ -34,7 +34,7 @@ from tests.dws.builders import (
 from warren.base.objects import Change, Key, Write, key_of
 from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
-from warren.dws.driver import HANDLERS, decide
+from warren.dws.driver import HANDLERS, decide, needs_live_read
 from warren.dws.objects import NnfDataMovement, State, Storage, Workflow, read
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 
@@ -142,8 +142,22 @@ def test_force_ready_is_of_the_state_that_it_was_set_in() -> None:
     assert patch["status"]["message"] == ""
 
 
-def test_a_ready_workflow_is_left_alone() -> None:
-    assert decide(seen(workflow(JOBDW, state="Setup", ready=True))) == []
+@pytest.mark.parametrize("state", [each for each in State if each is not State.PROPOSAL])
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"accesses": [nnf_access(error=error())], "storages": [nnf_storage(metadata=DELETING)]},
+        {"movements": [movement(1)], "dependents": [None]},
+    ],
+)
+def test_a_ready_workflow_is_left_alone_whatever_its_children_are(
+    state: State, others: dict[str, Any]
+) -> None:
+    """`news.is_settled` says so of such a Workflow."""
+    view = seen(workflow(*ALL, state=state, ready=True), **others)
+    assert decide(view) == []
+    assert not needs_live_read(view)
 
 
 @pytest.mark.parametrize("state", [*State])

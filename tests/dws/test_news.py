@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from warren.dws import kinds
-from warren.dws.news import is_news
+from warren.dws.news import is_news, is_settled
 
 WORKFLOW: dict[str, Any] = {"status": {"status": "DriverWait"}}
 ERROR = {"type": "Internal", "severity": "Major", "debugMessage": "no"}
@@ -52,3 +52,26 @@ def test_everything_is_news_of_what_is_deleted_or_where_an_error_stands(kind: An
 
 def test_all_that_happens_to_other_children_is_news() -> None:
     assert is_news(kinds.NNF_STORAGE, child({}), WORKFLOW)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, True),
+        ({"status": {"state": "Setup", "ready": False}}, False),
+        ({"spec": {"desiredState": "DataIn"}}, False),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, False),
+        ({"spec": {"desiredState": "Proposal"}, "status": {"state": "Proposal", "ready": True}},
+         False),
+        ({"status": {}}, False),
+    ],
+)  # fmt: skip
+def test_a_workflow_is_settled_while_it_is_ready_in_the_state_that_it_is_asked_for(
+    changed: dict[str, Any], expected: bool
+) -> None:
+    ready = {
+        "metadata": {},
+        "spec": {"desiredState": "Setup"},
+        "status": {"state": "Setup", "ready": True},
+    }
+    assert is_settled({**ready, **changed}) is expected

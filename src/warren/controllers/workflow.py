@@ -78,8 +78,7 @@ class WorkflowController:
         self._wired: Mapping[str, str] | None = None
         self._places: Mapping[str, int] = {}
         self.reconciler: Reconciler[Key] = Reconciler("workflow", self.reconcile)
-        add = self.reconciler.add
-        informers.of(kinds.WORKFLOW).listen(lambda obj: add(key_of(obj)))
+        informers.of(kinds.WORKFLOW).listen(self._changed)
         informers.of(kinds.LUSTRE)
         informers.of(kinds.STORAGE)
         informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
@@ -138,12 +137,20 @@ class WorkflowController:
         lists = await asyncio.gather(*(self._client.list(kind, labels=own) for kind in kept))
         return {kind: each.items for kind, each in zip(kept, lists, strict=True)}
 
+    def _changed(self, obj: Object) -> None:
+        key = key_of(obj)
+        found = self._informers.of(kinds.WORKFLOW).get(key)
+        if found is None or not news.is_settled(found):
+            self.reconciler.add(key)
+
     def _child_changed(self, kind: Kind, child: Object) -> None:
         gone = self._informers.of(kind).get(key_of(child)) is None
         for name in labels.workflow_of(child):
             key = Key(*name.split("/", 1))
             found = self._informers.of(kinds.WORKFLOW).get(key)
-            if gone or found is None or news.is_news(kind, child, found):
+            if found is None or (
+                not news.is_settled(found) and (gone or news.is_news(kind, child, found))
+            ):
                 self.reconciler.add(key)
 
     def _system_changed(self) -> None:

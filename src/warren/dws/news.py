@@ -1,7 +1,24 @@
-"""Which changes of a Workflow's children its controller has something to decide on."""
+"""Which changes of a Workflow and its children its controller has something to decide on."""
 
 from warren.base.objects import Kind, Object
 from warren.dws import kinds, reports
+from warren.dws.objects import State
+
+
+def is_settled(workflow: Object) -> bool:
+    """Return whether `driver.decide` has nothing to say until a Workflow itself changes.
+
+    It is ready in the state that it is asked for. In Proposal it still loses and gets back what
+    it is prepared with.
+    """
+    status = workflow.get("status") or {}
+    state = status.get("state")
+    return (
+        bool(status.get("ready"))
+        and state == workflow["spec"].get("desiredState")
+        and state != State.PROPOSAL
+        and "deletionTimestamp" not in workflow["metadata"]
+    )
 
 
 def is_news(kind: Kind, child: Object, workflow: Object) -> bool:
