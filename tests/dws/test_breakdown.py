@@ -203,6 +203,20 @@ def test_a_breakdown_makes_its_copy_of_the_profile_before_anything_else() -> Non
     assert write == decide(seen(breakdown(), SOURCE))[0]
 
 
+@pytest.mark.parametrize(("some", "label"), [("xfs", True), ("gfs2", False)])
+def test_where_only_some_rabbits_make_a_type_its_set_asks_for_those(some: str, label: bool) -> None:
+    view = seen(breakdown(), SOURCE, copy=copied(SOURCE), is_made_by_some=some.__eq__)
+
+    (patch,) = changes(decide(view), kinds.BREAKDOWN)
+
+    (need,) = patch["status"]["storage"]["allocationSets"]
+    asked = ["warren.cluster/makes-xfs=true"] if label else []
+    assert need["constraints"]["labels"] == [
+        *asked,
+        "dataworkflowservices.github.io/storage=Rabbit",
+    ]
+
+
 def test_a_breakdown_makes_its_servers_and_then_says_what_is_needed() -> None:
     """Statements 002.13, 002.14, 002.25: a lifetime, and Servers that are empty."""
     writes = decide(seen(breakdown(), SOURCE, copy=copied(SOURCE)))

@@ -92,3 +92,25 @@ def test_a_storage_says_what_its_rabbit_says_and_takes_it_back() -> None:
 
     again = settle(found, node("r0", status="Ready", capacity=5))
     assert labels.LACKS not in again.metadata.annotations
+
+
+def test_a_storage_carries_what_its_rabbit_makes_for_sets_to_ask_for() -> None:
+    telling_it = telling("r0", '{"gfs2":"no kernel","lustre":"no mkfs"}')
+    found = settle(rabbit("r0"), telling_it)
+    made = {key: each for key, each in found.metadata.labels.items() if "makes-" in key}
+    assert made == {f"warren.cluster/makes-{kind}": "true" for kind in TYPES
+                    if kind not in ("gfs2", "lustre")}  # fmt: skip
+    assert rabbits.label_of("xfs") in rabbits.placeable(found)
+
+    again = settle(found, telling("r0", '{"xfs":"no mkfs","lustre":"no mkfs"}'))
+    assert rabbits.label_of("xfs") not in rabbits.placeable(again)
+    assert rabbits.label_of("gfs2") in rabbits.placeable(again)
+
+    silent = settle(again, node("r0", status="Ready", capacity=5))
+    assert not any("makes-" in each for each in silent.metadata.labels)
+
+
+@given(REASONS, st.sampled_from(TYPES))
+def test_a_rabbit_either_makes_a_type_or_lacks_it(lacks: dict[str, str], kind: str) -> None:
+    obj = storage("r0", rabbits.said_of_lacks(lacks))
+    assert (kind in rabbits.makes_of(obj)) is not (kind in rabbits.lacks_of(obj))

@@ -266,8 +266,8 @@ def test_flash_beside_nodes_is_on_rabbits_with_all_labels() -> None:
     assert given_to(graph, want(3, ssd=5, labels=(FAST,))) == [("r1", 2, 10), ("r2", 1, 5)]
     assert graph.match(want(3, ssd=5, labels=("a=1", FAST))) == Refusal(
         "The job's storage cannot be placed because it is 5 GiB beside each node, 15 GiB "
-        "together, on rabbits of the job's own nodes, and 3 nodes can have no more than 1 rabbit "
-        "with 64 GiB together, of which each allocation is on one.",
+        "together, on rabbits of the job's own nodes with a=1 and tier=fast, and 3 nodes can have "
+        "no more than 1 rabbit with 64 GiB together, of which each allocation is on one.",
         never=True,
     )
 

@@ -19,6 +19,7 @@ class BreakdownController:
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._instances = informers.of(kinds.PERSISTENT)
         self._servers = informers.of(kinds.SERVERS)
+        self._rabbits = informers.of(kinds.STORAGE)
         self.reconciler: Reconciler[Key] = Reconciler("breakdown", self.reconcile)
         self._breakdowns.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._doubtful: set[Key] = set()
@@ -59,7 +60,11 @@ class BreakdownController:
             copy=self._profiles.get(place),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
+            is_made_by_some=self._is_made_by_some,
         )
+
+    def _is_made_by_some(self, kind: str) -> bool:
+        return self._rabbits.has("lacks", kind) and self._rabbits.has("makes", kind)
 
     def _named_alike(self, obj: Object) -> None:
         """Wake the breakdowns that wait for an object: those whose own name, or whose instance's,

@@ -274,6 +274,7 @@ def _validator(
             obj["metadata"]["name"] for obj in copies.by("profiles", kinds.PROFILES_NAMESPACE)
         ),
         why_not_made=partial(_why_not_made, rabbits),
+        is_made_by_some=lambda kind: rabbits.has("lacks", kind) and rabbits.has("makes", kind),
     )
 
 

@@ -31,6 +31,7 @@ INDEXES = {
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,
     "makes": rabbits.makes_of,
+    "lacks": rabbits.lacks_of,
     "rabbit": alerts.rabbits_of,
     "compute": alerts.nodes_of,
     "breakdown instance": breakdown.instance_of,

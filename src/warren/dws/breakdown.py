@@ -4,16 +4,18 @@ A `jobdw` needs storage and nodes that reach it; `create_persistent` needs stora
 will be an instance's; `persistentdw` needs nodes that reach the storage of an instance.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Create, Object, Write
 from warren.directives import capacity
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, kinds, labels, persistent, profiles, reports
+from warren.dws import children, kinds, labels, persistent, profiles, rabbits, reports
 from warren.dws.faults import Fault
 from warren.dws.objects import (
     AllocationNeed,
@@ -74,6 +76,8 @@ class BreakdownSnapshot:
     """The persistent storage that the directive names."""
     servers: Servers | None = None
     """The Servers that have the instance's name."""
+    is_made_by_some: Callable[[str], bool] = lambda kind: False
+    """Tells whether some rabbits make a type of file systems and others do not."""
 
     @property
     def instance_servers(self) -> Servers | None:
@@ -193,7 +197,7 @@ def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
     profiles.demand_copy(snapshot.copy, kinds.BREAKDOWN, meta)
     profile = read(snapshot.copy, NnfStorageProfile)
-    needs = needs_of(directive, profile)
+    needs = _needs(snapshot, directive, profile)
     servers = {
         "metadata": {
             "name": meta.name,
@@ -229,7 +233,7 @@ def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write
         copy = profiles.pinned(_source(snapshot, directive), kinds.PERSISTENT, meta, {})
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
     profiles.demand_copy(snapshot.copy, kinds.PERSISTENT, meta)
-    needs = needs_of(directive, read(snapshot.copy, NnfStorageProfile))
+    needs = _needs(snapshot, directive, read(snapshot.copy, NnfStorageProfile))
     if snapshot.instance_servers is None:
         return ()  # the instance's controller makes them
     return [_ready(snapshot, {"storage": _storage(snapshot, needs, PERSISTENT, meta.name)})]
@@ -415,6 +419,26 @@ def _need(need: AllocationNeed) -> dict[str, Any]:
 
 
 # What is needed
+
+
+def _needs(
+    snapshot: BreakdownSnapshot, directive: Directive, profile: NnfStorageProfile
+) -> list[AllocationNeed]:
+    needs = needs_of(directive, profile)
+    kind = directive.values["type"]
+    return where_made(needs, kind) if snapshot.is_made_by_some(kind) else needs
+
+
+def where_made(needs: Iterable[AllocationNeed], kind: str) -> list[AllocationNeed]:
+    """Return allocation sets that ask for rabbits which make a type of file systems."""
+    label = rabbits.label_of(kind)
+    return [
+        replace(
+            need,
+            constraints=replace(need.constraints, labels=(label, *need.constraints.labels)),
+        )
+        for need in needs
+    ]
 
 
 def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:

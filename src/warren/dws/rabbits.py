@@ -187,8 +187,15 @@ def _carried(node: Meta, storage: Meta) -> Object:
     """Return what a Storage is to carry of what the rabbit says, where it does not do so yet."""
     patch: dict[str, Any] = {}
     offered, lacked = _raw_volumes(node), node.annotations.get(labels.LACKS)
+    changed: dict[str, str | None] = {}
     if offered != _raw_volumes(storage):
-        patch["labels"] = {labels.RAW_VOLUMES: offered}
+        changed[labels.RAW_VOLUMES] = offered
+    made = dict(label_of(kind).split("=") for kind in _said_to_make(lacked))
+    known = {key: each for key, each in storage.labels.items() if key.startswith(labels.MAKES)}
+    changed |= {key: None for key in known if key not in made}
+    changed |= {key: each for key, each in made.items() if known.get(key) != each}
+    if changed:
+        patch["labels"] = changed
     if lacked != storage.annotations.get(labels.LACKS):
         patch["annotations"] = {labels.LACKS: lacked}
     return patch
@@ -213,6 +220,25 @@ def _read_lacks(text: str | None) -> Mapping[str, str]:
         return msgspec.json.decode(text or "", type=dict[str, str])
     except msgspec.DecodeError:
         return _UNSAID
+
+
+def label_of(kind: str) -> str:
+    """Return what a rabbit carries that says that it makes a type, for sets to ask for."""
+    return f"{labels.MAKES}{kind}=true"
+
+
+def _said_to_make(lacked: str | None) -> Sequence[str]:
+    """Return the types that a rabbit says that it makes: those that it does not say to lack."""
+    found = _read_lacks(lacked)
+    return [] if found is _UNSAID else [kind for kind in TYPES if kind not in found]
+
+
+def lacks_of(obj: Object) -> tuple[str, ...]:
+    """Index Storages by the types of file systems that are not made there."""
+    if obj.get("kind") != kinds.STORAGE.name:
+        return ()
+    annotations = obj["metadata"].get("annotations") or {}
+    return tuple(_read_lacks(annotations.get(labels.LACKS)))
 
 
 def makes_of(obj: Object) -> tuple[str, ...]:

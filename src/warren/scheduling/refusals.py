@@ -182,9 +182,10 @@ def _unplaced(request: Request, view: View) -> str:
             f"{gib(total, up=True)} together, and the cluster has {plural(len(rabbits), 'rabbit')} "
             f"with {gib(sum(rabbits), up=False)} together, of which each allocation is on one."
         )
+    carrying = f" with {' and '.join(request.labels)}" if request.labels else ""
     return (
         f"The job's storage cannot be placed because it is {_parts(request)}, "
-        f"{gib(total, up=True)} together, on rabbits of the job's own nodes, and "
+        f"{gib(total, up=True)} together, on rabbits of the job's own nodes{carrying}, and "
         f"{plural(wanted, 'node')} can have no more than {plural(len(rabbits), 'rabbit')} "
         f"with {gib(sum(rabbits), up=False)} together, of which each allocation is on one."
     )

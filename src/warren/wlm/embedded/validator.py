@@ -65,6 +65,7 @@ class StorageValidator:
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
+        is_made_by_some: Callable[[str], bool] = lambda kind: False,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
@@ -95,6 +96,7 @@ class StorageValidator:
         self._containers = containers
         self._copy_profiles = copy_profiles
         self._why_not_made = why_not_made
+        self._is_made_by_some = is_made_by_some
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
         """Return a jobspec as it will be scheduled, its flash included.
@@ -184,9 +186,11 @@ class StorageValidator:
             for directive in directives:
                 if self._makes(directive):
                     profile = profiles.chosen(directive.values.get("profile"), available)
-                    own = breakdown.needs_of(directive, profile)
+                    own, kind = breakdown.needs_of(directive, profile), directive.values["type"]
+                    if self._is_made_by_some(kind):
+                        own = breakdown.where_made(own, kind)
                     needs += self._policy.applied(own)
-                    asked.append((directive.values["type"], own))
+                    asked.append((kind, own))
                     where += self._localities(directive, own, profile)
             nodes = resources.nodes_of(spec["resources"])
             maximums.demand_within(asked, nodes, self._floor, self._maximums)
