@@ -767,8 +767,10 @@ async def test_a_server_that_is_not_there_is_unavailable(pki: Path) -> None:
     async with connect(access, seconds=0.1) as client:
         with pytest.raises(Unavailable):
             await client.get(WORKFLOW, key("w"))
-        with pytest.raises(Unavailable):
+        with pytest.raises(Unavailable) as away:
             await taken(client.watch(WORKFLOW, "1"), 1)
+    assert "Connect call failed" in str(away.value)
+    assert "ssl" not in str(away.value)
 
 
 @really

@@ -49,6 +49,9 @@ Kubernetes sends one a minute.
 _MAY_NOT: Final = re.compile(r'forbidden: User ".*" cannot ')
 """How an API says that no role lets us; with the same status admission says what is not let in."""
 
+_TLS: Final = re.compile(r" ssl:(<[^>]*>|\S+)")
+"""What aiohttp says of how it was to be connected: an object's address, of no use to a reader."""
+
 _LONGEST_LINE: Final = 8 * 2**20
 _LONGEST_WORDS: Final = 300
 
@@ -290,5 +293,5 @@ def _sentence(status: Mapping[str, Any]) -> str:
 
 def _words(error: object) -> str:
     """Return what an error says, on one line."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = _TLS.sub("", " ".join(str(error).split())) or type(error).__name__
     return said[:_LONGEST_WORDS]
