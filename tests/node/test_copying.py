@@ -588,6 +588,13 @@ def test_what_no_copier_says_is_not_taken_for_progress(line: str) -> None:
         copying.progress(line)
 
 
+def test_a_copier_that_is_newer_than_its_agent_may_tell_more() -> None:
+    told = {"bytes": 5, "total_bytes": 10, "files": 1, "total_files": 2, "seconds": 0.5}
+    known = copying.progress(json.dumps(told))
+    assert copying.progress(json.dumps({**told, "inodes": 7})) == known
+    assert known.percent == 50
+
+
 def test_progress_is_told_while_it_is_made_and_never_goes_back(copy: Copier) -> None:
     total = much(copy)
     size = total * LARGE

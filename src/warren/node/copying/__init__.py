@@ -10,6 +10,8 @@ import sys
 from dataclasses import asdict
 from typing import Final
 
+import msgspec
+
 from warren.dws.node import Copy, NodeTrouble, Progress
 
 FAILED: Final = 3
@@ -22,8 +24,11 @@ def command(copy: Copy) -> list[str]:
 
 
 def progress(line: str) -> Progress:
-    """Read a line of a copier. Raises NodeTrouble for anything else."""
+    """Read a line of a copier. Raises NodeTrouble for anything else.
+
+    One that was installed since the agent was started may tell more than the agent knows.
+    """
     try:
-        return Progress(**json.loads(line))
-    except (ValueError, TypeError):
+        return msgspec.json.decode(line, type=Progress)
+    except msgspec.DecodeError:
         raise NodeTrouble(f"the copier said {line.strip()[:80]!r}") from None
