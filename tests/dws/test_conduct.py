@@ -878,6 +878,19 @@ def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others
     assert list(marked.patch["metadata"]["annotations"]) == [labels.ABORTED]
 
 
+@pytest.mark.parametrize(("marked", "kept"), [(True, ["rabbit_workflow", SUMMARY]), (False, [])])
+def test_of_a_job_that_was_let_go_before_its_storage_a_record_is_kept(
+    marked: bool, kept: list[str]
+) -> None:
+    metadata = {"annotations": {labels.ABORTED: "before"} if marked else {}}
+    late = workflow(JOBDW, state="PostRun", metadata=metadata)
+
+    actions = decide(seen(job(Phase.OVER), late))
+
+    assert [each.key for each in actions if isinstance(each, Note)] == kept
+    assert asked(actions) == ["Teardown"]
+
+
 def test_a_rabbit_that_is_disabled_keeps_its_reason() -> None:
     view = seen(
         job(Phase.OVER),

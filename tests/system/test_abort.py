@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
@@ -17,6 +18,7 @@ from warren.dws import kinds, labels, outofservice
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.objects import Storage, read
 from warren.dws.outofservice import Action
+from warren.instance import keys
 from warren.instance.config import Config, Rabbit
 from warren.instance.jobs.manager import Inactive
 from warren.kube.server.local import LocalClient
@@ -115,6 +117,21 @@ async def put_back(world: World, control: Control, job: JobId) -> None:
 
 
 LIMITS = Rabbit(epilog_timeout=60)
+
+
+def test_of_a_job_that_was_let_go_there_is_a_summary_afterwards() -> None:
+    """What `warren job storage` tells of it: where its storage was when it was let go."""
+
+    async def story(world: World, control: Control, job: JobId) -> None:
+        await let_go(world, control, job)
+        await world.ended(control, job)
+        found = orjson.loads(control.instance.kvs.lookup(keys.of(job, "rabbit_storage")))
+        assert found["desired"] == "PostRun"
+        assert found["ready"] is False
+        assert found["mounted"] == "compute-[00-03]"
+        assert set(found["rabbits"]) == {"rabbit-0"}
+
+    lived(story, limits=LIMITS)
 
 
 def test_abort_drains_nodes_still_mounted_and_disables_rabbits_that_hold_flash() -> None:

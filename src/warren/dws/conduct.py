@@ -97,11 +97,12 @@ def asks_for_abort(snapshot: JobSnapshot) -> bool:
 def needs_pods(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` may keep a record of the job's containers."""
     workflow = snapshot.workflow
+    if workflow is None or workflow.metadata.deleting:
+        return False
+    phase = snapshot.job.phase
     return (
-        workflow is not None
-        and not workflow.metadata.deleting
-        and workflow.spec.desired_state is not State.TEARDOWN
-        and snapshot.job.phase is Phase.ENDING
+        workflow.spec.desired_state is not State.TEARDOWN
+        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.is_marked(workflow)))
         and containerlife.is_wanted(workflow.spec.dw_directives)
     )
 
@@ -326,13 +327,15 @@ def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if snapshot.aborted:
         return _aborted(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
-        return [ask(snapshot, workflow, State.TEARDOWN)]
+        # Of a job that was let go before its storage nothing has been kept yet.
+        kept = last_record(snapshot, workflow) if abort.is_marked(workflow) else []
+        return [*kept, ask(snapshot, workflow, State.TEARDOWN)]
     if not (is_complete(workflow, State.TEARDOWN) or is_refused(workflow)):
         return []
     held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
-    kept = [let_go(snapshot.job, workflow)] if held else []
+    freed = [let_go(snapshot.job, workflow)] if held else []
     removed = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
-    return [*_returned(snapshot, workflow), *kept, removed]
+    return [*_returned(snapshot, workflow), *freed, removed]
 
 
 def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
