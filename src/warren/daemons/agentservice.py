@@ -7,7 +7,6 @@ table, and what it is to make in the API.
 import asyncio
 import os
 import secrets
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from warren.base.errors import UserMistake
 from warren.daemons import agentconfig, exposed
 from warren.daemons.agentconfig import Config, Node
 from warren.daemons.agents import agent
+from warren.daemons.foreground import until_stopped
 from warren.daemons.statedir import held, holder
 from warren.daemons.together import System
 from warren.dws import kinds
@@ -129,14 +129,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
 
 async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
     """Be an agent until SIGTERM or SIGINT. What is mounted stays."""
-    running = asyncio.ensure_future(run(settings, ready))
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, running.cancel)
-    await asyncio.wait({running})
-    systemd.notify("STOPPING=1")
-    if not running.cancelled():
-        running.result()
+    await until_stopped(run(settings, ready))
 
 
 async def _disconnect_unused(host: Host) -> None:

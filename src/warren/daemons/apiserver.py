@@ -18,6 +18,7 @@ from warren.controllers.batchjobs import JobController
 from warren.controllers.nodelife import NodeLifeController
 from warren.daemons import cluster, roles, users
 from warren.daemons.containerlogs import ContainerLogs
+from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
@@ -156,13 +157,7 @@ async def serve_until_stopped(
     plain: bool,
 ) -> None:
     """Be an API server until SIGTERM or SIGINT."""
-    running = asyncio.ensure_future(run(state, endpoint, establish, ready, plain=plain))
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(signum, running.cancel)
-    await asyncio.wait({running})
-    if not running.cancelled():
-        running.result()
+    await until_stopped(run(state, endpoint, establish, ready, plain=plain), signal.SIGHUP)
 
 
 async def establish(client: Client, site: Site, daemons: Collection[str] = ()) -> None:

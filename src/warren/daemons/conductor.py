@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import signal
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -18,6 +17,7 @@ from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor
 from warren.daemons import compose, exposed
+from warren.daemons.foreground import until_stopped
 from warren.daemons.together import INDEXES, Part, System
 from warren.dws import kinds
 from warren.instance import config
@@ -142,14 +142,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
 
 async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
     """Be the conductor until SIGTERM or SIGINT."""
-    running = asyncio.ensure_future(run(settings, ready))
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, running.cancel)
-    await asyncio.wait({running})
-    systemd.notify("STOPPING=1")
-    if not running.cancelled():
-        running.result()
+    await until_stopped(run(settings, ready))
 
 
 @dataclass

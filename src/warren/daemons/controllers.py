@@ -1,7 +1,5 @@
 """The controller manager: the storage controllers as one process, for any cluster."""
 
-import asyncio
-import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ from typing import Final
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Key
 from warren.daemons import compose, exposed
+from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.daemons.workflowadmission import WorkflowAdmission
@@ -72,13 +71,7 @@ async def run(settings: Settings) -> None:
 
 async def run_until_stopped(settings: Settings) -> None:
     """Run the controllers until SIGTERM or SIGINT. What is under way comes to its end."""
-    running = asyncio.ensure_future(run(settings))
-    loop = asyncio.get_running_loop()
-    for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, running.cancel)
-    await asyncio.wait({running})
-    if not running.cancelled():
-        running.result()
+    await until_stopped(run(settings))
 
 
 def _system(settings: Settings, client: Client, clock: Clock) -> System:
