@@ -210,6 +210,18 @@ async def test_limits_are_the_tasks_and_the_directory_another_one(at: Place) -> 
 
 
 @really
+async def test_a_limit_above_the_hard_one_is_that_and_is_told_by_its_name(at: Place) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    async with at.instance() as instance:
+        options = {"rlimit": {"nofile": hard + 1}}
+        job = await ran(instance, "sh", "-c", "ulimit -n", options=options)
+
+        assert instance.printed(job) == {"0": f"{hard}\n".encode()}
+        words = f"the limit nofile={hard + 1} is above the hard limit here, {hard}"
+        assert instance.complaints(job) == [words]
+
+
+@really
 async def test_a_directory_that_no_path_leads_to_is_told_as_one_that_is_not_there(
     at: Place,
 ) -> None:

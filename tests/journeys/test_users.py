@@ -328,7 +328,8 @@ def test_the_command_line_serves_a_guest_as_far_as_he_may_go(one: User) -> None:
     assert commanded(one, "resource", "list")[0] == 0
     # What is the owner's is refused in a sentence, by each command.
     refused = f"warren: The state directory {state} is user 0's, who alone may do this: "
-    for arguments in (["workflows"], ["rabbits"], ["doctor"], ["down"], ["up"]):
+    owners = (["workflows"], ["rabbits"], ["doctor"], ["down"], ["up"], ["config", "reload"])
+    for arguments in owners:
         code, words = commanded(one, *arguments)
         assert (code, words[: len(refused)]) == (1, refused)
     code, words = commanded(one, "resource", "drain", "compute-00")

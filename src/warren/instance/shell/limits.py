@@ -15,6 +15,13 @@ from warren.rfc import idset
 GPUS: Final = "CUDA_VISIBLE_DEVICES"
 
 
+def name_of(number: int) -> str:
+    """Return the name of a limit, as the shell option has it."""
+    known = (name for name in dir(resource) if name.startswith("RLIMIT_"))
+    found = next((name for name in known if getattr(resource, name) == number), str(number))
+    return found.removeprefix("RLIMIT_").lower()
+
+
 class ResourceLimits(ShellPlugin):
     """Sets soft limits in the new process (shell option `rlimit`)."""
 
@@ -26,7 +33,8 @@ class ResourceLimits(ShellPlugin):
             _, hard = resource.getrlimit(number)
             above = hard != resource.RLIM_INFINITY and not 0 <= wanted <= hard
             if above and wanted >= 0:
-                await shell.log(WARNING, f"rlimit {wanted} is above the hard limit {hard}")
+                said = f"the limit {name_of(number)}={wanted} is above the hard limit here, {hard}"
+                await shell.log(WARNING, said)
             self._limits[number] = (hard if above else wanted, hard)
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
