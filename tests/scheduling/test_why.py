@@ -64,6 +64,20 @@ def test_nodes_that_running_jobs_have_are_counted(graph: Graph) -> None:
     assert graph.fits(whole(4))
 
 
+def test_only_rabbits_that_carry_what_is_asked_for_count(graph: Graph) -> None:
+    graph.set_ssds("r0", up=True, labels=("makes=gfs2",))
+    graph.set_ssds("r1", up=True, labels=())
+    running = have(graph, (want(1, ssd=8), NOW + 60))
+    reason = alone(graph, want(2, ssd=4, labels=("makes=gfs2",)), running)
+
+    assert reason.kinds == (Kind.FLASH,)
+    assert reason.sentence == (
+        "waits for 4 GiB of flash of rabbits with makes=gfs2 beside each of 2 nodes; "
+        "0 nodes can have that now, and r0 lacks 4 GiB"
+    )
+    assert [each["rabbit"] for each in reason.numbers["flash"]["rabbits"]] == ["r0"]
+
+
 def test_chassis_that_lack_flash_are_told_with_how_much(graph: Graph) -> None:
     """Full chassis were "Unsatisfiable" for days before anyone did the arithmetic."""
     running = have(graph, (want(1, ssd=4), inf), (want(1, ssd=2, constraint=HIGH), inf))

@@ -279,7 +279,8 @@ def wanting(request: Request, view: View) -> str:
         return f"{each} on each of {request.chassis} chassis{those}"
     flash = gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
-    return f"{flash} of flash beside {beside}{those}"
+    on = f" of rabbits with {' and '.join(request.labels)}" if request.labels else ""
+    return f"{flash} of flash{on} beside {beside}{those}"
 
 
 def short_of_nodes(request: Request, view: View) -> int:
