@@ -86,39 +86,6 @@ def test_a_job_gets_nodes_of_rabbits_that_carry_the_labels_of_its_storage() -> N
     lived(life)
 
 
-def test_a_job_gets_nodes_of_rabbits_that_make_its_type_of_file_system() -> None:
-    """A rabbit that lacks it would refuse it in Setup, when the job has waited for its nodes."""
-    asked = {"dw": "#DW jobdw type=gfs2 capacity=1GiB name=scratch"}
-    lacking = {"gfs2": "the kernel has no gfs2", "lustre": "mkfs.lustre is not installed"}
-
-    async def main() -> None:
-        async with opened(SITE) as world:
-            for rabbit in ("rabbit-0", "rabbit-2"):
-                world.flash[rabbit].lacks = lacking
-            await world.live(lambda control: life(world, control))
-
-    async def life(world: World, control: Control) -> None:
-        await opening(world, control)
-        few = (
-            "nodes with warren.cluster/makes-gfs2=true, and 3 nodes can have no more than 1 rabbit"
-        )
-        with pytest.raises(RpcError, match=few):
-            await world.submit(control, nodes=3, attributes=asked)
-
-        job = await world.submit(control, nodes=2, attributes=asked)
-        ended = await world.ended(control, job)
-        assert ended.job.result is Result.COMPLETED, world.eventlog(control, job)
-        r = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
-        assert r["execution"]["nodelist"] == ["compute-[02-03]"]
-
-        plain = {"dw": "#DW jobdw type=xfs capacity=1GiB name=scratch"}
-        job = await world.submit(control, nodes=6, attributes=plain)
-        assert (await world.ended(control, job)).job.result is Result.COMPLETED
-        await world.assert_nothing_left(control)
-
-    virtual.run(main())
-
-
 def test_after_a_restart_a_job_waits_for_what_rabbits_carry_to_be_known() -> None:
     """Statement 002.15: labels, from the directive to the flash."""
     jobs = []
