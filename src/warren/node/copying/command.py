@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -45,10 +44,13 @@ class Command:
         try:
             if self._copy.makes_directories:
                 self._make_directories()
-            with tempfile.NamedTemporaryFile("w", prefix="warren-hosts-") as hosts:
+            # In memory, and inherited: nothing is left of it, however the copier ends.
+            with open(os.memfd_create("hosts"), "w") as hosts:
                 hosts.write(self._copy.hosts)
                 hosts.flush()
-                return self._run(copycommands.words(self._copy, self._plan, self._tree, hosts.name))
+                name = f"/proc/self/fd/{hosts.fileno()}"
+                argv = copycommands.words(self._copy, self._plan, self._tree, name)
+                return self._run(argv, hosts.fileno())
         except OSError as error:
             print(f"{error.filename or self._copy.command[0]}: {words(error)}", file=sys.stderr)
             return False
@@ -71,7 +73,7 @@ class Command:
         finally:
             os.close(above)
 
-    def _run(self, argv: list[str]) -> bool:
+    def _run(self, argv: list[str], inherited: int) -> bool:
         environment = {"PATH": _PATH, "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *argv],
@@ -79,6 +81,7 @@ class Command:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=environment,
+            pass_fds=(inherited,),
         )
         assert process.stdout is not None
         last: list[str] = []
