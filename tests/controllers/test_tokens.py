@@ -13,7 +13,7 @@ from warren.base.objects import Key
 from warren.controllers.newkeys import new_token_key
 from warren.controllers.tokens import Tokens
 from warren.controllers.workflow import WorkflowController
-from warren.dws import kinds
+from warren.dws import kinds, labels
 from warren.dws.objects import Workflow, read
 
 KEY, SERVER, TOKEN = (Key("default", name) for name in ("wf", "wf-token-server", "wf-token"))
@@ -51,6 +51,26 @@ def test_key_and_token_are_made_and_the_workflow_says_where() -> None:
             assert made["metadata"]["ownerReferences"][0]["uid"] == owner["metadata"]["uid"]
         where = {"secretName": "wf-token", "secretNamespace": "default"}
         assert owner["status"]["workflowToken"] == where
+
+    alone(story)
+
+
+def test_a_workflow_that_enters_setup_gets_a_key_that_was_drawn_for_it() -> None:
+    async def story(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        status = {"requires": ["container-auth"]}
+        ready = raw_workflow(WITH, BARE, state="Proposal", ready=True, status=status)
+        async with running(api, controller.reconciler.run()):
+            found = await api.add(kinds.WORKFLOW, ready)
+            own = labels.of_workflow(read(found, Workflow))
+            copy = {**BARE_PROFILE, "metadata": meta("wf-1", labels=own)}
+            await api.add(kinds.CONTAINER_PROFILE, copy)
+            await api.change(kinds.WORKFLOW, KEY, {"spec": {"desiredState": "Setup"}})
+        made = api.find(kinds.SECRET, SERVER)
+        lines = base64.b64decode(made["data"]["token.key"]).splitlines()
+        drawn = serialization.load_der_private_key(base64.b64decode(b"".join(lines[1:-1])), None)
+        assert isinstance(drawn, ec.EllipticCurvePrivateKey)
+        assert api.find(kinds.SECRET, TOKEN) is not None
 
     alone(story)
 

@@ -80,6 +80,10 @@ def test_a_job_has_a_token_for_its_containers_alone() -> None:
     for state, ready, due in (("Setup", False, True), ("Setup", True, False), ("PreRun", 0, False)):
         wf = workflow(WITH, BARE, state=state, ready=bool(ready), **AUTH)
         assert containerauth.is_due(wf) is due
+    entering = workflow(WITH, BARE, state="Proposal", desired="Setup", ready=True, **AUTH)
+    assert containerauth.is_due(entering)
+    leaving = workflow(WITH, BARE, state="Setup", desired="Teardown", **AUTH)
+    assert not containerauth.is_due(leaving)
     assert not containerauth.is_due(workflow(WITH, state="Setup", **AUTH))
     assert not containerauth.is_due(workflow(WITH, BARE, state="Setup"))
 
@@ -162,7 +166,12 @@ def test_without_requires_nothing_of_it_is_made_and_ports_are_not_waited_with() 
     assert not made(writes, kinds.SECRET)
     assert "workflowToken" not in changes(writes, kinds.WORKFLOW)[0]["status"]
     assert driver(writes, 1)["completed"]
-    assert driver(set_up(None), 1)["message"] == "waits for the key of its token"
+
+
+def test_no_key_is_made_where_none_was_drawn() -> None:
+    writes = set_up(None)
+    assert not made(writes, kinds.SECRET)
+    assert driver(writes, 1)["message"] == "waits for its Secrets to be looked at"
 
 
 def test_no_key_and_no_token_is_in_what_is_shown_of_a_snapshot() -> None:

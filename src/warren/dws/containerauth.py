@@ -76,9 +76,14 @@ def is_on(workflow: Workflow) -> bool:
 
 
 def is_due(workflow: Workflow) -> bool:
-    """Return whether the Secrets are to be looked at: in Setup they are made."""
+    """Return whether the Secrets are to be looked at: in Setup, and when it is entered.
+
+    There they are made.
+    """
     status = workflow.status
-    if not is_on(workflow) or status.state is not State.SETUP or status.ready:
+    if not is_on(workflow) or workflow.spec.desired_state is not State.SETUP:
+        return False
+    if status.state is State.SETUP and status.ready:
         return False
     return has_token(workflow.spec.dw_directives)
 

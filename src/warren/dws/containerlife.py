@@ -197,7 +197,9 @@ def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome
 def set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have the token made that containers know the job by, if they need one; reserve ports."""
     if containerauth.is_on(snapshot.workflow):
-        found = snapshot.token or containerauth.Found()
+        found = snapshot.token
+        if found is None:  # no key is made that was not drawn
+            return Outcome(waiting="waits for its Secrets to be looked at")
         missing = containerauth.missing(snapshot.workflow, found, snapshot.now)
         if missing is not None:
             # In other words each time: what is written of it wakes the Workflow again.
