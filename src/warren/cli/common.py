@@ -102,10 +102,10 @@ def _first(error: BaseException) -> BaseException:
 
 def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
     """Do something with the instance of a cluster. Raises UserMistake where none runs."""
-    from warren.rpc.client import connect
+    from warren.rpc.client import answering, connect
 
     async def connected() -> T:
-        async with connect(path) as handle:
+        async with connect(path) as handle, answering(handle, path):
             return await work(handle)
 
     path = socket_of(state)
@@ -119,20 +119,20 @@ def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
 
     The latter where FLUX_URI is that of one, and for what both know.
     """
-    from warren.rpc.client import connect
+    from warren.rpc.client import answering, connect
     from warren.rpc.message import RpcError
 
     async def connected() -> T:
         try:
-            async with connect(path) as handle:
+            async with connect(path) as handle, answering(handle, path):
                 return await work(handle)
         except RpcError as error:
             if error.errnum != errno.EPROTONOSUPPORT:
                 raise
         from warren.rpc import broker
 
-        async with broker.connect(path) as handle:
-            return await work(handle)
+        async with broker.connect(path) as flux:
+            return await work(flux)
 
     path = socket_of(state)
     if path == state.socket:

@@ -3,8 +3,9 @@
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, Methods
@@ -13,6 +14,9 @@ from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
 from warren.rpc.peer import WAITING, Asked, Peer
 
 _NO_USER = Cred(0, False)
+
+ANSWERS_WITHIN: Final = 30.0
+"""Seconds in which an instance answers a client's first request."""
 
 
 class _Served(Asked):
@@ -95,6 +99,38 @@ async def connect(
         peer.close()
         running.cancel()
         await asyncio.wait({running})
+
+
+@asynccontextmanager
+async def answering(
+    handle: Handle, path: Path, within: float = ANSWERS_WITHIN
+) -> AsyncIterator[None]:
+    """End the block with RpcError(ETIMEDOUT) where nothing answers at `path` within a time.
+
+    The first answer is waited for, not the block's own: that one may be hours away.
+    """
+
+    async def first() -> None:
+        with suppress(RpcError):  # which is an answer
+            await handle.rpc("broker.ping")
+        silence.reschedule(None)
+
+    silence = asyncio.timeout(within)
+    try:
+        async with silence:
+            asked = asyncio.create_task(first())
+            try:
+                yield
+            finally:
+                asked.cancel()
+    except TimeoutError as error:
+        if not silence.expired():
+            raise
+        raise RpcError(
+            errno.ETIMEDOUT,
+            f"the instance at {path} has not answered for {within:g} s: its process is stopped, "
+            "or its machine has no time for it; what was asked for may still be done later",
+        ) from error
 
 
 class Reconnecting:

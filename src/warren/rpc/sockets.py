@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PEERCRED = struct.Struct("3i")
+_TIMEVAL = struct.Struct("ll")
 
 
 @contextmanager
@@ -43,16 +44,27 @@ def remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def connect(path: Path) -> socket.socket:
-    """Connect to the socket at `path`. Raises OSError where no server listens."""
+def connect(path: Path, within: float = 30) -> socket.socket:
+    """Connect to the socket at `path`.
+
+    Raises OSError where no server listens, or where one takes no connection for `within` seconds.
+    """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # Not settimeout: connect fails at once then where a server's queue is full for a moment.
+        _limit_writes(connection, within)
         with _short(path) as name:
             connection.connect(name)
+        _limit_writes(connection, 0)
     except OSError:
         connection.close()
         raise
     return connection
+
+
+def _limit_writes(connection: socket.socket, seconds: float) -> None:
+    whole, part = divmod(round(seconds * 1_000_000), 1_000_000)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(whole, part))
 
 
 def is_served(path: Path) -> bool:
