@@ -1,6 +1,9 @@
 """DirectiveBreakdowns: what each directive needs (decided in `dws.breakdown`)."""
 
+from functools import partial
+
 from warren.base.objects import Key, Object, key_of
+from warren.controllers.filesystemtypes import is_made_by_some
 from warren.dws import breakdown, kinds
 from warren.dws.breakdown import BreakdownSnapshot
 from warren.dws.objects import DirectiveBreakdown, PersistentStorageInstance, Servers, read
@@ -60,11 +63,8 @@ class BreakdownController:
             copy=self._profiles.get(place),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
-            is_made_by_some=self._is_made_by_some,
+            is_made_by_some=partial(is_made_by_some, self._rabbits),
         )
-
-    def _is_made_by_some(self, kind: str) -> bool:
-        return self._rabbits.has("lacks", kind) and self._rabbits.has("makes", kind)
 
     def _named_alike(self, obj: Object) -> None:
         """Wake the breakdowns that wait for an object: those whose own name, or whose instance's,

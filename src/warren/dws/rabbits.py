@@ -190,7 +190,7 @@ def _carried(node: Meta, storage: Meta) -> Object:
     changed: dict[str, str | None] = {}
     if offered != _raw_volumes(storage):
         changed[labels.RAW_VOLUMES] = offered
-    made = dict(label_of(kind).split("=") for kind in _said_to_make(lacked))
+    made = {f"{labels.MAKES}{kind}": "true" for kind in _said_to_make(lacked)}
     known = {key: each for key, each in storage.labels.items() if key.startswith(labels.MAKES)}
     changed |= {key: None for key in known if key not in made}
     changed |= {key: each for key, each in made.items() if known.get(key) != each}

@@ -74,7 +74,8 @@ class StorageValidator:
         `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
         may choose that becomes of what they have written. `containers` returns the profiles of
         containers by name, or why no rabbit runs any, `copy_profiles` the names of those of
-        copies, and `why_not_made` why no rabbit makes a type of file systems, if that is so.
+        copies, `why_not_made` why no rabbit makes a type of file systems, if that is so, and
+        `is_made_by_some` whether some rabbits make one and others do not.
         """
         self._rules = rules
         self._file_systems = file_systems
