@@ -9,7 +9,8 @@ from warren.directives.diagnostics import did_you_mean
 from warren.directives.rules import checked, rules_of
 from warren.dws import validation
 from warren.dws.node import RawVolumes
-from warren.dws.objects import LustreFileSystem, LustreSpec, Meta
+from warren.dws.objects.lustrefilesystems import LustreFileSystem, LustreSpec
+from warren.dws.objects.meta import Meta
 from warren.dws.validation import Facts
 
 MANY = 10_000

@@ -14,7 +14,8 @@ from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.directives.parse import Directive
 from warren.dws import breakdown, kinds
-from warren.dws.objects import AllocationNeed, NnfStorageProfile
+from warren.dws.objects.breakdowns import AllocationNeed
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.instance import keys
 from warren.instance.config import Config, Storage
 from warren.instance.simulated import Play

@@ -27,7 +27,10 @@ from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
 from warren.dws.access import AccessSnapshot, child, decide, holding, rivals
 from warren.dws.locks import Holding
-from warren.dws.objects import NnfAccess, NnfNodeBlockStorage, NnfStorage, Reference, read
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Reference
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfStorage
 
 SHARES = [share("r1", 1), share("r0", 2)]
 

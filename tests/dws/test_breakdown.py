@@ -30,14 +30,10 @@ from warren.base.objects import Key, Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.breakdown import BreakdownSnapshot, child, decide
 from warren.dws.faults import Fault
-from warren.dws.objects import (
-    AllocationNeed,
-    BreakdownStatus,
-    DirectiveBreakdown,
-    Meta,
-    NnfStorageProfile,
-    read,
-)
+from warren.dws.objects.breakdowns import AllocationNeed, BreakdownStatus, DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.resources import Rewritten, rewritten
 
 # Needs

@@ -6,7 +6,8 @@ import pytest
 
 from tests.dws.builders import after, changes, meta
 from warren.dws import configuration, kinds
-from warren.dws.objects import SystemConfiguration, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 
 def system(name: str = "default", status: Any = None, **spec: Any) -> SystemConfiguration:

@@ -36,7 +36,9 @@ from warren.dws.faults import Fault
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.movement import children
 from warren.dws.node import InUse, NodeTrouble, Progress
-from warren.dws.objects import DirectiveBreakdown, State, read
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import State
 from warren.dws.placement import filled
 from warren.dws.retries import Retries
 from warren.dws.slots import Claim, granted

@@ -6,7 +6,9 @@ from tests.dws.builders import configuration, meta, workflow
 from warren.dws import kinds, labels
 from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.node import NodeTrouble, Progress
-from warren.dws.objects import Error, Malformed, Meta, NnfStorage, read
+from warren.dws.objects.decoding import Malformed, read
+from warren.dws.objects.meta import Error, Meta
+from warren.dws.objects.nnfstorages import NnfStorage
 
 # Labels
 

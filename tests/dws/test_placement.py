@@ -12,7 +12,7 @@ from warren.base.bytesize import GIB
 from warren.base.placing import Held, Shared
 from warren.dws.breakdown import RABBIT
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, Colocation, Constraints
+from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.dws.placement import Policy, Reservation, filled, reserve
 from warren.dws.resources import counts, rewritten
 

@@ -11,7 +11,10 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Finding
 from warren.directives.rules import Rule
 from warren.dws import containerprofiles, kinds, rabbits, validation
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import Storage
 from warren.dws.validation import UNKNOWN, Facts
 from warren.kube.kubeconfig import Access
 

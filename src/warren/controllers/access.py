@@ -6,16 +6,11 @@ from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.dws import access, kinds, labels, locks, reports
 from warren.dws.locks import Holding
-from warren.dws.objects import (
-    ClientMount,
-    Computes,
-    NnfAccess,
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    NnfStorage,
-    SystemConfiguration,
-    read,
-)
+from warren.dws.objects.accesses import ClientMount, NnfAccess
+from warren.dws.objects.assignments import Computes
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -6,7 +6,10 @@ from warren.base.objects import Key, Object, key_of
 from warren.controllers.filesystemtypes import is_made_by_some
 from warren.dws import breakdown, kinds
 from warren.dws.breakdown import BreakdownSnapshot
-from warren.dws.objects import DirectiveBreakdown, PersistentStorageInstance, Servers, read
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.kube.client import Client, Invalid, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -29,19 +29,16 @@ from warren.dws import (
 )
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containerauth import Found
-from warren.dws.objects import (
-    Computes,
-    DirectiveBreakdown,
-    LustreFileSystem,
-    NnfAccess,
-    NnfDataMovement,
-    NnfStorage,
-    Servers,
-    Storage,
-    SystemConfiguration,
-    Workflow,
-    read,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import Workflow
 from warren.dws.pods import why_none
 from warren.dws.ports import NnfPortManager
 from warren.dws.workflowsnapshot import WorkflowSnapshot

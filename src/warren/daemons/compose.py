@@ -37,7 +37,10 @@ from warren.directives import rules as directive_rules
 from warren.dws import containerprofiles, kinds
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.health import Policy as DrainPolicy
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import Storage
 from warren.dws.placement import Policy
 from warren.dws.pods import why_none
 from warren.dws.results import Unsaved

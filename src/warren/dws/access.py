@@ -23,17 +23,11 @@ from warren.dws.commandlines import NO_COMMANDS
 from warren.dws.faults import Fault, raise_for
 from warren.dws.locks import Holding
 from warren.dws.node import LUSTRE
-from warren.dws.objects import (
-    ClientMount,
-    Computes,
-    NnfAccess,
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    NnfStorage,
-    State,
-    SystemConfiguration,
-    Workflow,
-)
+from warren.dws.objects.accesses import ClientMount, NnfAccess
+from warren.dws.objects.assignments import Computes
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.sharing import Sharing
 from warren.dws.storage import node_storage_keys, volume
 

@@ -17,20 +17,18 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import children, kinds, labels, persistent, profiles, rabbits, reports
 from warren.dws.faults import Fault
-from warren.dws.objects import (
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import (
     AllocationNeed,
     Colocation,
     Constraints,
     DirectiveBreakdown,
-    FileSystemProfile,
-    LustreTarget,
-    Meta,
-    NnfStorageProfile,
-    PersistentStorageInstance,
-    Servers,
-    Workflow,
-    read,
 )
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.storageprofiles import FileSystemProfile, LustreTarget, NnfStorageProfile
+from warren.dws.objects.workflows import Workflow
 
 T = TypeVar("T")
 

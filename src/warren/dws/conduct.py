@@ -53,7 +53,7 @@ from warren.dws.jobsnapshot import (
     localities,
     needs_of,
 )
-from warren.dws.objects import State, Workflow
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.timeouts import Timeouts
 from warren.dws.workflowstates import ADVANCE
 from warren.rfc import hostlist

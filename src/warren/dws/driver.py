@@ -38,14 +38,10 @@ from warren.dws import (
     workflowstates,
 )
 from warren.dws.faults import STATUS, Fault, raise_for
-from warren.dws.objects import (
-    DriverStatus,
-    NnfAccess,
-    NnfDataMovement,
-    NnfStorage,
-    State,
-    Workflow,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.workflows import DriverStatus, State, Workflow
 from warren.dws.persistent import Instance
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from warren.base.times import parse_rfc3339, rfc3339
 from warren.dws import labels
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 
 LAST: Final = 253402300799.0
 """The last moment that can be written: the end of the year 9999."""

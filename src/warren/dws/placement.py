@@ -18,7 +18,7 @@ from warren.base.placing import Held, Locality, Place, Shared, described, placed
 from warren.base.words import plural
 from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, PER_SERVER, RABBIT, SINGLE_SERVER
 from warren.dws.faults import Fault
-from warren.dws.objects import EXCLUSIVE, AllocationNeed, Constraints
+from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed, Constraints
 
 _SCALES: Final = 10
 

@@ -9,17 +9,16 @@ import msgspec
 from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.dws import kinds, labels, outofservice, reports
 from warren.dws.node import LUSTRE, TYPES, RawVolumes
-from warren.dws.objects import (
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storages import (
     ComputeLink,
     Drive,
-    Meta,
     NnfNode,
     NnfNodeStatus,
     Storage,
     StorageDevice,
-    StorageNode,
-    SystemConfiguration,
 )
+from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
 
 NODE_NAME = "nnf-nlc"
 """The name of the NnfNode in each rabbit's namespace."""

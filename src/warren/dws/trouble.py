@@ -9,7 +9,7 @@ from warren.dws.binding import Phase
 from warren.dws.breakdown import PER_COMPUTE
 from warren.dws.jobactions import Action, Drain, Fail, Later, ask, last_record
 from warren.dws.jobsnapshot import JobSnapshot, is_refused, needs_of
-from warren.dws.objects import State, Workflow
+from warren.dws.objects.workflows import State, Workflow
 from warren.rfc import hostlist
 
 

@@ -16,7 +16,8 @@ from warren.dws import breakdown, containerprofiles, expiry, profiles, sharing, 
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.node import TYPES, RawVolumes
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import USABLE, is_same
 from warren.dws.pods import NOTHING
 from warren.dws.sharing import PRIVATE, Sharing, may_use

@@ -11,17 +11,14 @@ from warren.directives.parse import Directive, parse
 from warren.dws import children, containerauth, containerprofiles, rabbits, tolerance, validation
 from warren.dws.batchjobs import BatchJob
 from warren.dws.mpi import SshKey
-from warren.dws.objects import (
-    Computes,
-    DirectiveBreakdown,
-    LustreFileSystem,
-    NnfAccess,
-    NnfDataMovement,
-    NnfStorage,
-    Servers,
-    Storage,
-    Workflow,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import Workflow
 from warren.dws.persistent import Instance
 from warren.dws.pods import NOTHING
 from warren.dws.ports import NnfPortManager

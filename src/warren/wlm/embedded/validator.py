@@ -29,7 +29,10 @@ from warren.dws import (
 )
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
+from warren.dws.objects.breakdowns import AllocationNeed
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import Storage
 from warren.dws.pods import NOTHING
 from warren.dws.results import Unsaved
 from warren.dws.validation import Persistent
