@@ -8,7 +8,7 @@ from warren.dws.breakdown import is_node_local
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
-from warren.dws.validation import Persistent, persistent_of
+from warren.dws.validation.facts import Persistent, persistent_of
 from warren.kube.informer import Informers
 
 

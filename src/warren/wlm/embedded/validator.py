@@ -25,7 +25,6 @@ from warren.dws import (
     profiles,
     rabbits,
     resources,
-    validation,
 )
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
@@ -35,7 +34,8 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.pods import NOTHING
 from warren.dws.results import Unsaved
-from warren.dws.validation import Persistent
+from warren.dws.validation.facts import Facts, Persistent
+from warren.dws.validation.findings import findings
 from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
@@ -139,7 +139,7 @@ class StorageValidator:
         before = view.awaited(spec)
         contained = self._containers() if any("container" in text for text in texts) else NOTHING
         none = contained if isinstance(contained, str) else None
-        facts = validation.Facts(
+        facts = Facts(
             containers=none is None,
             no_containers=none or NOTHING,
             container_profiles=None if isinstance(contained, str) else contained,
@@ -163,8 +163,7 @@ class StorageValidator:
             ),
         )
         checked = directive_rules.checked(texts, self._rules())
-        findings = validation.findings(checked.directives, facts, checked.findings)
-        demand_none(findings)
+        demand_none(findings(checked.directives, facts, checked.findings))
         return [each for each in checked.directives if each is not None]
 
     def _by_groups(self, texts: Sequence[str]) -> bool:
