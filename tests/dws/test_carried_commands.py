@@ -8,7 +8,7 @@ import pytest
 from tests.dws.builders import meta
 from warren.base.objects import Create, Object, Write
 from warren.dws import access, commandlines, kinds, labels, storage
-from warren.dws.access import AccessSnapshot
+from warren.dws.accesssnapshot import AccessSnapshot
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
