@@ -5,7 +5,8 @@ from functools import partial
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.filesystemtypes import is_made_by_some
 from warren.dws import breakdown, kinds
-from warren.dws.breakdown import BreakdownSnapshot
+from warren.dws.breakdownindexes import instance_of
+from warren.dws.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
@@ -57,7 +58,7 @@ class BreakdownController:
             return None
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:
-        named = breakdown.instance_of(raw)
+        named = instance_of(raw)
         place = Key(*named[0].split("/", 1)) if named else current.metadata.key
         instance, servers = self._instances.get(place), self._servers.get(place)
         return BreakdownSnapshot(

@@ -10,7 +10,6 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.sharing import Sharing
 
 COMPUTES = "computes"
-
 SERVERS = "servers"
 
 TEARDOWN: Final[Mapping[str, State]] = {

@@ -26,7 +26,7 @@ from warren.dws import (
     trouble,
 )
 from warren.dws.binding import Phase
-from warren.dws.breakdown import PERSISTENT
+from warren.dws.breakdownstatus import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.jobactions import (
     Action,

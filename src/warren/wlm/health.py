@@ -12,8 +12,8 @@ from typing import Protocol
 from warren.base.bytesize import GIB
 from warren.base.objects import Object, key_of
 from warren.dws import kinds, labels
+from warren.dws.allocationneeds import RABBIT
 from warren.dws.binding import Binding
-from warren.dws.breakdown import RABBIT
 from warren.dws.health import REASON, Policy, Verdict, verdict
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage

@@ -7,7 +7,7 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Mistake, listed
 from warren.directives.parse import Directive
-from warren.dws import breakdown, profiles
+from warren.dws import allocationneeds, profiles
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
 from warren.dws.objects.storageprofiles import NnfStorageProfile
@@ -78,7 +78,7 @@ def profile_mistakes(
         return
     try:
         profile = profiles.chosen(directive.values.get("profile"), available)
-        breakdown.needs_of(directive, profile)
+        allocationneeds.needs_of(directive, profile)
     except Fault as fault:
         value = value_of(directive, fault.argument)
         yield directive.mistake(value or directive.command, _sentence(fault))

@@ -15,7 +15,8 @@ from warren.directives.diagnostics import demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import (
-    breakdown,
+    allocationneeds,
+    computeaccess,
     expiry,
     location,
     maximums,
@@ -189,9 +190,10 @@ class StorageValidator:
             for directive in directives:
                 if self._makes(directive):
                     profile = profiles.chosen(directive.values.get("profile"), available)
-                    own, kind = breakdown.needs_of(directive, profile), directive.values["type"]
+                    own = allocationneeds.needs_of(directive, profile)
+                    kind = directive.values["type"]
                     if self._is_made_by_some(kind):
-                        own = breakdown.where_made(own, kind)
+                        own = allocationneeds.where_made(own, kind)
                     needs += self._policy.applied(own)
                     asked.append((kind, own))
                     where += self._localities(directive, own, profile)
@@ -224,7 +226,7 @@ class StorageValidator:
         self, directive: Directive, needs: Sequence[AllocationNeed], profile: NnfStorageProfile
     ) -> Iterator[Locality]:
         for need in needs:
-            access = breakdown.access(directive.values["type"], need.label, profile)
+            access = computeaccess.access(directive.values["type"], need.label, profile)
             asked = [(each["type"], each["priority"]) for each in access]
             yield location.locality(asked, anywhere=self._policy.anywhere)
 
