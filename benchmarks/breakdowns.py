@@ -21,10 +21,12 @@ from warren.controllers.breakdown import BreakdownController
 from warren.daemons.cluster import manifests
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds, labels, profiles
+from warren.dws.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
 from warren.dws.binding import Phase
-from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE
 from warren.dws.jobsnapshot import Job
-from warren.dws.objects import Meta, Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.workflows import Workflow
 from warren.kube.admission import Operation, Review
 
 DIRECTIVES: Final = [JOBDW.replace("my-fs", f"fs-{number}") for number in range(10)]

@@ -7,10 +7,11 @@ from benchmarks.measure import Result
 from warren.daemons.cluster import manifests
 from warren.directives.diagnostics import did_you_mean
 from warren.directives.rules import checked, rules_of
-from warren.dws import validation
 from warren.dws.node import RawVolumes
-from warren.dws.objects import LustreFileSystem, LustreSpec, Meta
-from warren.dws.validation import Facts
+from warren.dws.objects.lustrefilesystems import LustreFileSystem, LustreSpec
+from warren.dws.objects.meta import Meta
+from warren.dws.validation.facts import Facts
+from warren.dws.validation.findings import findings
 
 MANY = 10_000
 
@@ -30,13 +31,13 @@ def checking() -> Iterator[Result]:
         )
     ][:MANY]
     wrong = [text.replace("xfs", "zfs").replace("/lus", "/nope") for text in good]
-    validation.findings(checked(wrong[:1], rules).directives, facts)  # what is loaded once
+    findings(checked(wrong[:1], rules).directives, facts)  # what is loaded once
     did_you_mean("warn", ["warm"])
     for name, texts in (("good", good), ("wrong", wrong)):
         for count in (MANY // 10, MANY):
             began = time.process_time()
             form = checked(texts[:count], rules)
-            validation.findings(form.directives, facts, form.findings)
+            findings(form.directives, facts, form.findings)
             taken = time.process_time() - began
             del form  # not within the next measurement
             yield Result(

@@ -8,15 +8,11 @@ from warren.base.objects import Change, Create, Object, Remove
 from warren.dws import conduct, jobactions, kinds
 from warren.dws.binding import Binding, Phase
 from warren.dws.jobsnapshot import Job, JobSnapshot
-from warren.dws.objects import (
-    Computes,
-    DirectiveBreakdown,
-    Servers,
-    State,
-    SystemConfiguration,
-    Workflow,
-    read,
-)
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import State, Workflow
 
 _DIRECTIVE: Final = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 _BINDING: Final = Binding("flux", "fluxjob-", "flux-framework.readthedocs.io/workflow", {})

@@ -6,7 +6,7 @@ from pathlib import Path
 from tools.decisions import decision_table
 
 from warren.dws.driver import HANDLERS
-from warren.dws.objects import State as WorkflowState
+from warren.dws.objects.workflows import State as WorkflowState
 from warren.dws.workflowstates import ADVANCE
 from warren.lifecycle.states import ALLOWED, FATAL, TRANSITIONS, State
 

@@ -336,7 +336,7 @@ def test_the_first_interrupt_is_the_tasks_and_the_second_ends_the_job(
             raise RpcError(22)
 
         def stream(self, topic: str, payload: Payload | None = None) -> Any:
-            raise NotImplementedError
+            raise AssertionError(f"interrupts are sent by rpc, and {topic} is streamed")
 
     async def interrupted() -> None:
         started = asyncio.Event()

@@ -4,7 +4,7 @@ from typing import Any
 
 from warren.cli.storage import summaries
 from warren.dws import kinds, labels
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 
 STORAGES = [
     {"metadata": {"name": name}, "spec": {"state": "Enabled"}, "status": {"capacity": 100}}

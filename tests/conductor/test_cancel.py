@@ -7,7 +7,7 @@ import pytest
 from tests.conductor.test_conductor import DW, in_a_world
 from tests.harness.world import World
 from warren.daemons.compose import Control
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 
 RUNNING = "running"
 

@@ -13,8 +13,9 @@ from warren.base.bytesize import GIB
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.directives.parse import Directive
-from warren.dws import breakdown, kinds
-from warren.dws.objects import AllocationNeed, NnfStorageProfile
+from warren.dws import allocationneeds, computeaccess, kinds
+from warren.dws.objects.breakdowns import AllocationNeed
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.instance import keys
 from warren.instance.config import Config, Storage
 from warren.instance.simulated import Play
@@ -39,10 +40,10 @@ def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
             return [need("xfs", size, "AllocateAcrossServers")]
         return [need("xfs", size, "AllocateSingleServer")]
 
-    monkeypatch.setattr(breakdown, "needs_of", needs_of)
+    monkeypatch.setattr(allocationneeds, "needs_of", needs_of)
     # Over the network its nodes reach it wherever they are.
-    over = {**breakdown.ACCESS, "xfs": [{"type": "network", "priority": "mandatory"}]}
-    monkeypatch.setattr(breakdown, "ACCESS", over)
+    over = {**computeaccess.ACCESS, "xfs": [{"type": "network", "priority": "mandatory"}]}
+    monkeypatch.setattr(computeaccess, "ACCESS", over)
 
 
 def held_by(control: Control, job: JobId) -> dict[str, int]:
@@ -97,7 +98,7 @@ def test_nodes_are_where_they_reach_an_allocation_that_they_must_be_wired_to(
 ) -> None:
     """Statements 002.20, 002.23, 002.24: what is physical and mandatory, to the end."""
     wired = {"xfs": [{"type": "physical", "priority": "mandatory"}]}
-    monkeypatch.setattr(breakdown, "ACCESS", wired)
+    monkeypatch.setattr(computeaccess, "ACCESS", wired)
 
     async def action(world: World, control: Control) -> None:
         first = await world.submit(control, nodes=1, attributes=BESIDE)

@@ -10,7 +10,9 @@ from tests.dws.builders import JOBDW, meta, raw_workflow
 from warren.base.objects import Change, Key, Remove
 from warren.conductor.returning import Returning
 from warren.dws import abort, kinds, labels, outofservice, selftest
-from warren.dws.objects import Storage, Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import Workflow
 from warren.dws.outofservice import Action
 
 RABBIT = Key("default", "r0")

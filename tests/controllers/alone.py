@@ -19,7 +19,7 @@ from warren.base.errors import WarrenError
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.daemons.together import INDEXES
 from warren.dws import labels
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient

@@ -13,7 +13,7 @@ from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.storage import StorageController
 from warren.dws import kinds, labels
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 from warren.kube.client import Invalid
 
 ACCESS = Key("default", "wf-0-computes")

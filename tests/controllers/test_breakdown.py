@@ -11,7 +11,7 @@ from tests.kube.clusters import alongside
 from warren.base.objects import Key, Kind
 from warren.controllers.breakdown import BreakdownController
 from warren.dws import kinds, labels
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 
 BREAKDOWN = Key("default", "wf-0")
 KEPT = Key("default", "kept")

@@ -15,7 +15,7 @@ from tests.dws import nnf_objects
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.breakdown import BreakdownController
 from warren.dws import kinds, labels
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 
 DEFAULT: Final = "default"
 

@@ -17,7 +17,9 @@ from tests.dws.builders import JOBDW, lustre, nnf_storage, workflow
 from warren.controllers.movement import _work
 from warren.directives.parse import parse
 from warren.dws import movement
-from warren.dws.objects import NnfDataMovement, NnfStorage, read
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfStorage
 from warren.node import copying
 
 TREE = ("job/data.out", "job/data2.out", "job/sub/data3.out")

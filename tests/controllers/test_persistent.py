@@ -10,7 +10,8 @@ from warren.base.objects import Change, Key, Kind
 from warren.controllers.persistent import PersistentController
 from warren.controllers.workflow import WorkflowController
 from warren.dws import kinds, labels
-from warren.dws.objects import Meta, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Meta
 
 PERS = Key("default", "pers")
 Story = Callable[[Api, PersistentController], Awaitable[None]]

@@ -14,7 +14,8 @@ from warren.controllers.newkeys import new_token_key
 from warren.controllers.tokens import Tokens
 from warren.controllers.workflow import WorkflowController
 from warren.dws import kinds, labels
-from warren.dws.objects import Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import Workflow
 
 KEY, SERVER, TOKEN = (Key("default", name) for name in ("wf", "wf-token-server", "wf-token"))
 WITH = f"{JOBDW} requires=user-container-auth"

@@ -9,28 +9,20 @@ from tests.directives.rulebook import RULES
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write, merged
 from warren.directives.parse import parse
 from warren.dws import kinds, labels, profiles
+from warren.dws.allocationneeds import needs_of
 from warren.dws.binding import Binding, Phase
-from warren.dws.breakdown import needs_of
-from warren.dws.objects import (
-    AllocationNeed,
-    ClientMount,
-    Computes,
-    Constraints,
-    DirectiveBreakdown,
-    LustreFileSystem,
-    Meta,
-    NnfAccess,
-    NnfDataMovement,
-    NnfNodeStorage,
-    NnfStorage,
-    NnfStorageProfile,
-    Servers,
-    State,
-    Storage,
-    SystemConfiguration,
-    Workflow,
-    read,
-)
+from warren.dws.objects.accesses import ClientMount, NnfAccess
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.breakdowns import AllocationNeed, Constraints, DirectiveBreakdown
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflowstates import admitted
 
 BINDING = Binding(

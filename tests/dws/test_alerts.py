@@ -4,9 +4,9 @@ import pytest
 
 from tests.dws.builders import share_of
 from warren.dws import alerts, labels
-from warren.dws.objects import (
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storages import (
     ComputeLink,
-    Meta,
     Storage,
     StorageAccess,
     StorageSpec,

@@ -8,16 +8,13 @@ import pytest
 from tests.dws.builders import meta
 from warren.base.objects import Create, Object, Write
 from warren.dws import access, commandlines, kinds, labels, storage
-from warren.dws.access import AccessSnapshot
-from warren.dws.objects import (
-    Computes,
-    NnfAccess,
-    NnfNodeStorage,
-    NnfStorage,
-    NnfStorageProfile,
-    SystemConfiguration,
-    read,
-)
+from warren.dws.accesssnapshot import AccessSnapshot
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Computes
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 MKFS = "data.xfsStorage.fileSystemCommands.rabbitCommands.mkfs"
 MOUNT = "data.xfsStorage.fileSystemCommands.{}Commands.mount"

@@ -14,7 +14,8 @@ from tests.rfc.vectors import vector as vector_file
 from warren.base.errors import UserMistake
 from warren.dws import commandlines, kinds, profiles
 from warren.dws.commandlines import ProfileCommands, vector
-from warren.dws.objects import NnfStorageProfile, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 
 PATH = "data.xfsStorage.fileSystemCommands.rabbitCommands.mkfs"
 TEXTS = st.text(st.characters(categories=("L", "N", "P", "S", "Z")))

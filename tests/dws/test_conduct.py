@@ -46,16 +46,12 @@ from warren.dws.jobactions import (
 )
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.nodelocal import per_rabbit
-from warren.dws.objects import (
-    Meta,
-    PersistentStorageInstance,
-    Servers,
-    State,
-    Storage,
-    StorageSpec,
-    Workflow,
-    read,
-)
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.storages import Storage, StorageSpec
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.placement import Policy
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts

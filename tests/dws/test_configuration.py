@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from tests.dws.builders import after, changes, meta
+from tests.dws.builders import configuration as built
 from warren.dws import configuration, kinds
-from warren.dws.objects import SystemConfiguration, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 
 def system(name: str = "default", status: Any = None, **spec: Any) -> SystemConfiguration:
@@ -107,3 +109,9 @@ def test_a_mistake_is_the_administrators() -> None:
         "User",
         "Fatal",
     )
+
+
+def test_each_compute_is_wired_to_one_rabbit() -> None:
+    assert built().rabbits_of_computes() == {"n0": "r0", "n1": "r0", "n2": "r1"}
+    found = built()
+    assert found.rabbits_of_computes() is found.rabbits_of_computes()

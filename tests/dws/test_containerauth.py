@@ -17,7 +17,8 @@ from warren.base.objects import Object
 from warren.directives.parse import parse
 from warren.dws import containerauth, kinds
 from warren.dws.containerauth import Found
-from warren.dws.objects import Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import Workflow
 
 WITH = f"{JOBDW} requires=user-container-auth"
 KEY = b"a key of some bytes" * 9

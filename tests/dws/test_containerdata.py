@@ -11,7 +11,8 @@ from warren.directives.parse import parse
 from warren.dws import containerdata, containerprofiles, kinds
 from warren.dws.containers import Application, Volume
 from warren.dws.driver import decide
-from warren.dws.objects import Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import Workflow
 
 ELSEWHERE: dict[str, Any] = {
     "kind": "NnfContainerProfile",

@@ -29,7 +29,10 @@ from warren.dws import containerlife, containerprofiles, indexmounts, kinds, lab
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containers import Application, Volume
 from warren.dws.driver import decide
-from warren.dws.objects import LustreFileSystem, NnfAccess, Workflow, read
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.workflows import Workflow
 from warren.dws.ports import NnfPortManager
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 

@@ -13,7 +13,7 @@ from warren.dws import copycommands, copyprofiles, labels
 from warren.dws.copycommands import Means
 from warren.dws.faults import Fault
 from warren.dws.node import Copy
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 from warren.dws.staging import Plan
 
 COPY = Copy(source="/lus/in", destination="/m/out", index=None, userid=7, groupid=8)

@@ -5,7 +5,7 @@ import pytest
 
 from warren.dws import daemons
 from warren.dws.faults import Fault
-from warren.dws.objects import DirectiveBreakdown
+from warren.dws.objects.breakdowns import DirectiveBreakdown
 
 
 def breakdown(**status: list[str]) -> DirectiveBreakdown:

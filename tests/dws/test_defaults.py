@@ -5,20 +5,14 @@ from typing import Any
 import pytest
 
 from tests.dws.builders import meta
-from warren.dws.objects import (
-    ClientMount,
-    NnfAccess,
-    NnfDataMovement,
-    NnfNode,
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    NnfStorage,
-    NnfStorageProfile,
-    Storage,
-    SystemConfiguration,
-    Workflow,
-    read,
-)
+from warren.dws.objects.accesses import ClientMount, NnfAccess
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import NnfNode, Storage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import Workflow
 
 REFERENCE = {"name": "s"}
 PLACE = {"path": "/a"}

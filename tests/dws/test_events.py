@@ -7,7 +7,7 @@ import pytest
 from tests.dws.builders import JOBDW, rabbit, workflow
 from warren.dws import events, kinds, labels
 from warren.dws.events import News
-from warren.dws.objects import ComputeLink, StorageAccess
+from warren.dws.objects.storages import ComputeLink, StorageAccess
 
 
 def told(status: str = "DriverWait", message: str = "", **facts: Any) -> set[tuple[str, str]]:

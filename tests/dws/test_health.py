@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.dws.health import Policy, Verdict, verdict
-from warren.dws.objects import ComputeLink, Meta, Storage, StorageAccess, StorageSpec, StorageStatus
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storages import (
+    ComputeLink,
+    Storage,
+    StorageAccess,
+    StorageSpec,
+    StorageStatus,
+)
 
 STATES = ("Starting", "Ready", "Disabled", "Offline", "Failed", "Degraded", "Drained", "Fenced")
 DRAIN = Policy()

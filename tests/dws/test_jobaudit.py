@@ -10,7 +10,9 @@ from tests.dws.builders import BINDING, JOBDW, meta, rabbit, workflow
 from warren.base.objects import Change
 from warren.dws import abort, health, kinds, labels, outofservice, tolerance
 from warren.dws.jobaudit import Difference, Sides, Undrain, differences, remedies
-from warren.dws.objects import ClientMount, ComputeLink, Storage, StorageAccess, read
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storages import ComputeLink, Storage, StorageAccess
 from warren.dws.outofservice import Action
 
 GONE = "default/fluxjob-7"

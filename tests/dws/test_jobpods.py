@@ -13,7 +13,7 @@ from warren.base.times import rfc3339
 from warren.dws import jobpods, kinds
 from warren.dws.batchjobs import BatchJob
 from warren.dws.jobpods import FIRST_PAUSE, LONGEST_PAUSE, JobSnapshot
-from warren.dws.objects import read
+from warren.dws.objects.decoding import read
 from warren.dws.pods import Pod
 
 TEMPLATE: dict[str, Any] = {

@@ -11,7 +11,8 @@ from tests.dws.test_storage import node, settle, written
 from warren.base.objects import Object
 from warren.dws import kinds, labels, rabbits
 from warren.dws.node import MAKES, TYPES
-from warren.dws.objects import NnfNode, Storage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storages import NnfNode, Storage
 
 REASONS = st.dictionaries(st.sampled_from(TYPES), st.text(string.printable, min_size=1))
 

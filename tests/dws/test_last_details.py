@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.dws import test_access, test_driver
+from tests.dws import accesses, test_driver
 from tests.dws.builders import (
     BINDING,
     COPY_IN,
@@ -36,7 +36,9 @@ from warren.dws.faults import Fault
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.movement import children
 from warren.dws.node import InUse, NodeTrouble, Progress
-from warren.dws.objects import DirectiveBreakdown, State, read
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import State
 from warren.dws.placement import filled
 from warren.dws.retries import Retries
 from warren.dws.slots import Claim, granted
@@ -48,10 +50,10 @@ from warren.dws.workflowstates import create_refusal, update_refusal
 
 
 def test_computes_that_are_not_filled_in_yet_are_no_computes_at_all() -> None:
-    writes = access.decide(test_access.seen(nnf_access(), computes=computes()))
+    writes = access.decide(accesses.seen(nnf_access(), computes=computes()))
 
     assert made(writes, kinds.CLIENT_MOUNT) == []
-    told = test_access.status(writes)
+    told = accesses.status(writes)
     assert not told["ready"]
     assert told["error"]["debugMessage"] == "the job's Computes are not there yet"
 
@@ -59,14 +61,14 @@ def test_computes_that_are_not_filled_in_yet_are_no_computes_at_all() -> None:
 @pytest.mark.parametrize("node_storages", [[], [share("r0", 2)], [share("r1", 1)]])
 @pytest.mark.parametrize("clients", ["computes", "servers"])
 def test_half_of_a_storage_is_not_mounted(node_storages: list[Any], clients: str) -> None:
-    writes = access.decide(test_access.seen(nnf_access(clients), node_storages=node_storages))
+    writes = access.decide(accesses.seen(nnf_access(clients), node_storages=node_storages))
 
     assert made(writes, kinds.CLIENT_MOUNT) == []
-    assert "not all of the storage is there" in test_access.status(writes)["error"]["debugMessage"]
+    assert "not all of the storage is there" in accesses.status(writes)["error"]["debugMessage"]
 
 
 def test_rabbits_mount_without_any_computes() -> None:
-    writes = access.decide(test_access.seen(nnf_access("servers"), computes=None))
+    writes = access.decide(accesses.seen(nnf_access("servers"), computes=None))
     assert len(made(writes, kinds.CLIENT_MOUNT)) == 2
 
 
@@ -81,10 +83,10 @@ def test_a_raw_volume_is_bound_as_a_file_with_its_users_permissions(
         msgspec.structs.replace(
             each, spec=msgspec.structs.replace(each.spec, file_system_type=kind)
         )
-        for each in test_access.SHARES
+        for each in accesses.SHARES
     ]
     for obj in made(
-        access.decide(test_access.seen(nnf_access(), node_storages=node_storages)),
+        access.decide(accesses.seen(nnf_access(), node_storages=node_storages)),
         kinds.CLIENT_MOUNT,
     ):
         for mount in obj["spec"]["mounts"]:
@@ -95,7 +97,7 @@ def test_a_raw_volume_is_bound_as_a_file_with_its_users_permissions(
 def test_mounts_that_are_in_the_way_of_a_deletion_are_told_as_not_ready() -> None:
     mount = client_mount("n0", error=error("in use"), deleting=True)
     going = nnf_access(deleting=True, ready=True, state="mounted")
-    told = test_access.status(access.decide(test_access.seen(going, mount)))
+    told = accesses.status(access.decide(accesses.seen(going, mount)))
 
     assert (told["ready"], told["error"]["debugMessage"]) == (False, "in use")
 

@@ -9,7 +9,7 @@ from warren.base.bytesize import GIB
 from warren.base.placing import Held, Locality
 from warren.dws.faults import Fault
 from warren.dws.location import localities
-from warren.dws.objects import AllocationNeed, DirectiveBreakdown
+from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.placement import Policy, filled, reserve
 from warren.dws.resources import rewritten
 

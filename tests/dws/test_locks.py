@@ -11,7 +11,8 @@ from warren.base.objects import Change, Key
 from warren.dws import labels, locks, storage
 from warren.dws.faults import Fault
 from warren.dws.locks import Holding
-from warren.dws.objects import NnfStorage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfStorage
 
 ONE, TWO = Key("default", "one-0-computes"), Key("default", "two-0-computes")
 GUARD = "nnf.cray.hpe.com/one-0-computes"

@@ -11,15 +11,11 @@ from tests.dws.builders import meta
 from tests.rfc.vectors import vector
 from warren.base.objects import Key
 from warren.dws import commandlines, lustre, profiles
-from warren.dws.objects import (
-    LustreClaim,
-    NnfLustreMGT,
-    NnfStorageProfile,
-    NnfStorageSet,
-    NodeCount,
-    Reference,
-    read,
-)
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreClaim, NnfLustreMGT
+from warren.dws.objects.meta import Reference
+from warren.dws.objects.nnfstorages import NnfStorageSet, NodeCount
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=8)
 

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
-from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE
+from warren.dws.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
 from warren.dws.maximums import demand_within
-from warren.dws.objects import AllocationNeed
+from warren.dws.objects.breakdowns import AllocationNeed
 
 
 def beside(gib: int) -> AllocationNeed:

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from warren.base.objects import Key
 from warren.dws import nodelocal
 from warren.dws.faults import Fault
-from warren.dws.objects import DirectiveBreakdown, Servers, SystemConfiguration, read
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 PHYSICAL = {"type": "physical", "priority": "mandatory"}
 NETWORK = {"type": "network", "priority": "mandatory"}

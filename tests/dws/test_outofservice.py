@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from warren.base.errors import UserMistake
 from warren.dws import labels, outofservice
-from warren.dws.objects import Meta, Storage, StorageSpec, StorageStatus
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storages import Storage, StorageSpec, StorageStatus
 from warren.dws.outofservice import Action
 from warren.dws.rabbits import serves, standing, usable
 

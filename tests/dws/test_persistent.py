@@ -29,16 +29,14 @@ from tests.dws.builders import (
 from warren.base.objects import Change, Key, key_of
 from warren.dws import kinds, labels, nodelocal, persistent
 from warren.dws.driver import decide
-from warren.dws.objects import (
-    DirectiveBreakdown,
-    Meta,
-    NnfAccess,
-    NnfStorage,
-    PersistentStorageInstance,
-    Servers,
-    Workflow,
-    read,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.workflows import Workflow
 from warren.dws.persistent import Instance
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 

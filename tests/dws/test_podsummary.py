@@ -11,7 +11,7 @@ from warren.dws import podsummary
 from warren.dws.binding import Phase
 from warren.dws.conduct import decide, needs_pods
 from warren.dws.jobactions import SUMMARY, KeepLogs, Note
-from warren.dws.objects import Workflow
+from warren.dws.objects.workflows import Workflow
 from warren.dws.podsummary import KEPT, LogRef
 
 CONTAINER = "#DW container name=beside profile=index"

@@ -12,7 +12,8 @@ from tests.dws.builders import NOW, meta, workflow
 from warren.base.objects import Change, Object, merged
 from warren.dws import kinds, ports
 from warren.dws.faults import Fault
-from warren.dws.objects import SystemConfiguration, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.ports import NnfPortManager, PortSnapshot
 
 MINUTE = 60

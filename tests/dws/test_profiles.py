@@ -10,7 +10,7 @@ from tests.dws.builders import meta, raw_profile
 from tests.rfc.vectors import vector
 from warren.base.objects import Object, merged
 from warren.dws import kinds, labels
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 from warren.dws.profiles import choices_of, mistakes, pinned
 
 LUSTRE = "data.lustreStorage"

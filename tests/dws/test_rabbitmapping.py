@@ -8,7 +8,8 @@ from tests.dws.builders import configuration, rabbit
 from tests.rfc.vectors import vector
 from warren.base.errors import UserMistake
 from warren.dws import rabbitmapping
-from warren.dws.objects import Servers, read
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.decoding import read
 from warren.dws.rabbitmapping import Rabbit, RabbitMapping
 
 FILE = b"""{"computes": {"n1": "r1", "n2": "r1", "n10": "r2"},

@@ -18,16 +18,13 @@ from tests.dws.builders import made
 from warren.base.objects import Object
 from warren.dws import children, kinds, servers, storage
 from warren.dws.faults import Fault
-from warren.dws.objects import (
-    AllocationNeed,
-    DirectiveBreakdown,
-    NnfStorage,
-    NnfStorageProfile,
-    Servers,
-    Storage,
-    Workflow,
-    read,
-)
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import Workflow
 
 WIRED: Final = {
     "compute-00": "rabbit-0",

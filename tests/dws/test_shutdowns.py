@@ -9,7 +9,7 @@ from tests.dws.test_containers import BARE, BARE_PROFILE, condition
 from warren.base.objects import Object
 from warren.dws import containerprofiles, shutdowns
 from warren.dws.batchjobs import BatchJob
-from warren.dws.objects import read
+from warren.dws.objects.decoding import read
 from warren.dws.shutdowns import AskShutdown
 
 TWO: dict[str, Any] = {

@@ -35,20 +35,13 @@ from warren.base.placing import Held, Locality
 from warren.dws import children, kinds, labels, rabbits, storage
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
-from warren.dws.objects import (
-    AllocationNeed,
-    Colocation,
-    ComputeAccess,
-    Constraints,
-    NnfNode,
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    NnfStorageProfile,
-    Servers,
-    Storage,
-    StorageNode,
-    read,
-)
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import NnfNode, Storage
+from warren.dws.objects.systemconfiguration import ComputeAccess, StorageNode
 from warren.dws.placement import filled
 from warren.dws.servers import check, report
 

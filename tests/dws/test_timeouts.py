@@ -10,7 +10,7 @@ from tests.dws.builders import JOBDW, workflow
 from warren.base.times import rfc3339_micro
 from warren.dws import labels
 from warren.dws.binding import Phase
-from warren.dws.objects import State, Workflow
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts, deadline
 
 NOON = 1_790_000_000.0

@@ -14,7 +14,8 @@ from warren.directives.rules import checked
 from warren.dws import containerprofiles
 from warren.dws.node import RawVolumes
 from warren.dws.sharing import Sharing
-from warren.dws.validation import UNKNOWN, Facts, Persistent, findings, persistent_of
+from warren.dws.validation.facts import UNKNOWN, Facts, Persistent, persistent_of
+from warren.dws.validation.findings import findings
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=foo"
 GFS2 = JOBDW.replace("xfs", "gfs2")

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.directives.rulebook import RULES
 from tests.dws.builders import COPY_IN, COPY_OUT, JOBDW, NOW, STAMP, raw_workflow, workflow
 from warren.base.objects import merged
-from warren.dws.objects import Malformed, State, Workflow, read
+from warren.dws.objects.decoding import Malformed, read
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflowstates import (
     ADVANCE,
     IMMUTABLE,

@@ -29,7 +29,7 @@ from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 from warren.instance.config import Config, Rabbit
 from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play

@@ -15,7 +15,7 @@ from warren.dws.binding import Phase
 from warren.dws.jobactions import Finish, Start
 from warren.dws.jobsnapshot import is_complete
 from warren.dws.node import Copy, Progress
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 from warren.dws.workflowsnapshot import DONE
 from warren.node.simulated import SimulatedMachine
 

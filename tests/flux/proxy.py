@@ -85,7 +85,9 @@ class Client(Bus):
         return told
 
     def follow(self, request: Request) -> AsyncIterator[Payload]:
-        raise NotImplementedError
+        raise AssertionError(
+            f"the instance answers {request.topic} once, and no stream is asked of it"
+        )
 
     def _send(self, message: Message) -> None:
         self._writer.write(wire.encode(message))

@@ -11,7 +11,7 @@ from tests.harness.world import World
 from warren.base.objects import Change, Key, Remove
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 from warren.kube.client import AlreadyExists, Conflict, NotFound
 
 _ORDER = list(State)

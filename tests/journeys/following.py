@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from tests.journeys.conftest import SECONDS, Cluster
 from warren.dws import kinds
-from warren.dws.objects import State, Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import State, Workflow
 from warren.kube import kubeconfig
 
 

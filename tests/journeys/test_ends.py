@@ -7,7 +7,7 @@ import pytest
 
 from tests.journeys.conftest import Cluster, wait_for
 from tests.journeys.following import follow
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 from warren.lifecycle.states import Result
 from warren.rfc import fluid
 from warren.rpc.client import connect

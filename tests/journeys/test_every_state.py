@@ -11,7 +11,7 @@ from tests.harness.extent import chosen
 from tests.journeys.conftest import Cluster, wait_for
 from tests.journeys.following import at
 from warren.dws import kinds
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 
 DIRECTIVES = (
     "#DW jobdw type=xfs capacity=320MiB name=scratch",

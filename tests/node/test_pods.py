@@ -17,15 +17,18 @@ from typing import Any
 
 import pytest
 
+import warren
 from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
 from warren.dws.pods import PodState
-from warren.node import commands, podprocess
+from warren.node import commands
 from warren.node.images import Images
 from warren.node.podnetwork import PodNetwork, free_address, host_address
-from warren.node.pods import Pods
+from warren.node.podprocess.container import _when_ended
+from warren.node.podprocess.pod import Pod
+from warren.node.pods import Pods, command
 
 USERID = os.geteuid() or 4711
 GROUPID = os.getegid() or 4712
@@ -513,7 +516,7 @@ def test_a_pod_that_is_slow_to_begin_holds_up_no_other(
 
 def test_a_process_that_comes_when_its_pod_has_ended_leaves_it_so(machine: Machine) -> None:
     machine.run(container("echo on"))
-    subprocess.run([sys.executable, "-I", "-S", podprocess.__file__, machine.place()], check=True)
+    subprocess.run(command(machine.place()), check=True)
     assert machine.log() == "on\n"
 
 
@@ -545,17 +548,17 @@ def test_a_pod_that_is_stopped_as_soon_as_it_is_seen_says_so(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = f"""#!{sys.executable}
-import importlib.util, os, signal, sys
-spec = importlib.util.spec_from_file_location("podprocess", {podprocess.__file__!r})
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-tell = module._Pod.tell
+import os, signal, sys
+sys.path.append({str(Path(warren.__file__).parent.parent)!r})
+from warren.node.podprocess import program
+from warren.node.podprocess.pod import Pod
+tell = Pod.tell
 def told(pod):
     tell(pod)
-    module._Pod.tell = tell
+    Pod.tell = tell
     os.kill(os.getpid(), signal.SIGTERM)
-module._Pod.tell = told
-module.main(sys.argv[-1])
+Pod.tell = told
+program.main(sys.argv[-1])
 """
     monkeypatch.setattr(sys, "executable", _program(machine, script))
     state = machine.run(container("sleep 100"), container("true", "other"), grace=0.2)
@@ -617,7 +620,7 @@ def test_a_pod_that_is_to_go_does_not_wait_for_a_full_disk(machine: Machine) -> 
 
 
 def test_a_container_that_cannot_be_begun_leaves_nothing_open(tmp_path: Path) -> None:
-    own = podprocess._Pod(str(tmp_path), plan(container("true")), is_root=False)
+    own = Pod(str(tmp_path), plan(container("true")), is_root=False)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
         own._containers[0]._begin(["/nowhere"], [])
@@ -631,7 +634,7 @@ def test_of_the_end_of_a_container_is_news_once() -> None:
     async def story() -> list[str]:
         first = os.listdir("/proc/self/fd")
         ended = asyncio.Event()
-        podprocess._when_ended(child, ended.set)
+        _when_ended(child, ended.set)
         await ended.wait()
         return [each for each in os.listdir("/proc/self/fd") if each not in first]
 

@@ -16,7 +16,8 @@ from warren.conductor.systemstatus import KEY
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels, outofservice
 from warren.dws.node import NodeTrouble, Volume
-from warren.dws.objects import Storage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storages import Storage
 from warren.dws.outofservice import Action
 from warren.instance import keys
 from warren.instance.config import Config, Rabbit

@@ -7,7 +7,7 @@ from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws.objects import State as WorkflowState
+from warren.dws.objects.workflows import State as WorkflowState
 from warren.instance import keys
 from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play

@@ -14,7 +14,7 @@ from warren.base.objects import Key, key_of
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 USE = "#DW persistentdw name=pers"

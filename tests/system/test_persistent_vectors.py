@@ -16,7 +16,7 @@ from warren.base.objects import Key
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 
 NODES = ("compute-00", "compute-01")
 CASES = {

@@ -17,7 +17,8 @@ from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
-from warren.dws.objects import NnfNodeStorage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.sharing import Sharing
 from warren.dws.storage import volume
 from warren.instance import keys

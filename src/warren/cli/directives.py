@@ -10,9 +10,13 @@ from warren.cli.common import run
 from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Finding
 from warren.directives.rules import Rule
-from warren.dws import containerprofiles, kinds, rabbits, validation
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
-from warren.dws.validation import UNKNOWN, Facts
+from warren.dws import containerprofiles, kinds, rabbits
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import Storage
+from warren.dws.validation.facts import UNKNOWN, Facts, persistent_of
+from warren.dws.validation.findings import findings
 from warren.kube.kubeconfig import Access
 
 
@@ -26,7 +30,7 @@ class Measure:
     def findings(self, texts: Sequence[str]) -> list[Finding]:
         """Return all mistakes of some directives, as ingest finds them."""
         checked = directive_rules.checked(texts, self.rules)
-        return validation.findings(checked.directives, self.facts, checked.findings)
+        return findings(checked.directives, self.facts, checked.findings)
 
 
 def shipped() -> Measure:
@@ -77,7 +81,7 @@ def of_cluster(access: Access) -> Measure:
         ],
         persistent={
             found.name: found
-            for found in map(validation.persistent_of, _within(kinds.DEFAULT_NAMESPACE, persistent))
+            for found in map(persistent_of, _within(kinds.DEFAULT_NAMESPACE, persistent))
         },
     )
     own = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))

@@ -49,7 +49,10 @@ def _drawn_up(access: "Access", whole: bool) -> "RabbitMapping":
     """Draw up the mapping of a cluster. Raises UserMistake where it has no rabbits described."""
     from warren.dws import kinds
     from warren.dws import rabbitmapping as mappings
-    from warren.dws.objects import Servers, Storage, SystemConfiguration, read
+    from warren.dws.objects.assignments import Servers
+    from warren.dws.objects.decoding import read
+    from warren.dws.objects.storages import Storage
+    from warren.dws.objects.systemconfiguration import SystemConfiguration
     from warren.kube import versions
     from warren.kube.http import connect
 

@@ -22,7 +22,8 @@ from warren.cli.lazy import Group
 from warren.cli.storage import list_rabbits
 from warren.daemons.statedir import StateDir
 from warren.dws import kinds, labels, outofservice
-from warren.dws.objects import Storage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storages import Storage
 from warren.dws.outofservice import Action
 
 

@@ -3,7 +3,8 @@
 from warren.base.bytesize import GIB
 from warren.base.objects import Key, Object, key_of
 from warren.dws import kinds
-from warren.dws.objects import Storage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storages import Storage
 from warren.kube.informer import Informer
 
 

@@ -36,18 +36,15 @@ from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobactions import Action
 from warren.dws.jobsnapshot import Job, JobSnapshot
-from warren.dws.objects import (
-    ClientMount,
-    Computes,
-    DirectiveBreakdown,
-    NnfDataMovement,
-    PersistentStorageInstance,
-    Servers,
-    Storage,
-    SystemConfiguration,
-    Workflow,
-    read,
-)
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.decoding import read
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import Workflow
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
 from warren.kube.client import Client, Forbidden, LogReader, NotFound

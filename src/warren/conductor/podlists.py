@@ -9,7 +9,7 @@ import structlog
 
 from warren.base.objects import Object
 from warren.dws import containerlife, kinds, labels
-from warren.dws.objects import Workflow
+from warren.dws.objects.workflows import Workflow
 from warren.kube.client import Client, Refused, Unavailable
 
 log = structlog.get_logger()

@@ -3,7 +3,10 @@
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, key_of
 from warren.dws import abort, alerts, kinds, labels, selftest
-from warren.dws.objects import NnfStorage, Storage, Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import Workflow
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

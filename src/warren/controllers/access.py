@@ -4,18 +4,14 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import access, kinds, labels, locks, reports
+from warren.dws import access, accessholds, kinds, labels, locks, reports
+from warren.dws.accesssnapshot import AccessSnapshot
 from warren.dws.locks import Holding
-from warren.dws.objects import (
-    ClientMount,
-    Computes,
-    NnfAccess,
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    NnfStorage,
-    SystemConfiguration,
-    read,
-)
+from warren.dws.objects.accesses import ClientMount, NnfAccess
+from warren.dws.objects.assignments import Computes
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -86,7 +82,7 @@ class AccessController:
     async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
-        for key in access.rivals(current, storage):
+        for key in accessholds.rivals(current, storage):
             raw = self._accesses.get(key) or await self._live(kinds.NNF_ACCESS, key)
             if raw is None:
                 found.append(Holding(access=key, on_rabbits=True, nodes=None))
@@ -97,18 +93,18 @@ class AccessController:
             computes = self._computes.get(clients.key) if clients else None
             if clients and not (computes and computes.get("data")):
                 computes = await self._live(kinds.COMPUTES, clients.key)
-            found.append(access.holding(other, read(computes, Computes) if computes else None))
+            found.append(accessholds.holding(other, read(computes, Computes) if computes else None))
         return found
 
     async def _snapshot(
         self, current: NnfAccess, storage: Object | None, mounts: Sequence[Object]
-    ) -> access.AccessSnapshot:
+    ) -> AccessSnapshot:
         owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
         computes = self._computes.get(clients.key) if clients else self._lost(current)
         configuration = self._configurations.get(CONFIGURATION)
         known = read(storage, NnfStorage) if storage else None
-        return access.AccessSnapshot(
+        return AccessSnapshot(
             access=current,
             storage=known,
             held=await self._held(current, known),

@@ -5,7 +5,7 @@ from warren.base.objects import Key, Object, key_of
 from warren.dws import jobpods, kinds
 from warren.dws.batchjobs import BatchJob
 from warren.dws.jobpods import JobSnapshot
-from warren.dws.objects import read
+from warren.dws.objects.decoding import read
 from warren.dws.pods import Pod
 from warren.kube.client import Client
 from warren.kube.informer import Informers

@@ -1,9 +1,16 @@
 """DirectiveBreakdowns: what each directive needs (decided in `dws.breakdown`)."""
 
+from functools import partial
+
 from warren.base.objects import Key, Object, key_of
+from warren.controllers.filesystemtypes import is_made_by_some
 from warren.dws import breakdown, kinds
-from warren.dws.breakdown import BreakdownSnapshot
-from warren.dws.objects import DirectiveBreakdown, PersistentStorageInstance, Servers, read
+from warren.dws.breakdownindexes import instance_of
+from warren.dws.breakdownsnapshot import BreakdownSnapshot
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.kube.client import Client, Invalid, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -51,7 +58,7 @@ class BreakdownController:
             return None
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:
-        named = breakdown.instance_of(raw)
+        named = instance_of(raw)
         place = Key(*named[0].split("/", 1)) if named else current.metadata.key
         instance, servers = self._instances.get(place), self._servers.get(place)
         return BreakdownSnapshot(
@@ -60,11 +67,8 @@ class BreakdownController:
             copy=self._profiles.get(place),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
-            is_made_by_some=self._is_made_by_some,
+            is_made_by_some=partial(is_made_by_some, self._rabbits),
         )
-
-    def _is_made_by_some(self, kind: str) -> bool:
-        return self._rabbits.has("lacks", kind) and self._rabbits.has("makes", kind)
 
     def _named_alike(self, obj: Object) -> None:
         """Wake the breakdowns that wait for an object: those whose own name, or whose instance's,

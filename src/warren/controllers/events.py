@@ -8,7 +8,10 @@ from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
 from warren.dws import events, kinds, labels
 from warren.dws.events import News
-from warren.dws.objects import Meta, Storage, Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import Workflow
 from warren.kube.client import AlreadyExists, Client, Forbidden, NotFound
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler

@@ -10,7 +10,8 @@ from typing import Protocol
 from warren.base.objects import Key, key_of
 from warren.dws import kinds
 from warren.dws.exports import offers
-from warren.dws.objects import NnfNodeBlockStorage, NnfNodeStorage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 

@@ -2,7 +2,8 @@
 
 from warren.base.objects import Key, key_of
 from warren.dws import globalfs, kinds
-from warren.dws.objects import LustreFileSystem, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -2,7 +2,8 @@
 
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, lustre
-from warren.dws.objects import NnfLustreMGT, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -7,7 +7,8 @@ from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, reports, sharing
 from warren.dws.node import LustreMount, NodeTrouble
-from warren.dws.objects import ClientMount, read
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.decoding import read
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -18,7 +18,8 @@ from warren.controllers.copies import SLOTS, Copies
 from warren.controllers.machine import Machine
 from warren.dws import copycommands, copyprofiles, kinds, labels
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.dws.objects import NnfDataMovement, read
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.decoding import read
 from warren.dws.retries import Retries
 from warren.kube.client import Client
 from warren.kube.informer import Informers

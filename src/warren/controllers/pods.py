@@ -16,7 +16,7 @@ from warren.base.times import parse_rfc3339
 from warren.controllers.pulls import Pulls
 from warren.dws import kinds, podplans, podstatus, reports
 from warren.dws.node import NodeTrouble
-from warren.dws.objects import read
+from warren.dws.objects.decoding import read
 from warren.dws.podplans import Found, Image, Missing, Unfit
 from warren.dws.pods import Pod, PodState
 from warren.kube.client import Client, NotFound

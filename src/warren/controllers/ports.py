@@ -3,7 +3,8 @@
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, key_of
 from warren.dws import kinds, ports
-from warren.dws.objects import SystemConfiguration, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.ports import NnfPortManager, PortSnapshot
 from warren.kube.client import Client
 from warren.kube.informer import Informers

@@ -4,7 +4,7 @@ from warren.base.errors import UserMistake
 from warren.dws import commandlines, labels
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 
 
 def commands_of(meta: Meta) -> ProfileCommands:

@@ -7,7 +7,9 @@ from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.access import CONFIGURATION
 from warren.controllers.heartbeats import Heartbeats, orphans
 from warren.dws import configuration, kinds, rabbits
-from warren.dws.objects import NnfNode, Storage, StorageNode, SystemConfiguration, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storages import NnfNode, Storage
+from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -16,7 +16,8 @@ from warren.dws import children, containerauth, containerlife, containerprofiles
 from warren.dws import ports as port_managers
 from warren.dws.batchjobs import BatchJob
 from warren.dws.faults import Fault
-from warren.dws.objects import Malformed, Workflow, read
+from warren.dws.objects.decoding import Malformed, read
+from warren.dws.objects.workflows import Workflow
 from warren.dws.ports import NnfPortManager
 from warren.dws.shutdowns import AskShutdown
 from warren.kube.client import Client, NotFound

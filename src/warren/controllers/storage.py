@@ -8,17 +8,13 @@ from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.dws import kinds, labels, lustrestorage, reports, servers, storage
 from warren.dws.lustrestorage import LustreSnapshot
 from warren.dws.node import LUSTRE
-from warren.dws.objects import (
-    NnfLustreMGT,
-    NnfNode,
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    NnfStorage,
-    NnfStorageProfile,
-    PersistentStorageInstance,
-    Servers,
-    read,
-)
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import NnfNode
 from warren.dws.rabbits import NODE_NAME
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers

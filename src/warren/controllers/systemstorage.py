@@ -6,16 +6,13 @@ from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.access import CONFIGURATION
 from warren.controllers.live import REQUEUE_DELAY
 from warren.dws import kinds, rabbits, systemstorage
-from warren.dws.objects import (
-    Computes,
-    NnfAccess,
-    NnfStorage,
-    NnfSystemStorage,
-    Servers,
-    Storage,
-    SystemConfiguration,
-    read,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.systemstorages import NnfSystemStorage
 from warren.dws.systemstorage import SystemStorageSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers

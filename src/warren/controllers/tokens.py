@@ -9,7 +9,7 @@ from warren.base.objects import Key, Object
 from warren.controllers.newkeys import new_token_key
 from warren.dws import containerauth, kinds
 from warren.dws.containerauth import Found
-from warren.dws.objects import Workflow
+from warren.dws.objects.workflows import Workflow
 from warren.kube.client import Client, NotFound
 
 

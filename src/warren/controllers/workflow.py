@@ -10,6 +10,7 @@ from warren.base.accounts import groups_of
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.access import CONFIGURATION
+from warren.controllers.filesystemtypes import why_not_made
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.newkeys import new_ssh_key
 from warren.controllers.persistent import Instances
@@ -28,22 +29,18 @@ from warren.dws import (
 )
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containerauth import Found
-from warren.dws.objects import (
-    Computes,
-    DirectiveBreakdown,
-    LustreFileSystem,
-    NnfAccess,
-    NnfDataMovement,
-    NnfStorage,
-    Servers,
-    Storage,
-    SystemConfiguration,
-    Workflow,
-    read,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import Workflow
 from warren.dws.pods import why_none
 from warren.dws.ports import NnfPortManager
-from warren.dws.rabbits import why_not_made
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
@@ -254,16 +251,9 @@ class WorkflowController:
             **self._for_containers(workflow, children),
             token=token,
             mount_prefix=self._mount_prefix,
-            why_not_made=self._why_not_made,
+            why_not_made=partial(why_not_made, self._informers.of(kinds.STORAGE)),
             now=self._clock.now(),
         )
-
-    def _why_not_made(self, kind: str) -> str | None:
-        storages = self._informers.of(kinds.STORAGE)
-        # All rabbits are looked at only for a refusal.
-        if storages.has("makes", kind):
-            return None
-        return why_not_made(kind, (read(obj, Storage) for obj in storages.values()))
 
     def _for_containers(
         self, workflow: Workflow, children: Mapping[Kind, Sequence[Object]]

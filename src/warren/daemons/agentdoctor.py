@@ -11,10 +11,10 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Kind
 from warren.daemons import agentconfig
 from warren.daemons.agentservice import Settings
+from warren.daemons.repair import remove_all
 from warren.daemons.statedir import holder
 from warren.dws import audit, kinds
 from warren.dws.audit import Finding, OnNodes, Sort
-from warren.dws.node import NodeTrouble
 from warren.kube import http, versions
 from warren.kube.client import Client
 from warren.node.loopdisk import LoopDisk
@@ -42,7 +42,7 @@ async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], l
         client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
         doctor = _Doctor(settings, client)
         findings = await doctor.examine()
-        return findings, await doctor.repair(findings) if repair else []
+        return findings, await remove_all(findings, doctor.remove) if repair else []
 
 
 class _Doctor:
@@ -67,16 +67,7 @@ class _Doctor:
         ]
         return [*left, *audit.unasked(there, objects)]
 
-    async def repair(self, findings: Iterable[Finding]) -> list[str]:
-        failures = []
-        for finding in findings:
-            try:
-                await self._remove(finding)
-            except NodeTrouble as trouble:
-                failures.append(f"{finding.where}: {trouble}")
-        return failures
-
-    async def _remove(self, finding: Finding) -> None:
+    async def remove(self, finding: Finding) -> None:
         match finding.sort:
             case Sort.PROCESS:
                 # Still the agent's: another process may have its number by now.

@@ -17,6 +17,7 @@ from warren.conductor.systemstatus import SystemStatus
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.events import EventRecorder
+from warren.controllers.filesystemtypes import is_made_by_some, why_not_made
 from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.lustremgts import LustreMgtController
 from warren.controllers.machine import Machine
@@ -36,10 +37,12 @@ from warren.directives import rules as directive_rules
 from warren.dws import containerprofiles, kinds
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.health import Policy as DrainPolicy
-from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import Storage
 from warren.dws.placement import Policy
 from warren.dws.pods import why_none
-from warren.dws.rabbits import why_not_made
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
 from warren.instance import config
@@ -273,16 +276,9 @@ def _validator(
         copy_profiles=lambda: frozenset(
             obj["metadata"]["name"] for obj in copies.by("profiles", kinds.PROFILES_NAMESPACE)
         ),
-        why_not_made=partial(_why_not_made, rabbits),
-        is_made_by_some=lambda kind: rabbits.has("lacks", kind) and rabbits.has("makes", kind),
+        why_not_made=partial(why_not_made, rabbits),
+        is_made_by_some=partial(is_made_by_some, rabbits),
     )
-
-
-def _why_not_made(rabbits: Informer, kind: str) -> str | None:
-    """Return why no rabbit makes a type of file systems; all are looked at only if none does."""
-    if rabbits.has("makes", kind):
-        return None
-    return why_not_made(kind, (read(obj, Storage) for obj in rabbits.values()))
 
 
 def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | str:

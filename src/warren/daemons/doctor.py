@@ -1,7 +1,7 @@
 """Finds and removes orphans: volumes, mounts, devices, processes and objects without owner."""
 
 import signal
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -9,11 +9,11 @@ from warren.base import processes
 from warren.base.objects import Remove
 from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
+from warren.daemons.repair import remove_all
 from warren.daemons.statedir import StateDir
 from warren.daemons.sweep import leftovers, marked, sweep
 from warren.dws import audit
 from warren.dws.audit import Finding, Going, OnNodes, Overdue, Sort
-from warren.dws.node import NodeTrouble
 from warren.instance.shell import cgroups
 from warren.kube import kubeconfig
 from warren.kube.client import Client, NotFound
@@ -56,17 +56,8 @@ class Doctor:
             *audit.unowned(there, objects, active),
         ]
 
-    async def repair(self, findings: Iterable[Finding]) -> list[str]:
-        """Remove orphaned resources; return what could not be removed."""
-        failures = []
-        for finding in findings:
-            try:
-                await self._remove(finding)
-            except NodeTrouble as trouble:
-                failures.append(f"{finding.where}: {trouble}")
-        return failures
-
-    async def _remove(self, finding: Finding) -> None:
+    async def remove(self, finding: Finding) -> None:
+        """Remove one of the orphans, or end a process that keeps something in use."""
         match finding.sort:
             case Sort.PROCESS if finding.name in self._keepers:
                 usage.send([self._keepers[finding.name]], signal.SIGKILL)
@@ -154,7 +145,7 @@ async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Findin
     async with connect_to_api(kubeconfig.load(state.kubeconfig)) as client:
         doctor = Doctor(state, client, nodes)
         findings = await doctor.examine()
-        failures = await doctor.repair(findings) if repair else []
+        failures = await remove_all(findings, doctor.remove) if repair else []
     return findings, failures
 
 

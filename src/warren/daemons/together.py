@@ -8,7 +8,7 @@ from typing import Any
 from warren.dws import (
     access,
     alerts,
-    breakdown,
+    breakdownindexes,
     labels,
     locks,
     persistent,
@@ -34,8 +34,8 @@ INDEXES = {
     "lacks": rabbits.lacks_of,
     "rabbit": alerts.rabbits_of,
     "compute": alerts.nodes_of,
-    "breakdown instance": breakdown.instance_of,
-    "breakdown profile": breakdown.profile_of,
+    "breakdown instance": breakdownindexes.instance_of,
+    "breakdown profile": breakdownindexes.profile_of,
 }
 
 Part = Callable[[], Awaitable[None]]

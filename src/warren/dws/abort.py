@@ -10,7 +10,9 @@ from typing import Final
 from warren.base.objects import Change
 from warren.base.times import rfc3339
 from warren.dws import kinds, labels, outofservice
-from warren.dws.objects import Computes, Servers, Storage, Workflow
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import Workflow
 from warren.dws.outofservice import Action
 
 REASON: Final = "failed to unmount rabbit"

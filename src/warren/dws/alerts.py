@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 from warren.dws import labels, outofservice
-from warren.dws.objects import Storage
+from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import standing
 from warren.rfc import hostlist
 

@@ -12,14 +12,11 @@ from warren.base.bytesize import human
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.node import IN_USE
-from warren.dws.objects import (
-    ClientMount,
-    Computes,
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    Workflow,
-    read,
-)
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.assignments import Computes
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
+from warren.dws.objects.workflows import Workflow
 from warren.dws.storage import volume, volume_size
 from warren.rfc import hostlist
 

@@ -3,35 +3,30 @@
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
-from warren.dws.objects import Meta
+from warren.dws.objects.decoding import Struct
+from warren.dws.objects.meta import Meta
 
 _GOOD: Final = ("Complete", "SuccessCriteriaMet", "Suspended")
 _LAST: Final = ("Complete", "Failed")
 _HOST: Final = "kubernetes.io/hostname"
 
 
-class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    pass
-
-
-class Condition(_Struct, frozen=True):
+class Condition(Struct, frozen=True):
     type: str
     status: str = "True"
     reason: str = ""
     message: str = ""
 
 
-class PodSpec(_Struct, frozen=True):
+class PodSpec(Struct, frozen=True):
     node_selector: Mapping[str, str] | None = None
 
 
-class PodTemplate(_Struct, frozen=True):
+class PodTemplate(Struct, frozen=True):
     spec: PodSpec = PodSpec()
 
 
-class JobSpec(_Struct, frozen=True):
+class JobSpec(Struct, frozen=True):
     active_deadline_seconds: int | None = None
     """For how long it may run, from its start."""
     backoff_limit: int = 6
@@ -42,7 +37,7 @@ class JobSpec(_Struct, frozen=True):
     template: PodTemplate = PodTemplate()
 
 
-class JobStatus(_Struct, frozen=True):
+class JobStatus(Struct, frozen=True):
     ready: int | None = None
     """Pods that are."""
     active: int | None = None
@@ -53,7 +48,7 @@ class JobStatus(_Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class BatchJob(_Struct, frozen=True):
+class BatchJob(Struct, frozen=True):
     """One pod after the other on one rabbit, until one of them succeeds."""
 
     metadata: Meta

@@ -6,7 +6,8 @@ from typing import Any
 
 from warren.base.objects import Kind
 from warren.dws import kinds, labels
-from warren.dws.objects import Meta, Workflow
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.workflows import Workflow
 
 
 def name(workflow: Workflow, index: int) -> str:

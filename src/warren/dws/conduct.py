@@ -26,7 +26,7 @@ from warren.dws import (
     trouble,
 )
 from warren.dws.binding import Phase
-from warren.dws.breakdown import PERSISTENT
+from warren.dws.breakdownstatus import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.jobactions import (
     Action,
@@ -53,7 +53,7 @@ from warren.dws.jobsnapshot import (
     localities,
     needs_of,
 )
-from warren.dws.objects import State, Workflow
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.timeouts import Timeouts
 from warren.dws.workflowstates import ADVANCE
 from warren.rfc import hostlist

@@ -11,7 +11,7 @@ from typing import Final
 from warren.base.objects import Key, Write
 from warren.dws import kinds, reports
 from warren.dws.faults import Fault
-from warren.dws.objects import SystemConfiguration
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
 

@@ -27,7 +27,8 @@ from warren.dws.batchjobs import BatchJob
 from warren.dws.containerprofiles import GLOBAL, ContainerProfile
 from warren.dws.containers import Application, Volume
 from warren.dws.faults import Fault
-from warren.dws.objects import Malformed, State
+from warren.dws.objects.decoding import Malformed
+from warren.dws.objects.workflows import State
 from warren.dws.pods import why_not
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
@@ -163,7 +164,7 @@ def _volumes(
 
 
 def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
-    """Return which allocation of its rabbit is each compute node's, as `dws.access` mounts it."""
+    """Return which allocation of its rabbit is each compute node's (`dws.accessmounts`)."""
     if snapshot.directives[index].command.text == "persistentdw":
         return snapshot.places
     nodes = snapshot.computes.data if snapshot.computes is not None else ()

@@ -17,7 +17,8 @@ from warren.base.objects import Object
 from warren.directives import capacity
 from warren.directives.diagnostics import listed
 from warren.dws import containerauth, indexmounts, kinds
-from warren.dws.objects import Malformed, Meta, read
+from warren.dws.objects.decoding import Malformed, Struct, read
+from warren.dws.objects.meta import Meta
 from warren.dws.profiles import ProfileMistake
 
 JOB: Final = "DW_JOB_"
@@ -51,11 +52,7 @@ def volume_name(name: str) -> str:
     return name.replace("_", "-").lower()
 
 
-class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    pass
-
-
-class StorageNeed(_Struct, frozen=True):
+class StorageNeed(Struct, frozen=True):
     """A storage that the application is given."""
 
     name: str
@@ -79,7 +76,7 @@ class StorageNeed(_Struct, frozen=True):
         return self.mount_path or self.mount_path_prefix
 
 
-class Mpi(_Struct, frozen=True):
+class Mpi(Struct, frozen=True):
     """A launcher, and a worker on each rabbit."""
 
     launcher: Mapping[str, Any] = {}
@@ -88,7 +85,7 @@ class Mpi(_Struct, frozen=True):
     slots_per_worker: int | None = None
 
 
-class Data(_Struct, frozen=True):
+class Data(Struct, frozen=True):
     """What a profile says. Timeouts are in seconds."""
 
     pinned: bool = False
@@ -107,7 +104,7 @@ class Data(_Struct, frozen=True):
     mpi_spec: Mpi | None = None
 
 
-class ContainerProfile(_Struct, frozen=True, dict=True):
+class ContainerProfile(Struct, frozen=True, dict=True):
     """A profile, whichever form it is written in."""
 
     metadata: Meta

@@ -24,7 +24,7 @@ from warren.dws.containerprofiles import (
     volume_name,
 )
 from warren.dws.indexmounts import Index
-from warren.dws.objects import Workflow
+from warren.dws.objects.workflows import Workflow
 
 FOREGROUND: Final = "foregroundDeletion"
 """Keeps a Job, however it is deleted, until its pods have gone: what they use is unmounted then."""

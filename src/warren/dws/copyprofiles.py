@@ -16,7 +16,7 @@ from warren.directives.diagnostics import did_you_mean, listed
 from warren.directives.parse import Directive
 from warren.dws import children, copycommands, kinds, labels
 from warren.dws.faults import Fault
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 from warren.dws.profiles import ProfileMistake
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from warren.directives.diagnostics import did_you_mean
 from warren.dws import containerauth
 from warren.dws.faults import Fault
-from warren.dws.objects import DirectiveBreakdown
+from warren.dws.objects.breakdowns import DirectiveBreakdown
 
 
 def required(breakdowns: Iterable[DirectiveBreakdown]) -> tuple[str, ...]:

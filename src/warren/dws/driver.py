@@ -16,7 +16,7 @@ from warren.base.times import rfc3339_micro
 from warren.base.words import plural
 from warren.directives.parse import Directive
 from warren.dws import (
-    access,
+    accessrequests,
     breakdown,
     children,
     containerauth,
@@ -37,15 +37,12 @@ from warren.dws import (
     tolerance,
     workflowstates,
 )
+from warren.dws.accessrequests import COMPUTES, SERVERS
 from warren.dws.faults import STATUS, Fault, raise_for
-from warren.dws.objects import (
-    DriverStatus,
-    NnfAccess,
-    NnfDataMovement,
-    NnfStorage,
-    State,
-    Workflow,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.workflows import DriverStatus, State, Workflow
 from warren.dws.persistent import Instance
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
@@ -401,18 +398,18 @@ _NAMED: Final = 10
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     if index not in containerlife.all_targets(snapshot):
         # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
-        rabbits = _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{access.SERVERS}"))
+        rabbits = _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{SERVERS}"))
         if rabbits is not DONE:
             return rabbits
     path = snapshot.mount_path(index)
-    name = f"{snapshot.child(index)}-{access.COMPUTES}"
+    name = f"{snapshot.child(index)}-{COMPUTES}"
     found = snapshot.accesses.get(name)
     if found is None:
         _check_computes(snapshot)
-        if not _is_its_turn(snapshot, index, range(len(snapshot.directives)), access.COMPUTES):
+        if not _is_its_turn(snapshot, index, range(len(snapshot.directives)), COMPUTES):
             return Outcome(waiting="pending mount")
-        made = access.child(
-            snapshot.workflow, index, access.COMPUTES, path, **_lasting(snapshot, directive)
+        made = accessrequests.child(
+            snapshot.workflow, index, COMPUTES, path, **_lasting(snapshot, directive)
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     raise_for(found.status.error)
@@ -478,7 +475,7 @@ def _lasting(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, Any]
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    found = snapshot.accesses.get(f"{snapshot.child(index)}-{access.COMPUTES}")
+    found = snapshot.accesses.get(f"{snapshot.child(index)}-{COMPUTES}")
     return _unmounted(found, snapshot.lost)
 
 
@@ -487,7 +484,7 @@ def _unmounted(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
     if found is None:
         return DONE
     if found.spec.desired_state != "unmounted":
-        return Outcome(writes=[access.unmounted(found, lost)], waiting="pending unmount")
+        return Outcome(writes=[accessrequests.unmounted(found, lost)], waiting="pending unmount")
     raise_for(found.status.error)
     done = found.status.ready and found.status.state == "unmounted"
     return DONE if done else Outcome(waiting="pending unmount")
@@ -510,7 +507,7 @@ def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Direct
 def _copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     target = _target(snapshot, directive)
     found = _storage_of(snapshot, target)
-    mounted = snapshot.accesses.get(f"{snapshot.child(target)}-{access.SERVERS}")
+    mounted = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
     if mounted is None or mounted.spec.desired_state != "mounted":
         return Outcome(writes=_mounting(snapshot, index, target, mounted), waiting="pending mount")
     raise_for(mounted.status.error)
@@ -531,15 +528,15 @@ def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
 
 def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
     """Have rabbits mount the storage of the directive `target` until Teardown."""
-    found = snapshot.accesses.get(f"{snapshot.child(target)}-{access.SERVERS}")
+    found = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
     copy = (target, "container")
     if found is None:
-        if not _is_its_turn(snapshot, target, targets, access.SERVERS):
+        if not _is_its_turn(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
-        made = access.child(
+        made = accessrequests.child(
             snapshot.workflow,
             target,
-            access.SERVERS,
+            SERVERS,
             snapshot.mount_path(target),
             copy=copy,
             lost=snapshot.lost,
@@ -548,7 +545,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     is_kept = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
     if found.spec.desired_state != "mounted" or not is_kept:
-        again = access.mounted_again(found, *copy, snapshot.lost)
+        again = accessrequests.mounted_again(found, *copy, snapshot.lost)
         return Outcome(writes=[again], waiting="pending mount")
     raise_for(found.status.error)
     return DONE if _is_mounted(found) else Outcome(waiting="pending mount")
@@ -585,17 +582,17 @@ def _mounting(
         for number, each in enumerate(snapshot.directives)
         if each.command.text == command
     }
-    if not _is_its_turn(snapshot, target, targets.values(), access.SERVERS):
+    if not _is_its_turn(snapshot, target, targets.values(), SERVERS):
         return []
     if found is not None:
         # By the first copy alone of those that need it: all see the same version.
         first = min(number for number, each in targets.items() if each == target)
-        again = access.mounted_again(found, index, command, snapshot.lost)
+        again = accessrequests.mounted_again(found, index, command, snapshot.lost)
         return [again] if index == first else []
-    made = access.child(
+    made = accessrequests.child(
         snapshot.workflow,
         target,
-        access.SERVERS,
+        SERVERS,
         snapshot.mount_path(target),
         copy=(index, command),
         lost=snapshot.lost,
@@ -684,7 +681,7 @@ def _tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | No
         # Nothing is unmounted under a container; a job goes after its pods.
         found_jobs = {each.metadata.key: each.metadata.deleting for each in snapshot.jobs.values()}
         return _removing(kinds.JOB, found_jobs)
-    names = [f"{snapshot.child(index)}-{who}" for who in (access.COMPUTES, access.SERVERS)]
+    names = [f"{snapshot.child(index)}-{who}" for who in (COMPUTES, SERVERS)]
     mounted = [each for name, each in snapshot.accesses.items() if name in names]
     if mounted:
         return _giving_up(kinds.NNF_ACCESS, mounted)

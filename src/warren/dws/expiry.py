@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
+from warren.base.objects import Object
 from warren.base.times import parse_rfc3339, rfc3339
 from warren.dws import labels
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 
 LAST: Final = 253402300799.0
 """The last moment that can be written: the end of the year 9999."""
@@ -27,6 +28,12 @@ def written(moment: float) -> str:
     if not 0 <= moment <= LAST:
         raise ValueError(f"{moment} is no moment that can be written")
     return rfc3339(moment)
+
+
+def carried(maker: Meta) -> Object:
+    """Return the metadata by which what makes an instance says when that expires."""
+    found = {key: value for key, value in maker.annotations.items() if key == labels.EXPIRES}
+    return {"annotations": found} if found else {}
 
 
 def bounded(meta: Meta, most: float | None) -> float | None:

@@ -1,6 +1,6 @@
 """Which nodes reach the volumes of a rabbit over a network, as its NnfNodeBlockStorage says it."""
 
-from warren.dws.objects import NnfNodeBlockStorage, NnfNodeStorage
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.storage import volume
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from warren.base.objects import Change, Write
 from warren.dws import kinds, labels, reports
-from warren.dws.objects import LustreFileSystem, VolumeStatus
+from warren.dws.objects.lustrefilesystems import LustreFileSystem, VolumeStatus
 
 
 def decide(file_system: LustreFileSystem) -> Sequence[Write]:

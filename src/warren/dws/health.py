@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from warren.dws.objects import Storage
+from warren.dws.objects.storages import Storage
 
 REASON: Final = "rabbit lost PCIe connection"
 """Why nodes are drained. Those that are drained for this, and no others, are undrained again."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Object, Write
 from warren.dws import kinds, labels, podsummary, reports, summary
 from warren.dws.jobsnapshot import Job, JobSnapshot
-from warren.dws.objects import State, Workflow
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.podsummary import LogRef
 
 

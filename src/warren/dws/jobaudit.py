@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from warren.base.objects import Change
 from warren.dws import abort, health, kinds, labels, outofservice, tolerance
-from warren.dws.objects import ClientMount, State, Storage, Workflow
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.outofservice import Action
 
 _OURS: Final = (abort.REASON, health.REASON, tolerance.REASON)

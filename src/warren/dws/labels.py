@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.base.objects import Kind, Object
-from warren.dws.objects import Meta, Workflow
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.workflows import Workflow
 
 _PREFIX: Final = "dataworkflowservices.github.io"
 WORKFLOW_NAME: Final = f"{_PREFIX}/workflow.name"

@@ -13,7 +13,7 @@ from typing import Final
 from warren.base.placing import Locality
 from warren.dws import kinds
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, DirectiveBreakdown, LocationConstraint
+from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown, LocationConstraint
 
 _PLACE: Final = re.compile(r"servers\.spec\.allocationSets\[([0-9]+)\]")
 

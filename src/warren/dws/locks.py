@@ -13,7 +13,8 @@ from typing import Final
 from warren.base.objects import Change, Key, Object
 from warren.dws import kinds, labels
 from warren.dws.faults import Fault
-from warren.dws.objects import Meta, NnfStorage
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.nnfstorages import NnfStorage
 
 EXCLUSIVE: Final = ("xfs", "ext4")
 """File systems that are damaged where two nodes mount the same one. A program that writes to a raw

@@ -10,7 +10,9 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Key
 from warren.dws import kinds, reports
-from warren.dws.objects import NnfLustreMGT, NnfStorageSet, Reference
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT
+from warren.dws.objects.meta import Reference
+from warren.dws.objects.nnfstorages import NnfStorageSet
 
 SETS: Final = ("mgt", "mdt", "mgtmdt", "ost")
 """The labels of its allocation sets, which are the kinds of targets."""

@@ -14,15 +14,11 @@ from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import kinds, labels, locks, lustre, persistent, reports, storage
 from warren.dws.faults import Fault
 from warren.dws.lustre import reference_to
-from warren.dws.objects import (
-    NnfLustreMGT,
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    NnfStorage,
-    NnfStorageProfile,
-    PersistentStorageInstance,
-    Reference,
-)
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT
+from warren.dws.objects.meta import Reference
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import Served
 
 POOL = "pool:"

@@ -6,8 +6,8 @@ from typing import Final
 from warren.base.bytesize import gib, whole_gib
 from warren.base.errors import UserMistake
 from warren.directives.parse import parse
-from warren.dws.breakdown import PER_COMPUTE
-from warren.dws.objects import AllocationNeed, DirectiveBreakdown
+from warren.dws.allocationneeds import PER_COMPUTE
+from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 
 KINDS: Final = ("xfs", "gfs2", "raw", "lustre")
 

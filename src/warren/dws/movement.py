@@ -7,7 +7,9 @@ from warren.base.objects import Object
 from warren.directives.parse import Directive
 from warren.dws import copyprofiles, kinds, labels, staging
 from warren.dws.faults import Fault
-from warren.dws.objects import LustreFileSystem, NnfStorage, State, Workflow
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.workflows import State, Workflow
 
 _STATES: Final[Mapping[str, State]] = {"copy_in": State.DATA_IN, "copy_out": State.DATA_OUT}
 """In which state a command copies: what NNF writes as its movements' teardown state."""

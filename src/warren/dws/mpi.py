@@ -13,7 +13,7 @@ from warren.base.objects import Object
 from warren.dws import children
 from warren.dws.containerprofiles import MPI, SSH, Mpi
 from warren.dws.containers import NAMES, Application
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 
 _HOME: Final = "/home/mpiuser"
 _SSH_DIRECTORY: Final = f"{_HOME}/.ssh"

@@ -2,7 +2,7 @@
 
 from warren.base.objects import Kind, Object
 from warren.dws import kinds, reports
-from warren.dws.objects import State
+from warren.dws.objects.workflows import State
 
 
 def is_settled(workflow: Object) -> bool:

@@ -12,13 +12,9 @@ from warren.base.objects import Key
 from warren.base.words import plural
 from warren.dws import kinds, location
 from warren.dws.faults import Fault
-from warren.dws.objects import (
-    DirectiveBreakdown,
-    LocationConstraint,
-    Servers,
-    ServersSet,
-    SystemConfiguration,
-)
+from warren.dws.objects.assignments import Servers, ServersSet
+from warren.dws.objects.breakdowns import DirectiveBreakdown, LocationConstraint
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 
 def positions(configuration: SystemConfiguration) -> dict[str, int]:

@@ -16,7 +16,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, merged
 from warren.base.times import rfc3339
 from warren.dws import kinds, labels
-from warren.dws.objects import Storage
+from warren.dws.objects.storages import Storage
 
 
 class Action(StrEnum):

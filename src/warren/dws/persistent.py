@@ -14,16 +14,12 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import children, expiry, kinds, labels, reports, sharing
 from warren.dws.faults import Fault
-from warren.dws.objects import (
-    DirectiveBreakdown,
-    Error,
-    Meta,
-    NnfStorage,
-    PersistentStorageInstance,
-    Reference,
-    Servers,
-    Workflow,
-)
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.meta import Error, Meta, Reference
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.workflows import Workflow
 
 COMMANDS: Final = ("create_persistent", "persistentdw", "destroy_persistent")
 """The directives that name an instance."""

@@ -16,9 +16,15 @@ from msgspec import structs
 from warren.base.bytesize import GIB, gib, whole_gib
 from warren.base.placing import Held, Locality, Place, Shared, described, placed, units
 from warren.base.words import plural
-from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, PER_SERVER, RABBIT, SINGLE_SERVER
+from warren.dws.allocationneeds import (
+    ACROSS_SERVERS,
+    PER_COMPUTE,
+    PER_SERVER,
+    RABBIT,
+    SINGLE_SERVER,
+)
 from warren.dws.faults import Fault
-from warren.dws.objects import EXCLUSIVE, AllocationNeed, Constraints
+from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed, Constraints
 
 _SCALES: Final = 10
 

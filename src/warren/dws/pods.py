@@ -4,43 +4,38 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
 from warren.dws.batchjobs import Condition
-from warren.dws.objects import Meta
+from warren.dws.objects.decoding import Struct
+from warren.dws.objects.meta import Meta
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
 
-class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    pass
-
-
-class Terminated(_Struct, frozen=True):
+class Terminated(Struct, frozen=True):
     finished_at: str | None = None
     exit_code: int = 0
     message: str | None = None
 
 
-class Waiting(_Struct, frozen=True):
+class Waiting(Struct, frozen=True):
     reason: str | None = None
     message: str | None = None
 
 
-class ContainerState(_Struct, frozen=True):
+class ContainerState(Struct, frozen=True):
     terminated: Terminated | None = None
     waiting: Waiting | None = None
 
 
-class ContainerStatus(_Struct, frozen=True):
+class ContainerStatus(Struct, frozen=True):
     name: str = ""
     state: ContainerState = ContainerState()
 
 
-class PodStatus(_Struct, frozen=True):
+class PodStatus(Struct, frozen=True):
     phase: str = "Pending"
     reason: str | None = None
     message: str | None = None
@@ -50,12 +45,12 @@ class PodStatus(_Struct, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class PodSpec(_Struct, frozen=True):
+class PodSpec(Struct, frozen=True):
     node_name: str = ""
     active_deadline_seconds: int | None = None
 
 
-class Pod(_Struct, frozen=True):
+class Pod(Struct, frozen=True):
     """Containers that run together on one node, once."""
 
     metadata: Meta

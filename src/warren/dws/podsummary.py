@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from warren.base.objects import Key, Object
-from warren.dws.objects import read
+from warren.dws.objects.decoding import read
 from warren.dws.pods import FAILED, ContainerStatus, Pod
 
 _MOST: Final = 100

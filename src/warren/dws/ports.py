@@ -13,7 +13,10 @@ from warren.base.objects import Change, Key, Object, Write
 from warren.base.times import parse_rfc3339, rfc3339
 from warren.dws import kinds, reports
 from warren.dws.faults import Fault
-from warren.dws.objects import Meta, Reference, SystemConfiguration, Workflow
+from warren.dws.objects.decoding import Struct
+from warren.dws.objects.meta import Meta, Reference
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import Workflow
 
 MANAGER: Final = Key(kinds.PROFILES_NAMESPACE, "nnf-port-manager")
 """The one that Workflows ask."""
@@ -26,25 +29,21 @@ INSUFFICIENT: Final = "InsufficientResources"
 _MOST: Final = 2**16
 
 
-class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    pass
-
-
 class Requester(Reference, frozen=True):
     uid: str = ""
 
 
-class Request(_Struct, frozen=True):
+class Request(Struct, frozen=True):
     requester: Requester
     count: int = 1
 
 
-class ManagerSpec(_Struct, frozen=True):
+class ManagerSpec(Struct, frozen=True):
     system_configuration: Reference = Reference()
     allocations: tuple[Request, ...] = ()
 
 
-class Allocation(_Struct, frozen=True):
+class Allocation(Struct, frozen=True):
     """An answer, or ports that are not given out again yet."""
 
     status: str
@@ -53,12 +52,12 @@ class Allocation(_Struct, frozen=True):
     time_unallocated: str | None = None
 
 
-class ManagerStatus(_Struct, frozen=True):
+class ManagerStatus(Struct, frozen=True):
     status: str = ""
     allocations: tuple[Allocation, ...] = ()
 
 
-class NnfPortManager(_Struct, frozen=True):
+class NnfPortManager(Struct, frozen=True):
     metadata: Meta
     spec: ManagerSpec = ManagerSpec()
     status: ManagerStatus = ManagerStatus()

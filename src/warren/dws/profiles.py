@@ -18,7 +18,9 @@ from warren.dws import commandlines, kinds, labels, lustre
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
 from warren.dws.node import LUSTRE
-from warren.dws.objects import LustreProfile, Malformed, Meta, NnfStorageProfile, read
+from warren.dws.objects.decoding import Malformed, read
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storageprofiles import LustreProfile, NnfStorageProfile
 
 # Choice
 

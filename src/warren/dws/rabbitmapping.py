@@ -11,7 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from warren.base.errors import UserMistake
-from warren.dws.objects import Servers, Storage, SystemConfiguration
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
 

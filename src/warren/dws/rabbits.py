@@ -9,17 +9,16 @@ import msgspec
 from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.dws import kinds, labels, outofservice, reports
 from warren.dws.node import LUSTRE, TYPES, RawVolumes
-from warren.dws.objects import (
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storages import (
     ComputeLink,
     Drive,
-    Meta,
     NnfNode,
     NnfNodeStatus,
     Storage,
     StorageDevice,
-    StorageNode,
-    SystemConfiguration,
 )
+from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
 
 NODE_NAME = "nnf-nlc"
 """The name of the NnfNode in each rabbit's namespace."""
@@ -190,7 +189,7 @@ def _carried(node: Meta, storage: Meta) -> Object:
     changed: dict[str, str | None] = {}
     if offered != _raw_volumes(storage):
         changed[labels.RAW_VOLUMES] = offered
-    made = dict(label_of(kind).split("=") for kind in _said_to_make(lacked))
+    made = {f"{labels.MAKES}{kind}": "true" for kind in _said_to_make(lacked)}
     known = {key: each for key, each in storage.labels.items() if key.startswith(labels.MAKES)}
     changed |= {key: None for key in known if key not in made}
     changed |= {key: each for key, each in made.items() if known.get(key) != each}

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Kind, Object
 from warren.dws import labels
-from warren.dws.objects import Error, Meta
+from warren.dws.objects.meta import Error, Meta
 
 IN_ERROR: Final = "yes"
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from warren.base.placing import Locality, Shared
 from warren.dws import placement
 from warren.dws.faults import Fault
-from warren.dws.objects import EXCLUSIVE, AllocationNeed
+from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed
 
 _ACCESS: Final = {Locality.NODE: "physical", Locality.ANY: "network"}
 """How nodes reach what they must be wired to, and what may be anywhere."""

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import kinds, labels, outofservice
-from warren.dws.objects import NnfStorage, Storage
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storages import Storage
 from warren.dws.outofservice import Action
 
 _SIZE: Final = 512 << 20

@@ -13,9 +13,12 @@ from warren.base.placing import Locality
 from warren.base.times import rfc3339_micro
 from warren.base.words import plural
 from warren.dws import kinds, reports
-from warren.dws.breakdown import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
+from warren.dws.allocationneeds import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, NnfNodeStorage, Servers, ServersSet, Storage
+from warren.dws.objects.assignments import Servers, ServersSet
+from warren.dws.objects.breakdowns import AllocationNeed
+from warren.dws.objects.nnfstorages import NnfNodeStorage
+from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import serves, standing
 
 

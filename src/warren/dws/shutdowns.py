@@ -8,7 +8,7 @@ from warren.base.objects import Object
 from warren.dws import mpi
 from warren.dws.batchjobs import BatchJob
 from warren.dws.containerprofiles import ContainerProfile, ports_of
-from warren.dws.objects import State, Workflow
+from warren.dws.objects.workflows import State, Workflow
 
 AGAIN: Final = 2.0
 """After how many seconds those that have not ended are asked again."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # the copier imports this module, and starts faster without the rest
     from warren.directives.parse import Directive
-    from warren.dws.objects import LustreFileSystem
+    from warren.dws.objects.lustrefilesystems import LustreFileSystem
 
 COMMANDS: Final = ("copy_in", "copy_out")
 

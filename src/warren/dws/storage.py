@@ -25,13 +25,9 @@ from warren.dws import (
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault, raise_for
 from warren.dws.node import LUSTRE
-from warren.dws.objects import (
-    NnfNodeBlockStorage,
-    NnfNodeStorage,
-    NnfStorage,
-    NnfStorageProfile,
-    Servers,
-)
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 
 
 def child(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:

@@ -6,7 +6,10 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 from warren.dws import podsummary, tolerance
-from warren.dws.objects import Computes, NnfDataMovement, Servers, Workflow, read
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import Workflow
 from warren.rfc import hostlist
 
 _MOST: Final = 100

@@ -14,19 +14,12 @@ from warren.base.objects import Change, Create, Kind, Object, Remove, Write
 from warren.dws import children, configuration, kinds, labels, reports, storage
 from warren.dws.faults import Fault, raise_for
 from warren.dws.node import MAKES
-from warren.dws.objects import (
-    Computes,
-    Meta,
-    NnfAccess,
-    NnfStorage,
-    NnfSystemStorage,
-    Servers,
-    ServersSet,
-    ServersSpec,
-    StorageNode,
-    StorageShare,
-    SystemConfiguration,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Computes, Servers, ServersSet, ServersSpec, StorageShare
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
+from warren.dws.objects.systemstorages import NnfSystemStorage
 
 LABEL: Final = "system-storage"
 """The allocation set."""

@@ -10,7 +10,7 @@ from typing import Final
 from warren.base.times import parse_rfc3339
 from warren.dws import labels
 from warren.dws.binding import Phase
-from warren.dws.objects import State, Workflow
+from warren.dws.objects.workflows import State, Workflow
 
 _SETUP: Final = "File system creation took too long"
 _PRERUN: Final = "timed out waiting for mounts"

@@ -8,7 +8,9 @@ from typing import Final
 
 from warren.base.objects import Change
 from warren.dws import kinds, labels, nodelocal
-from warren.dws.objects import Computes, Meta, Servers, Workflow
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.workflows import Workflow
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
 

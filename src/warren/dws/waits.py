@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Final
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.nodelocal import per_rabbit
-from warren.dws.objects import State, SystemConfiguration, Workflow
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import State, Workflow
 from warren.rfc import hostlist
 
 if TYPE_CHECKING:

@@ -8,23 +8,22 @@ from typing import Final
 from warren.base.objects import Key, Kind, Object, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, containerauth, containerprofiles, rabbits, tolerance, validation
+from warren.dws import children, containerauth, containerprofiles, rabbits, tolerance
 from warren.dws.batchjobs import BatchJob
 from warren.dws.mpi import SshKey
-from warren.dws.objects import (
-    Computes,
-    DirectiveBreakdown,
-    LustreFileSystem,
-    NnfAccess,
-    NnfDataMovement,
-    NnfStorage,
-    Servers,
-    Storage,
-    Workflow,
-)
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Computes, Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import Workflow
 from warren.dws.persistent import Instance
 from warren.dws.pods import NOTHING
 from warren.dws.ports import NnfPortManager
+from warren.dws.validation.facts import Facts
+from warren.dws.validation.findings import findings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +101,7 @@ class WorkflowSnapshot:
     def mistakes(self) -> Mapping[int, Mistake]:
         """The first mistake of each directive that has one, by the directive's index."""
         wanted = any(each.values.get("type") == "raw" for each in self.directives)
-        facts = validation.Facts(
+        facts = Facts(
             userid=self.workflow.spec.user_id,
             file_systems=self.file_systems,
             raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
@@ -116,7 +115,7 @@ class WorkflowSnapshot:
             else None,
         )
         first: dict[int, Mistake] = {}
-        for found in validation.findings(self.directives, facts):
+        for found in findings(self.directives, facts):
             first.setdefault(found.directive, found.mistake)
         return first
 

@@ -14,7 +14,8 @@ from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
 from warren.directives import rules as directive_rules
 from warren.directives.parse import parse
 from warren.directives.rules import Rule
-from warren.dws.objects import DriverStatus, State, Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import DriverStatus, State, Workflow
 
 ADVANCE: Final[Mapping[State, State]] = {
     State.PROPOSAL: State.SETUP,

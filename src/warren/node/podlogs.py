@@ -1,7 +1,7 @@
 """What the containers of this machine's pods print, in files beside what remembers the pods.
 
-Their writer is `podprocess`: a file, and the one before, which it replaces. Readers open them below
-the pod's directory and through no link, whatever a pod says that it is called.
+Their writer is `podprocess.outputlog`: a file, and the one before, which it replaces. Readers open
+them below the pod's directory and through no link, whatever a pod says that it is called.
 """
 
 import errno

@@ -18,16 +18,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import warren
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
 from warren.dws.podplans import Image
 from warren.dws.pods import PodState
 from warren.journal.files import replace
-from warren.node import podprocess
 from warren.node.endings import wait_ended
 from warren.node.images import Images
 from warren.node.namespaces import Namespace
 from warren.node.podnetwork import PodNetwork, free_address
+from warren.node.podprocess.podfiles import HOSTS
 from warren.node.threads import in_thread
 
 _PROGRAMS: Final = {
@@ -39,7 +40,8 @@ _PROGRAMS: Final = {
 """What pods take, and the packages of Debian that it is in."""
 
 _PROGRAM: Final = (
-    "import sys; sys.path.append(sys.argv[1]); import podprocess; podprocess.main(sys.argv[2])"
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from warren.node.podprocess import program; program.main(sys.argv[2])"
 )
 """What a pod's process runs: an import, which finds it compiled. To compile it takes 15 ms."""
 
@@ -54,6 +56,12 @@ _NEWS: Final = 4096
 
 _DYING: Final = 10.0
 """Seconds that a killed process may take to be gone."""
+
+
+def command(place: Path) -> list[str]:
+    """Return the command of the process of the pod that has a directory."""
+    above = str(Path(warren.__file__).parent.parent)
+    return [sys.executable, "-I", "-S", "-c", _PROGRAM, above, str(place)]
 
 
 class Pods:
@@ -162,12 +170,10 @@ class Pods:
     async def _begin(self, uid: str) -> None:
         place = self._place(uid)
         # By a process that ends at once: the pod is no child of an agent that it outlives.
-        beside = str(Path(podprocess.__file__).parent)
-        program = [sys.executable, "-I", "-S", "-c", _PROGRAM, beside, str(place)]
         log = os.open(place / _OWN_LOG, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         try:
             process = await asyncio.create_subprocess_exec(
-                *("setsid", "--fork", *program),
+                *("setsid", "--fork", *command(place)),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -250,7 +256,7 @@ class Pods:
         if process is None:
             return
         try:
-            _replace_text(Path(f"/proc/{process}/root{podprocess.HOSTS}"), text)
+            _replace_text(Path(f"/proc/{process}/root{HOSTS}"), text)
         except OSError as error:
             if _holds(lock) == process:  # or it has just ended
                 why = f"/etc/hosts of the pod {uid} cannot be written: {error.strerror}"

@@ -12,10 +12,12 @@ from typing import Protocol
 from warren.base.bytesize import GIB
 from warren.base.objects import Object, key_of
 from warren.dws import kinds, labels
+from warren.dws.allocationneeds import RABBIT
 from warren.dws.binding import Binding
-from warren.dws.breakdown import RABBIT
 from warren.dws.health import REASON, Policy, Verdict, verdict
-from warren.dws.objects import NnfStorage, Storage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import placeable, standing, usable
 from warren.dws.storage import flash_by_rabbit
 from warren.kube.informer import Informer

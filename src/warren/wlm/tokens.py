@@ -10,7 +10,8 @@ import errno
 from collections.abc import Callable
 
 from warren.dws import containerauth, kinds
-from warren.dws.objects import Workflow, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import Workflow
 from warren.kube.client import Client, NotFound, Refused, Unavailable
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError

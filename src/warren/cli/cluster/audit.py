@@ -13,7 +13,10 @@ from warren.cli.storage import listed
 from warren.daemons.statedir import StateDir
 from warren.dws import jobaudit, kinds
 from warren.dws.jobaudit import Difference, Sides, Undrain
-from warren.dws.objects import ClientMount, Storage, Workflow, read
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.decoding import read
+from warren.dws.objects.storages import Storage
+from warren.dws.objects.workflows import Workflow
 from warren.lifecycle.states import ACTIVE
 from warren.wlm.codec import BINDING
 

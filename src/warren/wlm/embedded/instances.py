@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from warren.base.objects import Key, Object
 from warren.dws import configuration, kinds, nodelocal
-from warren.dws.breakdown import is_node_local
-from warren.dws.objects import Servers, SystemConfiguration, read
-from warren.dws.validation import Persistent, persistent_of
+from warren.dws.computeaccess import is_node_local
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.validation.facts import Persistent, persistent_of
 from warren.kube.informer import Informers
 
 

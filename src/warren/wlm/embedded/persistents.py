@@ -16,7 +16,9 @@ from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Object
 from warren.base.words import plural
 from warren.dws import expiry, kinds, labels, persistent, sharing
-from warren.dws.objects import PersistentStorageInstance, Servers, read
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.decoding import read
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.sharing import Sharing, may_use
 from warren.kube.client import Client, Conflict, NotFound
 from warren.kube.informer import Informers

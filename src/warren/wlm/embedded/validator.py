@@ -15,7 +15,8 @@ from warren.directives.diagnostics import demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import (
-    breakdown,
+    allocationneeds,
+    computeaccess,
     expiry,
     location,
     maximums,
@@ -25,14 +26,17 @@ from warren.dws import (
     profiles,
     rabbits,
     resources,
-    validation,
 )
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
-from warren.dws.objects import AllocationNeed, LustreFileSystem, NnfStorageProfile, Storage
+from warren.dws.objects.breakdowns import AllocationNeed
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.objects.storages import Storage
 from warren.dws.pods import NOTHING
 from warren.dws.results import Unsaved
-from warren.dws.validation import Persistent
+from warren.dws.validation.facts import Facts, Persistent
+from warren.dws.validation.findings import findings
 from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
@@ -74,7 +78,8 @@ class StorageValidator:
         `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
         may choose that becomes of what they have written. `containers` returns the profiles of
         containers by name, or why no rabbit runs any, `copy_profiles` the names of those of
-        copies, and `why_not_made` why no rabbit makes a type of file systems, if that is so.
+        copies, `why_not_made` why no rabbit makes a type of file systems, if that is so, and
+        `is_made_by_some` whether some rabbits make one and others do not.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -135,7 +140,7 @@ class StorageValidator:
         before = view.awaited(spec)
         contained = self._containers() if any("container" in text for text in texts) else NOTHING
         none = contained if isinstance(contained, str) else None
-        facts = validation.Facts(
+        facts = Facts(
             containers=none is None,
             no_containers=none or NOTHING,
             container_profiles=None if isinstance(contained, str) else contained,
@@ -159,8 +164,7 @@ class StorageValidator:
             ),
         )
         checked = directive_rules.checked(texts, self._rules())
-        findings = validation.findings(checked.directives, facts, checked.findings)
-        demand_none(findings)
+        demand_none(findings(checked.directives, facts, checked.findings))
         return [each for each in checked.directives if each is not None]
 
     def _by_groups(self, texts: Sequence[str]) -> bool:
@@ -186,9 +190,10 @@ class StorageValidator:
             for directive in directives:
                 if self._makes(directive):
                     profile = profiles.chosen(directive.values.get("profile"), available)
-                    own, kind = breakdown.needs_of(directive, profile), directive.values["type"]
+                    own = allocationneeds.needs_of(directive, profile)
+                    kind = directive.values["type"]
                     if self._is_made_by_some(kind):
-                        own = breakdown.where_made(own, kind)
+                        own = allocationneeds.where_made(own, kind)
                     needs += self._policy.applied(own)
                     asked.append((kind, own))
                     where += self._localities(directive, own, profile)
@@ -221,7 +226,7 @@ class StorageValidator:
         self, directive: Directive, needs: Sequence[AllocationNeed], profile: NnfStorageProfile
     ) -> Iterator[Locality]:
         for need in needs:
-            access = breakdown.access(directive.values["type"], need.label, profile)
+            access = computeaccess.access(directive.values["type"], need.label, profile)
             asked = [(each["type"], each["priority"]) for each in access]
             yield location.locality(asked, anywhere=self._policy.anywhere)
 

@@ -1,0 +1,54 @@
+"""An NnfAccess holds its storage while nodes mount it, against others that want the same part."""
+
+from warren.base.objects import Change, Key
+from warren.dws import locks
+from warren.dws.accesssnapshot import AccessSnapshot, names_clients, outlives_jobs
+from warren.dws.locks import Holding
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.assignments import Computes
+from warren.dws.objects.nnfstorages import NnfStorage
+
+
+def hold(snapshot: AccessSnapshot) -> list[Change]:
+    """Have the access hold its storage. Raises Fault while another one keeps it out."""
+    storage, key = snapshot.storage, snapshot.access.metadata.key
+    assert storage is not None  # the mounts are known
+    exclusive = storage.spec.file_system_type in locks.EXCLUSIVE
+    if _has_parts(storage):
+        # Several Workflows may have persistent storage at a time, each on nodes of its own.
+        own = holding(snapshot.access, snapshot.computes)
+        locks.demand_apart(storage, own, snapshot.held)
+        exclusive = own.nodes is None or not locks.is_marked(storage, key)
+    taken = locks.taken(storage, key, exclusive=exclusive)
+    return [] if taken is None else [taken]
+
+
+def rivals(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
+    """Return the accesses of which it must be known what they hold: none for a job's storage."""
+    if storage is None or not outlives_jobs(storage):
+        return []
+    return locks.others(storage, access.metadata.key)
+
+
+def holding(access: NnfAccess, computes: Computes | None) -> Holding:
+    """Return what an access mounts of storage that has a part for each compute node."""
+    own = access.spec.target == "single" or names_clients(access)
+    nodes = [compute.name for compute in computes.data] if computes is not None and own else ()
+    return Holding(
+        access=access.metadata.key,
+        on_rabbits=access.spec.target == "all",
+        nodes=frozenset(nodes) or None,
+    )
+
+
+def _has_parts(storage: NnfStorage) -> bool:
+    """Return whether each allocation is one node's, and mounted by one at a time."""
+    return outlives_jobs(storage) and storage.spec.file_system_type in locks.EXCLUSIVE
+
+
+def release(snapshot: AccessSnapshot) -> list[Change]:
+    """Have the access hold its storage no longer."""
+    if snapshot.storage is None:
+        return []
+    released = locks.released(snapshot.storage, snapshot.access.metadata.key)
+    return [] if released is None else [released]

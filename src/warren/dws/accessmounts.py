@@ -1,0 +1,255 @@
+"""Which nodes mount the storage of an NnfAccess, and where: the ClientMounts.
+
+Computes mount the one allocation that is theirs; rabbits mount all of their own,
+each in an index directory (dws-spec section 8).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from warren.base.objects import Key, Object
+from warren.dws import commandlines, kinds, labels, nodelocal, tolerance
+from warren.dws.accesssnapshot import AccessSnapshot, kept_allocations, names_clients, outlives_jobs
+from warren.dws.commandlines import NO_COMMANDS
+from warren.dws.faults import Fault
+from warren.dws.node import LUSTRE
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
+from warren.dws.storage import node_storage_keys, volume
+
+
+def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
+    """Return the ClientMounts as they should be, by key."""
+    _check_complete(snapshot)
+    on_rabbits = snapshot.access.spec.target == "all"
+    assert snapshot.storage is not None
+    if snapshot.storage.spec.file_system_type == LUSTRE:
+        mounts = _lustre_mounts(snapshot)
+    else:
+        mounts = _rabbit_mounts(snapshot) if on_rabbits else _compute_mounts(snapshot)
+    if not snapshot.access.spec.make_client_mounts:
+        return {}  # the nodes reach the devices, and that is all
+    meta = snapshot.access.metadata
+    carried = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
+    name = f"{meta.namespace}-{meta.name}"
+    return {
+        Key(node, name): {
+            "metadata": {
+                "name": name,
+                "namespace": node,
+                "labels": {
+                    **labels.inherited(meta),
+                    **labels.of_owner(kinds.NNF_ACCESS, meta),
+                    **_target(snapshot.storage),
+                },
+                **_annotations(carried, snapshot.node_storages, on_rabbits=on_rabbits),
+                "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
+            },
+            "spec": {
+                "node": node,
+                "desiredState": snapshot.access.spec.desired_state,
+                "mounts": each,
+            },
+        }
+        for node, each in mounts.items()
+    }
+
+
+def _annotations(
+    carried: Mapping[str, str], shares: Sequence[NnfNodeStorage], *, on_rabbits: bool
+) -> Object:
+    """Return the annotations of a mount: those of its access, and the commands of its profile."""
+    said = {each.metadata.annotations.get(labels.COMMANDS) for each in shares}
+    side = "rabbitCommands" if on_rabbits else "computeCommands"
+    # One profile is pinned for all of the storage.
+    commands = (
+        commandlines.parsed(max(each or "" for each in said) or None) if said else NO_COMMANDS
+    )
+    of_lustre = commands.file_system == LUSTRE
+    group = "clientOptions.commandlines" if of_lustre else f"{commandlines.FILE_SYSTEM}.{side}"
+    own = commands.within(group).without(commandlines.OF_SHARES)
+    told = {labels.COMMANDS: commandlines.written(own)} if own else {}
+    return {"annotations": {**carried, **told}} if carried or told else {}
+
+
+def _target(storage: NnfStorage | None) -> dict[str, str]:
+    """Return the labels that say whose storage is mounted."""
+    if storage is None:
+        return {}
+    meta = storage.metadata
+    return {
+        labels.TARGET_INDEX: meta.labels.get(labels.DIRECTIVE_INDEX, ""),
+        labels.TARGET_OWNER: labels.owner_uid(meta),
+    }
+
+
+def _check_complete(snapshot: AccessSnapshot) -> None:
+    """Raise Fault while not all objects are seen that determine the mounts.
+
+    Kinds are watched one by one: of what was there before the NnfAccess was made,
+    some may be seen only after it, and half of the storage would be mounted.
+    """
+    present = {node_storage.metadata.key for node_storage in snapshot.node_storages}
+    if snapshot.storage is None or not node_storage_keys(snapshot.storage).keys() <= present:
+        raise Fault("not all of the storage is there yet", severity="Minor")
+    by_node = snapshot.access.spec.target != "all" or names_clients(snapshot.access)
+    if by_node and not (snapshot.computes and snapshot.computes.data):
+        raise Fault("the job's Computes are not there yet", severity="Minor")
+
+
+def _lustre_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
+    """Return the one mount of each client: computes, or the rabbits that have OSTs."""
+    storage = snapshot.storage
+    assert storage is not None
+    status = storage.status
+    if not status.file_system_name:
+        raise Fault("the file system has no name yet", severity="Minor")
+    on_rabbits = snapshot.access.spec.target == "all" and not names_clients(snapshot.access)
+    clients = (
+        [node.name for each in storage.spec.allocation_sets if each.name == "ost"
+         for node in each.nodes]
+        if on_rabbits
+        else [each.name for each in snapshot.computes.data] if snapshot.computes else []
+    )  # fmt: skip
+    mount: Object = {
+        "mountPath": snapshot.access.spec.mount_path,
+        "type": LUSTRE,
+        "targetType": "directory",
+        "options": "",
+        "setPermissions": False,
+        "userID": storage.spec.user_id,
+        "groupID": storage.spec.group_id,
+        "device": {
+            "type": LUSTRE,
+            "lustre": {
+                "fileSystemName": status.file_system_name,
+                "mgsAddresses": status.mgs_address,
+            },
+            "deviceReference": {
+                "objectReference": {
+                    "kind": kinds.NNF_STORAGE.name,
+                    "name": storage.metadata.name,
+                    "namespace": storage.metadata.namespace,
+                }
+            },
+        },
+    }
+    return {name: [mount] for name in dict.fromkeys(clients)}
+
+
+def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
+    prefix = snapshot.access.spec.mount_path
+    allocations = _allocations(snapshot.node_storages)
+    wanted: Mapping[str, Sequence[int]] = {
+        rabbit: range(len(own)) for rabbit, own in allocations.items()
+    }
+    lost = tolerance.of(snapshot.access.metadata)
+    if names_clients(snapshot.access):
+        wanted = _parts(snapshot, lost)
+    elif lost:
+        left = kept_allocations(snapshot, lost)
+        wanted = wanted if left is None else left
+    return {
+        rabbit: [
+            _mount(
+                snapshot.access,
+                f"{prefix}/{rabbit}-{number}",
+                *_allocation(allocations, rabbit, number, "its compute nodes"),
+                "reference",
+            )
+            for number in numbers
+        ]
+        for rabbit, numbers in wanted.items()
+    }
+
+
+def _parts(snapshot: AccessSnapshot, lost: Collection[str]) -> Mapping[str, Sequence[int]]:
+    if snapshot.configuration is None:
+        raise Fault("the system's configuration is not there yet", severity="Minor")
+    assert snapshot.computes is not None  # what there must be was looked for
+    nodes = [compute.name for compute in snapshot.computes.data if compute.name not in lost]
+    places = nodelocal.positions(snapshot.configuration)
+    return nodelocal.parts(nodes, snapshot.configuration.rabbits_of_computes(), places)
+
+
+_Allocations = Mapping[str, Sequence[tuple[NnfNodeStorage, int]]]
+
+
+def _allocation(
+    allocations: _Allocations, rabbit: str, number: int, client: str
+) -> tuple[NnfNodeStorage, int]:
+    own = allocations.get(rabbit, ())
+    if number >= len(own):
+        raise Fault(
+            "invalid matching between clients and storage. Too many clients for storage: "
+            f"{rabbit} has no allocation for {client}",
+            type="WLM",
+        )
+    return own[number]
+
+
+def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
+    if snapshot.computes is None or snapshot.configuration is None:
+        raise Fault("the job's Computes are not there yet", severity="Minor")
+    allocations = _allocations(snapshot.node_storages)
+    rabbits = snapshot.configuration.rabbits_of_computes()
+    # Of storage that outlives jobs, others mount the rest: each allocation is one node's.
+    if outlives_jobs(snapshot.storage):
+        numbers = nodelocal.positions(snapshot.configuration)
+    else:
+        numbers = nodelocal.in_order((each.name for each in snapshot.computes.data), rabbits)
+    found: dict[str, list[Object]] = {}
+    for compute in snapshot.computes.data:
+        rabbit = rabbits.get(compute.name)
+        if rabbit is None:
+            raise Fault(f"compute node {compute.name} is wired to no rabbit", type="WLM")
+        number = 0 if snapshot.access.spec.target == "shared" else numbers[compute.name]
+        node_storage, index = _allocation(allocations, rabbit, number, compute.name)
+        found[compute.name] = [
+            _mount(snapshot.access, snapshot.access.spec.mount_path, node_storage, index, "lvm")
+        ]
+    return found
+
+
+def _allocations(node_storages: Sequence[NnfNodeStorage]) -> _Allocations:
+    """Return each rabbit's allocations in order."""
+    found: dict[str, list[tuple[NnfNodeStorage, int]]] = {}
+    for node_storage in sorted(node_storages, key=lambda node_storage: node_storage.metadata.key):
+        found.setdefault(node_storage.metadata.namespace, []).extend(
+            (node_storage, number) for number in range(node_storage.spec.count)
+        )
+    return found
+
+
+def _mount(
+    access: NnfAccess, path: str, node_storage: NnfNodeStorage, number: int, device: str
+) -> Object:
+    group, name = volume(node_storage, number)
+    is_raw = node_storage.spec.file_system_type == "raw"
+    reference: Object = {
+        "objectReference": {
+            "kind": "NnfNodeStorage",
+            "name": node_storage.metadata.name,
+            "namespace": node_storage.metadata.namespace,
+        }
+    }
+    if number:  # the first is not said, as in NNF
+        reference = {**reference, "data": number}
+    return {
+        "mountPath": path,
+        "type": _mount_type(node_storage.spec.file_system_type),
+        "targetType": "file" if is_raw else "directory",
+        "options": "bind" if is_raw else "",
+        "setPermissions": is_raw,
+        "userID": access.spec.user_id,
+        "groupID": access.spec.group_id,
+        "device": {
+            "type": device,
+            "lvm": {"deviceType": "nvme", "volumeGroup": group, "logicalVolume": name},
+            "deviceReference": reference,
+        },
+    }
+
+
+def _mount_type(file_system: str) -> str:
+    """Return what a ClientMount calls a file system: a raw volume is none."""
+    return "none" if file_system == "raw" else file_system

@@ -1,0 +1,116 @@
+"""NnfAccesses of a Workflow's directives: made, mounted again for another copy, and unmounted."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from warren.base.objects import Change, Object
+from warren.dws import children, kinds, labels, tolerance
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.workflows import State, Workflow
+from warren.dws.sharing import Sharing
+
+COMPUTES = "computes"
+SERVERS = "servers"
+
+TEARDOWN: Final[Mapping[str, State]] = {
+    "copy_in": State.PRE_RUN,
+    "copy_out": State.TEARDOWN,
+    "container": State.TEARDOWN,
+}
+"""In which state rabbits unmount what a command had them mount (dws-spec section 8)."""
+
+
+def child(
+    workflow: Workflow,
+    index: int,
+    clients: str,
+    mount_path: str,
+    *,
+    copy: tuple[int, str] | None = None,
+    persistent: str | None = None,
+    shared: Sharing | None = None,
+    lost: Collection[str] = (),
+) -> Object:
+    """Make the NnfAccess of one directive's storage for `computes` or `servers`.
+
+    The latter is for a `copy`, the index and the command of its directive, which it is labelled as.
+    `persistent` names the instance whose storage it is, of which rabbits mount what is for the
+    Workflow's compute nodes, and `shared` says who else than its owner is let in. What is for
+    nodes that are `lost` is left out.
+    """
+    meta = workflow.metadata
+    labelled, command = copy or (index, "")
+    state = TEARDOWN.get(command, State.POST_RUN)
+    spec: dict[str, Any] = {
+        "desiredState": "mounted",
+        "teardownState": state,
+        "target": "single" if clients == COMPUTES else "all",
+        "userID": workflow.spec.user_id,
+        "groupID": workflow.spec.group_id,
+        "mountPath": mount_path,
+        "makeClientMounts": True,
+        "storageReference": {
+            "kind": "NnfStorage",
+            "name": persistent or children.name(workflow, index),
+            "namespace": meta.namespace,
+        },
+    }
+    if clients == COMPUTES or persistent is not None:
+        spec["clientReference"] = {
+            "kind": "Computes",
+            "name": meta.name,
+            "namespace": meta.namespace,
+        }
+    if clients == SERVERS:
+        spec["mountPathPrefix"] = mount_path
+    metadata = children.metadata(
+        workflow,
+        f"{children.name(workflow, index)}-{clients}",
+        labelled,
+        labels.ACCESS_FINALIZER,
+    )
+    metadata["labels"] |= labels.of_profile(children.name(workflow, index), meta.namespace)
+    annotations = tolerance.annotation(lost)
+    if shared is not None:
+        annotations[labels.SHARED_WITH] = str(shared)
+    if annotations:
+        metadata["annotations"] = annotations
+    if copy is not None:
+        metadata["labels"][labels.TEARDOWN_STATE] = state
+    return {"metadata": metadata, "spec": spec}
+
+
+def mounted_again(
+    access: NnfAccess, index: int, command: str, lost: Collection[str] = ()
+) -> Change:
+    """Have rabbits mount for another copy, the directive at `index`, what they had unmounted."""
+    state = TEARDOWN[command]
+    carried = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
+    return Change(
+        kind=kinds.NNF_ACCESS,
+        key=access.metadata.key,
+        patch={
+            "metadata": {"labels": carried, **_annotated(lost)},
+            "spec": {"desiredState": "mounted", "teardownState": state},
+        },
+        resource_version=access.metadata.resource_version,
+    )
+
+
+def unmounted(access: NnfAccess, lost: Collection[str] = ()) -> Change:
+    """Have nodes unmount; those that are lost are asked, and not waited for."""
+    metadata = _annotated(lost)
+    return Change(
+        kind=kinds.NNF_ACCESS,
+        key=access.metadata.key,
+        patch={
+            "spec": {"desiredState": "unmounted"},
+            **({"metadata": metadata} if metadata else {}),
+        },
+        resource_version=access.metadata.resource_version,
+    )
+
+
+def _annotated(lost: Collection[str]) -> dict[str, Any]:
+    annotations = tolerance.annotation(lost)
+    return {"annotations": annotations} if annotations else {}

@@ -1,0 +1,55 @@
+"""An NnfAccess and what it refers to, as seen by one reconcile."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from warren.dws import labels, locks, tolerance
+from warren.dws.faults import Fault
+from warren.dws.locks import Holding
+from warren.dws.objects.accesses import ClientMount, NnfAccess
+from warren.dws.objects.assignments import Computes
+from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessSnapshot:
+    """An NnfAccess, and what it refers to."""
+
+    access: NnfAccess
+    storage: NnfStorage | None
+    node_storages: Sequence[NnfNodeStorage]
+    computes: Computes | None
+    configuration: SystemConfiguration | None
+    mounts: Sequence[ClientMount]
+    blocks: Sequence[NnfNodeBlockStorage] = ()
+    """The flash of the storage."""
+    held: Sequence[Holding] = ()
+    """What those of `accessholds.rivals` hold."""
+
+
+def on_rabbits(snapshot: AccessSnapshot) -> bool:
+    """Return whether rabbits mount the storage, and not compute nodes."""
+    return snapshot.access.spec.target == "all"
+
+
+def names_clients(access: NnfAccess) -> bool:
+    """Return whether rabbits mount what is for certain compute nodes, and not all they have."""
+    return access.spec.target == "all" and access.spec.client_reference is not None
+
+
+def kept_allocations(
+    snapshot: AccessSnapshot, lost: Collection[str]
+) -> dict[str, list[int]] | None:
+    """Return the allocations of a job's storage that are not for lost nodes; None for all."""
+    storage = snapshot.storage
+    if storage is None or storage.spec.file_system_type not in locks.EXCLUSIVE:
+        return None
+    if snapshot.configuration is None or snapshot.computes is None:
+        raise Fault("the job's Computes are not there yet", severity="Minor")
+    return tolerance.kept(snapshot.computes, snapshot.configuration.rabbits_of_computes(), lost)
+
+
+def outlives_jobs(storage: NnfStorage | None) -> bool:
+    """Return whether a storage is persistent."""
+    return storage is not None and labels.PERSISTENT_NAME in storage.metadata.labels

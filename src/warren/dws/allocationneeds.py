@@ -1,0 +1,212 @@
+"""The allocation sets that a directive needs, made by a profile (dws-spec section 3.1)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
+
+from warren.base.errors import UserMistake
+from warren.directives import capacity
+from warren.directives.parse import Directive
+from warren.dws import labels, profiles, rabbits
+from warren.dws.faults import Fault
+from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
+from warren.dws.objects.storageprofiles import FileSystemProfile, LustreTarget, NnfStorageProfile
+
+T = TypeVar("T")
+
+PER_COMPUTE: Final = "AllocatePerCompute"
+ACROSS_SERVERS: Final = "AllocateAcrossServers"
+SINGLE_SERVER: Final = "AllocateSingleServer"
+PER_SERVER: Final = "AllocatePerServer"
+"""One allocation on each server: DWS defines it, and no directive needs it. It is never written
+here, and refused where storage is placed."""
+
+MGT_KEY: Final = "lustre-mgt"
+"""What keeps two MGTs off one rabbit."""
+
+RABBIT: Final = f"{labels.STORAGE_TYPE}=Rabbit"
+"""The label that every set asks for, and every rabbit carries."""
+
+
+def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:
+    """Return the allocation sets that a directive needs, made by a profile (dws-spec section 3.1).
+
+    Sizes are bytes, scaled and then padded. Raises Fault.
+    """
+    kind = directive.values.get("type", "")
+    if kind == "lustre":
+        return _lustre(directive, profile)
+    options = profile.data.file_systems.get(kind)
+    if options is None:
+        known = ", ".join([*profile.data.file_systems, "lustre"])
+        why = f"there is no file system of type {kind!r}: take one of {known}"
+        raise Fault(why, type="User", argument="type")
+    path = f"data.{kind}Storage"
+    size = _scaled(directive, profile, f"{path}.capacityScalingFactor", options)
+    where = f"{path}.allocationPadding"
+    size += _read(profile, where, profiles.padding, options.allocation_padding, size)
+    constraints = Constraints(labels=(*options.storage_labels, RABBIT))
+    return [
+        AllocationNeed(
+            allocation_strategy=PER_COMPUTE,
+            minimum_capacity=_in_64_bits(directive, size),
+            label=kind,
+            constraints=constraints,
+        )
+    ]
+
+
+def where_made(needs: Iterable[AllocationNeed], kind: str) -> list[AllocationNeed]:
+    """Return allocation sets that ask for rabbits which make a type of file systems."""
+    label = rabbits.label_of(kind)
+    return [
+        replace(
+            need,
+            constraints=replace(need.constraints, labels=(label, *need.constraints.labels)),
+        )
+        for need in needs
+    ]
+
+
+def is_standalone(profile: NnfStorageProfile) -> bool:
+    lustre = profile.data.lustre_storage
+    mgt = lustre.mgt_options
+    return bool(
+        mgt.standalone_mgt_pool_name and not mgt.external_mgs and not lustre.combined_mgt_mdt
+    )
+
+
+def _lustre(directive: Directive, profile: NnfStorageProfile) -> list[AllocationNeed]:
+    """Return the sets of targets: an MGT comes with them, or there is one, or it is all."""
+    lustre = profile.data.lustre_storage
+    exclusive = (Colocation(key=""),) if lustre.mdt_options.exclusive else ()
+    alone = (Colocation(key=MGT_KEY),)
+    if is_standalone(profile):
+        _demand_mgt(directive, profile)
+        return [_target(profile, "mgt", SINGLE_SERVER, alone)]
+    path = f"data.lustreStorage.{profiles.OPTIONS['ost']}.capacityScalingFactor"
+    size = _in_64_bits(directive, _scaled(directive, profile, path, lustre.ost_options))
+    ost = _set("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
+    if lustre.combined_mgt_mdt:
+        # The capacity is that of an MDT, as NNF has it; all else is said of both.
+        return [ost, _target(profile, "mgtmdt", ACROSS_SERVERS, exclusive or alone, sized="mdt")]
+    mdt = _target(profile, "mdt", ACROSS_SERVERS, exclusive)
+    if lustre.mgt_options.external_mgs:
+        return [ost, mdt]
+    return [ost, mdt, _target(profile, "mgt", SINGLE_SERVER, alone)]
+
+
+def _demand_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
+    """Raise the Fault of a directive that is not for an MGT alone."""
+    name = profile.metadata.name
+    if directive.command.text != "create_persistent":
+        raise Fault(
+            "standaloneMgtPoolName option can only be used with 'create_persistent' directive: "
+            f"take another profile than {directive.values.get('profile', name)}",
+            type="User",
+            argument="profile",
+        )
+    if "capacity" in directive.values:
+        raise Fault(
+            "creating persistent MGT does not accept 'capacity' argument: its profile says how "
+            "large it is",
+            type="User",
+            argument="capacity",
+        )
+
+
+def _target(
+    profile: NnfStorageProfile,
+    label: str,
+    strategy: str,
+    colocation: tuple[Colocation, ...],
+    *,
+    sized: str = "",
+) -> AllocationNeed:
+    """Return the set of targets whose size the profile says: that of `sized`, or of their own."""
+    targets, sized = profile.data.lustre_storage.targets, sized or label
+    path = f"data.lustreStorage.{profiles.OPTIONS[sized]}.capacity"
+    size = _read(profile, path, profiles.size_of_target, targets[sized].capacity)
+    return _set(label, strategy, size, targets[label], colocation)
+
+
+def _set(
+    label: str,
+    strategy: str,
+    size: int,
+    options: LustreTarget,
+    colocation: tuple[Colocation, ...],
+) -> AllocationNeed:
+    return AllocationNeed(
+        allocation_strategy=strategy,
+        minimum_capacity=size,
+        label=label,
+        constraints=Constraints(
+            labels=(*options.storage_labels, RABBIT),
+            count=options.count,
+            scale=options.scale,
+            colocation=colocation,
+        ),
+    )
+
+
+def _scaled(
+    directive: Directive,
+    profile: NnfStorageProfile,
+    path: str,
+    options: FileSystemProfile | LustreTarget,
+) -> int:
+    """Return the bytes that a directive asks for, scaled."""
+    asked = _asked(directive)
+    scaled = _read(profile, path, profiles.factor, options.capacity_scaling_factor) * asked
+    if scaled >= capacity.LIMIT:
+        raise _too_large(directive)
+    if scaled < 1:
+        raise Fault(
+            f"{directive.values['capacity']!r} is too small: scaled by the profile's "
+            f"{options.capacity_scaling_factor}, it is less than a byte",
+            type="User",
+            argument="capacity",
+        )
+    return int(scaled)
+
+
+def _asked(directive: Directive) -> int:
+    text = directive.values.get("capacity")
+    if text is None:
+        lasts = directive.command.text == "create_persistent"
+        who = "creating persistent storage" if lasts else directive.command.text
+        why = f"{who} requires 'capacity' argument, such as capacity=100GiB"
+        raise Fault(why, type="User")
+    try:
+        asked = capacity.parse(text)
+    except UserMistake as error:
+        raise Fault(str(error).removesuffix("."), type="User", argument="capacity") from error
+    if asked == 0:
+        raise Fault("'capacity' must be a non-zero value", type="User", argument="capacity")
+    return asked
+
+
+def _read(profile: NnfStorageProfile, path: str, reads: Callable[..., T], *given: Any) -> T:
+    """Read a value of a profile. Raises Fault, which is told to those who look after profiles."""
+    try:
+        return reads(*given)
+    except UserMistake as error:
+        name = profile.metadata.name
+        raise Fault(f"NnfStorageProfile {name} is wrong: {path}: {error}".rstrip(".")) from error
+
+
+def _in_64_bits(directive: Directive, size: int) -> int:
+    if size >= capacity.LIMIT:
+        raise _too_large(directive)
+    return size
+
+
+def _too_large(directive: Directive) -> Fault:
+    return Fault(
+        f"{directive.values['capacity']!r} is too large: with what its file system needs for "
+        "itself, a capacity is less than 8 EiB",
+        type="User",
+        argument="capacity",
+    )

@@ -1,0 +1,41 @@
+"""A DirectiveBreakdown and what it is decided by, as seen by one reconcile."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from warren.base.objects import Object
+from warren.dws import kinds, labels
+from warren.dws.objects.assignments import Servers
+from warren.dws.objects.breakdowns import DirectiveBreakdown
+from warren.dws.objects.decoding import read
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakdownSnapshot:
+    """A DirectiveBreakdown, and what it is decided by, as it was seen."""
+
+    breakdown: DirectiveBreakdown
+    profiles: Sequence[Object]
+    """Those that directives choose from."""
+    copy: Object | None = None
+    """The profile that has the name of the directive's pinned copy."""
+    instance: PersistentStorageInstance | None = None
+    """The persistent storage that the directive names."""
+    servers: Servers | None = None
+    """The Servers that have the instance's name."""
+    is_made_by_some: Callable[[str], bool] = lambda kind: False
+    """Tells whether some rabbits make a type of file systems and others do not."""
+
+    @property
+    def instance_servers(self) -> Servers | None:
+        """The Servers of the instance: any other object may have its name."""
+        if self.instance is None or self.servers is None:
+            return None
+        carried = self.servers.metadata.labels
+        mine = labels.is_owner(kinds.PERSISTENT, self.instance.metadata, carried)
+        return self.servers if mine else None
+
+    def choices(self) -> Sequence[NnfStorageProfile]:
+        return [read(obj, NnfStorageProfile) for obj in self.profiles]

@@ -1,0 +1,96 @@
+"""What a DirectiveBreakdown reports: which storage and compute nodes are needed, or a fault."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from warren.base.objects import Write
+from warren.directives.parse import Directive
+from warren.dws import kinds, reports
+from warren.dws.breakdownsnapshot import BreakdownSnapshot
+from warren.dws.computeaccess import access
+from warren.dws.faults import Fault
+from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+
+PERSISTENT: Final = "persistent"
+"""The lifetime of storage that becomes an instance."""
+
+
+def ready(snapshot: BreakdownSnapshot, fields: Mapping[str, Any]) -> Write:
+    """Report a breakdown that is done."""
+    status = {"ready": True, "error": None, **fields}
+    return reports.status(kinds.BREAKDOWN, snapshot.breakdown.metadata, status)
+
+
+def failed(breakdown: DirectiveBreakdown, fault: Fault) -> Sequence[Write]:
+    """Report why a directive is not broken down, where that is not said yet."""
+    known = breakdown.status.error
+    if known is not None and known.debug_message == fault.debug:
+        return ()
+    return [
+        reports.status(
+            kinds.BREAKDOWN, breakdown.metadata, {"ready": False, "error": fault.as_status()}
+        )
+    ]
+
+
+def requires(directive: Directive) -> dict[str, Any]:
+    """Return the daemons that a directive asks for, if it names any."""
+    asked = directive.values.get("requires")
+    return {} if asked is None else {"requires": asked.split(",")}
+
+
+def storage(
+    snapshot: BreakdownSnapshot, needs: Sequence[AllocationNeed], lifetime: str, servers: str
+) -> dict[str, Any]:
+    """Say which storage is needed, and which Servers are to say where it is."""
+    return {
+        "lifetime": lifetime,
+        "reference": _reference(snapshot, servers),
+        "allocationSets": [_need(need) for need in needs],
+    }
+
+
+def compute(
+    snapshot: BreakdownSnapshot,
+    servers: str,
+    kind: str,
+    sets: Sequence[str],
+    profile: NnfStorageProfile | None,
+) -> dict[str, Any]:
+    """Say in which ways nodes must reach each of some allocation sets, given by their labels."""
+    location: list[Mapping[str, Any]] = [
+        {
+            "access": list(access(kind, label, profile)),
+            "reference": {
+                **_reference(snapshot, servers),
+                "fieldPath": f"servers.spec.allocationSets[{number}]",
+            },
+        }
+        for number, label in enumerate(sets)
+    ]
+    return {"constraints": {"location": location}}
+
+
+def _reference(snapshot: BreakdownSnapshot, servers: str) -> dict[str, Any]:
+    namespace = snapshot.breakdown.metadata.namespace
+    return {"kind": "Servers", "name": servers, "namespace": namespace}
+
+
+def _need(need: AllocationNeed) -> dict[str, Any]:
+    asked = need.constraints
+    constraints: dict[str, Any] = {"labels": list(asked.labels)}
+    if asked.count is not None:
+        constraints["count"] = asked.count
+    if asked.scale is not None:
+        constraints["scale"] = asked.scale
+    if asked.colocation:
+        constraints["colocation"] = [
+            {"type": each.type, "key": each.key} for each in asked.colocation
+        ]
+    return {
+        "allocationStrategy": need.allocation_strategy,
+        "minimumCapacity": need.minimum_capacity,
+        "label": need.label,
+        "constraints": constraints,
+    }

@@ -1,0 +1,42 @@
+"""What a workload manager assigns to a Workflow: Servers and Computes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from warren.dws.objects.decoding import Struct
+from warren.dws.objects.meta import Meta
+
+
+class StorageShare(Struct, frozen=True):
+    name: str
+    allocation_count: int = 1
+
+
+class ServersSet(Struct, frozen=True):
+    label: str
+    allocation_size: int
+    storage: tuple[StorageShare, ...] = ()
+
+
+class ServersSpec(Struct, frozen=True):
+    allocation_sets: tuple[ServersSet, ...] = ()
+
+
+class ServersStatus(Struct, frozen=True):
+    ready: bool = False
+    allocation_sets: tuple[Mapping[str, Any], ...] = ()
+
+
+class Servers(Struct, frozen=True):
+    metadata: Meta
+    spec: ServersSpec = ServersSpec()
+    status: ServersStatus = ServersStatus()
+
+
+class Compute(Struct, frozen=True):
+    name: str
+
+
+class Computes(Struct, frozen=True):
+    metadata: Meta
+    data: tuple[Compute, ...] = ()

@@ -1,0 +1,60 @@
+"""Objects are decoded as far as decisions read them.
+
+They are sent back only as patches, so that fields that are not known here survive. Sizes are
+bytes.
+"""
+
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Object
+
+T = TypeVar("T")
+
+
+class Malformed(UserMistake):
+    """An object that is not of its kind; the sentence names the path."""
+
+
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of an object, with the fields that decisions read, in camel case on the wire."""
+
+
+class _Reading:
+    """An object as a kind. The same object is the same reading; an equal one is another."""
+
+    __slots__ = ("kind", "object")
+
+    def __init__(self, obj: Object, kind: type[Any]) -> None:
+        self.object = obj
+        self.kind = kind
+
+    def __hash__(self) -> int:
+        return hash((id(self.object), self.kind))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Reading) and self.object is other.object and self.kind is other.kind
+        )
+
+
+@lru_cache(maxsize=2**14)
+def _decoded(reading: _Reading) -> Any:
+    return msgspec.convert(reading.object, type=reading.kind)
+
+
+def read(obj: Object, kind: type[T]) -> T:
+    """Decode an object. Raises Malformed with the path of what is wrong.
+
+    Objects are never modified, and each reconcile reads dozens of them: what was decoded
+    lately is not decoded again.
+    """
+    try:
+        found: T = _decoded(_Reading(obj, kind))
+    except msgspec.ValidationError as error:
+        metadata = obj.get("metadata", {})
+        raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None
+    return found

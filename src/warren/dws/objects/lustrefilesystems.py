@@ -1,0 +1,68 @@
+"""Lustre: the file systems that a site has, and the MGTs that serve those of jobs."""
+
+from collections.abc import Mapping
+
+from warren.dws.objects.decoding import Struct
+from warren.dws.objects.meta import Meta, Reference
+
+
+class VolumesSpec(Struct, frozen=True):
+    """In which modes a namespace is to have volumes of a file system."""
+
+    modes: tuple[str, ...] = ()
+
+
+class LustreSpec(Struct, frozen=True):
+    name: str
+    mount_root: str
+    namespaces: Mapping[str, VolumesSpec] = {}
+
+
+class VolumeStatus(Struct, frozen=True):
+    state: str = ""
+    persistent_volume_ref: Mapping[str, str] | None = None
+    persistent_volume_claim_ref: Mapping[str, str] | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a volume or a claim has been made."""
+        return bool(self.persistent_volume_ref or self.persistent_volume_claim_ref)
+
+
+class VolumesStatus(Struct, frozen=True):
+    modes: Mapping[str, VolumeStatus] = {}
+
+
+class LustreStatus(Struct, frozen=True):
+    namespaces: Mapping[str, VolumesStatus] = {}
+
+
+class LustreFileSystem(Struct, frozen=True):
+    metadata: Meta
+    spec: LustreSpec
+    status: LustreStatus = LustreStatus()
+
+
+class LustreClaim(Struct, frozen=True):
+    reference: Reference
+    fsname: str = ""
+
+
+class LustreMgtSpec(Struct, frozen=True):
+    addresses: tuple[str, ...] = ()
+    fs_name_start: str = "aaaaaaaa"
+    fs_name_black_list: tuple[str, ...] = ()
+    claim_list: tuple[Reference, ...] = ()
+
+
+class LustreMgtStatus(Struct, frozen=True):
+    fs_name_next: str = ""
+    claim_list: tuple[LustreClaim, ...] = ()
+
+
+class NnfLustreMGT(Struct, frozen=True):
+    """An MGT, which gives each Lustre file system that it serves a name of its own."""
+
+    metadata: Meta
+    spec: LustreMgtSpec = LustreMgtSpec()
+    status: LustreMgtStatus = LustreMgtStatus()

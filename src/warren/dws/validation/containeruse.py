@@ -1,0 +1,151 @@
+"""What is wrong with a container: its profile, and the storage that it is given."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from warren.base.errors import UserMistake
+from warren.directives import capacity
+from warren.directives.diagnostics import Mistake, did_you_mean, listed
+from warren.directives.parse import Argument, Directive, Token
+from warren.dws import containerprofiles
+from warren.dws.validation.copypaths import global_path_mistakes
+from warren.dws.validation.facts import Facts
+from warren.dws.validation.jobdirectives import JobDirectives, type_of, value_of
+
+_NOT_FOR_CONTAINERS: Final = ("xfs", "ext4")
+"""Only one computer at a time may mount these, and the container's is not the job's."""
+
+
+def container(
+    directive: Directive, index: int, job: JobDirectives, facts: Facts
+) -> Iterator[Mistake]:
+    """Find what is wrong with a container beside a job."""
+    if facts.containers is False and not _is_started_by_others(directive, facts):
+        yield directive.mistake(
+            directive.command,
+            f"Containers cannot run here: {facts.no_containers}.",
+            "Take the directive out, and start the program in the job.",
+        )
+        return
+    if job.container != index:
+        yield directive.mistake(
+            directive.command, "Only one container directive is supported for each job."
+        )
+    if facts.userid == 0:
+        yield directive.mistake(
+            directive.command,
+            "Containers run as the job's user, and never as root.",
+            "Submit as another user.",
+        )
+    named = value_of(directive, "profile")
+    if named is not None and facts.container_profiles is not None:
+        yield from _profiled(directive, named, job, facts)
+    for argument in directive.arguments:
+        if argument.value is None:
+            continue
+        key = argument.key.text
+        if key.startswith("DW_JOB_"):
+            yield from _contained(directive, argument.value, "job", job, facts)
+        elif key.startswith("DW_PERSISTENT_"):
+            yield from _contained(directive, argument.value, "persistent", job, facts)
+        elif key.startswith("DW_GLOBAL_"):
+            yield from global_path_mistakes(directive, argument, argument.value.text, facts)
+
+
+def _is_started_by_others(directive: Directive, facts: Facts) -> bool:
+    """Return whether the profile of a directive leaves its containers to others to start."""
+    found = (facts.container_profiles or {}).get(directive.values.get("profile", ""))
+    return found is not None and not found.data.create_container
+
+
+def _profiled(
+    directive: Directive, named: Token, job: JobDirectives, facts: Facts
+) -> Iterator[Mistake]:
+    """Find what a container's profile says against its directive."""
+    available = facts.container_profiles or {}
+    profile = available.get(named.text)
+    if profile is None:
+        yield directive.mistake(
+            named,
+            f"There is no container profile named {named.text!r} here.",
+            did_you_mean(named.text, sorted(available))
+            or (f"Take {listed(sorted(available))}." if available else "Ask an admin to make it."),
+        )
+        return
+    whose = profile.restriction(facts.userid, facts.groupid)
+    if whose is not None:
+        yield directive.mistake(
+            named, f"The container profile {named.text!r} is for {whose} alone."
+        )
+    mpi = profile.data.mpi_spec
+    if facts.containers and profile.data.create_container and mpi and mpi.copy_offload:
+        yield directive.mistake(
+            named,
+            f"The container profile {named.text!r} is for copy offload, which there is none of "
+            "here.",
+        )
+    given: dict[str, Argument] = {}
+    for argument in directive.arguments:
+        name = containerprofiles.argument(argument.key.text)
+        if not name.startswith("DW_"):
+            continue
+        if name not in profile.storages:
+            yield directive.mistake(
+                argument.key,
+                f"The container profile {named.text!r} has no storage {argument.key.text}.",
+                did_you_mean(name, profile.storages),
+            )
+        elif name in given:
+            yield directive.mistake(argument.key, f"{name} is there twice.", "Once is enough.")
+        given.setdefault(name, argument)
+    for name, need in profile.storages.items():
+        if name in given:
+            yield from _enough(directive, given[name].value, need.minimum_capacity, job)
+        elif not need.optional:
+            yield directive.mistake(
+                named,
+                f"The container profile {named.text!r} needs the storage {name}.",
+                f"Add {name}= and the name of a storage of the job.",
+            )
+
+
+def _enough(
+    directive: Directive, value: Token | None, minimum: str, job: JobDirectives
+) -> Iterator[Mistake]:
+    """Find a jobdw that is smaller than the application needs."""
+    made = job.storage.get(value.text) if value is not None else None
+    size = made.values.get("capacity") if made is not None else None
+    if value is None or not size or not minimum:
+        return
+    try:
+        little = capacity.parse(size) < capacity.parse(minimum)
+    except UserMistake:
+        return  # that is told of the jobdw
+    if little:
+        yield directive.mistake(
+            value,
+            f"The application needs {minimum}, and {value.text!r} has {size}.",
+            f"Write capacity={minimum} there.",
+        )
+
+
+def _contained(
+    directive: Directive, value: Token, lifetime: str, job: JobDirectives, facts: Facts
+) -> Iterator[Mistake]:
+    names: Mapping[str, object] = job.storage if lifetime == "job" else job.persistent
+    if value.text not in names:
+        command = "jobdw" if lifetime == "job" else "persistentdw"
+        if not job.doubtful:
+            yield directive.mistake(
+                value,
+                f"This job has no {command} named {value.text!r}.",
+                did_you_mean(value.text, names),
+            )
+        return
+    kind = type_of(lifetime, value.text, job, facts)
+    if kind in _NOT_FOR_CONTAINERS:
+        yield directive.mistake(
+            value,
+            f"Containers cannot use {value.text!r}, which is {kind}.",
+            "Make it of type gfs2, lustre or raw.",
+        )

@@ -1,0 +1,111 @@
+"""What is known of the cluster that is to carry directives out, and of its persistent storage."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from warren.dws import expiry, sharing
+from warren.dws.containerprofiles import ContainerProfile
+from warren.dws.node import TYPES, RawVolumes
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.persistent import USABLE
+from warren.dws.pods import NOTHING
+from warren.dws.sharing import PRIVATE, Sharing, may_use
+
+
+@dataclass(frozen=True, kw_only=True)
+class Persistent:
+    """A PersistentStorageInstance, as far as directives may name it."""
+
+    name: str
+    file_system: str
+    userid: int
+    sharing: Sharing = PRIVATE
+    """Who else than its user may use it, though not destroy it."""
+    made: bool = True
+    """Whether its file systems are there."""
+    deleting: bool = False
+    expires: float | None = None
+    """In seconds since the epoch; None is never."""
+    in_use: bool = False
+    directive: str | None = None
+    """What has made it."""
+
+
+def persistent_of(obj: Mapping[str, Any]) -> Persistent:
+    """Read a PersistentStorageInstance (dws-spec section 7)."""
+    metadata, spec = obj["metadata"], obj["spec"]
+    return Persistent(
+        name=metadata["name"],
+        file_system=spec.get("fsType", ""),
+        userid=spec.get("userID", 0),
+        sharing=sharing.of(metadata.get("annotations") or {}),
+        made=(obj.get("status") or {}).get("state") in USABLE,
+        expires=expiry.of(metadata.get("annotations") or {}),
+        deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
+        in_use=bool(spec.get("consumerReferences")),
+        directive=spec.get("dwDirective"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of the cluster that is to carry directives out.
+
+    What is None is not known, and what depends on it is not checked.
+    """
+
+    userid: int | None
+    """Whose directives these are."""
+    creates: bool = True
+    """Whether that user may create persistent storage."""
+    groups: Collection[int] = ()
+    """The groups that this user is in, where persistent storage is shared with some."""
+    file_systems: Sequence[LustreFileSystem] | None
+    raw: RawVolumes | None
+    """Who may have raw volumes (`rabbits.raw_volumes`)."""
+    persistent: Mapping[str, Persistent] | None = None
+    """The instances of the Workflow's namespace by name."""
+    profiles: Sequence[NnfStorageProfile] | None = None
+    makes: Sequence[str] | None = TYPES
+    """The types of file systems that there are."""
+    why_not_made: Callable[[str], str | None] = lambda kind: None
+    """Tells why no rabbit makes a type of file systems; None where one does."""
+    containers: bool | None = False
+    """Whether it runs containers."""
+    no_containers: str = NOTHING
+    """Why it does not."""
+    container_profiles: Mapping[str, ContainerProfile] | None = None
+    """The profiles of containers that directives choose from, by name."""
+    groupid: int | None = None
+    """The group of the job."""
+    now: float | None = None
+    """In seconds since the epoch."""
+    duration: float = 0.0
+    """For how many seconds the job may run; 0 is without end."""
+    waits: bool = False
+    """Whether the job begins after others: what is in use now may not be then."""
+    coming: frozenset[str] = frozenset()
+    """The persistent storage that the jobs create after which it begins."""
+    copy_profiles: frozenset[str] | None = frozenset()
+    """The names of its NnfDataMovementProfiles, which copies may name."""
+
+    def is_owner(self, found: Persistent) -> bool:
+        """Return whether persistent storage is this user's own."""
+        return self.userid is None or found.userid == self.userid
+
+    def may_use(self, found: Persistent) -> bool:
+        """Return whether this user may use persistent storage."""
+        return self.userid is None or may_use(found.userid, found.sharing, self.userid, self.groups)
+
+
+UNKNOWN: Final = Facts(
+    userid=None,
+    file_systems=None,
+    raw=None,
+    makes=None,
+    containers=None,
+    copy_profiles=None,
+)
+"""What is known where there is no cluster to ask."""

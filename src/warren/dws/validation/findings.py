@@ -1,0 +1,72 @@
+"""What directives mean together, and on their cluster: whether each can be carried out.
+
+Asked before a job is accepted, so that its author hears at once, with the place of each mistake;
+in Proposal, where a real cluster asks; and by `warren check` (dws-spec section 2.2).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from warren.directives.diagnostics import Finding, Mistake
+from warren.directives.parse import Directive
+from warren.dws.validation.containeruse import container
+from warren.dws.validation.copypaths import copy
+from warren.dws.validation.facts import Facts
+from warren.dws.validation.jobdirectives import JobDirectives
+from warren.dws.validation.newstorage import jobdw, profile_mistakes
+from warren.dws.validation.persistentstorage import (
+    create_persistent,
+    destroy_persistent,
+    persistentdw,
+)
+
+
+def findings(
+    directives: Sequence[Directive | None], facts: Facts, known: Sequence[Finding] = ()
+) -> list[Finding]:
+    """Return the mistakes of directives in order: those that are known, and all of their meaning.
+
+    What follows from a mistake that is known is left out.
+    """
+    by_directive: dict[int, list[Finding]] = {}
+    for found in known:
+        by_directive.setdefault(found.directive, []).append(found)
+    job = JobDirectives.of(directives, by_directive, _MEANINGS)
+    all_of_them: list[Finding] = []
+    for index, directive in enumerate(directives):
+        own = by_directive.get(index, [])
+        all_of_them += own
+        if directive is None:
+            continue
+        for mistake in _meaning(directive, index, job, facts, faultless=not own):
+            found = Finding(index, mistake)
+            whole = mistake.start == directive.command.start
+            if whole or not any(found.overlaps(other) for other in own):
+                all_of_them.append(found)
+    return all_of_them
+
+
+_Meaning = Callable[[Directive, int, JobDirectives, Facts], Iterator[Mistake]]
+
+_MEANINGS: Final[Mapping[str, _Meaning]] = {
+    "jobdw": jobdw,
+    "create_persistent": create_persistent,
+    "destroy_persistent": destroy_persistent,
+    "persistentdw": persistentdw,
+    "copy_in": copy,
+    "copy_out": copy,
+    "container": container,
+}
+"""What each command means. One that is not here is a site's own, and its driver's."""
+
+
+def _meaning(
+    directive: Directive, index: int, job: JobDirectives, facts: Facts, *, faultless: bool
+) -> Iterator[Mistake]:
+    meaning = _MEANINGS.get(directive.command.text)
+    if meaning is None:
+        return
+    wrong = list(meaning(directive, index, job, facts))
+    yield from wrong
+    if faultless and not wrong and facts.profiles is not None:
+        yield from profile_mistakes(directive, facts.profiles)

@@ -1,0 +1,163 @@
+"""What is wrong with a directive that creates, uses or destroys persistent storage."""
+
+from collections.abc import Iterator, Mapping
+
+from warren.directives.diagnostics import Mistake, did_you_mean
+from warren.directives.parse import Directive, Token
+from warren.dws import expiry
+from warren.dws.node import RawVolumes
+from warren.dws.persistent import is_same
+from warren.dws.validation.facts import Facts, Persistent
+from warren.dws.validation.jobdirectives import JobDirectives, value_of
+from warren.dws.validation.newstorage import size_mistakes, type_mistakes
+
+
+def create_persistent(
+    directive: Directive, index: int, job: JobDirectives, facts: Facts
+) -> Iterator[Mistake]:
+    """Find what is wrong with storage that is to outlive its job."""
+    yield from _alone(directive, job)
+    if not facts.creates:
+        yield directive.mistake(
+            directive.command,
+            "Only the instance owner can create persistent storage here.",
+            "Ask an admin to create it, and to share it with you.",
+        )
+    yield from type_mistakes(directive, facts)
+    if directive.argument("capacity") is None and directive.values.get("type") != "lustre":
+        yield directive.mistake(
+            directive.command,
+            "Creating persistent storage requires a capacity.",
+            "Add capacity=100GiB, or what you need.",
+        )
+    yield from size_mistakes(directive)
+    name = value_of(directive, "name")
+    found = None if name is None else (facts.persistent or {}).get(name.text)
+    if name is not None and found is not None:
+        if found.deleting:
+            yield directive.mistake(
+                name,
+                f"The persistent storage {name.text!r} is being destroyed.",
+                "Wait until it is gone, or choose another name.",
+            )
+        elif not facts.may_use(found):
+            yield directive.mistake(
+                name,
+                f"The persistent storage {name.text!r} exists, and is another user's.",
+                "Choose another name.",
+            )
+        elif found.directive is not None and not is_same(found.directive, directive):
+            yield directive.mistake(
+                name,
+                f"The persistent storage {name.text!r} exists, and was made by "
+                f"{found.directive!r}.",
+                "Choose another name, or destroy it first.",
+            )
+
+
+def _alone(directive: Directive, job: JobDirectives) -> Iterator[Mistake]:
+    if job.size > 1:
+        yield directive.mistake(
+            directive.command,
+            f"A {directive.command.text} is the only directive of its job.",
+            "Submit a job of its own for it.",
+        )
+
+
+def persistentdw(
+    directive: Directive, index: int, job: JobDirectives, facts: Facts
+) -> Iterator[Mistake]:
+    """Find what is wrong with persistent storage that a job is to use."""
+    name = value_of(directive, "name")
+    if name is None:
+        return
+    if job.persistent.get(name.text) != index:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is named by an earlier persistentdw of this "
+            "job.",
+            "Once is enough.",
+        )
+    elif facts.persistent is not None:
+        yield from _usable(directive, name, facts.persistent, facts)
+
+
+def _usable(
+    directive: Directive, name: Token, persistent: Mapping[str, Persistent], facts: Facts
+) -> Iterator[Mistake]:
+    found = persistent.get(name.text)
+    if name.text in facts.coming and (found is None or not found.made):
+        return
+    if found is None:
+        own = [each.name for each in persistent.values() if facts.may_use(each)]
+        yield directive.mistake(
+            name,
+            f"There is no persistent storage named {name.text!r}.",
+            did_you_mean(name.text, sorted(own))
+            or "Make it first, with create_persistent, or wait for the job that does: "
+            "--dependency=afterok:JOBID.",
+        )
+    elif found.deleting:
+        yield directive.mistake(
+            name, f"The persistent storage {name.text!r} is being destroyed.", "Make another."
+        )
+    elif not facts.may_use(found):
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is another user's.",
+            f"Its user may share it: warren persistent share {name.text} --user=YOU.",
+        )
+    elif (ended := _expired(found, facts)) is not None:
+        yield directive.mistake(name, *ended)
+    elif not found.made:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is still being made.",
+            "Submit again when its state is Active, or with --dependency=afterok:JOBID.",
+        )
+    elif found.file_system == "raw" and facts.raw is RawVolumes.FOR_ROOT and facts.userid:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is raw, and raw volumes are for root alone "
+            "here: the rabbits make them as loop devices, and who holds one reaches the storage "
+            "of others.",
+        )
+
+
+def _expired(found: Persistent, facts: Facts) -> tuple[str, str] | None:
+    """Return what is wrong with storage that does not last as long as the job, and what helps."""
+    if found.expires is None or facts.now is None:
+        return None
+    when = expiry.written(found.expires)
+    if found.expires <= facts.now:
+        return f"The persistent storage {found.name!r} has expired at {when}.", "Make another."
+    if facts.now + facts.duration <= found.expires:
+        return None
+    return (
+        f"The persistent storage {found.name!r} expires at {when}, before the job's time limit.",
+        f"Give the job a shorter one, or ask its user for: warren persistent expire {found.name} "
+        "--for=TIME.",
+    )
+
+
+def destroy_persistent(
+    directive: Directive, index: int, job: JobDirectives, facts: Facts
+) -> Iterator[Mistake]:
+    """Find why persistent storage cannot be destroyed."""
+    yield from _alone(directive, job)
+    name = value_of(directive, "name")
+    found = None if name is None else (facts.persistent or {}).get(name.text)
+    if name is None or found is None or found.deleting:
+        return  # what is not there is destroyed
+    if not facts.is_owner(found):
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} is another user's, and only that user can "
+            "destroy it.",
+        )
+    elif found.in_use and not facts.waits:
+        yield directive.mistake(
+            name,
+            f"The persistent storage {name.text!r} cannot be destroyed while jobs use it.",
+            "Submit this when they have ended, such as with --dependency=afterany:JOBID.",
+        )

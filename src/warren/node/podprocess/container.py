@@ -1,0 +1,191 @@
+"""A container: bubblewrap(1) with a root, mounts and a user, and how it is."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from warren.node.podprocess.kernel import Trouble
+from warren.node.podprocess.outputlog import Log
+from warren.node.podprocess.podfiles import HOSTS, TOP, prepare_root, prepare_source
+
+if TYPE_CHECKING:
+    from warren.node.podprocess.pod import Pod
+
+_DYING = 2
+"""Seconds that a container that was killed is waited for: its user may trace it (ptrace(2))."""
+
+
+class Container:
+    """A container of a pod, from its beginning to its end."""
+
+    def __init__(self, pod: "Pod", number: int, container: dict[str, Any]) -> None:
+        self._pod = pod
+        self._number = number
+        self._container = container
+        self.state: dict[str, Any] = {"name": container["name"]}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._own: int | None = None
+        """A handle of the container's first process."""
+        self._has_ended = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run it to its end, and tell."""
+        if self._pod.stopping:
+            return self._ended(128 + signal.SIGTERM, "the pod was stopped before it began")
+        try:
+            argv, options = self._command()
+        except (Trouble, OSError) as error:
+            return self._ended(128, f"it cannot be: {error}")
+        try:
+            output, information = self._begin(argv, options)
+        except OSError as error:
+            return self._ended(128, f"{argv[0]}: {error.strerror}")
+        self.state["startedAt"] = time.time()
+        self._pod.tell()
+        assert self._process is not None
+        log = Log(f"{self._pod.directory}/{self._container['name']}.log")
+        knowing = asyncio.ensure_future(self._know_own(information))
+        reading = asyncio.ensure_future(_read(output, log))
+        try:
+            _when_ended(self._process.pid, self._has_ended.set)
+            await self._has_ended.wait()
+            # What it has left running has died with it; its last words are in the pipe.
+            await asyncio.wait({reading}, timeout=2)
+            reading.cancel()
+            knowing.cancel()
+        finally:
+            log.close()
+        code = self._process.poll()
+        if code is None:  # who traces it has not let go of it
+            code = -signal.SIGKILL
+        words = log.last.decode(errors="replace").strip() if code else ""
+        self._ended(code if code >= 0 else 128 - code, words)
+
+    def _begin(self, argv: list[str], options: list[str]) -> tuple[int, int]:
+        """Begin it, and return where to read what it prints, and what bubblewrap says of it."""
+        with ExitStack() as ours, ExitStack() as others:
+            output, written = _pipe(ours, others)
+            information, told = _pipe(ours, others)
+            arguments = os.memfd_create("arguments", 0)
+            others.callback(os.close, arguments)
+            os.write(arguments, b"".join(each.encode() + b"\0" for each in options))
+            os.lseek(arguments, 0, os.SEEK_SET)
+            fixed = ["--args", str(arguments), "--info-fd", str(told), "--"]
+            self._process = subprocess.Popen(
+                [*argv, *fixed, *self._container["argv"]],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                env={},
+                pass_fds=(arguments, told),
+                start_new_session=True,
+            )
+            ours.pop_all()
+        return output, information
+
+    async def _know_own(self, information: int) -> None:
+        text = b""
+        reader = await _reader(information)
+        while chunk := await reader.read(4096):
+            text += chunk
+        try:
+            self._own = os.pidfd_open(json.loads(text)["child-pid"])
+        except (ValueError, KeyError, OSError):
+            self._own = None  # it has ended
+        if self._pod.stopping:
+            self.signal(signal.SIGTERM)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its first process."""
+        if self._own is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._own, number)
+        if number == signal.SIGKILL and self._process is not None:
+            # It waits for that one, unless the user has stopped it.
+            self._process.kill()
+            asyncio.get_running_loop().call_later(_DYING, self._has_ended.set)
+
+    def _ended(self, code: int, words: str) -> None:
+        if self._own is not None:
+            os.close(self._own)
+            self._own = None
+        self.state |= {"finishedAt": time.time(), "exitCode": code, "message": words}
+        self._pod.tell()
+
+    def _command(self) -> tuple[list[str], list[str]]:
+        """Return the command that makes the container, and bubblewrap's options."""
+        container, plan = self._container, self._pod.plan
+        binds = [
+            (HOSTS, "/etc/hosts", True),
+            (f"{TOP}/sys", "/sys", True),
+            (f"{TOP}/shm", "/dev/shm", False),
+        ]
+        for index, mount in enumerate(container["mounts"]):
+            source = prepare_source(self._number, index, mount, plan["volumes"])
+            binds.append((source, os.path.normpath(mount["path"]), mount["readOnly"]))
+        # What is mounted below another mount is mounted after it.
+        binds.sort(key=lambda each: each[1].count("/"))
+        places = {path: os.path.isdir(source) for source, path, _ in binds}
+        root = prepare_root(self._number, container, {"/proc": True, "/dev": True, **places})
+        userid, groupid = str(container["userid"]), str(container["groupid"])
+        options = [
+            "--unshare-user", "--uid", userid, "--gid", groupid,
+            "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", plan["hostname"],
+            "--ro-bind" if container["readOnly"] else "--bind", root, "/",
+            "--proc", "/proc", "--dev", "/dev",
+        ]  # fmt: skip
+        for source, path, read_only in binds:
+            options += ["--ro-bind" if read_only else "--bind", source, path]
+        # What is mounted at /dev is in memory, too, and has no bounds.
+        options += ["--remount-ro", "/dev", "--chdir", container["directory"],
+                    "--die-with-parent", "--new-session", "--as-pid-1",
+                    "--cap-drop", "ALL", "--clearenv"]  # fmt: skip
+        for name, value in container["environment"].items():
+            options += ["--setenv", name, value]
+        argv = [plan["bwrap"]]
+        if self._pod.is_root:
+            become = [f"--reuid={userid}", f"--regid={groupid}", "--clear-groups"]
+            argv = ["/usr/bin/setpriv", *become, "--inh-caps=-all", "--bounding-set=-all", *argv]
+        return argv, options
+
+
+def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    readers.callback(os.close, reader)
+    writers.callback(os.close, writer)
+    return reader, writer
+
+
+def _when_ended(process: int, call: Callable[[], None]) -> None:
+    """Call something when a child has ended."""
+    loop = asyncio.get_running_loop()
+    handle = os.pidfd_open(process)
+
+    def told() -> None:
+        # A pidfd can be read from then on: at once, or the loop would turn without a pause.
+        loop.remove_reader(handle)
+        os.close(handle)
+        call()
+
+    loop.add_reader(handle, told)
+
+
+async def _reader(opened: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(opened, "rb", buffering=0)
+    )
+    return reader
+
+
+async def _read(output: int, log: Log) -> None:
+    reader = await _reader(output)
+    while chunk := await reader.read(2**16):
+        log.write(chunk)

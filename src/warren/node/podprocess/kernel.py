@@ -1,0 +1,56 @@
+"""Namespaces and mounts, by system calls that Python does not have."""
+
+import ctypes
+import os
+
+CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 1, 2, 4, 8
+MS_PRIVATE, MS_REC = 1 << 18, 1 << 14
+_OPEN_TREE, _MOVE_MOUNT = 428, 429
+_OPEN_TREE_CLONE, _AT_RECURSIVE, _AT_EMPTY_PATH, _AT_FDCWD = 1, 0x8000, 0x1000, -100
+_MOVE_MOUNT_F_EMPTY_PATH = 4
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Trouble(Exception):
+    """Why the pod cannot be."""
+
+
+def check(result: int, what: str) -> int:
+    """Return what a system call has returned. Raises Trouble where it has failed."""
+    if result < 0:
+        error = ctypes.get_errno()
+        raise Trouble(f"{what}: {os.strerror(error)}")
+    return result
+
+
+def join(process: int, kind: str, flag: int) -> None:
+    """Enter a namespace of another process (setns(2))."""
+    opened = os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        check(libc.setns(opened, flag), f"the {kind} namespace of process {process}")
+    finally:
+        os.close(opened)
+
+
+def take_tree(path: str, directory: int = _AT_FDCWD) -> int:
+    """Return a mount of a file or directory, with all that is mounted below, attached nowhere."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE | (0 if path else _AT_EMPTY_PATH)
+    return check(libc.syscall(_OPEN_TREE, directory, os.fsencode(path), flags), path)
+
+
+def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
+    """Mount a file system (mount(2))."""
+    words = [os.fsencode(each) for each in (source, target, kind, options)]
+    check(libc.mount(*words[:3], flags, words[3] or None), f"mount of {target}")
+
+
+def attach(tree: int, path: str) -> None:
+    """Have a mount that `take_tree` has returned at a path."""
+    moved = libc.syscall(
+        _MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(path), _MOVE_MOUNT_F_EMPTY_PATH
+    )
+    check(moved, f"mount of {path}")
+    os.close(tree)

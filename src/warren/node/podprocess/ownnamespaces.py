@@ -1,0 +1,90 @@
+"""The namespaces that a pod leaves for, what it takes with it, and the lock that says it lives."""
+
+import fcntl
+import os
+import socket
+
+from warren.node.podprocess.kernel import (
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    Trouble,
+    check,
+    join,
+    libc,
+    mount,
+    take_tree,
+)
+
+_REASON = 2000
+"""Bytes of the reason why volumes cannot be had."""
+
+
+def take_trees(rabbit: int | None, paths: list[str]) -> list[int]:
+    """Take mounts out of a rabbit's namespace, by a child that enters it."""
+    if not paths:
+        return []
+    own, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    child = os.fork()
+    if child == 0:
+        try:
+            if rabbit is not None:
+                if os.geteuid() != 0:
+                    join(rabbit, "user", CLONE_NEWUSER)
+                join(rabbit, "mnt", CLONE_NEWNS)
+            for path in paths:
+                socket.send_fds(others, [b"."], [take_tree(path)])
+        except (Trouble, OSError) as error:
+            others.send(str(error).encode()[:_REASON])
+        finally:
+            os._exit(0)
+    others.close()
+    found: list[int] = []
+    with own:
+        for _ in paths:
+            said, received, _, _ = socket.recv_fds(own, _REASON, 1)
+            if not received:
+                raise Trouble(said.decode() or "the volumes cannot be had")
+            found += received
+    os.waitpid(child, 0)
+    return found
+
+
+def leave(network: int) -> None:
+    """Leave for namespaces of our own, where ours is the power over them."""
+    if os.geteuid() != 0:
+        join(network, "user", CLONE_NEWUSER)
+    check(libc.unshare(CLONE_NEWNS | CLONE_NEWNET), "namespaces")
+    mount("none", "/", "", MS_REC | MS_PRIVATE)
+
+
+def be_first(directory: str, lock: int) -> None:
+    """Go on as the first process of a namespace, with which the kernel ends all others of it."""
+    check(libc.unshare(CLONE_NEWPID), "a namespace of processes")
+    waiting, leaving = os.pipe()
+    if os.fork():
+        os.close(lock)  # before the end of the pipe says so
+        os._exit(0)
+    os.close(leaving)
+    os.read(waiting, 1)
+    os.close(waiting)
+    os.close(lock)
+    try:
+        take_lock(directory)
+    except BlockingIOError:
+        os._exit(0)  # one that was begun meanwhile is the pod
+    # bubblewrap looks for its containers there.
+    mount("proc", "/proc", "proc", MS_NODEV | MS_NOSUID | MS_NOEXEC)
+
+
+def take_lock(directory: str) -> int:
+    """Say that we live, by a lock: whoever holds it is the pod of this directory."""
+    lock = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return lock

@@ -1,0 +1,105 @@
+"""The containers of a pod, in order, and what those who follow it are told."""
+
+import asyncio
+import json
+import os
+import signal
+from typing import Any
+
+from warren.node.podprocess.container import Container
+
+_AGAIN = 1.0
+"""Seconds until what could not be written down is written again."""
+
+
+class Pod:
+    """The containers of one pod."""
+
+    def __init__(self, directory: str, plan: dict[str, Any], *, is_root: bool) -> None:
+        self.directory = directory
+        self.plan = plan
+        self.is_root = is_root
+        self.stopping = False
+        numbered = iter(range(len(plan["init"]) + len(plan["containers"])))
+        self._init = [Container(self, next(numbered), each) for each in plan["init"]]
+        self._containers = [Container(self, next(numbered), each) for each in plan["containers"]]
+        self._followers: set[asyncio.StreamWriter] = set()
+        self._again: asyncio.TimerHandle | None = None
+        self._kept = asyncio.Event()
+        """Whether what was told last is written down, or need not be."""
+
+    async def run(self) -> None:
+        """Run its containers to their end: those that prepare one after the other, then all."""
+        for each in self._init:
+            await each.run()
+            if each.state["exitCode"] or self.stopping:
+                break
+        else:
+            await asyncio.gather(*(each.run() for each in self._containers))
+
+    def stop(self) -> None:
+        """Ask its containers to end, and kill those that do not in time."""
+        if not self.stopping:
+            self.stopping = True
+            self._kept.set()
+            self.signal(signal.SIGTERM)
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.plan["grace"], self.signal, signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        for each in (*self._init, *self._containers):
+            each.signal(number)
+
+    def tell(self) -> None:
+        """Write down how the containers are, whole or not at all, and tell those who follow.
+
+        On a full disk that is done when there is room, and is no container's fault.
+        """
+        states = {
+            "init": [each.state for each in self._init],
+            "containers": [each.state for each in self._containers],
+            "stopped": self.stopping,
+        }
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        try:
+            keep(self.directory, states)
+        except FileNotFoundError:
+            self.stop()  # it was removed when nothing was seen of it yet
+        except OSError:
+            if not self.stopping:
+                self._kept.clear()
+            self._again = asyncio.get_running_loop().call_later(_AGAIN, self.tell)
+        else:
+            self._kept.set()
+            for each in self._followers:
+                each.write(_NEWS)
+
+    async def wait_kept(self) -> None:
+        """Return when what was told last is written down, or when the pod is to end."""
+        await self._kept.wait()
+
+    async def follow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Tell one who follows of each change, until he goes."""
+        writer.write(_NEWS)
+        self._followers.add(writer)
+        try:
+            await reader.read()
+        finally:
+            self._followers.discard(writer)
+            writer.close()
+
+
+_NEWS = b"\n"
+"""What followers are told: that there is something to be read."""
+
+
+def keep(directory: str, states: dict[str, Any]) -> None:
+    """Write down how the containers are, whole or not at all."""
+    unfinished = f"{directory}/state.json.new"
+    with open(unfinished, "wb") as file:
+        file.write(json.dumps(states).encode())
+        file.flush()
+        os.fsync(file.fileno())  # or there may be an empty one after a power cut
+    os.replace(unfinished, f"{directory}/state.json")

@@ -1,0 +1,140 @@
+"""The file systems of a pod: its volumes, and the roots of its containers."""
+
+import base64
+import os
+import stat
+from contextlib import suppress
+from typing import Any
+
+from warren.node.podprocess.kernel import (
+    MS_NODEV,
+    MS_NOSUID,
+    MS_RDONLY,
+    Trouble,
+    attach,
+    mount,
+    take_tree,
+)
+
+TOP = "/mnt"
+"""Where the pod has its file systems: a directory that every machine has, and users may pass."""
+
+HOSTS = f"{TOP}/etc/hosts"
+"""What containers have as /etc/hosts."""
+
+_MEMORY = 128 * 2**20
+"""Bytes of memory that what containers write into their images, and into emptyDirs, may take."""
+
+_FILE = 2048
+"""Bytes of a file system in memory for each file that it may have."""
+
+
+def prepare_files(plan: dict[str, Any], trees: list[int]) -> None:
+    """Make the pod's file systems below `TOP`: its volumes, `hosts`, and room for its roots."""
+    _memory(TOP, _MEMORY, "711")
+    os.mkdir(f"{TOP}/volumes", 0o711)
+    attached = iter(trees)
+    for name, volume in plan["volumes"].items():
+        place = f"{TOP}/volumes/{name}"
+        if "path" in volume:
+            tree = next(attached)
+            if stat.S_ISDIR(os.fstat(tree).st_mode):
+                os.mkdir(place)
+            else:
+                os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+            attach(tree, place)
+        elif "files" in volume:
+            os.mkdir(place, 0o755)
+            for file, text in volume["files"].items():
+                os.makedirs(os.path.dirname(f"{place}/{file}"), exist_ok=True)
+                _write(f"{place}/{file}", base64.b64decode(text))
+        else:
+            os.mkdir(place)
+            if volume["size"] is not None:
+                _memory(place, volume["size"])
+            os.chmod(place, 0o777)
+    os.mkdir(f"{TOP}/shm")
+    _memory(f"{TOP}/shm", _MEMORY)
+    # Apart from what containers may fill: the names of the hosts have to be told when it is full.
+    os.mkdir(os.path.dirname(HOSTS))
+    mount("none", os.path.dirname(HOSTS), "tmpfs", MS_NODEV | MS_NOSUID, "size=16m,mode=755")
+    _write(HOSTS, plan["hosts"].encode())
+    # Libraries of MPI look there for the interfaces of the pod's network. A kernel may refuse.
+    with suppress(Trouble):
+        os.mkdir(f"{TOP}/sys")
+        mount("none", f"{TOP}/sys", "sysfs", MS_NODEV | MS_NOSUID | MS_RDONLY)
+
+
+def _memory(place: str, size: int, mode: str = "1777") -> None:
+    """Mount a file system in memory, bounded in files, too: the kernel has 1 KiB of each."""
+    bounds = f"size={size},nr_inodes={max(1024, size // _FILE)},mode={mode}"
+    mount("none", place, "tmpfs", MS_NODEV | MS_NOSUID, bounds)
+
+
+def _write(path: str, data: bytes) -> None:
+    opened = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+    try:
+        os.write(opened, data)
+        os.fchmod(opened, 0o644)
+    finally:
+        os.close(opened)
+
+
+def prepare_source(number: int, index: int, mount: dict[str, Any], volumes: dict[str, Any]) -> str:
+    """Return what a container has of a volume. What is below it is followed through no link."""
+    if mount["volume"] not in volumes:
+        raise Trouble(f"there is no volume {mount['volume']}")
+    whole = f"{TOP}/volumes/{mount['volume']}"
+    if not mount["below"]:
+        return whole
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    opened = os.open(whole, flags)
+    for part in filter(None, mount["below"].split("/")):
+        try:
+            inner = os.open(part, flags, dir_fd=opened)
+        except FileNotFoundError:
+            os.mkdir(part, 0o777, dir_fd=opened)
+            inner = os.open(part, flags, dir_fd=opened)
+        os.close(opened)
+        opened = inner
+        if stat.S_ISLNK(os.fstat(opened).st_mode):
+            raise Trouble(f"{mount['below']} of the volume {mount['volume']} passes a link")
+    tree = take_tree("", opened)
+    is_directory = stat.S_ISDIR(os.fstat(opened).st_mode)
+    os.close(opened)
+    place = f"{TOP}/part-{number}-{index}"
+    if is_directory:
+        os.mkdir(place)
+    else:
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+    attach(tree, place)
+    return place
+
+
+def prepare_root(number: int, container: dict[str, Any], files: dict[str, bool]) -> str:
+    """Make the root of a container, with places for what is mounted in it (`files`: not a file?)"""
+    own = f"{TOP}/{number}"
+    for part in ("", "/upper", "/work", "/root"):
+        os.mkdir(f"{own}{part}", 0o755)
+    layers = f"lowerdir={container['root']},upperdir={own}/upper,workdir={own}/work"
+    if any(character in container["root"] for character in ",:\\"):
+        raise Trouble(f"the path of the image {container['root']} cannot be mounted")
+    mount("overlay", f"{own}/root", "overlay", MS_NODEV | MS_NOSUID, layers)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            # Links of the image lead where they lead in the container.
+            os.chroot(f"{own}/root")
+            os.chdir("/")
+            os.umask(0o022)
+            for path, is_directory in files.items():
+                os.makedirs(path if is_directory else os.path.dirname(path), exist_ok=True)
+                if not is_directory and not os.path.exists(path):
+                    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+            status = 0
+        finally:
+            os._exit(status)
+    if os.waitpid(child, 0)[1]:
+        raise Trouble(f"container {container['name']}: places to mount at cannot be made")
+    return f"{own}/root"

@@ -1,0 +1,25 @@
+"""A pod's end on the bridge of all pods."""
+
+import os
+import subprocess
+
+from warren.node.podprocess.kernel import Trouble
+
+
+def connect_bridge(network: int, address: str) -> None:
+    """Have an end on the bridge, which is in the network namespace of a process."""
+    # Its name is the kernel's to choose: our number may be another's before the pod has gone.
+    link = ["link", "add", "up", "master", "pods", "type", "veth"]
+    peer = ["peer", "name", "eth0", "netns", str(os.getpid())]
+    _run(["nsenter", f"--target={network}", "--net", "ip", *link, *peer])
+    ours = [f"addr add {address} dev eth0", "link set eth0 up", "link set lo up"]
+    _run(["ip", "-batch", "-"], "\n".join(ours))
+    with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as file:
+        file.write("0")
+
+
+def _run(argv: list[str], text: str = "") -> None:
+    done = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=20)
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
+        raise Trouble(f"{argv[0]}: {words}")

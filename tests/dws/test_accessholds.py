@@ -1,0 +1,109 @@
+"""An NnfAccess holds its storage against others that want the same part."""
+
+from msgspec.structs import replace
+
+from tests.dws.accesses import by, copying, lasting, mounted, seen, status, storage_held, waits
+from tests.dws.builders import changes, computes, made, nnf_access, nnf_storage
+from warren.dws import kinds, labels
+from warren.dws.access import decide
+from warren.dws.accessholds import holding, rivals
+
+
+def test_storage_is_held_before_it_is_mounted_and_let_go_of_when_no_node_has_it() -> None:
+    first = decide(seen(nnf_access()))
+    assert first[0].kind == kinds.NNF_STORAGE
+    assert len(made(first, kinds.CLIENT_MOUNT)) == 3
+    going = nnf_access(desired="unmounted", state="mounted", ready=True)
+    late = mounted("n0", desired="unmounted")
+    assert changes(decide(seen(going, *late, storage=storage_held())), kinds.NNF_STORAGE) == []
+    done = mounted("n0", state="unmounted", desired="unmounted")
+    writes = decide(seen(going, *done, storage=storage_held()))
+    # Told to be unmounted after the lock is off: who dies in between looks at it once more.
+    assert [each.kind for each in writes] == [kinds.NNF_STORAGE, kinds.NNF_ACCESS]
+    (patch,) = changes(writes, kinds.NNF_STORAGE)
+    assert patch["metadata"]["annotations"] is None
+
+
+def test_storage_that_another_access_has_locked_is_mounted_nowhere() -> None:
+    other = nnf_storage(
+        ("r0", 2), ("r1", 1), metadata={"annotations": {labels.LOCK: "a-0-computes/default"}}
+    )
+    writes = decide(seen(nnf_access(), storage=other))
+    assert made(writes, kinds.CLIENT_MOUNT) == []
+    assert changes(writes, kinds.NNF_STORAGE) == []
+    assert "one at a time" in status(writes)["error"]["userMessage"]
+    # And what it never held, it does not let go of.
+    assert changes(decide(seen(nnf_access(deleting=True), storage=other)), kinds.NNF_STORAGE) == []
+
+
+def test_nodes_with_parts_of_their_own_mount_persistent_storage_beside_others() -> None:
+    """Of one node, several jobs may."""
+    for held in ([], [by("n0", "n1", "n2")], [by()], [by("n7", on_rabbits=True)]):
+        writes = decide(seen(nnf_access(), storage=lasting(), held=held))
+        assert len(made(writes, kinds.CLIENT_MOUNT)) == 3
+        (patch,) = changes(writes, kinds.NNF_STORAGE)
+        assert "annotations" not in patch["metadata"]
+
+
+def test_what_a_copy_has_mounted_on_a_rabbit_its_node_does_not_mount_meanwhile() -> None:
+    for held in (by("n1", on_rabbits=True), by(on_rabbits=True)):
+        assert waits(decide(seen(nnf_access(), storage=lasting(), held=[by("n1"), held])))
+
+
+def test_a_copy_waits_for_its_own_nodes_and_for_no_others() -> None:
+    own = computes("n1")
+    for held in (by("n0", "n1"), by("n1", on_rabbits=True), by()):
+        assert waits(decide(seen(copying(), storage=lasting(), computes=own, held=[held])))
+    apart = [by("n0", "n2"), by("n0", on_rabbits=True)]
+    writes = decide(seen(copying(), storage=lasting(), computes=own, held=apart))
+    assert len(made(writes, kinds.CLIENT_MOUNT)) == 1
+    (patch,) = changes(writes, kinds.NNF_STORAGE)
+    assert "annotations" not in patch["metadata"]
+
+
+def test_rabbits_that_mount_all_of_persistent_storage_lock_it() -> None:
+    """Such as those of an NnfAccess that was made by hand."""
+    assert waits(decide(seen(nnf_access("servers"), storage=lasting(), held=[by("n7")])))
+    (patch,) = changes(decide(seen(nnf_access("servers"), storage=lasting())), kinds.NNF_STORAGE)
+    assert patch["metadata"]["annotations"] == {labels.LOCK: "wf-0-servers/default"}
+
+
+def test_an_access_whose_name_no_finalizer_can_have_locks_persistent_storage() -> None:
+    """One that is not known to hold it would be mounted beside a copy."""
+    found = nnf_access()
+    found = replace(found, metadata=replace(found.metadata, name="x" * 64))
+    (patch,) = changes(decide(seen(found, storage=lasting())), kinds.NNF_STORAGE)
+    assert patch["metadata"]["annotations"] == {labels.LOCK: f"{'x' * 64}/default"}
+
+
+def test_who_else_holds_it_is_asked_of_persistent_storage() -> None:
+    other = f"nnf.cray.hpe.com/{by().access.name}"
+    held = {"finalizers": [labels.STORAGE_FINALIZER, other]}
+    assert rivals(nnf_access(), lasting(**held)) == [by().access]
+    assert rivals(nnf_access(), lasting(annotations={labels.LOCK: "a-0-computes/default"}))
+    assert rivals(nnf_access(desired="unmounted"), lasting(**held)) == [by().access]
+    assert rivals(nnf_access(), nnf_storage(("r0", 1), metadata=held)) == []
+    assert rivals(nnf_access(), None) == []
+
+
+def test_an_access_that_holds_it_is_not_kept_out_by_one_that_came_later() -> None:
+    has = {"finalizers": [labels.STORAGE_FINALIZER, "nnf.cray.hpe.com/wf-0-computes"]}
+    later = by("n0", on_rabbits=True)
+    mounts = made(
+        decide(seen(nnf_access(), storage=lasting(**has), held=[later])), kinds.CLIENT_MOUNT
+    )
+    assert len(mounts) == 3
+
+
+def test_an_access_holds_the_parts_of_its_nodes_or_all_there_is() -> None:
+    own = computes("n0", "n1")
+    assert holding(nnf_access(), own).nodes == frozenset({"n0", "n1"})
+    assert holding(copying(), own).nodes == frozenset({"n0", "n1"})
+    assert holding(nnf_access("servers"), own).nodes is None
+    assert holding(nnf_access(), computes()).nodes is None
+    assert holding(nnf_access(), None).nodes is None
+    shared = nnf_access()
+    shared = replace(shared, spec=replace(shared.spec, target="shared"))
+    assert holding(shared, own).nodes is None
+    told = [holding(each, own).on_rabbits for each in (nnf_access(), copying(), shared)]
+    assert told == [False, True, False]
