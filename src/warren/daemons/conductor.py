@@ -21,7 +21,7 @@ from warren.daemons.foreground import until_stopped
 from warren.daemons.together import INDEXES, Part, System
 from warren.dws import kinds
 from warren.instance import config
-from warren.instance.config import Rabbit
+from warren.instance.rabbittable import Rabbit
 from warren.kube import http, versions
 from warren.kube.client import Client, LogReader, Unavailable
 from warren.kube.http import HttpClient

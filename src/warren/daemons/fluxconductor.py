@@ -23,7 +23,8 @@ from warren.daemons.together import Part
 from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.health import Policy
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
+from warren.instance.rabbittable import Rabbit
 from warren.kube.client import Client, LogReader
 from warren.kube.informer import Informers
 from warren.rpc import broker
