@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_AGAIN: Final = 0.2
+_RETRY_DELAY: Final = 0.2
 """Seconds after which it looks again for an instance that has gone away."""
 
-_GONE: Final = 5.0
+_DETECTION_DELAY: Final = 5.0
 """Seconds in which an instance notices that a conductor has died."""
 
 _START: Final = 30.0
@@ -171,8 +171,8 @@ class _Leading:
                     now = asyncio.get_running_loop().time()
                     self._refused = self._refused or now
                     # One that was killed a moment ago may not have been missed yet.
-                    if now - self._refused < _GONE:
-                        await asyncio.sleep(_AGAIN)
+                    if now - self._refused < _DETECTION_DELAY:
+                        await asyncio.sleep(_RETRY_DELAY)
                         continue
                     raise UserMistake(
                         f"The instance at {self.socket} has a conductor: stop that one, or run "
@@ -187,7 +187,7 @@ class _Leading:
                 log.info("the cluster does not answer", reason=str(error))
             finally:
                 self.leads = False
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RETRY_DELAY)
 
     def exposition(self) -> bytes:
         """Return the metrics since it has led this instance."""

@@ -42,9 +42,6 @@ from warren.rpc.server import AccessPolicy
 
 log = structlog.get_logger()
 
-_AGAIN: Final = 0.2
-"""Seconds after which a part looks again for another one."""
-
 
 async def api(state: StateDir, site: Site, port: int | None = None) -> None:
     """Be the API server, on a port that is asked for, or the last one."""

@@ -18,7 +18,7 @@ from warren.daemons.statedir import holder
 
 log = structlog.get_logger()
 
-_AGAIN: Final = 1.0
+_RESTART_DELAY: Final = 1.0
 """Seconds before a child that has ended is started again."""
 
 _GRACE: Final = 5.0
@@ -51,11 +51,11 @@ async def keep(child: Child, ended: Callable[[], Awaitable[None]] = _ignore) -> 
             code = await _run_once(child)
         except OSError as error:  # there is no room for its log, maybe, nor memory
             log.warning("child cannot be started", child=child.name, why=str(error))
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RESTART_DELAY)
             continue
         log.warning("child has ended", child=child.name, code=code)
         await ended()
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_RESTART_DELAY)
 
 
 async def keep_detached(child: Child, lock: Path) -> None:
@@ -72,7 +72,7 @@ async def keep_detached(child: Child, lock: Path) -> None:
             else:
                 code = await process.wait()
                 log.warning("child has ended", child=child.name, code=code)
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_RESTART_DELAY)
 
 
 async def _start(child: Child, more: Mapping[str, str] = {}) -> asyncio.subprocess.Process:
