@@ -18,7 +18,7 @@ from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatus
 from warren.daemons import compose
-from warren.daemons.conductor import Flavor, Led, Link
+from warren.daemons.conductor import InstanceType, Link, ReachedInstance
 from warren.daemons.together import Part
 from warren.dws import kinds
 from warren.dws.binding import Phase
@@ -54,17 +54,21 @@ _HOLDING: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 """Where a job has its resources."""
 
 
-def flavor(*, floor: int, fluxion: bool = True, drain_queues: Sequence[str] = ()) -> Flavor:
-    """Return how brokers are led. `floor` is the least size of an allocation, in bytes.
+def broker_type(
+    *, floor: int, fluxion: bool = True, drain_queues: Sequence[str] = ()
+) -> InstanceType:
+    """Return how brokers of Flux are driven. `floor` is the least size of an allocation, in bytes.
 
     `fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
     Only nodes of `drain_queues` are drained, where some are named.
     """
-    look = partial(_look, floor=floor, fluxion=fluxion, drain_queues=drain_queues)
-    return Flavor(connect=broker.connect, look=look)
+    inspect = partial(_inspect, floor=floor, fluxion=fluxion, drain_queues=drain_queues)
+    return InstanceType(connect=broker.connect, inspect=inspect)
 
 
-async def _look(handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequence[str]) -> Led:
+async def _inspect(
+    handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequence[str]
+) -> ReachedInstance:
     configuration = await handle.rpc("config.get")
     rabbit = tables.read(configuration)
     for key in tables.unknown(configuration):
@@ -82,7 +86,7 @@ async def _look(handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequen
         observe(made.leading)
         return made.methods(), made.parts()
 
-    return Led(rabbit=rabbit, build=build)
+    return ReachedInstance(rabbit=rabbit, build=build)
 
 
 async def _drainable(

@@ -66,7 +66,7 @@ def _service_options(command: Command) -> Command:
 
 @click.group(cls=Group)
 def agent() -> None:
-    """Be the agent of a rabbit, or of a compute node, on the machine that it is.
+    """Run the agent of a rabbit, or of a compute node, on the machine that it is.
 
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what the roles
     warren-rabbit or warren-compute allow (deploy/rbac) in the namespace of the node.

@@ -291,7 +291,7 @@ class JobExec:
     async def _accompany(
         self, running: _Running, past: Past, show: testexec.Show | None, *, reattach: bool
     ) -> int:
-        """Be with a job's shells from their start, or from where they are, to their end."""
+        """Follow a job's shells from their start, or from where they are, to their end."""
         ends: _Ends = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:
             life = [
