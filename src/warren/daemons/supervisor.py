@@ -1,4 +1,4 @@
-"""Child processes that are to be there: started, started again when they end, and ended."""
+"""Keeps child processes running: starts them, restarts those that end, and stops them."""
 
 import asyncio
 import os
@@ -38,7 +38,7 @@ class Child:
 
 
 async def _ignore() -> None:
-    """Need not be told."""
+    """Do nothing."""
 
 
 async def keep(child: Child, ended: Callable[[], Awaitable[None]] = _ignore) -> None:
