@@ -9,7 +9,8 @@ import pytest
 from tests.cli import living
 from tests.cli.living import Cluster
 from tests.dws.test_rabbitmapping import FILE
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
+from warren.instance.rabbittable import Rabbit
 from warren.rfc import fluid
 
 

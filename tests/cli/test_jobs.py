@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from tests.cli.living import SOMEBODY, US, Cluster, cluster
+from warren.base.accounts import user_name
 from warren.cli.job.fields import FORMATS
 from warren.cli.job.listing import colored
-from warren.cli.job.selecting import username
 from warren.instance import keys
 from warren.instance.kvs import put
 from warren.lifecycle.states import State
@@ -42,7 +42,7 @@ def test_jobs_are_laid_out_as_flux_lays_them_out(owned: Cluster) -> None:
     over = owned.give(owned.submit(2, name="quick"))
     done = owned("jobs", "-a")
 
-    user = username(US)
+    user = user_name(US)
     width = max(8, len(user))
     assert done.lines[0] == (
         f"       JOBID {'USER':<{width}} NAME       ST NTASKS NNODES     TIME INFO"
@@ -63,7 +63,7 @@ def test_our_active_jobs_are_listed_and_others_when_they_are_asked_for(owned: Cl
     assert ids(owned, "-A", "-a", "-c", "2") == [others, ours]
     assert ids(owned, "-u", str(SOMEBODY)) == [others]
     assert ids(owned, "-u", "all") == [others, ours]
-    assert ids(owned, "-u", username(US)) == [ours]
+    assert ids(owned, "-u", user_name(US)) == [ours]
     assert owned("jobs", "-u", "no such user").refusal == "there is no user 'no such user'."
 
 

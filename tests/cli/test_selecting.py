@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from warren.base import accounts
 from warren.base.errors import UserMistake
 from warren.cli.job import selecting
 
@@ -57,8 +58,8 @@ def test_a_user_has_a_name_or_a_number() -> None:
     assert selecting.userid(None) == os.getuid()
     assert selecting.userid("all") is None
     assert selecting.userid("12345") == 12345
-    assert selecting.userid(selecting.username(0)) == 0
-    assert selecting.username(2**31 - 7) == str(2**31 - 7)
+    assert selecting.userid(accounts.user_name(0)) == 0
+    assert accounts.user_name(2**31 - 7) == str(2**31 - 7)
     assert selecting.by_user(None) == []
 
 

@@ -17,8 +17,9 @@ from warren.dws import allocationneeds, computeaccess, kinds
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.instance import keys
-from warren.instance.config import Config, Storage
+from warren.instance.config import Config
 from warren.instance.simulated import Play
+from warren.instance.storagetables import Storage
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 from warren.scheduling.held import held

@@ -123,7 +123,7 @@ def test_without_a_certificate_none_is_asked_and_without_a_token_none_is_sent() 
 def test_where_there_are_many_containers_others_have_the_next_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shutdowns, "MOST", 1)
+    monkeypatch.setattr(shutdowns, "MOST_AT_ONCE", 1)
 
     async def main(api: Api) -> None:
         await api.add(kinds.SECRET, secret("nnf-dm-usercontainer-server-tls", tls_crt="CA"))

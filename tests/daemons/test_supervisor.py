@@ -46,7 +46,7 @@ asyncio.run(main(*map(Path, sys.argv[1:])))
 
 LATE = """
 import atexit, os, sys, time
-from warren.daemons.child import be
+from warren.daemons.child import run_child
 
 async def life():
     print("it lives", flush=True)
@@ -55,7 +55,7 @@ print("it is loading", flush=True)
 atexit.register(print, "it has ended", flush=True)
 while os.getppid() == int(sys.argv[1]):
     time.sleep(0.01)
-be(life())
+run_child(life())
 """
 
 

@@ -280,8 +280,8 @@ def test_a_fault_that_is_told_is_not_told_again() -> None:
         },
         DirectiveBreakdown,
     )
-    assert breakdown.unsaid(known, "no") == ()
-    assert len(breakdown.unsaid(known, "another")) == 1
+    assert breakdown.unsupported(known, "no") == ()
+    assert len(breakdown.unsupported(known, "another")) == 1
 
 
 # Words and numbers

@@ -99,7 +99,7 @@ def test_of_many_containers_all_have_their_turn() -> None:
     begin, seen = 0, list[AskShutdown]()
     for _ in range(3):
         having, begin = shutdowns.turn(asks, begin)
-        assert len(having) == shutdowns.MOST
+        assert len(having) == shutdowns.MOST_AT_ONCE
         seen += having
     assert seen == [*asks, *asks[:42]]
     few, begin = shutdowns.turn(asks[:50], begin)  # others have ended meanwhile

@@ -30,8 +30,9 @@ from warren.dws import kinds
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.workflows import State
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
+from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play
 from warren.kube.client import AlreadyExists, NotFound
 from warren.lifecycle.states import Result

@@ -13,15 +13,16 @@ from tests.harness.lines import Line
 from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, Stopped
 from tests.harness.virtual import VirtualClock
 from tests.instance.parts import OWNER, living, settle
-from warren.instance import config, keys
+from warren.instance import jobtables, keys
 from warren.instance.barrier import Barriers
-from warren.instance.config import Config, Exec
+from warren.instance.config import Config
 from warren.instance.exec.execution import JobExec, Launcher
 from warren.instance.exec.perilog import Commands, Perilog, SiteCommands
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.jobs.manager import JobManager
 from warren.instance.jobs.service import JobManagerService
+from warren.instance.jobtables import Exec
 from warren.instance.kvs import Kvs
 from warren.instance.kvs.service import KvsService
 from warren.instance.queues import Queues
@@ -123,7 +124,7 @@ class Machine:
         self.plugins: Callable[[int], Sequence[ShellPlugin]] = lambda rank: ()
         self.launcher: Launcher = SimulatedLauncher(group, self._shell)
         self.config = Exec()
-        self.around = config.JobManager()
+        self.around = jobtables.JobManager()
         """The site's commands around jobs."""
         self.commands: Commands = SimulatedCommands(lambda argv, environment: Play())
         self.drained: list[tuple[list[int], str]] = []

@@ -13,8 +13,9 @@ import pytest
 from tests.instance.lives import PLAIN, Life, R, alive, spec
 from tests.instance.parts import settle, virtually
 from warren.instance import keys
-from warren.instance.config import Config, JobManager
+from warren.instance.config import Config
 from warren.instance.jobs.archive import record
+from warren.instance.jobtables import JobManager
 from warren.instance.kvs import put
 from warren.instance.kvs.operations import symlink
 from warren.journal import MemoryJournal

@@ -9,8 +9,9 @@ import pytest
 from tests.instance.parts import GUEST, OWNER, unkept
 from warren.base.errors import UserMistake
 from warren.instance import config
-from warren.instance.config import Config, Sched
+from warren.instance.config import Config
 from warren.instance.reloading import Configuration
+from warren.instance.servicetables import Sched
 from warren.rpc.bus import Bus
 
 

@@ -11,8 +11,8 @@ from tests.instance.instance import machine
 from tests.instance.lives import PLAIN
 from tests.instance.parts import LastWords, settle, virtually
 from warren.instance import keys
-from warren.instance.config import Exec
 from warren.instance.exec.execution import Launcher, ShellsLost, ShellStuck
+from warren.instance.jobtables import Exec
 from warren.instance.kvs import put
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.instance.simulated import Play, SimulatedSpawner

@@ -12,11 +12,12 @@ from tests.instance.lives import PLAIN, Life, R, alive, spec
 from tests.instance.parts import opened, refused, settle, virtually
 from tests.instance.test_manager_restart import JOB, stored
 from warren.instance import config, keys
-from warren.instance.config import Config, JobManager
+from warren.instance.config import Config
 from warren.instance.jobs import summary
 from warren.instance.jobs.jobtap import Callbacks, Jobtap
 from warren.instance.jobs.manager import Inactive
 from warren.instance.jobs.purging import Limits, due, limits
+from warren.instance.jobtables import JobManager
 from warren.instance.kvs import put, unlink
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import Job, replay

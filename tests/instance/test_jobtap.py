@@ -10,9 +10,10 @@ import pytest
 from tests.harness.virtual import VirtualClock
 from tests.instance.lives import PLAIN, Life, R, alive
 from tests.instance.parts import GUEST, OWNER, refused, settle, virtually
-from warren.instance.config import Config, JobManager
+from warren.instance.config import Config
 from warren.instance.jobs.jobtap import UNAVAILABLE, Callbacks, Jobtap, Rejected, Update, Verdict
 from warren.instance.jobs.plugins import builtin
+from warren.instance.jobtables import JobManager
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State

@@ -9,8 +9,9 @@ import pytest
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.lives import PLAIN
 from tests.instance.parts import virtually
-from warren.instance.config import JobManager, parse
+from warren.instance.config import parse
 from warren.instance.exec.perilog import CannotRun, Command
+from warren.instance.jobtables import JobManager
 from warren.instance.simulated import Play, SimulatedCommands
 from warren.lifecycle.states import Result
 from warren.rfc import fluid

@@ -37,14 +37,14 @@ async def written(life: Life, job: JobId, count: int, who: int = GUEST) -> None:
 
 def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
     quota = Quota(100)
-    quota.take("job-1", 1, 60)
-    quota.take("job-2", 1, 30)
-    quota.take("job-3", 2, 100)
+    quota.charge("job-1", 1, 60)
+    quota.charge("job-2", 1, 30)
+    quota.charge("job-3", 2, 100)
     with pytest.raises(RpcError) as failed:
-        quota.take("job-2", 1, 11)
+        quota.charge("job-2", 1, 11)
     assert failed.value.errnum == errno.ENOSPC
     quota.release("job-1")
-    quota.take("job-2", 1, 70)
+    quota.charge("job-2", 1, 70)
     assert quota.held("job-2") == 100
     for job in ("job-1", "job-2", "job-3", "job-4"):
         quota.release(job)
@@ -55,21 +55,21 @@ def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:
     """However large the limit is: the disk is full for all users."""
     room = 2**20
     quota = Quota(2**30, lambda: room)
-    quota.take("job-1", 1, 2**19)
+    quota.charge("job-1", 1, 2**19)
     with pytest.raises(RpcError) as failed:
-        quota.take("job-1", 1, 1)
+        quota.charge("job-1", 1, 1)
     assert str(failed.value) == (
         "jobs of user 1 hold 512 KiB of the 512 KiB that each user has while the disk is as full "
         "as now: ask the owner to purge those that are over"
     )
-    quota.take("job-2", 2, 2**18)
+    quota.charge("job-2", 2, 2**18)
     room = 0
     # What runs comes to its end.
-    quota.take("job-1", 1, 2**20, under_way=True)
+    quota.charge("job-1", 1, 2**20, under_way=True)
     with pytest.raises(RpcError):
-        quota.take("job-1", 1, 2**24, under_way=True)
+        quota.charge("job-1", 1, 2**24, under_way=True)
     room = 2**23
-    quota.take("job-1", 1, 2**20)
+    quota.charge("job-1", 1, 2**20)
 
 
 @virtually

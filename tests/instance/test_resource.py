@@ -14,11 +14,12 @@ from tests.instance.lives import spec
 from tests.instance.parts import GUEST, OWNER, SlowDisk, living, refused, settle, virtually
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
-from warren.instance.config import Config, Resource
+from warren.instance.config import Config
 from warren.instance.kvs import Kvs, append, unlink
 from warren.instance.ports import SUCCESS, Message
 from warren.instance.resource import Resources, configured
 from warren.instance.scheduler import JobScheduler
+from warren.instance.servicetables import Resource
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle import policy
 from warren.lifecycle.policy import Queue

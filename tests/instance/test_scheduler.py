@@ -13,10 +13,10 @@ from tests.instance.lives import spec
 from tests.instance.parts import OWNER, SlowDisk, living, refused, settle, virtually
 from warren.base.bytesize import GIB
 from warren.instance import keys
-from warren.instance.config import Sched
 from warren.instance.kvs import Kvs
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.scheduler import JobScheduler
+from warren.instance.servicetables import Sched
 from warren.journal import Journal, MemoryJournal
 from warren.rfc import resource_set
 from warren.rfc.fluid import JobId

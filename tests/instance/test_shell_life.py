@@ -20,7 +20,7 @@ from warren.instance.shell.input import Stdin
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
 from warren.instance.shell.pty import Pty
-from warren.instance.shell.signals import BeforeTheEnd, Kill
+from warren.instance.shell.signals import Kill, SignalBeforeExpiration
 from warren.instance.shell.tasks import NOTHING, Inherited, Task
 from warren.instance.simulated import Play, SimulatedSpawner
 from warren.lifecycle.states import Result
@@ -30,7 +30,7 @@ from warren.rpc import message
 from warren.rpc.bus import Method
 from warren.rpc.message import Payload, Request, RpcError
 
-USUAL = [FirstExit, BeforeTheEnd, Kill]
+USUAL = [FirstExit, SignalBeforeExpiration, Kill]
 
 
 def with_usual(m: Machine) -> None:

@@ -18,7 +18,14 @@ from warren.base.errors import UserMistake
 from warren.base.times import rfc3339
 from warren.kube import kubeconfig
 from warren.kube.client import Unavailable
-from warren.kube.credentials import Fixed, Identity, Plugin, Renewed, Source, bearer
+from warren.kube.credentials import (
+    FixedCredentials,
+    Identity,
+    PluginSource,
+    RenewedCredentials,
+    Source,
+    bearer,
+)
 from warren.kube.kubeconfig import Access
 
 EXEC = "client.authentication.k8s.io/v1"
@@ -57,10 +64,10 @@ class Told:
 
 
 def named(name: str, until: float = float("inf")) -> Identity:
-    return Identity(authorization=name, until=until)
+    return Identity(authorization=name, expires=until)
 
 
-async def caught_up(credentials: Renewed) -> None:
+async def caught_up(credentials: RenewedCredentials) -> None:
     """Wait until the source has said what it was asked."""
     await eventually(lambda: credentials._asked is None or credentials._asked.done())
 
@@ -71,7 +78,7 @@ async def caught_up(credentials: Renewed) -> None:
 @really
 async def test_what_lasts_is_asked_for_once() -> None:
     clock, source = Hand(), Told([named("a"), named("b")])
-    credentials = Renewed(source, clock)
+    credentials = RenewedCredentials(source, clock)
     for _ in range(3):
         assert await credentials.current() == named("a")
         clock.time += 1e9
@@ -82,7 +89,7 @@ async def test_what_lasts_is_asked_for_once() -> None:
 async def test_others_are_asked_for_before_those_that_are_held_end_and_no_job_waits() -> None:
     clock = Hand()
     source = Told([named("a", clock.now() + 100), named("b", clock.now() + 1000)])
-    credentials = Renewed(source, clock)
+    credentials = RenewedCredentials(source, clock)
     assert await credentials.current() == named("a")
     clock.time += 70
     assert await credentials.current() == named("a")
@@ -101,7 +108,7 @@ async def test_others_are_asked_for_before_those_that_are_held_end_and_no_job_wa
 async def test_those_that_have_ended_are_not_given_out() -> None:
     clock = Hand()
     source = Told([named("a", clock.now() + 100), named("b")])
-    credentials = Renewed(source, clock)
+    credentials = RenewedCredentials(source, clock)
     await credentials.current()
     clock.time += 101
     assert await credentials.current() == named("b")
@@ -110,7 +117,7 @@ async def test_those_that_have_ended_are_not_given_out() -> None:
 @really
 async def test_a_source_that_is_to_be_looked_at_again_is() -> None:
     clock, source = Hand(), Told([named("a"), named("b")], every=60)
-    credentials = Renewed(source, clock)
+    credentials = RenewedCredentials(source, clock)
     await credentials.current()
     clock.time += 59
     assert await credentials.current() == named("a")
@@ -125,7 +132,7 @@ async def test_a_source_that_is_to_be_looked_at_again_is() -> None:
 async def test_all_who_want_to_know_ask_once() -> None:
     source = Told([named("a")])
     source.go.clear()
-    credentials = Renewed(source, Hand())
+    credentials = RenewedCredentials(source, Hand())
     asking = [asyncio.ensure_future(credentials.current()) for _ in range(5)]
     await asyncio.sleep(0)
     asking[0].cancel()
@@ -137,7 +144,7 @@ async def test_all_who_want_to_know_ask_once() -> None:
 @really
 async def test_what_was_refused_is_asked_for_anew_but_not_again_and_again() -> None:
     clock, source = Hand(), Told([named("a"), named("a"), named("b")])
-    credentials = Renewed(source, clock)
+    credentials = RenewedCredentials(source, clock)
     await credentials.current()
     assert await credentials.renewed(named("a")) == named("a")
     assert await credentials.renewed(named("a")) == named("a")
@@ -146,14 +153,14 @@ async def test_what_was_refused_is_asked_for_anew_but_not_again_and_again() -> N
     assert await credentials.renewed(named("a")) == named("b")
     assert await credentials.renewed(named("a")) == named("b")
     assert source.asked == 3
-    assert await Fixed(named("a")).renewed(named("a")) == named("a")
+    assert await FixedCredentials(named("a")).renewed(named("a")) == named("a")
 
 
 @really
 async def test_a_failure_does_not_end_what_is_still_good() -> None:
     clock = Hand()
     source = Told([named("a", clock.now() + 100), Unavailable("not now"), named("b")])
-    credentials = Renewed(source, clock)
+    credentials = RenewedCredentials(source, clock)
     await credentials.current()
     clock.time += 81
     await credentials.current()
@@ -167,7 +174,7 @@ async def test_a_failure_does_not_end_what_is_still_good() -> None:
 @really
 async def test_a_source_that_fails_is_left_alone_for_a_while() -> None:
     clock, source = Hand(), Told([UserMistake("install it"), named("a")])
-    credentials = Renewed(source, clock)
+    credentials = RenewedCredentials(source, clock)
     for _ in range(3):
         with pytest.raises(UserMistake, match="install it"):
             await credentials.current()
@@ -180,7 +187,7 @@ async def test_a_source_that_fails_is_left_alone_for_a_while() -> None:
 async def test_a_source_that_does_not_answer_is_not_waited_for_but_heard_later() -> None:
     source = Told([named("a")], origin="the file: users/x/exec")
     source.go.clear()
-    credentials = Renewed(source, Hand(), seconds=0.01)
+    credentials = RenewedCredentials(source, Hand(), seconds=0.01)
     for _ in range(2):
         with pytest.raises(Unavailable, match=r"the file: users/x/exec gives no answer in 0.01 s"):
             await credentials.current()
@@ -222,7 +229,7 @@ async def test_a_token_in_a_file_is_read_anew(tmp_path: Path) -> None:
 
     (tmp_path / "token").write_text("three\n")
     clock.time += 60
-    assert isinstance(credentials, Renewed)
+    assert isinstance(credentials, RenewedCredentials)
     await credentials.current()
     await caught_up(credentials)
     assert (await credentials.current()).authorization == "Bearer three"
@@ -261,14 +268,14 @@ def test_no_token_becomes_another_header(token: str) -> None:
 # What programs say
 
 
-def plugin(path: Path, script: str, **settings: Any) -> Plugin:
+def plugin(path: Path, script: str, **settings: Any) -> PluginSource:
     """Write a program, and a kubeconfig whose user asks it."""
     program = path / "who"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     told = {"apiVersion": EXEC, "command": "./who", "interactiveMode": "Never", **settings}
     source = configured(path / "kubeconfig", exec=told).source
-    assert isinstance(source, Plugin)
+    assert isinstance(source, PluginSource)
     return source
 
 
@@ -282,13 +289,13 @@ def test_a_program_tells_a_token_and_when_it_ends(tmp_path: Path, version: str) 
     end = 1_790_000_000.0
     script = status(token="t", expirationTimestamp=rfc3339(end)).replace("/v1", f"/{version}")
     found = plugin(tmp_path, script, apiVersion=EXEC.replace("/v1", f"/{version}")).ask()
-    assert (found.authorization, found.until) == ("Bearer t", end)
+    assert (found.authorization, found.expires) == ("Bearer t", end)
 
 
 def test_a_program_tells_a_certificate(tmp_path: Path) -> None:
     found = plugin(tmp_path, status(clientCertificateData="c", clientKeyData="k")).ask()
     assert found == Identity(certificate=b"c", key=b"k")
-    assert found.until == float("inf")
+    assert found.expires == float("inf")
 
 
 def test_a_program_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
@@ -348,7 +355,7 @@ async def test_a_program_that_takes_too_long_is_ended_with_what_it_has_started(
     source = plugin(tmp_path, "sleep 600 & echo $! > pid; wait")
     for seconds in (0.2, 2.0, 20.0, 120.0):
         with pytest.raises(Unavailable, match="users/admin/exec"):
-            Plugin(**{**vars(source), "seconds": seconds}).ask()
+            PluginSource(**{**vars(source), "seconds": seconds}).ask()
         if pid.exists() and pid.read_text().strip():
             break  # on a loaded machine it takes a while until it has started anything
     process = int(pid.read_text())

@@ -20,8 +20,9 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.outofservice import Action
 from warren.instance import keys
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
+from warren.instance.rabbittable import Rabbit
 from warren.kube.server.local import LocalClient
 from warren.rfc.fluid import JobId
 

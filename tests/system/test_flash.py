@@ -12,8 +12,10 @@ from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
 from warren.daemons.compose import Control, policy
 from warren.daemons.site import Site
-from warren.instance.config import Config, Rabbit, RabbitPolicy, Storage
+from warren.instance.config import Config
+from warren.instance.rabbittable import Rabbit, RabbitPolicy
 from warren.instance.simulated import Play
+from warren.instance.storagetables import Storage
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError

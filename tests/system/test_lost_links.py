@@ -12,7 +12,8 @@ from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.health import REASON
 from warren.dws.rabbits import NODE_NAME
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
+from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.policy import Queue

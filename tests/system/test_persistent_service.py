@@ -17,8 +17,9 @@ from warren.base.times import parse_rfc3339
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import expiry, kinds, labels
-from warren.instance.config import Config, Storage
+from warren.instance.config import Config
 from warren.instance.simulated import Play
+from warren.instance.storagetables import Storage
 from warren.kube.client import Conflict, NotFound
 from warren.lifecycle.states import Result
 from warren.rpc.message import RpcError

@@ -9,7 +9,8 @@ from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
 from warren.instance import keys
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
+from warren.instance.rabbittable import Rabbit
 from warren.lifecycle.states import Result
 
 DW = {"dw": "\n".join(DIRECTIVES)}

@@ -8,7 +8,8 @@ import pytest
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from warren.daemons.compose import Control
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
+from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.rpc.message import RpcError

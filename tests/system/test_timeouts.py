@@ -12,8 +12,9 @@ from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.dws.node import Copy, Progress
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
+from warren.instance.rabbittable import Rabbit
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 

@@ -13,8 +13,9 @@ from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.faults import Fault
 from warren.dws.node import Copy, Progress
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
+from warren.instance.rabbittable import Rabbit
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 from warren.rfc import hostlist

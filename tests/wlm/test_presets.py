@@ -11,7 +11,8 @@ from tests.harness import virtual
 from tests.harness.world import opened
 from warren.base.errors import UserMistake
 from warren.daemons.compose import Control
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
+from warren.instance.rabbittable import Rabbit
 from warren.lifecycle.states import Result
 from warren.wlm.presets import Presets
 

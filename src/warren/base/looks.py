@@ -111,7 +111,7 @@ def _lines(reading: int, patience: float, at_most: float) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """Be the child: answer what standard input asks, each answer as soon as it is there."""
+    """Run the child: answer what standard input asks, each answer as soon as it is there."""
     module, name, subjects, args, at_most = json.load(sys.stdin)
     # The parent may die meanwhile.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

@@ -143,7 +143,7 @@ def carries(process: int, marker: str) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Be the parent of whatever loses its own below this process."""
+    """Run the parent of whatever loses its own below this process."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

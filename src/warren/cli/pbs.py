@@ -1,4 +1,4 @@
-"""`warren pbs`: PBS's hook, registered and judged."""
+"""`warren pbs`: register PBS's hook for ATOM, check it, and try it."""
 
 import os
 import pwd
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from warren.wlm.pbs.register import Directive
 
 name_option = click.option("--name", default=NAME, show_default=True, metavar="HOOK",
-                           help="What the hook is called.")  # fmt: skip
+                           help="The name of the hook.")  # fmt: skip
 
 
 @click.group(cls=Group)
 def pbs() -> None:
-    """Register the hook that tells ATOM of PBS's jobs, and see whether it can work.
+    """Register the hook that tells ATOM of PBS's jobs, and check whether it can work.
 
     install, uninstall and status talk to PBS through qmgr, and are for root on its server's
     host; status and test also look at the node that they are run on.
@@ -36,11 +36,11 @@ def pbs() -> None:
 @pbs.command()
 @name_option
 @click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True),
-              metavar="FILE", help="Its configuration, as JSON (default: what it has, or the "
-              "defaults).")  # fmt: skip
+              metavar="FILE", help="The hook's configuration, as JSON (default: the one that "
+              "it has, or the defaults).")  # fmt: skip
 @click.option("--enable/--disable", "enable", default=None,
-              help="Have it run, or not (default: as it is; a new one is off).")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Say what would be said to qmgr, and do no more.")
+              help="Enable or disable it (default: as it is; a new one is disabled).")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Print the directives for qmgr, and send none.")
 def install(name: str, config_file: Path | None, enable: bool | None, dry_run: bool) -> None:
     """Register the hook, or bring it to this version.
 
@@ -72,7 +72,7 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
 
 @pbs.command()
 @name_option
-@click.option("--dry-run", is_flag=True, help="Say what would be said to qmgr, and do no more.")
+@click.option("--dry-run", is_flag=True, help="Print the directives for qmgr, and send none.")
 def uninstall(name: str, dry_run: bool) -> None:
     """Remove the hook.
 
@@ -115,14 +115,16 @@ def status(name: str, as_json: bool) -> None:
 @click.option("--config", "config_file", type=click.Path(path_type=Path, exists=True),
               metavar="FILE", help="The configuration (default: what the mom of this node has, or "
               "the defaults).")  # fmt: skip
-@click.option("--user", metavar="NAME", help="Whose job it is (default: yours).")
-@click.option("--job", metavar="JOBID", help="Its id (default: 0.warren-test-HOST).")
+@click.option("--user", metavar="NAME", help="The user whose job it is (default: you).")
+@click.option("--job", metavar="JOBID", help="The job's id (default: 0.warren-test-HOST).")
 @click.option("--place", default="pack", show_default=True, metavar="PLACE",
-              help="As for qsub -l place=PLACE.")  # fmt: skip
+              help="The job's place, as for qsub -l place=PLACE.")  # fmt: skip
 @click.option("--sharing", default="default_shared", show_default=True,
               type=click.Choice([name.removeprefix("ND_").lower() for name in SHARING]),
-              help="What the server would say of this node.")  # fmt: skip
-@click.option("--vntype", metavar="TYPE", help="And of its resource vntype.")
+              help="The node's sharing, as the server would report it.")  # fmt: skip
+@click.option(
+    "--vntype", metavar="TYPE", help="The node's resource vntype, as the server would report it."
+)
 @click.option("--alarm", default=300.0, show_default=True, metavar="SECONDS",
               type=click.FloatRange(1.0, 3600.0), help="The hook's alarm.")  # fmt: skip
 @json_option

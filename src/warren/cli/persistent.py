@@ -47,9 +47,9 @@ def persistent() -> None:
 
 def _expiring_options(command: F) -> F:
     command = click.option("--for", "span", metavar="DURATION",
-                           help="It expires so long from now, as 12h or 30d.")(command)  # fmt: skip
+                           help="How long from now it expires: 12h, 30d.")(command)  # fmt: skip
     return click.option("--until", metavar="WHEN",
-                        help="It expires then: +DURATION, a time, a date, or both, or seconds "
+                        help="When it expires: +DURATION, a time, a date, or both, or seconds "
                         "since 1970.")(command)  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def _change_options(command: F) -> F:
 
 
 def _message_option(command: F) -> F:
-    return click.option("-m", "--message", metavar="REASON", help="Why, for users to read.")(
+    return click.option("-m", "--message", metavar="REASON", help="The reason, shown to users.")(
         command
     )
 

@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
 
-_AGAIN: Final = 5.0
+_RETRY_DELAY: Final = 5.0
 """Seconds before the whole is looked at again, where either side did not answer."""
 
 
@@ -48,7 +48,7 @@ class SystemStatus:
                 log.info("system status is not written", reason=str(error))
             except NotFound:
                 log.info("system status was removed")
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RETRY_DELAY)
 
     async def _found(self) -> Mapping[str, Any]:
         """Return what is said of which node; first make the object, where it is not there."""

@@ -29,26 +29,26 @@ class BreakdownController:
         self._rabbits = informers.of(kinds.STORAGE)
         self.reconciler: Reconciler[Key] = Reconciler("breakdown", self.reconcile)
         self._breakdowns.listen(lambda obj: self.reconciler.add(key_of(obj)))
-        self._doubtful: set[Key] = set()
-        """Breakdowns that have lost what was made for them: they may have gone, too, unseen."""
+        self._maybe_gone: set[Key] = set()
+        """Breakdowns whose copy of a profile is gone: they may be gone, too, and not seen to be."""
         for informer in (self._profiles, self._instances, self._servers):
-            informer.listen(self._named_alike)
-        self._profiles.listen(self._lost)
-        self._profiles.listen(self._choice_changed)
+            informer.listen(self._dependency_changed)
+        self._profiles.listen(self._copy_changed)
+        self._profiles.listen(self._profile_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a DirectiveBreakdown."""
         raw = self._breakdowns.get(key)
-        if key in self._doubtful:
+        if key in self._maybe_gone:
             raw = await self._live(key)
-            self._doubtful.discard(key)
+            self._maybe_gone.discard(key)
         if raw is not None:
             current = read(raw, DirectiveBreakdown)
             try:
                 await perform(self._client, breakdown.decide(self._snapshot(raw, current)))
             except Invalid as error:
                 # The definitions may be HPE's, which know fewer file systems than ours.
-                await perform(self._client, breakdown.unsaid(current, str(error)))
+                await perform(self._client, breakdown.unsupported(current, str(error)))
         return None
 
     async def _live(self, key: Key) -> Object | None:
@@ -70,9 +70,8 @@ class BreakdownController:
             is_made_by_some=partial(is_made_by_some, self._rabbits),
         )
 
-    def _named_alike(self, obj: Object) -> None:
-        """Wake the breakdowns that wait for an object: those whose own name, or whose instance's,
-        it has."""
+    def _dependency_changed(self, obj: Object) -> None:
+        """Requeue the breakdowns that wait for an object of their name, or of their instance's."""
         key = key_of(obj)
         for each in self._breakdowns.by("breakdown instance", str(key)):
             self._wake(each)
@@ -80,19 +79,19 @@ class BreakdownController:
         if alike is not None:
             self._wake(alike)
 
-    def _lost(self, obj: Object) -> None:
-        """Doubt a breakdown whose copy of a profile has gone.
+    def _copy_changed(self, obj: Object) -> None:
+        """Requeue a breakdown whose copy of a profile is gone, for a live read.
 
         The garbage collector takes the copies of breakdowns that it has seen go. To make another
         one for what is still seen here would be done again as fast as that is removed.
         """
         key = key_of(obj)
         if self._profiles.get(key) is None and self._breakdowns.get(key) is not None:
-            self._doubtful.add(key)
+            self._maybe_gone.add(key)
             self.reconciler.add(key)
 
-    def _choice_changed(self, obj: Object) -> None:
-        """Wake the breakdowns that wait for a profile to choose: by its name, or as the default."""
+    def _profile_changed(self, obj: Object) -> None:
+        """Requeue the breakdowns that wait for a profile: by its name, or for the default."""
         key = key_of(obj)
         if key.namespace != kinds.PROFILES_NAMESPACE:
             return

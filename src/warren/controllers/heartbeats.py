@@ -27,7 +27,7 @@ log = structlog.get_logger()
 NAMESPACE: Final = "warren-node-lease"
 """Where the Leases are. Other Leases of a cluster, which may be many, are not looked at."""
 
-_AGAIN: Final = 1.0
+_RETRY_DELAY: Final = 1.0
 """Seconds after which an agent tries again to renew its Lease."""
 
 
@@ -76,7 +76,7 @@ async def renew(client: Client, clock: Clock, rabbit: str, timing: Timing = DEFA
             refusals.over(rabbit)
             await asyncio.sleep(timing.renew_period)
             continue
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_RETRY_DELAY)
 
 
 async def release(client: Client, clock: Clock, rabbit: str) -> None:

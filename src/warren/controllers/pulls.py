@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
 
-_AGAIN: Final = 1.0
+_RETRY_DELAY: Final = 1.0
 """Seconds after which an image that could not be had is asked for again, at first."""
 
 
@@ -103,7 +103,7 @@ class Pulls(Generic[K]):
                 if reference in self._wanted:
                     self._wanted[reference].trouble = str(trouble)
                     self._tell(self._wanted[reference])
-                await asyncio.sleep(backoff(_AGAIN, failures, random.random(), self._longest))
+                await asyncio.sleep(backoff(_RETRY_DELAY, failures, random.random(), self._longest))
             else:
                 self._give(reference, image)
         self._pulling.discard(reference)

@@ -128,7 +128,7 @@ class ShutdownController:
         token = await self._entry(where.key, containerauth.token_of) if where else None
         having, self._begin[key] = shutdowns.turn(asks, self._begin.get(key, 0))
         await self._asking.ask(having, authority, token)
-        return shutdowns.AGAIN
+        return shutdowns.RETRY_DELAY
 
     def _decided(self, workflow: Workflow) -> list[AskShutdown]:
         index = containerlife.index_of(workflow.spec.dw_directives)

@@ -9,7 +9,7 @@ from warren.base.clock import SystemClock
 from warren.daemons import site as sites
 from warren.daemons import users
 from warren.daemons.agents import agent
-from warren.daemons.child import be
+from warren.daemons.child import run_child
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
 from warren.daemons.together import System
@@ -21,7 +21,7 @@ from warren.node.busy import Patience
 
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
-    """Be the agents of these nodes until cancelled."""
+    """Run the agents of these nodes until cancelled."""
     site = sites.load(state.site)
     assert site is not None
     storage = config.load(state.config).storage
@@ -53,4 +53,4 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
 
 
 if __name__ == "__main__":
-    be(main(StateDir(Path(sys.argv[1])), sys.argv[3:], isolated=sys.argv[2] == "isolated"))
+    run_child(main(StateDir(Path(sys.argv[1])), sys.argv[3:], isolated=sys.argv[2] == "isolated"))

@@ -99,7 +99,7 @@ class Settings:
 
 @contextmanager
 def alone(state: AgentState) -> Iterator[None]:
-    """Be the only agent of a state directory for the length of a block. Raises UserMistake."""
+    """Hold an agent's state directory for the length of a block. Raises UserMistake."""
     state.prepare()
     try:
         with held(state.lock):
@@ -114,7 +114,7 @@ def alone(state: AgentState) -> Iterator[None]:
 
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
-    """Be an agent until cancelled; `ready` is called when it knows what it is to do."""
+    """Run an agent until cancelled; `ready` is called when it knows what it is to do."""
     files.replace(settings.state.path / "node", settings.config.name.encode())
     name, value = settings.state.mark
     os.environ[name] = value
@@ -128,7 +128,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
 
 
 async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
-    """Be an agent until SIGTERM or SIGINT. What is mounted stays."""
+    """Run an agent until SIGTERM or SIGINT. What is mounted stays."""
     await until_stopped(run(settings, ready))
 
 

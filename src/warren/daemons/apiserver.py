@@ -93,7 +93,7 @@ async def run(
     *,
     plain: bool = False,
 ) -> None:
-    """Be an API server until cancelled: `establish` makes what is to be there from the start."""
+    """Run an API server until cancelled: `establish` makes what is to be there from the start."""
     clock = SystemClock()
     with SqliteJournal(state.objects, RESERVE) as journal:
         embedded = built(journal, clock, plain=plain)
@@ -156,7 +156,7 @@ async def serve_until_stopped(
     *,
     plain: bool,
 ) -> None:
-    """Be an API server until SIGTERM or SIGINT."""
+    """Run an API server until SIGTERM or SIGINT."""
     await until_stopped(run(state, endpoint, establish, ready, plain=plain), signal.SIGHUP)
 
 

@@ -43,7 +43,7 @@ class Settings:
 
 
 async def run(settings: Settings, ready: Callable[[], None]) -> None:
-    """Be the service until SIGTERM, SIGINT or SIGHUP. Raises JournalBroken."""
+    """Run the service until SIGTERM, SIGINT or SIGHUP. Raises JournalBroken."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -130,7 +130,7 @@ class _BatchShell:
 
 
 def _start_shells(socket: Path, place: Place, given: ResourceSet) -> None:
-    """Be the parent of a node's shells, until the instance has gone."""
+    """Run the parent of a node's shells, until the instance has gone."""
     shell = _BatchShell(socket, place.tmp, given.ranks[place.rank].cores)
     cluster = f"{socket}:{place.rank}"
     ShellParent(socket, shell, cluster, place=f"-{place.rank}", lasting=False).run()
@@ -142,7 +142,7 @@ def _start_shells(socket: Path, place: Place, given: ResourceSet) -> None:
 async def lead(
     place: Place, given: ResourceSet, command: Sequence[str], environment: Mapping[str, str]
 ) -> int:
-    """Be the instance, and run the script in it; return its exit code. Raises RpcError."""
+    """Run the instance, and run the script in it; return its exit code. Raises RpcError."""
     async with connect(place.enclosing) as enclosing:
         flux = _assembled(place, given)
         system = System(
@@ -263,7 +263,7 @@ async def _follow(place: Place) -> Path:
 
 
 def main(command: Sequence[str]) -> int:
-    """Be one process of a batch job's instance, and return its exit code."""
+    """Run one process of a batch job's instance, and return its exit code."""
     place = place_of(os.environ)
     given = asyncio.run(_given(place))
     if place.rank != 0:

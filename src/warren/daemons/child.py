@@ -1,4 +1,4 @@
-"""A process that a cluster looks after: it dies with its parent, and ends when it is told to."""
+"""A child process of a cluster: it dies with its parent, and ends at SIGTERM."""
 
 import asyncio
 import os
@@ -14,25 +14,25 @@ PARENT: Final = "WARREN_PARENT"
 """The variable that names a child's parent to it."""
 
 
-def be(life: Coroutine[None, None, None]) -> NoReturn:
-    """Live a child's life until its end or SIGTERM, and exit."""
+def run_child(work: Coroutine[None, None, None]) -> NoReturn:
+    """Run a child process's coroutine until it ends, or until SIGTERM, and exit."""
     # Not who the parent is by now: it may have died while this process was still loading, and
     # nothing would ever end the child of the process that has got it then.
     parent = int(os.environ.pop(PARENT))
     die_with_parent()
     if os.getppid() != parent:
-        life.close()
+        work.close()
         sys.exit(1)
     logs.configure()
     try:
-        asyncio.run(_until_stopped(life))
+        asyncio.run(_until_stopped(work))
     except asyncio.CancelledError:
         sys.exit(0)
     sys.exit(1)
 
 
-async def _until_stopped(life: Coroutine[None, None, None]) -> None:
+async def _until_stopped(work: Coroutine[None, None, None]) -> None:
     running = asyncio.current_task()
     assert running is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
-    await life
+    await work

@@ -45,7 +45,7 @@ from warren.dws.placement import Policy
 from warren.dws.pods import why_none
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
-from warren.instance import config
+from warren.instance import config, rabbittable, storagetables
 from warren.instance.ingest import Validator
 from warren.instance.resource import Resources
 from warren.journal import Journal
@@ -196,18 +196,18 @@ class _Judge:
 class _DrainPolicies:
     """What a site wants of nodes that have lost their rabbit, as it is configured now."""
 
-    def __init__(self, rabbit: config.Rabbit, resources: Resources) -> None:
+    def __init__(self, rabbit: rabbittable.Rabbit, resources: Resources) -> None:
         self._resources = resources
         self.now = drain_policy(rabbit, resources)
         self.listeners: list[Callable[[], None]] = []
 
-    def configure(self, rabbit: config.Rabbit) -> None:
+    def configure(self, rabbit: rabbittable.Rabbit) -> None:
         before, self.now = self.now, drain_policy(rabbit, self._resources)
         for listener in self.listeners if self.now != before else ():
             listener()
 
 
-def drain_policy(rabbit: config.Rabbit, resources: Resources) -> DrainPolicy:
+def drain_policy(rabbit: rabbittable.Rabbit, resources: Resources) -> DrainPolicy:
     """Return what a site wants of nodes that have lost their rabbit."""
     queues = rabbit.drain_queues
     return DrainPolicy(
@@ -217,7 +217,7 @@ def drain_policy(rabbit: config.Rabbit, resources: Resources) -> DrainPolicy:
     )
 
 
-def policy(storage: config.Storage) -> Policy:
+def policy(storage: storagetables.Storage) -> Policy:
     """Return what a site wants of how storage is placed."""
     return Policy(
         scale=storage.scale,
@@ -226,7 +226,7 @@ def policy(storage: config.Storage) -> Policy:
     )
 
 
-def timeouts(rabbit: config.Rabbit) -> Timeouts:
+def timeouts(rabbit: rabbittable.Rabbit) -> Timeouts:
     """Return for how long a site lets Workflows be in each state."""
     return Timeouts(
         transient=rabbit.seconds("tc_timeout"),

@@ -1,4 +1,4 @@
-"""The conductor as a process: it leads the Workflows of one instance, as long as there is one."""
+"""The conductor's process: it drives the Workflows of one instance, and of those that follow it."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ from warren.daemons.foreground import until_stopped
 from warren.daemons.together import INDEXES, Part, System
 from warren.dws import kinds
 from warren.instance import config
-from warren.instance.config import Rabbit
+from warren.instance.rabbittable import Rabbit
 from warren.kube import http, versions
 from warren.kube.client import Client, LogReader, Unavailable
 from warren.kube.http import HttpClient
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-_AGAIN: Final = 0.2
-"""Seconds after which it looks again for an instance that has gone away."""
+_RETRY_DELAY: Final = 0.2
+"""Seconds after which a connection to the instance is tried again."""
 
-_GONE: Final = 5.0
+_DETECTION_DELAY: Final = 5.0
 """Seconds in which an instance notices that a conductor has died."""
 
 _START: Final = 30.0
@@ -67,24 +67,24 @@ class Build(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Led:
-    """What a conductor needs of an instance that it has reached."""
+class ReachedInstance:
+    """An instance that is connected to: its configuration, and how to build its conductor."""
 
     rabbit: Rabbit
-    """How the instance is configured now."""
+    """The table `rabbit` of its configuration."""
     build: Build
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flavor:
-    """What instances of a kind are reached by."""
+class InstanceType:
+    """How embedded instances, or brokers of Flux, are connected to and read."""
 
     connect: Callable[[Path, Bus | None], AbstractAsyncContextManager[Link]]
-    look: Callable[[Link], Awaitable[Led]]
-    """Looks at an instance. Raises RpcError, and UserMistake where it is not configured well."""
+    inspect: Callable[[Link], Awaitable[ReachedInstance]]
+    """Reads an instance. Raises RpcError, and UserMistake for a wrong configuration."""
 
 
-async def _look(handle: Link) -> Led:
+async def _inspect(handle: Link) -> ReachedInstance:
     settings = config.from_plain(await handle.rpc("config.get"))
 
     def build(
@@ -96,10 +96,10 @@ async def _look(handle: Link) -> Led:
         owner, clock = os.geteuid(), SystemClock()
         return compose.conductor(client, informers, clock, handle, settings, owner, observe, reader)
 
-    return Led(rabbit=settings.rabbit, build=build)
+    return ReachedInstance(rabbit=settings.rabbit, build=build)
 
 
-EMBEDDED: Final = Flavor(connect=rpc_client.connect, look=_look)
+EMBEDDED: Final = InstanceType(connect=rpc_client.connect, inspect=_inspect)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,27 +109,27 @@ class Settings:
     access: Access
     instance: Path
     """The instance's socket."""
-    flavor: Flavor = EMBEDDED
+    instance_type: InstanceType = EMBEDDED
     exposed: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
 
 
-async def configured(instance: Path, flavor: Flavor = EMBEDDED) -> Rabbit:
+async def configured(instance: Path, instance_type: InstanceType = EMBEDDED) -> Rabbit:
     """Return table `rabbit` of the instance at a socket; all defaults where none answers."""
     with suppress(RpcError):
-        async with flavor.connect(instance, None) as handle:
-            return (await flavor.look(handle)).rabbit
+        async with instance_type.connect(instance, None) as handle:
+            return (await instance_type.inspect(handle)).rabbit
     return Rabbit()
 
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
-    """Be the conductor; when the instance has gone away, of the one that comes after it.
+    """Run the conductor; when its instance is gone, for the one that follows at the same socket.
 
-    `ready` is called whenever it begins to lead one. Raises UserMistake for an instance
+    `ready` is called whenever it has begun to drive one. Raises UserMistake for an instance
     that has another conductor, or whose owner is another user.
     """
     async with http.connect(settings.access, component="conductor") as client:
-        leading = _Leading(client, settings.instance, settings.flavor, ready)
+        leading = _Leading(client, settings.instance, settings.instance_type, ready)
         parts: dict[str, Part] = {"conductor": leading.run, "watchdog": systemd.watchdog}
         if settings.exposed is not None:
             listener = settings.exposed
@@ -141,17 +141,17 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
 
 
 async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
-    """Be the conductor until SIGTERM or SIGINT."""
+    """Run the conductor until SIGTERM or SIGINT."""
     await until_stopped(run(settings, ready))
 
 
 @dataclass
 class _Leading:
-    """Leads one instance after the other at the same socket."""
+    """Drives one instance after the other at the same socket."""
 
     client: HttpClient
     socket: Path
-    flavor: Flavor
+    instance_type: InstanceType
     ready: Callable[[], None]
     leads: bool = False
     counts: bool = False
@@ -164,15 +164,15 @@ class _Leading:
         while True:
             bus = Bus(os.geteuid())
             try:
-                async with self.flavor.connect(self.socket, bus) as handle:
+                async with self.instance_type.connect(self.socket, bus) as handle:
                     await self._lead(bus, handle)
             except RpcError as error:
                 if error.errnum == errno.EEXIST:
                     now = asyncio.get_running_loop().time()
                     self._refused = self._refused or now
                     # One that was killed a moment ago may not have been missed yet.
-                    if now - self._refused < _GONE:
-                        await asyncio.sleep(_AGAIN)
+                    if now - self._refused < _DETECTION_DELAY:
+                        await asyncio.sleep(_RETRY_DELAY)
                         continue
                     raise UserMistake(
                         f"The instance at {self.socket} has a conductor: stop that one, or run "
@@ -187,15 +187,15 @@ class _Leading:
                 log.info("the cluster does not answer", reason=str(error))
             finally:
                 self.leads = False
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RETRY_DELAY)
 
     def exposition(self) -> bytes:
-        """Return the metrics since it has led this instance."""
+        """Return the metrics since it has driven this instance."""
         return self._counts.exposition() if self._counts is not None else b""
 
     async def _lead(self, bus: Bus, handle: Link) -> None:
-        """Lead an instance until it goes away. Raises RpcError if it is not there."""
-        led = await self.flavor.look(handle)
+        """Drive an instance until it goes away. Raises RpcError if it is not there."""
+        led = await self.instance_type.inspect(handle)
         spoken = kinds.versions(led.rabbit.dws_api_version, led.rabbit.nnf_api_version)
         chosen = await versions.chosen(self.client, spoken, seconds=_START)
         system = self._system(bus, led.build, self.client.speaking(chosen))
@@ -226,7 +226,7 @@ class _Leading:
         return System(parts={"informers": informers.run, **parts}, settled=settled)
 
     def _counted(self, client: Client) -> tuple[Client, Callable[[Conductor], None]]:
-        """Return a client that is counted, and what has a conductor counted, if that is wanted."""
+        """Return a client that counts requests, and what makes a conductor count, for metrics."""
         if not self.counts:
             return client, lambda conductor: None
         # Loaded by those alone who want metrics.

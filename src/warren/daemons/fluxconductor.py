@@ -18,12 +18,13 @@ from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatus
 from warren.daemons import compose
-from warren.daemons.conductor import Flavor, Led, Link
+from warren.daemons.conductor import InstanceType, Link, ReachedInstance
 from warren.daemons.together import Part
 from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.health import Policy
-from warren.instance.config import Config, Rabbit
+from warren.instance.config import Config
+from warren.instance.rabbittable import Rabbit
 from warren.kube.client import Client, LogReader
 from warren.kube.informer import Informers
 from warren.rpc import broker
@@ -53,17 +54,21 @@ _HOLDING: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 """Where a job has its resources."""
 
 
-def flavor(*, floor: int, fluxion: bool = True, drain_queues: Sequence[str] = ()) -> Flavor:
-    """Return how brokers are led. `floor` is the least size of an allocation, in bytes.
+def broker_type(
+    *, floor: int, fluxion: bool = True, drain_queues: Sequence[str] = ()
+) -> InstanceType:
+    """Return how brokers of Flux are driven. `floor` is the least size of an allocation, in bytes.
 
     `fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
     Only nodes of `drain_queues` are drained, where some are named.
     """
-    look = partial(_look, floor=floor, fluxion=fluxion, drain_queues=drain_queues)
-    return Flavor(connect=broker.connect, look=look)
+    inspect = partial(_inspect, floor=floor, fluxion=fluxion, drain_queues=drain_queues)
+    return InstanceType(connect=broker.connect, inspect=inspect)
 
 
-async def _look(handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequence[str]) -> Led:
+async def _inspect(
+    handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequence[str]
+) -> ReachedInstance:
     configuration = await handle.rpc("config.get")
     rabbit = tables.read(configuration)
     for key in tables.unknown(configuration):
@@ -81,7 +86,7 @@ async def _look(handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequen
         observe(made.leading)
         return made.methods(), made.parts()
 
-    return Led(rabbit=rabbit, build=build)
+    return ReachedInstance(rabbit=rabbit, build=build)
 
 
 async def _drainable(

@@ -18,7 +18,7 @@ from warren.daemons import apiserver, compose, diskspace, users
 from warren.daemons import conductor as conductors
 from warren.daemons import controllers as storage
 from warren.daemons import site as sites
-from warren.daemons.child import be
+from warren.daemons.child import run_child
 from warren.daemons.instance import Foundation
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
@@ -42,12 +42,9 @@ from warren.rpc.server import AccessPolicy
 
 log = structlog.get_logger()
 
-_AGAIN: Final = 0.2
-"""Seconds after which a part looks again for another one."""
-
 
 async def api(state: StateDir, site: Site, port: int | None = None) -> None:
-    """Be the API server, on a port that is asked for, or the last one."""
+    """Run the API server, on a port that is asked for, or the last one."""
     endpoint = apiserver.opened(state, port, apiserver.components(site))
 
     async def establish(client: Client) -> None:
@@ -65,13 +62,13 @@ async def controllers(state: StateDir, site: Site) -> None:
 
 
 async def conductor(state: StateDir, site: Site) -> None:
-    """Be the conductor."""
+    """Run the conductor."""
     access = kubeconfig.load(state.user(users.CONDUCTOR))
     await conductors.run(conductors.Settings(access=access, instance=state.socket))
 
 
 async def instance(state: StateDir, site: Site) -> None:
-    """Be the instance."""
+    """Run the instance."""
     async with http.connect(
         kubeconfig.load(state.user(users.INSTANCE)), component="instance"
     ) as client:
@@ -138,11 +135,11 @@ PARTS: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
 
 
 async def main(state: StateDir, name: str, *ports: int) -> None:
-    """Be a part until cancelled."""
+    """Run a part until cancelled."""
     site = sites.load(state.site)
     assert site is not None
     await PARTS[name](state, site, *ports)
 
 
 if __name__ == "__main__":
-    be(main(StateDir(Path(sys.argv[1])), sys.argv[2], *map(int, sys.argv[3:])))
+    run_child(main(StateDir(Path(sys.argv[1])), sys.argv[2], *map(int, sys.argv[3:])))

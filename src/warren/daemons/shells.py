@@ -142,7 +142,7 @@ async def _lived(
 
 
 def main(state: StateDir, *, isolated: bool) -> int:
-    """Be the parent until SIGTERM, unless there is one already."""
+    """Run the parent until SIGTERM, unless there is one already."""
     site = sites.load(state.site)
     assert site is not None
     nodes = Nodes(state, site, isolated=isolated)

@@ -1,4 +1,4 @@
-"""Child processes that are to be there: started, started again when they end, and ended."""
+"""Keeps child processes running: starts them, restarts those that end, and stops them."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from warren.daemons.statedir import holder
 
 log = structlog.get_logger()
 
-_AGAIN: Final = 1.0
+_RESTART_DELAY: Final = 1.0
 """Seconds before a child that has ended is started again."""
 
 _GRACE: Final = 5.0
@@ -38,7 +38,7 @@ class Child:
 
 
 async def _ignore() -> None:
-    """Need not be told."""
+    """Do nothing."""
 
 
 async def keep(child: Child, ended: Callable[[], Awaitable[None]] = _ignore) -> None:
@@ -51,11 +51,11 @@ async def keep(child: Child, ended: Callable[[], Awaitable[None]] = _ignore) -> 
             code = await _run_once(child)
         except OSError as error:  # there is no room for its log, maybe, nor memory
             log.warning("child cannot be started", child=child.name, why=str(error))
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RESTART_DELAY)
             continue
         log.warning("child has ended", child=child.name, code=code)
         await ended()
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_RESTART_DELAY)
 
 
 async def keep_detached(child: Child, lock: Path) -> None:
@@ -72,7 +72,7 @@ async def keep_detached(child: Child, lock: Path) -> None:
             else:
                 code = await process.wait()
                 log.warning("child has ended", child=child.name, code=code)
-        await asyncio.sleep(_AGAIN)
+        await asyncio.sleep(_RESTART_DELAY)
 
 
 async def _start(child: Child, more: Mapping[str, str] = {}) -> asyncio.subprocess.Process:

@@ -1,4 +1,4 @@
-"""The rules of `warren.dws`, in the shape that an API server asks them."""
+"""Admission of Workflows: the rules of `warren.dws`, as the API server asks for them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,11 +11,11 @@ from warren.dws import kinds, workflowstates
 from warren.kube.admission import Denied, Operation, Reader, Review
 
 WEBHOOK = "vworkflow.kb.io"
-"""The webhook that has these rules on a real cluster."""
+"""The webhook by which a real cluster asks for these rules."""
 
 
 class WorkflowAdmission:
-    """Admits Workflows by the directive rules that are installed; everything else as it is."""
+    """Admits Workflows by the installed directive rules, and all other objects unchanged."""
 
     def __init__(self) -> None:
         self._reader: Reader = lambda kind: []
@@ -31,14 +31,14 @@ class WorkflowAdmission:
         if review.operation is Operation.CREATE and new is not None:
             return self._created(new)
         if review.operation is Operation.UPDATE and new is not None and review.old is not None:
-            _allow(workflowstates.update_refusal(review.old, new))
+            _deny_if(workflowstates.update_refusal(review.old, new))
         return new
 
     def _created(self, obj: Object) -> Object:
-        _allow(workflowstates.create_refusal(obj))
+        _deny_if(workflowstates.create_refusal(obj))
         rules = self._rules()
         findings = directive_rules.checked(obj["spec"].get("dwDirectives") or (), rules).findings
-        _allow(_message(findings) if findings else None)
+        _deny_if(_message(findings) if findings else None)
         return workflowstates.admitted(obj, rules)
 
     def _rules(self) -> Sequence[Rule]:
@@ -68,6 +68,6 @@ _WIDE: Final = 200
 """Characters of a directive that are repeated."""
 
 
-def _allow(why_not: str | None) -> None:
+def _deny_if(why_not: str | None) -> None:
     if why_not is not None:
         raise Denied(why_not, WEBHOOK)

@@ -64,8 +64,8 @@ def decide(snapshot: BreakdownSnapshot) -> Sequence[Write]:
         return breakdownstatus.failed(breakdown, fault)
 
 
-def unsaid(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
-    """Report that the definitions of this cluster have no words for what the directive needs."""
+def unsupported(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
+    """Report that the definitions of this cluster do not support what the directive needs."""
     kind = parse(breakdown.spec.directive).values.get("type", "")
     words = f"the definitions of this cluster do not allow for type {kind}"
     return breakdownstatus.failed(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))

@@ -32,7 +32,7 @@ from warren.dws.objects.workflows import State
 from warren.dws.pods import why_not
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
-_AGAIN: Final = 1.0
+_REQUEUE_DELAY: Final = 1.0
 """Seconds after which a rabbit that runs no containers is looked at again. Nodes tell of themselves
 too often for Workflows to be woken by that."""
 
@@ -302,7 +302,7 @@ def deadline(snapshot: WorkflowSnapshot) -> float | None:
                     left.append(data.pre_run_timeout_seconds - _elapsed(snapshot))
                 if data.create_container and not snapshot.jobs:
                     unable = _unable(snapshot, _nodes(snapshot))
-                    left += [_AGAIN] if unable is not None else []
+                    left += [_REQUEUE_DELAY] if unable is not None else []
     return min((each for each in left if each > 0), default=None)
 
 

@@ -10,10 +10,10 @@ from warren.dws.batchjobs import BatchJob
 from warren.dws.containerprofiles import ContainerProfile, ports_of
 from warren.dws.objects.workflows import State, Workflow
 
-AGAIN: Final = 2.0
+RETRY_DELAY: Final = 2.0
 """After how many seconds those that have not ended are asked again."""
 
-MOST: Final = 64
+MOST_AT_ONCE: Final = 64
 """How many of a Workflow's are asked at one time: silent ones hold up neither it nor others."""
 
 PATH: Final = "/shutdown"
@@ -78,7 +78,9 @@ def decide(
 def turn(asks: Sequence[AskShutdown], begin: int) -> tuple[Sequence[AskShutdown], int]:
     """Return those that have their turn, and where the next turn begins: all have one, in time."""
     rotated = [*asks[begin:], *asks[:begin]]
-    return rotated[:MOST], (begin + MOST) % len(asks) if len(asks) > MOST else 0
+    return rotated[:MOST_AT_ONCE], (begin + MOST_AT_ONCE) % len(asks) if len(
+        asks
+    ) > MOST_AT_ONCE else 0
 
 
 def _first(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[int]:

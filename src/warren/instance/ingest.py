@@ -58,14 +58,14 @@ class _Submission(msgspec.Struct, frozen=True):
     flags: int = 0
 
 
-class _Asked(_Submission, frozen=True, kw_only=True):
-    """What a user sends."""
+class _Submit(_Submission, frozen=True, kw_only=True):
+    """A submission: the signed request."""
 
     token: str = msgspec.field(name="J")
 
 
-class _Tried(_Submission, frozen=True, kw_only=True):
-    """What a user sends who only wants to know whether it would be accepted."""
+class _Validate(_Submission, frozen=True, kw_only=True):
+    """A jobspec of which the user asks whether it would be accepted."""
 
     jobspec: Any
 
@@ -113,7 +113,7 @@ class Ingest:
         }
 
     async def _submit(self, request: Request) -> Payload:
-        asked, cred = self._asked(request, _Asked), request.cred
+        asked, cred = self._asked(request, _Submit), request.cred
         if self._kvs.full is not None:
             raise RpcError(errno.ENOSPC, self._kvs.full)
         spec, _ = await self._accepted(self._unwrapped(asked.token, cred), asked, cred)
@@ -128,7 +128,7 @@ class Ingest:
         }
         if not cred.owner:
             count = len(asked.token) + len(text) + PER_JOB
-            self._kvs.quota.take(keys.guest(job), cred.userid, count)
+            self._kvs.quota.charge(keys.guest(job), cred.userid, count)
         stored = [
             *mark,
             put(keys.of(job, "J"), asked.token.encode()),
@@ -144,7 +144,7 @@ class Ingest:
 
     async def _check(self, request: Request) -> Payload:
         """Refuse what `submit` would; return the jobspec as it would be scheduled."""
-        asked, cred = self._asked(request, _Tried), request.cred
+        asked, cred = self._asked(request, _Validate), request.cred
         if not cred.owner:
             self._check_guest("munge", cred.userid)
         _, scheduled = await self._accepted(asked.jobspec, asked, cred)
@@ -159,7 +159,7 @@ class Ingest:
         try:
             asked = msgspec.convert(request.payload, kind)
         except msgspec.ValidationError as error:
-            takes = "jobspec" if kind is _Tried else "J"
+            takes = "jobspec" if kind is _Validate else "J"
             what = f"{request.topic} takes {takes}, urgency and flags: {error}"
             raise RpcError(errno.EPROTO, what) from error
         if asked.flags & ~_FLAGS:

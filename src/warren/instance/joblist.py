@@ -15,9 +15,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
-from warren.instance.config import JobList as JobListTable
 from warren.instance.jobs.jobtap import Jobtap
 from warren.instance.jobs.manager import JobManager
+from warren.instance.servicetables import JobList as JobListTable
 from warren.lifecycle import attributes
 from warren.lifecycle.attributes import Listed, Once
 from warren.lifecycle.job import Job

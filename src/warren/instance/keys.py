@@ -20,7 +20,7 @@ def _directory(job: int) -> str:
 
 
 def summary(job: int) -> str:
-    """Return the key of what is kept in short of a job that is over."""
+    """Return the key of the summary of a job that is over."""
     return of(job, "summary")
 
 
@@ -36,10 +36,10 @@ def job_of(namespace: str) -> JobId | None:
 
 
 def log_event(job: int, event: Event) -> Operation:
-    """Append to a job's primary eventlog."""
+    """Return what appends an event to a job's primary eventlog."""
     return append(of(job, "eventlog"), eventlog.encode(event).encode())
 
 
 def log_execution(job: int, event: Event) -> Operation:
-    """Append to the eventlog of a job's execution, in its guest namespace."""
+    """Return what appends an event to the eventlog of a job's execution, in its guest namespace."""
     return append("exec.eventlog", eventlog.encode(event).encode(), guest(job))

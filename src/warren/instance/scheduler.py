@@ -19,9 +19,9 @@ import structlog
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
-from warren.instance.config import Sched
 from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.servicetables import Sched
 from warren.lifecycle import urgency
 from warren.rfc import canonical, resource_set
 from warren.rfc.errors import BadFormat

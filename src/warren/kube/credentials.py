@@ -1,7 +1,7 @@
-"""Who we are to an API, and how we come to know it anew.
+"""Credentials for an API: fixed ones, and ones that a source renews.
 
 A source is asked in a thread of its own, because it may take its time: a plug-in may
-wait for a person. What authentication is made of is the official package's business,
+wait for a person. Plug-ins and auth providers are read by the official Python package,
 which is imported when it is needed and not before: it costs a quarter of a second.
 """
 
@@ -25,36 +25,37 @@ from warren.kube.client import Unavailable
 
 log = structlog.get_logger()
 
-_LOOK_AGAIN: Final = 60.0
-"""How long what a file says is taken for true."""
+_REREAD_DELAY: Final = 60.0
+"""Seconds after which a file is read again."""
 
-_PAUSE: Final = 5.0
-"""How long a source is left alone after it has failed, or was asked because of a refusal."""
+_RETRY_DELAY: Final = 5.0
+"""Seconds for which a source is not asked after a failure, or after it was asked for a refusal."""
 
-_PART: Final = 0.8
-"""Of the life of credentials, how much passes before others are asked for."""
+_RENEWED_AT: Final = 0.8
+"""The part of their lifetime after which credentials are renewed."""
 
 _PLUGIN_SECONDS: Final = 60.0
 _WAIT_SECONDS: Final = 20.0
-_LONGEST_WORDS: Final = 300
+_LONGEST_REASON: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Who we are: a header, or a certificate and its key as PEM, or both, or neither."""
+    """A header, a certificate with its key as PEM, both, or none for anonymous requests."""
 
     authorization: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
-    until: float = field(default=math.inf, compare=False)
+    expires: float = field(default=math.inf, compare=False)
+    """When it expires, in seconds since the epoch."""
 
 
 class Source(Protocol):
-    """Returns our credentials. It may block."""
+    """Where identities come from. Asking may block."""
 
     @property
     def origin(self) -> str:
-        """Where it stands written, for sentences."""
+        """Where the source is configured, for error messages."""
         ...
 
     @property
@@ -63,23 +64,23 @@ class Source(Protocol):
         ...
 
     def ask(self) -> Identity:
-        """Return who we are from now on. Raises UserMistake, and Unavailable."""
+        """Return the identity from now on. Raises UserMistake, and Unavailable."""
         ...
 
 
 class Credentials(Protocol):
-    """Who we are, at any time."""
+    """The identity to use, at any time."""
 
     async def current(self) -> Identity:
-        """Return who we are now. Raises UserMistake, and Unavailable."""
+        """Return the identity to use now. Raises UserMistake, and Unavailable."""
         ...
 
     async def renewed(self, refused: Identity) -> Identity:
-        """Return who we are, now that the API has refused `refused`: the same if nothing is new."""
+        """Return the identity to use after the API has refused one: the same if none is newer."""
         ...
 
 
-class Fixed:
+class FixedCredentials:
     """Credentials that stay as they are."""
 
     def __init__(self, identity: Identity) -> None:
@@ -92,11 +93,11 @@ class Fixed:
         return self._identity
 
 
-class Renewed:
-    """Credentials that are asked for anew before they end, and after they were refused.
+class RenewedCredentials:
+    """Credentials that are renewed before they expire, and after they were refused.
 
-    No request waits while those that we hold are good. A source is asked by one thread at a
-    time, however many want to know; while it fails it is left alone for a few seconds.
+    No request waits while the present ones are valid. A source is asked by one thread at a
+    time, however many requests wait; when it has failed, it is not asked for a few seconds.
     """
 
     def __init__(self, source: Source, clock: Clock, seconds: float = _WAIT_SECONDS) -> None:
@@ -108,14 +109,14 @@ class Renewed:
         self._failure: WarrenError | None = None
         self._asked: Future[Identity] | None = None
         self._due = -math.inf
-        self._insisted = -math.inf
+        self._last_renewal = -math.inf
 
     async def current(self) -> Identity:
         self._settle()
         if self._clock.now() >= self._due:
             self._begin()
         held = self._held
-        if held is not None and self._clock.now() < held.until:
+        if held is not None and self._clock.now() < held.expires:
             return held
         return await self._answer()
 
@@ -123,9 +124,9 @@ class Renewed:
         self._settle()
         if self._held is not None and self._held != refused:
             return self._held
-        if self._clock.now() < self._insisted + _PAUSE:
+        if self._clock.now() < self._last_renewal + _RETRY_DELAY:
             return refused
-        self._insisted = self._clock.now()
+        self._last_renewal = self._clock.now()
         self._begin()
         return await self._answer()
 
@@ -141,7 +142,7 @@ class Renewed:
         self._asked = asked
 
     def _settle(self) -> None:
-        """Take in what the source has said meanwhile."""
+        """Take over what the source has answered meanwhile."""
         if self._asked is None or not self._asked.done():
             return
         asked, self._asked = self._asked, None
@@ -150,13 +151,13 @@ class Renewed:
         if error is None:
             self._failure = None
             self._held = asked.result()
-            life = (self._held.until - now) * _PART
+            life = (self._held.expires - now) * _RENEWED_AT
             self._due = now + max(
-                _PAUSE, life if self._source.every is None else self._source.every
+                _RETRY_DELAY, life if self._source.every is None else self._source.every
             )
         elif isinstance(error, WarrenError):
             self._failure = error
-            self._due = now + _PAUSE
+            self._due = now + _RETRY_DELAY
             log.warning("credentials are not renewed", reason=str(error))
         else:
             raise error
@@ -189,17 +190,17 @@ def _ask(source: Source, asked: Future[Identity]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
-    """A token, and a certificate with its key, each as it is or in a file."""
+class StaticSource:
+    """A token, and a certificate with its key, each given as it is or as a file."""
 
     origin: str
     token: str | Path = field(default="", repr=False)
     certificate: bytes | Path = field(default=b"", repr=False)
     key: bytes | Path = field(default=b"", repr=False)
-    every: float | None = _LOOK_AGAIN
+    every: float | None = _REREAD_DELAY
 
     def fixed(self) -> bool:
-        """Whether it will never say anything else."""
+        """Return whether its answer never changes."""
         return not any(isinstance(each, Path) for each in (self.token, self.certificate, self.key))
 
     def ask(self) -> Identity:
@@ -235,8 +236,8 @@ def _demand_package(origin: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plugin:
-    """A program that tells who we are (client.authentication.k8s.io)."""
+class PluginSource:
+    """An exec plug-in (client.authentication.k8s.io)."""
 
     origin: str
     settings: Mapping[str, Any] = field(repr=False)
@@ -244,7 +245,7 @@ class Plugin:
     cluster: Mapping[str, Any] = field(repr=False)
     directory: Path
     """Of the kubeconfig: a path of the program is relative to it."""
-    beside: Given
+    beside: StaticSource
     seconds: float = _PLUGIN_SECONDS
     every: float | None = None
 
@@ -273,7 +274,7 @@ class Plugin:
         return self._understood(answer, beside)
 
     def _require(self, command: Any, environment: Mapping[str, str]) -> None:
-        """See that the program is there. Raises UserMistake with how to get it."""
+        """Check that the program is installed. Raises UserMistake with its install hint."""
         where = str(self.directory / command) if "/" in str(command) else str(command)
         if shutil.which(where, path=environment.get("PATH")) is None:
             hint = self.settings.get("installHint")
@@ -291,10 +292,10 @@ class Plugin:
             )
         try:
             end = answer.get("expirationTimestamp")
-            until = parse_rfc3339(end) if end else math.inf
+            expires = parse_rfc3339(end) if end else math.inf
         except (TypeError, ValueError) as error:
             raise Unavailable(f"{self.origin}: expirationTimestamp: {error}.") from error
-        found = replace(beside, until=until)
+        found = replace(beside, expires=expires)
         if token:
             found = replace(found, authorization=bearer(str(token).strip(), self.origin))
         if certificate and key:
@@ -303,14 +304,14 @@ class Plugin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Official:
-    """Whatever else the official package can read: auth providers, passwords."""
+class OfficialSource:
+    """What only the official package reads: auth providers, passwords."""
 
     origin: str
     paths: tuple[Path, ...]
     context: str
-    beside: Given
-    every: float | None = _LOOK_AGAIN
+    beside: StaticSource
+    every: float | None = _REREAD_DELAY
 
     def ask(self) -> Identity:
         _demand_package(self.origin)
@@ -346,4 +347,4 @@ def bearer(token: str, origin: str) -> str:
 
 
 def _one_line(words: object) -> str:
-    return " ".join(str(words).split())[:_LONGEST_WORDS].rstrip(".")
+    return " ".join(str(words).split())[:_LONGEST_REASON].rstrip(".")

@@ -19,13 +19,13 @@ from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.kube.credentials import (
     Credentials,
-    Fixed,
-    Given,
+    FixedCredentials,
     Identity,
-    Official,
-    Plugin,
-    Renewed,
+    OfficialSource,
+    PluginSource,
+    RenewedCredentials,
     Source,
+    StaticSource,
     bearer,
 )
 
@@ -59,7 +59,11 @@ class Access:
 
     def credentials(self, clock: Clock) -> Credentials:
         """Return who we are in this cluster."""
-        return Fixed(self._identity()) if self.source is None else Renewed(self.source, clock)
+        return (
+            FixedCredentials(self._identity())
+            if self.source is None
+            else RenewedCredentials(self.source, clock)
+        )
 
     def tls(self, identity: Identity | None = None) -> ssl.SSLContext:
         """Return a context that trusts the cluster's authority and no other.
@@ -165,7 +169,7 @@ def _in_pod(environ: Mapping[str, str], directory: Path) -> Access:
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         authority=trusted,
         # The kubelet renews the token: from here on it is a file like any other.
-        source=Given(origin=str(directory), token=token),
+        source=StaticSource(origin=str(directory), token=token),
         origin=str(directory),
     )
 
@@ -336,13 +340,13 @@ def _reached(place: _Place) -> Access:
 
 def _known(
     place: _Place, cluster: _Place, paths: tuple[Path, ...], context: str
-) -> tuple[Given, Source | None]:
+) -> tuple[StaticSource, Source | None]:
     """Return what a user says plainly, and where the rest comes from if that is not all."""
     user = place.read(_User)
     for name in _IMPERSONATION:
         if place.fields.get(name):
             raise UserMistake(f"{place}/{name}: Warren does not impersonate.")
-    given = Given(
+    given = StaticSource(
         origin=str(place),
         # kubectl takes a token's file before the token, but what is embedded before any other file.
         token=place.file(user.token_file) if user.token_file else user.token,
@@ -355,7 +359,7 @@ def _known(
     if given.token:
         return given, None
     if user.exec is not None:
-        return given, Plugin(
+        return given, PluginSource(
             origin=f"{place}/exec",
             settings=user.exec,
             cluster=cluster.fields,
@@ -365,7 +369,7 @@ def _known(
     if user.auth_provider is not None or user.username:
         way = "auth-provider" if user.auth_provider is not None else "username"
         origin = f"{place}/{way}"
-        return given, Official(origin=origin, paths=paths, context=context, beside=given)
+        return given, OfficialSource(origin=origin, paths=paths, context=context, beside=given)
     if not given.certificate and cluster.fields["server"].startswith("https://"):
         raise UserMistake(f"{place}: it says neither a token nor a client certificate.")
     return given, None

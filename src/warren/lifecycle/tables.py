@@ -62,6 +62,18 @@ def demand_durations(table: Table, *names: str) -> None:
             demand(name.replace("_", "-"), seconds, value)
 
 
+def demand_moment(kill_timeout: Duration) -> None:
+    """Raise ValueError, which msgspec tells with the path, for processes without time to end."""
+    if seconds(kill_timeout) == 0:
+        raise ValueError("kill-timeout is 0: processes need a moment to end, make it longer")
+
+
+def demand_absolute(name: str, path: str | None) -> None:
+    """Raise ValueError, which msgspec tells with the path, for a path that is relative."""
+    if path is not None and not path.startswith("/"):
+        raise ValueError(f"{name}: {path!r} is not an absolute path")
+
+
 def parse(text: str, shape: type[T], name: str) -> T:
     """Read a configuration of a shape. Raises UserMistake with `name` and the path."""
     tables = decode(text, name)

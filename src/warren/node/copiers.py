@@ -1,4 +1,4 @@
-"""Copiers as their agent has them: child processes that tell how far they are."""
+"""An agent runs copiers: child processes that copy as a user, and report their progress."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -9,7 +9,9 @@ from warren.node import commands, copying
 
 
 async def run(copy: Copy, enter: Sequence[str] = ()) -> AsyncIterator[Progress]:
-    """Copy, and return the progress as the copier tells it; `enter` leads to where paths are known.
+    """Copy, and return the progress as the copier reports it.
+
+    `enter` is the beginning of a command that runs the rest in the namespaces of the paths.
 
     Raises CopyFailed with what the copier could not copy, and NodeTrouble for a copier that has
     ended in any other way. Closing the iterator ends the copier, also one that is stopped, or that

@@ -1,4 +1,4 @@
-"""What the machine unmounts goes from its nodes, too.
+"""Nodes unmount what the machine has unmounted.
 
 A node's mount namespace begins with all mounts of the machine. Where those are shared,
 the kernel takes along what is unmounted later; where `/` is private, each node would keep

@@ -11,7 +11,7 @@ from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, Methods
 from warren.rpc.foreign import demand_instance
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
-from warren.rpc.peer import WAITING, Asked, Peer
+from warren.rpc.peer import WAITING, Peer, RequestHandler
 
 _NO_USER = Cred(0, False)
 
@@ -19,14 +19,14 @@ ANSWERS_WITHIN: Final = 30.0
 """Seconds in which an instance answers a client's first request."""
 
 
-class _Served(Asked):
-    """The requests that the other end passes on to services of this process."""
+class _BusHandler(RequestHandler):
+    """Answers requests that the instance passes on to services of this process."""
 
     def __init__(self, bus: Bus | None, path: Path) -> None:
         self._bus = bus
         self._path = path
 
-    def meet(self, first: bytes) -> None:
+    def check_peer(self, first: bytes) -> None:
         demand_instance(first, self._path)
 
     def request(self, received: Message) -> Request:
@@ -87,7 +87,7 @@ async def connect(
     except OSError as error:
         raise RpcError(errno.ECONNRESET, f"no instance answers at {path}") from error
     reader, writer = await asyncio.open_unix_connection(sock=opened)
-    peer = Peer(reader, writer, _Served(serving, path), waiting=waiting)
+    peer = Peer(reader, writer, _BusHandler(serving, path), waiting=waiting)
     # Not a task group: what the block raises is to reach its caller as it is.
     running = asyncio.create_task(peer.run())
     try:

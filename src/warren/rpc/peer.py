@@ -80,7 +80,7 @@ class Peer(Forwarder):
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        asked: "Asked",
+        handler: "RequestHandler",
         *,
         longest: int = LONGEST,
         waiting: int = WAITING,
@@ -96,7 +96,7 @@ class Peer(Forwarder):
         self._parting: Message | None = None
         self._reader = reader
         self._writer = writer
-        self._asked = asked
+        self._handler = handler
         self._tag = 0
         self._pending: dict[int, _Answers] = {}
         self._answering: dict[int, asyncio.Task[None]] = {}
@@ -151,7 +151,7 @@ class Peer(Forwarder):
 
     def _welcomes(self, first: bytes) -> bool:
         try:
-            self._asked.meet(first)
+            self._handler.check_peer(first)
         except RpcError as error:
             self._parting = _parting(error)  # as if it had said so itself
             return False
@@ -246,7 +246,7 @@ class Peer(Forwarder):
         tag = received.tag
         try:
             with self._share.request(), self._share.hold(size):
-                await self._answer_with(tag, self._asked.request(received))
+                await self._answer_with(tag, self._handler.request(received))
         except RpcError as error:
             # A file's name in it may be no text.
             text = str(error).encode(errors="replace").decode()
@@ -260,12 +260,12 @@ class Peer(Forwarder):
 
     async def _answer_with(self, tag: int, request: Request) -> None:
         if request.streaming:
-            async with aclosing(self._asked.follow(request)) as answers:  # type: ignore[type-var]
+            async with aclosing(self._handler.follow(request)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
                     await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
             await self._send(Message(tag=tag, errnum=errno.ENODATA))
         else:
-            answer = await self._asked.ask(request)
+            answer = await self._handler.ask(request)
             await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
 
     async def _send(self, sent: Message) -> None:
@@ -282,15 +282,15 @@ class Peer(Forwarder):
             self._writer.write(line)
 
 
-class Asked(ABC):
-    """What this end does with the other end's requests."""
+class RequestHandler(ABC):
+    """Answers the requests of the other end."""
 
-    def meet(self, first: bytes) -> None:  # noqa: B027 - all ends are welcome unless it says so
-        """Look at the first bytes of the other end. Raises RpcError where they are not for us."""
+    def check_peer(self, first: bytes) -> None:  # noqa: B027 - all ends are welcome unless it says so
+        """Check the first bytes of the other end. Raises RpcError where it is no peer of ours."""
 
     @abstractmethod
     def request(self, received: Message) -> Request:
-        """Make the request of a message, with the credentials it deserves."""
+        """Return the request that a message holds, with the credentials of its sender."""
 
     @abstractmethod
     async def ask(self, request: Request) -> Payload:

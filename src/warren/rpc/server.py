@@ -24,14 +24,14 @@ from warren.rpc.bus import Bus, may_serve
 from warren.rpc.foreign import Listening
 from warren.rpc.guests import Guests, Limits, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
-from warren.rpc.peer import Asked, Peer, part
+from warren.rpc.peer import Peer, RequestHandler, part
 
 ADD: Final = "service.add"
 
 _MOST: Final = 16
 
 
-class _Connection(Asked):
+class _Connection(RequestHandler):
     """One client: its user, and the services it offers."""
 
     def __init__(self, bus: Bus, cred: Cred) -> None:

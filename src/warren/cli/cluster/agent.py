@@ -37,7 +37,7 @@ _WHERE = (
                  help="The node's name in the cluster (default: the configuration's, or the "
                  "host name)."),
     click.option("--statedir", type=click.Path(path_type=Path), metavar="DIR",
-                 help="What the agent keeps (default: /var/lib/warren-agent)."),
+                 help="The agent's state directory (default: /var/lib/warren-agent)."),
 )  # fmt: skip
 
 _SERVICE = (
@@ -46,7 +46,7 @@ _SERVICE = (
     click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
                  help="On which address; without authentication."),
     click.option("--check", is_flag=True,
-                 help="Print what can be made here, and do no more."),
+                 help="Print what can be made here, and exit."),
     json_option,
 )  # fmt: skip
 
@@ -66,7 +66,7 @@ def _service_options(command: Command) -> Command:
 
 @click.group(cls=Group)
 def agent() -> None:
-    """Be the agent of a rabbit, or of a compute node, on the machine that it is.
+    """Run the agent of a rabbit, or of a compute node, on the machine that it is.
 
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what the roles
     warren-rabbit or warren-compute allow (deploy/rbac) in the namespace of the node.
@@ -115,7 +115,7 @@ def roles(rabbits: str, computes: str, service_account: str | None) -> None:
 @agent.command()
 @click.argument("role", type=click.Choice(["rabbit", "compute"]))
 @where_options
-@click.option("--repair", is_flag=True, help="Give back what is found.")
+@click.option("--repair", is_flag=True, help="Remove what is found.")
 @json_option
 def doctor(
     role: str,

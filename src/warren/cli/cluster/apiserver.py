@@ -1,4 +1,4 @@
-"""`warren apiserver`."""
+"""`warren apiserver`: the embedded API server alone."""
 
 import click
 
@@ -14,9 +14,9 @@ from warren.daemons.statedir import StateDir
 @click.option("--user", "users", multiple=True, metavar="NAME",
               help="Write a kubeconfig for a user, who may do what roles that are bound to this "
               "name allow. Repeatable.")  # fmt: skip
-@click.option("--bare", is_flag=True, help="Begin without the kinds of DWS and NNF.")
+@click.option("--bare", is_flag=True, help="Define no kinds of DWS and NNF at first.")
 @click.option("--plain", is_flag=True,
-              help="Leave Workflows to webhooks that are configured.")  # fmt: skip
+              help="Check Workflows by webhooks alone, not by the built-in rules.")  # fmt: skip
 def apiserver(
     state: StateDir, port: int | None, users: tuple[str, ...], bare: bool, plain: bool
 ) -> None:

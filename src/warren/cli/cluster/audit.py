@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @click.command("audit")
 @statedir_option
-@click.option("--repair", is_flag=True, help="Mend what can be mended.")
+@click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @json_option
 def audit(state: StateDir, repair: bool, as_json: bool) -> None:
     """Compare jobs with Workflows, and what is out of service with its reason.

@@ -15,7 +15,7 @@ _DEAD: Final = "its cluster is not running: 'warren up' would take it over"
 
 @click.command()
 @statedir_option
-@click.option("--repair", is_flag=True, help="Give back what is found.")
+@click.option("--repair", is_flag=True, help="Remove what is found.")
 @json_option
 def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
     """Look for storage, mounts, processes and objects that nothing owns any more.

@@ -45,7 +45,7 @@ def flux(
     from warren.daemons import fluxconductor
 
     least = fluxconductor.LEAST_GIB if min_allocation_size is None else min_allocation_size
-    flavor = fluxconductor.flavor(
+    flavor = fluxconductor.broker_type(
         floor=least * GIB, fluxion=not disable_fluxion, drain_queues=drain_queues
     )
     remedy = "run the conductor on the node of the broker of rank 0"

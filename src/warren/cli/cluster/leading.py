@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.cli.common import listening, run
 
 if TYPE_CHECKING:
-    from warren.daemons.conductor import Flavor
+    from warren.daemons.conductor import InstanceType
 
 _NO_KUBECONFIG = 3
 """The exit code after which systemd need not start it again: an admin has to do something."""
@@ -45,7 +45,7 @@ def exposed(port: int | None, address: str) -> socket.socket | None:
 
 def lead(
     place: Path,
-    flavor: "Flavor",
+    instance_type: "InstanceType",
     kubeconfig: Path | None,
     context: str | None,
     metrics: socket.socket | None,
@@ -58,7 +58,7 @@ def lead(
 
     logs.configure()
     if kubeconfig is None and not os.environ.get("KUBECONFIG"):
-        named = run(conductors.configured(place, flavor)).kubeconfig
+        named = run(conductors.configured(place, instance_type)).kubeconfig
         kubeconfig = Path(named) if named else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
@@ -70,6 +70,8 @@ def lead(
         systemd.notify("READY=1")
         click.echo(f"leading the jobs of {place}")
 
-    settings = conductors.Settings(access=access, instance=place, flavor=flavor, exposed=metrics)
+    settings = conductors.Settings(
+        access=access, instance=place, instance_type=instance_type, exposed=metrics
+    )
     run(conductors.run_until_stopped(settings, ready))
     click.echo("the conductor has stopped")

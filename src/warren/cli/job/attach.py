@@ -32,7 +32,7 @@ _WAITING = {
     "prolog-finish": "starting",
 }
 _CHUNK: Final = 2**15
-_AGAIN: Final = 0.2
+_RETRY_DELAY: Final = 0.2
 """Seconds after which input is sent again that no shell was there to take."""
 _TWICE: Final = 2.0
 """Seconds within which a second Ctrl-C cancels the job."""
@@ -362,7 +362,7 @@ async def _asked(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Ma
         except RpcError as error:
             if not error.lost:
                 raise
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(_RETRY_DELAY)
 
 
 async def _shells(handle: "Handle", job: int) -> Mapping[str, Any]:

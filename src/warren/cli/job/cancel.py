@@ -27,9 +27,9 @@ _AT_ONCE = 100
               help="All active jobs of this user; all for all users'.")  # fmt: skip
 @click.option("-S", "--states", metavar="STATE,...",
               help="All of your jobs in these states: pending, running, sched, ...")  # fmt: skip
-@click.option("-m", "--message", default="", metavar="NOTE", help="Why, for the job's record.")
+@click.option("-m", "--message", default="", metavar="NOTE", help="A note for the job's record.")
 @click.option("-n", "--dry-run", is_flag=True, help="Cancel nothing; print how many would be.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing where there are no such jobs.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing where there are no such jobs.")
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def cancel(

@@ -30,8 +30,8 @@ _DURATION: Final = "attributes.system.duration"
 @click.option("-t", "--type", "type_", default="cancel", metavar="TYPE", show_default=True,
               help="The kind of exception.")  # fmt: skip
 @click.option("-s", "--severity", type=click.IntRange(0, 7), default=0, show_default=True,
-              help="How grave it is: 0 ends the job, 7 is the least.")  # fmt: skip
-@click.option("-m", "--message", metavar="NOTE", help="Why, for the job's record.")
+              help="The severity: 0 ends the job, 7 is the least.")  # fmt: skip
+@click.option("-m", "--message", metavar="NOTE", help="A note for the job's record.")
 @click.argument("words", nargs=-1, required=True, metavar="JOBID... [NOTE...]")
 def job_raise(
     state: StateDir,
@@ -187,7 +187,7 @@ def _put(target: dict[str, Any], key: str, value: Any) -> None:
 @statedir_option
 @json_option
 @click.option("-n", "--dry-run", is_flag=True, help="Change nothing; print the updates as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell what was changed.")
+@click.option("-v", "--verbose", is_flag=True, help="Print what was changed.")
 @click.argument("id_", metavar="JOBID")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VAL...")
 def job_update(

@@ -79,7 +79,7 @@ def job() -> None:
 
 @click.command("id")
 @click.option("--to", "spelling", default="f58", type=click.Choice(list(SPELLINGS)),
-              help="How to spell it. Default: f58.")  # fmt: skip
+              help="The form to print. Default: f58.")  # fmt: skip
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def job_id(spelling: str, as_json: bool, ids: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from warren.base import accounts
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.job import fields as jobfields
@@ -135,7 +136,7 @@ def jobs(
         if counts:
             click.echo(counted(counts))
         if not stats_only:
-            rows = [jobfields.row(each, now, selecting.username) for each in found]
+            rows = [jobfields.row(each, now, accounts.user_name) for each in found]
             # An id is shown in letters, and goes by its number.
             by = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
             rows = ordered(rows, by)

@@ -28,14 +28,6 @@ def userid(user: str | None) -> int | None:
         raise UserMistake(f"there is no user {user!r}.") from None
 
 
-def username(userid: int) -> str:
-    """Return a user's name; the number of one that has none."""
-    try:
-        return pwd.getpwuid(userid).pw_name
-    except KeyError:
-        return str(userid)
-
-
 def by_user(user: int | None) -> list[dict[str, Any]]:
     """Return the constraints that select a user's jobs; none for those of all users."""
     return [] if user is None else [{"userid": [user]}]

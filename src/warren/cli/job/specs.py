@@ -42,7 +42,7 @@ _OPTIONS = [
                  "them on each."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes."),
     click.option("-q", "--queue", metavar="NAME", help="The queue (default: the site's own)."),
-    click.option("-B", "--bank", metavar="NAME", help="Which bank pays."),
+    click.option("-B", "--bank", metavar="NAME", help="The bank to charge."),
     click.option("-t", "--time-limit", metavar="DURATION",
                  help="Time limit; minutes, or a number with s, m, h or d."),
     click.option("--job-name", metavar="NAME", help="Name of the job."),

@@ -36,7 +36,7 @@ _ENDING: Final = (
 @click.option("-e", "--exception-exit-code", type=click.IntRange(0, 255), metavar="N",
               help="The exit code for jobs that a fatal exception has ended.")  # fmt: skip
 @click.option("-j", "--json", "as_json", is_flag=True, help="Print how each job ended, as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell the exit code of each job.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the exit code of each job.")
 @click.argument("ids", nargs=-1, required=True, metavar="JOBID...")
 def job_status(
     state: StateDir,
@@ -87,7 +87,7 @@ def exit_code(ended: Mapping[str, Any], of_exception: int | None = None) -> int:
 @statedir_option
 @json_option
 @click.option("-a", "--all", "everything", is_flag=True, help="Wait for all waitable jobs.")
-@click.option("-v", "--verbose", is_flag=True, help="Tell of jobs that succeeded, too.")
+@click.option("-v", "--verbose", is_flag=True, help="Report jobs that succeeded, too.")
 @click.argument("id_", default="", metavar="[JOBID]")
 def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id_: str) -> None:
     """Wait for a job that was submitted as waitable; or for the next one that ends.

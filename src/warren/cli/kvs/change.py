@@ -61,7 +61,8 @@ def _object(data: bytes) -> dict[str, Any]:
 @click.command("link")
 @statedir_option
 @namespace_option
-@click.option("-T", "--target-namespace", "elsewhere", metavar="NAME", help="Of the target.")
+@click.option("-T", "--target-namespace", "elsewhere", metavar="NAME",
+              help="The namespace of the target.")  # fmt: skip
 @click.argument("target")
 @click.argument("linkname")
 def link(state: StateDir, space: str, elsewhere: str | None, target: str, linkname: str) -> None:

@@ -80,7 +80,7 @@ def _line(text: str, *, as_stored: bool) -> str:
 @statedir_option
 @namespace_option
 @click.option("-t", "--timestamp", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="When it happened, if not now.")  # fmt: skip
+              help="The time of the event (default: now).")  # fmt: skip
 @click.argument("key")
 @click.argument("name")
 @click.argument("context", nargs=-1)

@@ -1,4 +1,4 @@
-"""`warren kvs namespace`: key spaces of their own, and whose they are."""
+"""`warren kvs namespace`: create, list and remove namespaces of the key-value store."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,14 @@ def namespace() -> None:
 
 @namespace.command("create")
 @statedir_option
-@click.option("-o", "--owner", type=click.IntRange(0), metavar="UID", help="Who may use it.")
-@click.option("-r", "--rootref", metavar="BLOBREF", help="A directory that it begins with.")
+@click.option("-o", "--owner", type=click.IntRange(0), metavar="UID",
+              help="The user who may use them, besides the instance's owner.")  # fmt: skip
+@click.option("-r", "--rootref", metavar="BLOBREF", help="The directory that they begin with.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def namespace_create(
     state: StateDir, owner: int | None, rootref: str | None, names: tuple[str, ...]
 ) -> None:
-    """Make namespaces."""
+    """Create namespaces."""
     chosen = {"owner": owner, "rootref": rootref}
     more = {name: value for name, value in chosen.items() if value is not None}
 

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 @click.option("-t", "--treeobj", "as_object", is_flag=True, help="The tree object of the key.")
 @click.option("-r", "--raw", is_flag=True, help="The bytes of the value, and nothing after them.")
 @click.option("-l", "--label", is_flag=True, help="KEY= before each value.")
-@click.option("-w", "--watch", is_flag=True, help="Again, whenever it is written.")
+@click.option(
+    "-w", "--watch", is_flag=True, help="Print the value again whenever the key is written."
+)
 @click.option("-W", "--waitcreate", is_flag=True, help="Wait for a key that is not there.")
 @click.option("-u", "--uniq", is_flag=True, help="With --watch: only what is new.")
 @click.option("-f", "--full", is_flag=True, help="With --watch: whatever it changes by.")

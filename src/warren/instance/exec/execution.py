@@ -15,7 +15,7 @@ import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake, WarrenError
-from warren.instance import config, keys
+from warren.instance import jobtables, keys
 from warren.instance.barrier import Barriers
 from warren.instance.exec import testexec
 from warren.instance.exec.draining import Drain
@@ -131,7 +131,7 @@ class JobExec:
         barriers: Barriers,
         reply: Callable[[Message], None],
         drain: Drain,
-        site: config.Exec,
+        site: jobtables.Exec,
     ) -> None:
         self._kvs = kvs
         self._clock = clock
@@ -291,7 +291,7 @@ class JobExec:
     async def _accompany(
         self, running: _Running, past: Past, show: testexec.Show | None, *, reattach: bool
     ) -> int:
-        """Be with a job's shells from their start, or from where they are, to their end."""
+        """Follow a job's shells from their start, or from where they are, to their end."""
         ends: _Ends = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:
             life = [

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from warren.base.errors import WarrenError
-from warren.instance import config
+from warren.instance import jobtables
 from warren.instance.exec.draining import Drain
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle import tables
@@ -137,7 +137,7 @@ class SiteCommands:
     name: Final = "perilog"
     lasting: Final = False
 
-    def __init__(self, site: config.JobManager) -> None:
+    def __init__(self, site: jobtables.JobManager) -> None:
         self._settings = Settings(
             prolog=bool(site.prolog.command),
             epilog=bool(site.epilog.command),
@@ -379,7 +379,7 @@ class Perilog:
 _NOWHERE: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
 
 
-def _step(subject: str, site: config.Perilog, usual: float) -> Step:
+def _step(subject: str, site: jobtables.Perilog, usual: float) -> Step:
     seconds = usual if site.timeout is None else tables.seconds(site.timeout)
     return Step(
         subject=subject,

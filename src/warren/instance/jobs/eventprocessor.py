@@ -1,4 +1,4 @@
-"""Processes the events of active jobs: each is applied in its turn, and what it asks for is done.
+"""Processes the events of active jobs: each is applied in its turn, and its actions are taken.
 
 Whatever posts it, one event is applied at a time, to one job; what others may see of it waits in
 the commits until it is durable.
@@ -86,7 +86,7 @@ class EventProcessor:
     def post(self, entry: Entry, name: str, context: Mapping[str, Any] | None = None) -> None:
         """Post an event. One that the job's state does not allow when its turn comes is lost."""
         self._queue(entry, name, context or {})
-        self.drain(entry)
+        self.process(entry)
 
     def check(self, entry: Entry, name: str, context: Mapping[str, Any]) -> None:
         """Raise RpcError(EINVAL) for an event that would be lost if it were posted now."""
@@ -110,8 +110,8 @@ class EventProcessor:
         # Not at once: a client must hear of the job itself before it hears of this.
         self._commits.then(partial(self._journal.tell, entry, event))
 
-    def drain(self, entry: Entry) -> None:
-        """Apply what is queued. What callbacks and actions post in the meantime waits its turn.
+    def process(self, entry: Entry) -> None:
+        """Apply the events that are queued. Those that callbacks and actions post wait their turn.
 
         Also where it is another job's: one that ends may end thousands that depend on it.
         """
@@ -127,13 +127,13 @@ class EventProcessor:
         finally:
             self._busy = False
 
-    def go_on(self, entry: Entry) -> None:
-        """Do what the job's state asks for and is not done yet."""
-        self._work(entry)
-        self.drain(entry)
+    def advance(self, entry: Entry) -> None:
+        """Take the actions that the job's state asks for and that are not taken yet."""
+        self._act(entry)
+        self.process(entry)
 
     def publish(self, entry: Entry, event: Event) -> None:
-        """Note that an event is durable."""
+        """Tell those who follow the journal of an event, which is durable."""
         entry.durable += 1
         self._journal.tell(entry, event)
 
@@ -156,7 +156,7 @@ class EventProcessor:
         entry.events.append(event)
         self._commits.add(operation)
         self._commits.then(partial(self.publish, entry, event))
-        self._follow_from(entry, event, before)
+        self._follow_up(entry, event, before)
         self.stack.tell(f"job.event.{event.name}", entry)
         if entry.subscribers:
             self.stack.tell_subscribers(entry, event)
@@ -165,12 +165,12 @@ class EventProcessor:
         if after.state is not before.state:
             entry.previous = before.state
             self.stack.tell(_ENTERED[after.state], entry)
-        self._work(entry)
+        self._act(entry)
         if after.state is State.INACTIVE:
             self._retire(entry)
 
-    def _follow_from(self, entry: Entry, event: Event, before: Job) -> None:
-        """Do what an event asks for beside what the state does."""
+    def _follow_up(self, entry: Entry, event: Event, before: Job) -> None:
+        """Take the actions that an event asks for, besides those of the state."""
         job = entry.job
         match event.name:
             case "exception" if job.fatal is not None and entry.executing:
@@ -187,7 +187,7 @@ class EventProcessor:
                     self._commits.then(announce)
                 self._commits.then(partial(self._execution.expiration, job.id, job.expiration))
 
-    def _work(self, entry: Entry) -> None:
+    def _act(self, entry: Entry) -> None:
         under_way = UnderWay(
             alloc=entry.allocating,
             execution=entry.executing,
@@ -195,9 +195,9 @@ class EventProcessor:
             eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
         )
         for action in act(entry.job, under_way):
-            self._do(entry, action)
+            self._perform(entry, action)
 
-    def _do(self, entry: Entry, action: Action) -> None:
+    def _perform(self, entry: Entry, action: Action) -> None:
         job = entry.job
         if job.flags & DEBUG and type(action) in _DEBUGGED:
             self._queue(entry, _DEBUGGED[type(action)], {})
@@ -249,7 +249,7 @@ class EventProcessor:
         note = f"{what}: the instance's log says why"
         self.post(entry, "exception", {"type": "plugin", "severity": 0, "note": note})
 
-    # Giving back
+    # Releasing resources
 
     def release(self, entry: Entry, ranks: Collection[int]) -> None:
         """Release nodes of a job whose only epilog is done with them.
@@ -291,7 +291,7 @@ class EventProcessor:
     def reprioritize(self, entry: Entry) -> None:
         """Ask again what priority a job has, if it waits for resources."""
         if entry.job.state is State.PRIORITY:
-            self.go_on(entry)
+            self.advance(entry)
         elif entry.job.state is State.SCHED:
             priority = self.priority(entry)
             if priority is not UNAVAILABLE and priority != entry.job.priority:

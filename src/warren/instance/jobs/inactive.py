@@ -28,7 +28,7 @@ log = structlog.get_logger()
 _WRITTEN_AT_ONCE: Final = 1000
 """Summaries of one commit, where those of an older store are written."""
 
-ARCHIVE_AGAIN: Final = 60.0
+ARCHIVE_RETRY_DELAY: Final = 60.0
 """Seconds until an archive that could not be written is tried again."""
 
 
@@ -180,7 +180,7 @@ class InactiveJobs:
                     pass
             except NotArchived as error:
                 log.error(str(error))
-                await asyncio.sleep(ARCHIVE_AGAIN)
+                await asyncio.sleep(ARCHIVE_RETRY_DELAY)
                 continue
             oldest = next(iter(self._known.inactive.values()), None)
             wait = None if oldest is None else kept.wait(oldest.ended, self._clock.now())

@@ -90,7 +90,7 @@ class JobManager:
         """Ask again which jobs are for the scheduler: a queue was started, or stopped."""
         for entry in self.active():
             if entry.job.state is State.SCHED:
-                self.processor.go_on(entry)
+                self.processor.advance(entry)
 
     def load(self, plugin: Plugin) -> None:
         """Load a plugin, before the jobs. Raises ValueError for a second one of one name."""
@@ -200,7 +200,7 @@ class JobManager:
         self._commits.add(*operations, keys.log_event(job, event))
         entry.queue.append(Event(self._clock.now(), "validate"))
         entry.held = False
-        self.processor.drain(entry)
+        self.processor.process(entry)
         await self.committed()
 
     def _depend(self, entry: Entry) -> None:
@@ -226,7 +226,7 @@ class JobManager:
 
     def charge(self, entry: Entry, count: int) -> None:
         """Count bytes that its user adds to a job. Raises RpcError(ENOSPC) for too many."""
-        self._stored.quota.take(keys.guest(entry.job.id), entry.job.userid, count)
+        self._stored.quota.charge(keys.guest(entry.job.id), entry.job.userid, count)
 
     async def committed(self) -> None:
         """Wait until everything that has been posted is durable."""
@@ -263,7 +263,7 @@ class JobManager:
                     annotations = annotated(entry.job, message.get("annotations") or {})
                     self.processor.post(entry, "alloc", {"annotations": annotations})
                 else:
-                    self.processor.go_on(entry)
+                    self.processor.advance(entry)
             case code if code == DENY:
                 entry.allocating = False
                 note = message.get("note", "")
@@ -271,7 +271,7 @@ class JobManager:
                 self.processor.post(entry, "exception", denied)
             case code if code == CANCEL:
                 entry.allocating = False
-                self.processor.go_on(entry)
+                self.processor.advance(entry)
             case code if code == ANNOTATE:
                 annotations = message["annotations"]
                 self.processor.note(entry, "annotations", {"annotations": annotations})
@@ -344,9 +344,9 @@ class JobManager:
         for entry in self.active():
             entry.held = False
             if entry.job.state is State.SCHED:
-                self.processor.drain(entry)  # which begins with its way back through PRIORITY
+                self.processor.process(entry)  # which begins with its way back through PRIORITY
             else:
-                self.processor.go_on(entry)
+                self.processor.advance(entry)
         self.restarting = False
         self._commits.then(self._execution.restarted)
 

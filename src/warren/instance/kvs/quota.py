@@ -35,7 +35,7 @@ class Quota:
         self._users: dict[int, int] = {}
         self._jobs: dict[str, tuple[int, int]] = {}
 
-    def take(self, job: str, userid: int, count: int, *, under_way: bool = False) -> None:
+    def charge(self, job: str, userid: int, count: int, *, under_way: bool = False) -> None:
         """Count bytes that are to be written for a job. Raises RpcError(ENOSPC) for too many.
 
         What a job that is `under_way` needs to come to its end is not refused for want of room.

@@ -61,7 +61,7 @@ class KvsService:
     # Reading
 
     async def _lookup(self, request: Request) -> Payload:
-        asked = Asked(self._kvs, request, READDIR | READLINK | TREEOBJ)
+        asked = Lookup(self._kvs, request, READDIR | READLINK | TREEOBJ)
         rootdir = request.payload.get("rootdir")
         if rootdir is None:
             return {"val": await asked.object(asked.find())}
@@ -70,7 +70,7 @@ class KvsService:
         return {"val": asked.below(rootdir)}
 
     async def _list(self, request: Request) -> Payload:
-        asked = Asked(self._kvs, request, 0)
+        asked = Lookup(self._kvs, request, 0)
         found = asked.directory(asked.find())
         return {"entries": {name: _kind(node) for name, node in sorted(found.items())}}
 
@@ -117,7 +117,7 @@ class KvsService:
         operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
         if not request.cred.owner:
             size = sum(len(each.key) + len(each.value) + _OVERHEAD for each in operations)
-            self._kvs.take(name, size + len(writer), self._most, under_way=bool(writer))
+            self._kvs.charge(name, size + len(writer), self._most, under_way=bool(writer))
         if not writer:
             # What has a writer is a running job's, which has nowhere else to put it: it waits.
             self._demand_room()
@@ -183,8 +183,8 @@ def _operation(
         raise RpcError(error.errnum, f"operation {index}: {error}") from None
 
 
-class Asked:
-    """A request for what a key has: whose, where, and in which shape."""
+class Lookup:
+    """A request to look up a key: whose it is, where the key is, and in which form to answer."""
 
     def __init__(self, kvs: Kvs, request: Request, known: int, largest: int = LARGEST) -> None:
         self._kvs = kvs

@@ -72,7 +72,7 @@ class Kvs:
         for number, text in enumerate(journal.replay(), 1):
             record = ops.decoded(text, number)
             try:
-                self._tried(record)
+                self._try(record)
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise ops.unreadable(number, str(error)) from error
             appended += len(text)
@@ -112,20 +112,19 @@ class Kvs:
     async def transact(
         self, operations: Sequence[Operation], writer: str = "", sequence: int = 0
     ) -> None:
-        """Do all the operations or none, as others are promised it.
+        """Do all the operations or none, in order, and return when they are durable.
 
-        Raises RpcError where something is in the way of one, which the words name by its index.
+        Unlike `commit`, nothing gives way to an operation: raises RpcError where something is in
+        the way of one, which the words name by its index.
         """
         record = ops.record(operations, writer, sequence, strict=True)
         outcome: list[RpcError | None] = []
-        await self._committer.submit(
-            ops.encoded(record), lambda: outcome.append(self._tried(record))
-        )
+        await self._committer.submit(ops.encoded(record), lambda: outcome.append(self._try(record)))
         if outcome[0] is not None:
             raise outcome[0]
 
-    def _tried(self, record: Record) -> RpcError | None:
-        """Do a transaction, or say why it is refused. A journal tells it as it was told first."""
+    def _try(self, record: Record) -> RpcError | None:
+        """Do a transaction, or return why it is refused. A replay comes to the same."""
         if not record.strict:
             self._apply(record)
             return None
@@ -199,7 +198,7 @@ class Kvs:
             case "graft":
                 self._graft(space, operation, woken)
             case "remove":
-                self._leave(name)
+                self._detach(name)
                 part(space.root, self._context.open)
                 woken.append((name, "", space.root))
             case "fill":
@@ -230,14 +229,14 @@ class Kvs:
         source = operation.value.decode()
         if source not in self._spaces or source == operation.namespace:
             return
-        root = self._leave(source).root
+        root = self._detach(source).root
         space.remove(operation.key)
         if root:  # no directory is empty
             space.set(operation.key, root)
         woken.append((source, "", root))
         woken.append((operation.namespace, operation.key, root))
 
-    def _leave(self, name: str) -> Space:
+    def _detach(self, name: str) -> Space:
         space = self._spaces.pop(name)
         if self._context.snapshot is not None:
             self._context.snapshot.before_all(name, "", space.root)
@@ -271,7 +270,7 @@ class Kvs:
         found = self._spaces.get(namespace)
         return None if found is None else found.owner
 
-    def take(self, namespace: str, count: int, most: float, *, under_way: bool = False) -> None:
+    def charge(self, namespace: str, count: int, most: float, *, under_way: bool = False) -> None:
         """Count bytes that a guest is to write.
 
         Raises RpcError: ENOENT, or ENOSPC over `most`, or over what its user's jobs may hold.
@@ -279,7 +278,7 @@ class Kvs:
         space = self._space(namespace)
         if space.taken + count > most:
             raise RpcError(errno.ENOSPC, f"{space.taken} bytes were written to {namespace} already")
-        self.quota.take(namespace, space.owner, count, under_way=under_way)
+        self.quota.charge(namespace, space.owner, count, under_way=under_way)
         space.taken += count
 
     def size(self, key: str, namespace: str = PRIMARY) -> int:

@@ -18,7 +18,7 @@ import orjson
 
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.refs import BLOB
-from warren.instance.kvs.service import LARGEST, Asked
+from warren.instance.kvs.service import LARGEST, Lookup
 from warren.instance.kvs.store import Found, Kvs
 from warren.instance.kvs.tree import VALUE
 from warren.rfc import treeobj
@@ -56,7 +56,7 @@ class KvsWatch:
 
     async def _lookup(self, request: Request) -> AsyncIterator[Payload]:
         await self._wait_namespace(request)
-        asked = Asked(self._kvs, request, _KNOWN, self._largest)
+        asked = Lookup(self._kvs, request, _KNOWN, self._largest)
         flags = asked.flags
         if flags & _WAYS and not flags & WATCH:
             raise RpcError(errno.EINVAL, "ways to watch are for those who WATCH")
@@ -99,7 +99,7 @@ class KvsWatch:
 class _Shown:
     """What a reader has seen: how much of a value, or its digest."""
 
-    def __init__(self, asked: Asked, part: int) -> None:
+    def __init__(self, asked: Lookup, part: int) -> None:
         self._asked = asked
         self._part = part
         self._offset = 0

@@ -10,13 +10,13 @@ from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.pmi import Pmi
 from warren.instance.shell.programs import Programs
 from warren.instance.shell.pty import Pty
-from warren.instance.shell.signals import BeforeTheEnd, Kill
+from warren.instance.shell.signals import Kill, SignalBeforeExpiration
 from warren.instance.shell.templates import Variables
 from warren.instance.shell.tmpdir import Tmpdir
 
 
 def builtin(tmp: Path, node: NodeCores) -> list[ShellPlugin]:
-    """Make them for one shell of a node.
+    """Return the plugins of one shell of a node.
 
     Jobs have their directories below `tmp`, which all may write.
     """
@@ -31,6 +31,6 @@ def builtin(tmp: Path, node: NodeCores) -> list[ShellPlugin]:
         Gpus(),
         ResourceLimits(),
         Kill(),
-        BeforeTheEnd(),
+        SignalBeforeExpiration(),
         FirstExit(),
     ]

@@ -74,7 +74,7 @@ class Shell(Protocol):
         ...
 
     def live(self, order: Order, request: bytes | None) -> int:
-        """Be the shell, and return its exit code. The signals HELD are blocked at first."""
+        """Run the shell, and return its exit code. The signals HELD are blocked at first."""
         ...
 
     def clean(self, order: Order) -> int | None:

@@ -12,7 +12,7 @@ _COMMAND: Final = "warren"
 
 
 class Programs(ShellPlugin):
-    """The plugin."""
+    """Adds the directory of the command to the PATH of tasks that would not find it."""
 
     def __init__(self, directory: Path = Path(sys.executable).parent) -> None:
         """`directory` has the command, and whatever else is installed beside it."""

@@ -70,7 +70,7 @@ class Kill(ShellPlugin):
                 await self._idle.wait()
 
 
-class BeforeTheEnd(ShellPlugin):
+class SignalBeforeExpiration(ShellPlugin):
     """Sends a signal some time before the time limit (shell option `signal`)."""
 
     async def start(self, shell: RunningShell) -> None:

@@ -56,7 +56,7 @@ def take_trees(rabbit: int | None, paths: list[str]) -> list[int]:
     return found
 
 
-def leave(network: int) -> None:
+def leave_namespaces(network: int) -> None:
     """Leave for namespaces of our own, where ours is the power over them."""
     if os.geteuid() != 0:
         join(network, "user", CLONE_NEWUSER)
@@ -64,8 +64,8 @@ def leave(network: int) -> None:
     mount("none", "/", "", MS_REC | MS_PRIVATE)
 
 
-def be_first(directory: str, lock: int) -> None:
-    """Go on as the first process of a namespace, with which the kernel ends all others of it."""
+def become_init(directory: str, lock: int) -> None:
+    """Go on as process 1 of a new PID namespace, with which the kernel ends all others of it."""
     check(libc.unshare(CLONE_NEWPID), "a namespace of processes")
     waiting, leaving = os.pipe()
     if os.fork():

@@ -8,7 +8,7 @@ from typing import Any
 
 from warren.node.podprocess.container import Container
 
-_AGAIN = 1.0
+_RETRY_DELAY = 1.0
 """Seconds until what could not be written down is written again."""
 
 
@@ -70,7 +70,7 @@ class Pod:
         except OSError:
             if not self.stopping:
                 self._kept.clear()
-            self._again = asyncio.get_running_loop().call_later(_AGAIN, self.tell)
+            self._again = asyncio.get_running_loop().call_later(_RETRY_DELAY, self.tell)
         else:
             self._kept.set()
             for each in self._followers:

@@ -27,7 +27,12 @@ import subprocess
 import sys
 
 from warren.node.podprocess.kernel import Trouble
-from warren.node.podprocess.ownnamespaces import be_first, leave, take_lock, take_trees
+from warren.node.podprocess.ownnamespaces import (
+    become_init,
+    leave_namespaces,
+    take_lock,
+    take_trees,
+)
 from warren.node.podprocess.pod import Pod, keep
 from warren.node.podprocess.podfiles import prepare_files
 from warren.node.podprocess.podlink import connect_bridge
@@ -35,7 +40,7 @@ from warren.node.podprocess.podports import forward, listen
 
 
 def _begun() -> None:
-    """Say so: an agent waits for the end of our output."""
+    """Close standard output, for the end of which an agent waits: the pod has begun."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
@@ -55,7 +60,7 @@ async def _live(pod: Pod, listener: socket.socket, ports: list[tuple[socket.sock
 
 
 def main(directory: str) -> None:
-    """Be a pod."""
+    """Run the pod of a directory to its end, in the process that calls this."""
     try:
         lock = take_lock(directory)
     except BlockingIOError:
@@ -78,9 +83,9 @@ def main(directory: str) -> None:
         paths = [each["path"] for each in plan["volumes"].values() if "path" in each]
         trees = take_trees(plan["rabbit"], paths)
         ports = listen(plan["ports"])
-        leave(plan["network"])
+        leave_namespaces(plan["network"])
         connect_bridge(plan["network"], plan["address"])
-        be_first(directory, lock)
+        become_init(directory, lock)
         prepare_files(plan, trees)
     except (Trouble, OSError, subprocess.SubprocessError) as error:
         names = (

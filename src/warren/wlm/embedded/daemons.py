@@ -8,8 +8,8 @@ the conductor has written what the breakdowns of its directives name.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from warren.instance.config import Daemon
 from warren.instance.exec.perilog import CannotRun, Step
+from warren.instance.storagetables import Daemon
 from warren.lifecycle import tables
 from warren.lifecycle.perilog import Settings
 from warren.rfc import jobspec as jobspecs

@@ -9,7 +9,7 @@ from typing import Any
 
 from warren.base.errors import UserMistake
 from warren.dws import persistent
-from warren.instance.config import Rabbit
+from warren.instance.rabbittable import Rabbit
 from warren.wlm import view
 from warren.wlm.presets import Presets
 

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import structs
 
 from warren.base.errors import UserMistake
-from warren.instance.config import Rabbit
+from warren.instance.rabbittable import Rabbit
 
 _OWNERS = ("restrict_persistent", "restrict_persistent_creation")
 """Whether guests create persistent storage: where a site does not say, they do not."""

@@ -22,14 +22,14 @@ _OTHERS: Final = ("Impersonate-Uid", "Impersonate-Extra-")
 _ACCOUNT: Final = "system:serviceaccount:"
 
 
-class MayNot(Refused):
+class ImpersonationForbidden(Refused):
     """A user may not act as another one."""
 
 
 def acting(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
     """Return as whom a request acts: as its user, or as the one that its headers name.
 
-    Raises MayNot, and Refused for what makes no sense or is not done here.
+    Raises ImpersonationForbidden, and Refused for what makes no sense or is not done here.
     """
     name, groups = headers.get(_USER, ""), headers.getall(_GROUP, [])
     if any(header.startswith(_OTHERS) for header in map(str.title, headers)):
@@ -40,7 +40,7 @@ def acting(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -
         raise Refused(f"{_GROUP} without {_USER}")
     for attributes in _asked(name, groups):
         if not authorizer.allowed(user, attributes):
-            raise MayNot(forbidden(user, attributes))
+            raise ImpersonationForbidden(forbidden(user, attributes))
     return _user(name, frozenset(groups))
 
 

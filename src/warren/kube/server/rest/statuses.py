@@ -15,7 +15,7 @@ from warren.kube.client import (
     Refused,
     Unavailable,
 )
-from warren.kube.server.access.impersonation import MayNot
+from warren.kube.server.access.impersonation import ImpersonationForbidden
 from warren.kube.server.refusals import Absent, Misaddressed, NoLog, NoRoom, Stale, Taken, TooLarge
 from warren.kube.server.resources import Invalid
 from warren.kube.server.rest.requests import RequestError
@@ -84,7 +84,7 @@ def failure(error: Exception) -> Failure | None:
         case Denied():
             by = f'admission webhook "{error.by}" denied the request: ' if error.by else ""
             return Failure(403, "Forbidden", f"{by}{error}")
-        case MayNot():
+        case ImpersonationForbidden():
             return Failure(403, "Forbidden", str(error))
         case Invalid():
             return Failure(422, "Invalid", str(error), _details(error))
