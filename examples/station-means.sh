@@ -1,7 +1,8 @@
 #!/bin/sh
 # Mean temperature of each station, by as many nodes as there are: each takes its share of the
-# stations, reads from its own flash, and writes there. $GLOBAL is the global file system, here
-# as in `warren demo`.
+# stations, reads from its own flash, and writes there. $GLOBAL is a directory of the global file
+# system with data/measurements.csv in it: `warren demo` makes one. For `warren check`, `submit` and
+# `run`, name yours: `export GLOBAL=/data`.
 #
 #DW jobdw type=xfs capacity=256MiB name=scratch
 #DW copy_in source=$GLOBAL/measurements.csv destination=$DW_JOB_scratch/

@@ -1,6 +1,7 @@
 """`warren check`: what is wrong with a script's directives, without a cluster."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,19 @@ def test_a_remark_is_a_warning_and_no_failure() -> None:
 def test_no_directives_are_no_mistake() -> None:
     done = check("-", script="date\n")
     assert done.exit_code == 0
-    assert done.stdout.startswith("standard input: it has no #DW directives.\n")
+    assert done.stdout == "standard input: it has no #DW directives.\n"
+
+
+def test_the_example_takes_the_variable_that_it_says_and_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    example = Path(__file__).parents[2] / "examples" / "station-means.sh"
+    (setting,) = re.findall(r"`export (\w+)=(\S+)`", example.read_text())
+    monkeypatch.delenv(setting[0], raising=False)
+    assert "Your environment has no variable GLOBAL." in check(str(example)).stdout
+
+    monkeypatch.setenv(*setting)
+    assert check(str(example)).stdout.startswith(f"{example}: 3 directives, no mistakes.\n")
 
 
 def test_rules_of_a_site_are_what_counts(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.flux.broker import Broker
+from warren.daemons import fluxbroker
 
 SOURCES = Path(__file__).parents[2] / "plugins" / "flux"
 
@@ -41,6 +42,13 @@ def plugins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = "sanitize" if SANITIZED else "all"
     subprocess.run(["make", "-s", "-C", str(built), target], check=True)
     return built / "sanitize" if SANITIZED else built
+
+
+@pytest.fixture(scope="session")
+def fluxion(plugins: Path) -> None:
+    """For tests that take Fluxion."""
+    if not fluxbroker.has_fluxion():
+        pytest.skip("Fluxion is not installed")
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,8 @@ xfs = 10
 def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, plugins: Path
 ) -> Iterator[Site]:
+    if request.param:
+        request.getfixturevalue("fluxion")
     root = tmp_path_factory.mktemp("site")
     with opened(root, plugins, fluxion=request.param, tables=TABLES) as found:
         yield found

@@ -413,7 +413,7 @@ def test_an_instance_without_chassis_refuses_them(home: Path) -> None:
     assert "ERROR: Flux scheduler not configured to support chassis count\n" in done.stderr
 
 
-@needs_flux
+@pytest.mark.usefixtures("fluxion")
 def test_fluxion_gives_nodes_of_so_many_chassis(home: Path) -> None:
     done = within(
         home,
@@ -450,7 +450,7 @@ def test_ingest_changes_the_constraints_of_the_jobs_queue(home: Path) -> None:
     assert left == QUEUE
 
 
-@needs_flux
+@pytest.mark.usefixtures("fluxion")
 def test_a_job_has_cores_of_rabbits_beside_its_nodes(home: Path) -> None:
     done = within(
         home,
@@ -496,7 +496,7 @@ JOBDW = "#DW jobdw type=xfs capacity=4GiB name=fast"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, plugins: Path) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, plugins: Path, fluxion: None) -> Iterator[Site]:
     root = tmp_path_factory.mktemp("site")
     with opened(root, plugins, fluxion=True, tables=TABLES) as found:
         yield found

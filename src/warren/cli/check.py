@@ -57,8 +57,9 @@ def check(
         name = "standard input" if file == "-" else file
         for each in mistakes:
             click.echo(f"{each.shown(name, script.lines)}\n")
-        click.echo(_summary(name, len(directive_script.located(script.words)), len(wrong)))
-        if measure.facts.file_systems is None:
+        count = len(directive_script.located(script.words))
+        click.echo(_summary(name, count, len(wrong)))
+        if count and measure.facts.file_systems is None:
             click.echo(
                 "Not checked, since no cluster was asked: global file systems, profiles, "
                 "persistent storage, and what its rabbits make."

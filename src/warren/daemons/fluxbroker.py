@@ -88,7 +88,7 @@ def running(directory: Path, state: StateDir) -> Iterator[Flux]:
     plugins = _built(directory / "plugins")
     userrc = directory / "userrc.lua"
     userrc.write_text(f'plugin.load {{ file = "{plugins}/dws_environment.so" }}\n')
-    fluxion = _has_fluxion()
+    fluxion = has_fluxion()
     with _brokers(directory, state, site) as socket:
         _rpc(socket, "job-manager.jobtap", {"load": str(plugins / _JOBTAP), "conf": {}})
         with _conductor(directory, state, socket, fluxion=fluxion):
@@ -119,7 +119,8 @@ def _built(directory: Path) -> Path:
     return directory
 
 
-def _has_fluxion() -> bool:
+def has_fluxion() -> bool:
+    """Return whether Fluxion is installed with the flux-core that is there."""
     places = _said("config", "builtin", "module_path").split(":")
     return any((Path(each) / _FLUXION).exists() for each in places)
 
