@@ -7,10 +7,12 @@ import struct
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from warren.dws.node import NodeTrouble
-from warren.dws.sharing import Sharing
+
+if TYPE_CHECKING:  # the copier imports this module, and starts faster without the rest
+    from warren.dws.sharing import Sharing
 
 NAME: Final = "system.posix_acl_access"
 
@@ -47,7 +49,7 @@ def without(mode: int, acl: bytes) -> int:
     return mode & 0o700 | (owning & users) << 3 | mode & 7 & owning & users & groups
 
 
-def let_in(path: Path, shared: Sharing) -> None:
+def let_in(path: Path, shared: "Sharing") -> None:
     """Have a root directory let in its owner, and those with whom it is shared, and no others.
 
     They may all make files there, and only their owners remove them. Raises NodeTrouble.
@@ -64,7 +66,7 @@ def let_in(path: Path, shared: Sharing) -> None:
         raise NodeTrouble(f"{path} cannot be shared: {what}", fatal=error.errno in _NONE) from error
 
 
-def _let_in(descriptor: int, shared: Sharing) -> None:
+def _let_in(descriptor: int, shared: "Sharing") -> None:
     mode, found = stat.S_IMODE(os.fstat(descriptor).st_mode), read(descriptor)
     entries = list(_ENTRY.iter_unpack(found[_HEADER:])) if found is not None else []
     owning = next((rights for tag, rights, _ in entries if tag == _GROUP_OBJ), mode >> 3 & 7)
@@ -82,7 +84,7 @@ def _let_in(descriptor: int, shared: Sharing) -> None:
         os.removexattr(descriptor, NAME)
 
 
-def _listed(shared: Sharing, user: int, owning: int, other: int) -> bytes:
+def _listed(shared: "Sharing", user: int, owning: int, other: int) -> bytes:
     entries = [
         (_USER_OBJ, user, _NO_ID),
         *((_USER, 7, each) for each in sorted(shared.users)),

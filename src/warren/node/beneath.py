@@ -108,12 +108,21 @@ def demand_file(known: os.stat_result) -> None:
         raise NotAFile(_KINDS.get(kind, "something else"))
 
 
+def open_to_look(name: str, above: int) -> int:
+    """Open whatever has a name in an open directory, but no link; return its descriptor.
+
+    Never blocks, and neither does the descriptor. It is not to be read before it is known to be
+    a file. Raises OSError.
+    """
+    return os.open(name, os.O_RDONLY | _CAREFUL, dir_fd=above)
+
+
 def open_to_read(name: str, above: int) -> tuple[int, os.stat_result]:
     """Open a file of an open directory; return its descriptor, and what is known of it.
 
     Never blocks, whatever has just taken the file's place. Raises NotAFile and OSError.
     """
-    descriptor = os.open(name, os.O_RDONLY | _CAREFUL, dir_fd=above)
+    descriptor = open_to_look(name, above)
     try:
         known = os.fstat(descriptor)
         demand_file(known)
@@ -122,6 +131,14 @@ def open_to_read(name: str, above: int) -> tuple[int, os.stat_result]:
         os.close(descriptor)
         raise
     return descriptor, known
+
+
+def open_to_make(name: str, above: int, mode: int) -> int:
+    """Make a file to write to in an open directory; return its descriptor.
+
+    Raises OSError, as FileExistsError for anything that is there.
+    """
+    return os.open(name, os.O_WRONLY | _MAKING, mode, dir_fd=above)
 
 
 def open_to_write(name: str, above: int, *, read: bool = False) -> int:

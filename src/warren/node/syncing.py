@@ -17,7 +17,7 @@ class Written:
         self._kept: int | None = None
 
     def add(self, descriptor: int) -> None:
-        """Note a file before anything is written to it, of which the first is kept open.
+        """Note a file, or its directory, before it is written to. The first is kept open.
 
         The kernel tells of errors since a file was opened.
         """

@@ -18,7 +18,7 @@ from typing import Final
 from warren.dws import staging
 from warren.node import identity
 from warren.node.beneath import NotAFile, Place, Tree, open_to_read, open_to_write
-from warren.node.copying import metadata
+from warren.node.copying import fresh, metadata
 from warren.node.copying.latency import Latency
 from warren.node.copying.linked import Linked, Names
 from warren.node.copying.metadata import Metadata
@@ -56,6 +56,8 @@ class Copier:
         self._transfer = Transfer(Pace(rate), self._tally)
         self._places = threading.Semaphore(_QUEUED)
         self._written = Written()
+        self._short = not (retry.since or verify or rate)
+        """Whether small files go the short way where they can."""
 
     def run(self) -> bool:
         """Copy everything; return whether all went well."""
@@ -173,9 +175,9 @@ class Copier:
                     copied.append((here, there, found))
                 with os.scandir(descriptor) as listing:
                     entries = list(listing)
+                self._copy_entries(pool, here, there, entries)
                 for entry in entries:
                     if not entry.is_dir(follow_symlinks=False):
-                        self._submit(pool, (here, entry.name, there, entry.name), _mode(entry))
                         continue
                     try:
                         if os.path.samestat(entry.stat(follow_symlinks=False), own):
@@ -256,6 +258,46 @@ class Copier:
             self._tally.remark(_LESS)
 
     # Files and links
+
+    def _copy_entries(
+        self,
+        pool: ThreadPoolExecutor,
+        here: Place,
+        there: Place,
+        entries: "Sequence[os.DirEntry[str]]",
+    ) -> None:
+        """Copy what is in a directory that is in use, but for other directories."""
+        short = []
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                continue
+            if self._short and entry.is_file(follow_symlinks=False):
+                short.append(entry.name)
+            else:
+                self._submit(pool, (here, entry.name, there, entry.name), _mode(entry))
+        if short:
+            for name in self._copy_short(here, there, short):
+                self._submit(pool, (here, name, there, name), stat.S_IFREG)
+
+    def _copy_short(self, here: Place, there: Place, names: Sequence[str]) -> Sequence[str]:
+        """Copy files the short way; return those that it is none for."""
+        waiting = iter(names)
+        left = []
+        with suppress(OSError), self._directory(there) as target:
+            self._written.add(target)
+            if metadata.hands_down(target):
+                return names
+            above, began = here.descriptor, time.monotonic()
+            for name in waiting:
+                copied = None if self._latency.is_long() else fresh.copy(name, above, target)
+                if copied is None:
+                    left.append(name)
+                    continue
+                self._tally.add_whole(copied)
+                ended = time.monotonic()
+                self._latency.took(ended - began)
+                began = ended
+        return [*left, *waiting]
 
     def _submit(self, pool: ThreadPoolExecutor, names: Names, how: int) -> None:
         """Copy a small file now, and a large one beside others, or all where each takes long."""

@@ -19,7 +19,8 @@ from warren.node.copying.retry import MARK
 _NONE: Final = frozenset({errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS})
 _FILE: Final = 0o777
 _DIRECTORY: Final = 0o3777
-_LISTS: Final = (acl.NAME, "system.posix_acl_default")
+_INHERITED: Final = "system.posix_acl_default"
+_LISTS: Final = (acl.NAME, _INHERITED)
 _NO_ATTRIBUTES: Final[Mapping[str, bytes]] = {}
 
 
@@ -37,7 +38,7 @@ class Metadata:
         """
         is_directory = stat.S_ISDIR(self.known.st_mode)
         mode = self.known.st_mode & (_DIRECTORY if is_directory else _FILE)
-        for name in _kept(target):
+        for name in kept(target):
             if name not in self.attributes:
                 if name == acl.NAME:
                     # Its mask would be the group's right when it is gone.
@@ -57,14 +58,17 @@ class Metadata:
 
 def read(descriptor: int, known: os.stat_result) -> Metadata:
     """Return what an open file has. Raises OSError."""
-    names = _kept(descriptor)
+    names = kept(descriptor)
     if not names:
         return Metadata(known, _NO_ATTRIBUTES)
     return Metadata(known, {name: os.getxattr(descriptor, name) for name in names if name != MARK})
 
 
-def _kept(descriptor: int) -> list[str]:
-    """Return the names of the extended attributes that copies have, too."""
+def kept(descriptor: int) -> list[str]:
+    """Return the names of those extended attributes of an open file that copies have, too.
+
+    Raises OSError.
+    """
     try:
         names = os.listxattr(descriptor)
     except OSError as error:
@@ -72,6 +76,11 @@ def _kept(descriptor: int) -> list[str]:
             return []
         raise
     return [name for name in names if name.startswith(("user.", "trusted.")) or name in _LISTS]
+
+
+def hands_down(directory: int) -> bool:
+    """Return whether what is made in an open directory gets an ACL. Raises OSError."""
+    return _INHERITED in kept(directory)
 
 
 def _set(target: int, name: str, value: bytes) -> bool:

@@ -61,6 +61,12 @@ class Tally:
         with self._lock:
             self._bytes += count
 
+    def add_whole(self, count: int) -> None:
+        """Count a file that is there, of so many bytes."""
+        with self._lock:
+            self._bytes += count
+            self._files += 1
+
     def add_file(self, *, is_link: bool = False) -> None:
         """Count a file that is there, or a symbolic link."""
         with self._lock:
