@@ -111,3 +111,16 @@ def test_what_is_changed_is_enough_and_no_more(
 
     assert merged == {name: "Enabled" if there else "Disabled" for name, there in online.items()}
     assert all(known.get(name) != word for name, word in patch.items())
+
+
+def test_a_node_that_is_gone_is_taken_away_once() -> None:
+    async def story(api: Api, nodes: Nodes) -> None:
+        async with alongside(SystemStatus(api, nodes).run()):
+            await caught_up()
+            await nodes.become({"n0": True, "n1": True})
+            assert told(api) == {"n0": "Enabled", "n1": "Enabled"}
+            before = patched(api)
+            await nodes.become({"n1": True, "n0": True})
+            assert patched(api) == before
+
+    lived(story)

@@ -74,6 +74,7 @@ def test_a_line_that_is_a_command_too_is_told_with_its_place() -> None:
 @pytest.mark.parametrize("rest", ["", "\n", "\n\ndate\n", "\n#\ndate\n"])
 def test_a_directive_that_nothing_follows_ends_with_its_backslash(rest: str) -> None:
     assert directives(f"{JOBDW} \\{rest}") == [JOBDW]
+    assert remarks(f"{JOBDW} \\{rest}") == []
 
 
 gaps = st.tuples(
@@ -138,3 +139,10 @@ def test_line_ends_of_windows_are_told_once_and_keep_no_directive_from_being_rea
     assert directives(script) == [JOBDW, COPY]
     assert shown.startswith("job.sh, line 1:\n#!/bin/sh\n  ^^^^^^^\nThe lines end as those of Wi")
     assert shown.endswith(r"Convert the script with sed -i 's/\r$//'.")
+
+
+@pytest.mark.parametrize("rest", ["", "\n", "\ndate\n"])
+def test_the_first_line_alone_may_end_as_those_of_windows_do(rest: str) -> None:
+    (shown,) = remarks(f"#!/bin/sh\r{rest}")
+    assert shown.startswith("job.sh, line 1:\n#!/bin/sh\n")
+    assert remarks(f"#!/bin/sh\n#!/bin/sh\r{rest}") == []

@@ -1,0 +1,410 @@
+"""What a conductor looks up beside a Workflow: mounts, copies, rabbits, persistent storage."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.conductor.jobs import Jobs
+from tests.conductor.test_alone import (  # fmt: skip
+    ENDING,
+    JOB,
+    KEY,
+    WITH_NODES,
+    asked,
+    child,
+    conducted,
+    dependents,
+    own,
+    using,
+    workflow,
+)
+from tests.controllers.alone import Api, alone, caught_up, informed, running
+from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_workflow, settled
+from warren.base.bytesize import GIB
+from warren.base.objects import Key
+from warren.base.times import rfc3339_micro
+from warren.conductor.conductor import Conductor, Settings
+from warren.dws import abort, kinds, labels, selftest
+from warren.dws.binding import Phase
+from warren.dws.jobactions import CONTAINER_LOG, SUMMARY
+from warren.dws.objects import Meta
+from warren.dws.timeouts import Timeouts
+
+RUNNING = replace(WITH_NODES, phase=Phase.RUNNING, ran=True)
+MOUNTS = [{"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}]
+CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
+CONTAINER = "#DW container name=beside profile=index"
+
+
+async def mount(api: Api, made: Any, node: str, state: str) -> None:
+    spec = {"node": node, "desiredState": state, "mounts": MOUNTS}
+    await child(api, kinds.CLIENT_MOUNT, made, Key(node, "m"), spec=spec, status=settled(state))
+
+
+async def copy(api: Api, made: Any, name: str, **status: Any) -> None:
+    ends = {"source": {"path": f"/{name}"}, "destination": {"path": "/to"}}
+    await child(api, kinds.NNF_DATA_MOVEMENT, made, Key("r0", name), spec=ends, status=status)
+
+
+async def rabbit(api: Api, name: str, **access: Any) -> None:
+    status = {"status": "Ready", "capacity": 64 * GIB, "access": access}
+    await api.add(kinds.STORAGE, {"metadata": meta(name, "default"), "spec": {}, "status": status})
+
+
+async def wired(api: Api) -> None:
+    await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration()))
+
+
+def notes(jobs: Jobs) -> dict[str, Any]:
+    return {key: value for _, _, key, value in asked(jobs, "note")}
+
+
+# Nodes that a job may lose
+
+
+@pytest.mark.parametrize("n1", ["unmounted", None])
+def test_a_job_that_may_lose_a_node_goes_on_without_the_one_that_mounts_nothing(
+    n1: str | None,
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, "PreRun", status={"status": "TransientCondition"})
+        await wired(api)
+        await mount(api, made, "n0", "mounted")
+        if n1 is not None:
+            await mount(api, made, "n1", n1)
+        async with informed(api):
+            await conductor.reconcile(7)
+            await asyncio.sleep(100)
+            await conductor.reconcile(7)
+
+        assert [each[:4] for each in jobs.asked] == [
+            ("drain", ("n1",), "rabbit storage is not there"),
+            ("fail", 7, "dws-node-failure", "n1"),
+        ]
+        found = api.find(kinds.WORKFLOW, KEY)
+        assert found["spec"]["forceReady"]
+        assert found["metadata"]["annotations"] == {labels.LOST_NODES: "n1"}
+
+    conducted(story, replace(WITH_NODES, tolerance=1))
+
+
+# Copies
+
+
+def test_time_for_copies_runs_from_when_the_last_of_them_went_on() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.configure(Settings(timeouts=Timeouts(teardown_after=600.0)))
+        now = api.clock.now()
+        moments = {"desiredStateChange": rfc3339_micro(now - 500)}
+        made = await workflow(api, "DataOut", status=moments)
+        noted = {labels.ENDED_AT: rfc3339_micro(now - 500)}
+        change = {"metadata": {"annotations": noted}}
+        await api.change(kinds.WORKFLOW, KEY, change)
+        for name, ago in (("a", 400), ("b", 100), ("c", 300)):
+            went_on = {"lastMessageTime": rfc3339_micro(now - ago)}
+            await copy(api, made, name, state="Running", commandStatus=went_on)
+        await copy(api, made, "d", state="Starting")
+        async with informed(api):
+            delay = await conductor.reconcile(7)
+            assert delay == pytest.approx(now - 100 + 600 - api.clock.now(), abs=0.01)
+
+    conducted(story, ENDING)
+
+
+def test_copies_are_in_the_record_of_a_job_that_ends_when_it_is_first_looked_at() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.configure(Settings(kept_movements=1))
+        made = await workflow(api, "DataOut", ready=True)
+        await copy(api, made, "a", state="Finished", status="Success")
+        await copy(api, made, "b", state="Finished", status="Failed")
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        (kept,) = notes(jobs)["rabbit_datamovements"]
+        assert kept["metadata"]["name"] == "b"
+        assert notes(jobs)[SUMMARY]["copied"] == {"Success": 1, "Failed": 1}
+
+    conducted(story, ENDING)
+
+
+# Persistent storage
+
+
+def test_a_job_places_the_persistent_storage_that_it_makes_though_it_was_not_seen_yet() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, ready=True)
+        first, pers = Key("default", f"{KEY.name}-0"), Key("default", "pers")
+        storage = {
+            "reference": {"kind": "Servers", "name": pers.name, "namespace": pers.namespace},
+            "lifetime": "persistent",
+            "allocationSets": [msgspec.to_builtins(need("xfs", GIB))],
+        }
+        maker = {"directive": CREATE, "userID": 1001}
+        status = {"ready": True, "storage": storage}
+        await child(api, kinds.BREAKDOWN, made, first, spec=maker, status=status)
+        owner = api.find(kinds.BREAKDOWN, first)["metadata"]
+        owned = labels.of_owner(kinds.BREAKDOWN, msgspec.convert(owner, Meta))
+        spec = {"name": "pers", "fsType": "xfs", "userID": 1001}
+        await api.add(
+            kinds.PERSISTENT, {"metadata": meta("pers", "default", labels=owned), "spec": spec}
+        )
+        await api.add(kinds.SERVERS, {"metadata": meta("pers", "default"), "spec": {}})
+        await wired(api)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "fail") == []
+        (filled,) = api.find(kinds.SERVERS, pers)["spec"]["allocationSets"]
+        assert filled["storage"] == [{"name": "r0", "allocationCount": 2}]
+
+    conducted(story, WITH_NODES)
+
+
+# Rabbits
+
+
+def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_it() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.aborted.add(7)
+        made = await workflow(api, "PreRun", ready=True)
+        await child(api, kinds.COMPUTES, made, KEY, data=[{"name": "n0"}, {"name": "n1"}])
+        await mount(api, made, "n0", "unmounted")
+        await mount(api, made, "n1", "mounted")
+        held = {"label": "xfs", "storage": {"r0": {"allocationSize": GIB, "ready": True}}}
+        first = Key("default", f"{KEY.name}-0")
+        await child(api, kinds.SERVERS, made, first, spec={}, status={"allocationSets": [held]})
+        for name in ("r0", "r1"):
+            await rabbit(api, name)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert jobs.asked == [("drain", ("n1",), abort.REASON)]
+        states = {
+            name: api.find(kinds.STORAGE, Key("default", name))["spec"].get("state")
+            for name in ("r0", "r1")
+        }
+        assert states == {"r0": "Disabled", "r1": None}
+        assert labels.ABORTED in api.find(kinds.WORKFLOW, KEY)["metadata"]["annotations"]
+
+    conducted(story, replace(ENDING, phase=Phase.OVER))
+
+
+def test_a_running_job_hears_at_once_of_the_rabbits_of_its_flash_and_of_its_nodes() -> None:
+    """Of those that only another job depends on it hears nothing."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, "PreRun", ready=True)
+        await child(api, kinds.COMPUTES, made, KEY, data=[{"name": "n0"}, {"name": "n1"}])
+        shares = [{"name": "r1", "allocationCount": 1}]
+        sets = [{"label": "xfs", "allocationSize": GIB, "storage": shares}]
+        first = Key("default", f"{KEY.name}-0")
+        await child(api, kinds.SERVERS, made, first, spec={"allocationSets": sets})
+        await wired(api)
+        await rabbit(api, "r0", computes=[{"name": "n0", "status": "Ready"}])
+        for name in ("r1", "r2"):
+            await rabbit(api, name)
+        async with running(api, conductor.run()):
+            assert asked(jobs, "fail") == []
+            failing = {"status": {"status": "Failed"}}
+            for name in ("r2", "r1"):
+                await api.change(kinds.STORAGE, Key("default", name), failing, status=True)
+            assert [each[3] for each in asked(jobs, "fail")] == ["r1 is Failed"]
+            # As it was told of that, the job knows of it.
+            jobs.known[7] = replace(RUNNING, alerts=("r1 is Failed",))
+            link = {"status": {"access": {"computes": [{"name": "n0", "status": "Offline"}]}}}
+            await api.change(kinds.STORAGE, Key("default", "r0"), link, status=True)
+
+        assert [each[2:] for each in asked(jobs, "fail")] == [
+            ("rabbit-alert", "r1 is Failed", 2),
+            ("rabbit-alert", "r0 has lost its link to n0", 2),
+        ]
+
+    conducted(story, RUNNING)
+
+
+def test_whether_rabbits_return_is_a_setting_that_may_be_changed() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        note = {labels.DISABLED: '{"by": "warren", "since": "then", "reason": "bad"}'}
+        metadata = meta("r0", "default", annotations=note)
+        await api.add(kinds.STORAGE, {"metadata": metadata, "spec": {"state": "Disabled"}})
+        async with running(api, conductor.run()):
+            assert api.find(kinds.NNF_STORAGE, selftest.key_of("r0")) is None
+            conductor.configure(Settings(returns=True))
+            await caught_up()
+            assert api.find(kinds.NNF_STORAGE, selftest.key_of("r0")) is not None
+
+    conducted(story)
+
+
+# The site's rules
+
+
+@pytest.mark.parametrize("phase", [Phase.HELD, Phase.ENDING])
+def test_only_a_job_that_is_about_to_get_its_workflow_is_held_against_the_sites_rules(
+    phase: Phase,
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.refused = "Only the instance's owner may."
+        if phase is Phase.HELD:
+            await dependents(api, await workflow(api, ready=True))
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert jobs.passes == [(7, None)]
+        assert asked(jobs, "fail") == []
+        assert asked(jobs, "release", "finish") != []
+
+    conducted(story, replace(JOB, phase=phase))
+
+
+# What is said of a job's storage
+
+
+def test_what_there_is_to_say_of_storage_is_said_of_jobs_with_a_workflow() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, "Setup")
+        await dependents(api, made)
+        await mount(api, made, "n0", "mounted")
+        await mount(api, made, "n1", "unmounted")
+        await copy(api, made, "a", state="Running")
+        nodes = {"data": [{"name": "n0"}, {"name": "n1"}]}
+        await api.change(kinds.COMPUTES, KEY, nodes)
+        shares = [{"name": "r0", "allocationCount": 2}]
+        sets = [{"label": "xfs", "allocationSize": GIB, "storage": shares}]
+        filled = {"spec": {"allocationSets": sets}}
+        await api.change(kinds.SERVERS, Key("default", f"{KEY.name}-0"), filled)
+        async with informed(api):
+            told = await conductor.storage(7)
+            assert told is not None
+            assert (told["workflow"], told["state"]) == (KEY.name, "Setup")
+            assert (told["rabbits"], told["bytes"]) == ({"r0": 2 * GIB}, 2 * GIB)
+            assert (told["nodes"], told["mounted"]) == ("n[0-1]", "n0")
+            assert told["copied"] == {"Running": 1}
+            assert told["containers"] == []
+            assert told["waits"] == "waits for Setup on r0"
+            assert await conductor.storage(8) is None  # has no Workflow
+            assert await conductor.storage(9) is None  # is not known
+
+    conducted(story, WITH_NODES, replace(JOB, id=8))
+
+
+# What containers have printed
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_what_containers_have_printed_is_kept_where_it_can_be_read(reads: bool) -> None:
+    class Reader:
+        async def log(self, pod: Key, container: str, lines: int) -> Any:
+            yield b"no data\n"
+
+    async def main(api: Api) -> None:
+        jobs = Jobs(ENDING)
+        reader: Any = Reader() if reads else None
+        conductor = Conductor(api, api.informers, jobs, api.clock, GIB, Settings(), reader)
+        metadata = {"name": KEY.name, "finalizers": [BINDING.finalizer]}
+        raw = raw_workflow(JOBDW, state="DataOut", ready=True, metadata=metadata)
+        raw["spec"]["dwDirectives"] = [JOBDW, CONTAINER]
+        made = await api.add(kinds.WORKFLOW, raw)
+        ended = {"name": "app", "state": {"terminated": {"exitCode": 3}}}
+        pod = meta("p", KEY.namespace, labels=own(made))
+        status = {"phase": "Failed", "containerStatuses": [ended]}
+        await api.add(kinds.POD, {"metadata": pod, "spec": {"nodeName": "r0"}, "status": status})
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert notes(jobs).get(CONTAINER_LOG) == ("no data\n" if reads else None)
+        (told,) = notes(jobs)[SUMMARY]["containers"]
+        assert (told["pod"], told["exit"]) == ("p", 3)
+        assert api.find(kinds.WORKFLOW, KEY)["spec"]["desiredState"] == "Teardown"
+
+    alone(main)
+
+
+def test_pods_are_listed_only_for_a_record() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "PreRun", ready=True)
+        directives = {"spec": {"dwDirectives": [JOBDW, CONTAINER]}}
+        await api.change(kinds.WORKFLOW, KEY, directives)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert ("list", kinds.POD) not in api.asked
+        assert len(asked(jobs, "start")) == 1
+
+    conducted(story, WITH_NODES)
+
+
+def test_persistent_storage_is_looked_up_only_for_a_job_that_is_to_be_placed_beside_it() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await using(api, await workflow(api, "PreRun", ready=True))
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert ("get", kinds.SERVERS) not in api.asked
+        assert len(asked(jobs, "start")) == 1
+
+    conducted(story, WITH_NODES)
+
+
+def test_a_job_whose_storage_and_workflow_are_gone_at_once_is_told_so() -> None:
+    """Some of what belongs to a Workflow may be seen for longer than the Workflow."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, ready=True, finalizers=[])
+        reference = {"kind": "Servers", "name": "pers", "namespace": "default"}
+        storage = {"reference": reference, "lifetime": "persistent"}
+        status = {"ready": True, "storage": storage}
+        spec = {"directive": CREATE, "userID": 1001}
+        first = Key("default", f"{KEY.name}-0")
+        await child(api, kinds.BREAKDOWN, made, first, spec=spec, status=status)
+        await api.remove(kinds.WORKFLOW, KEY)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert jobs.passes == [(7, "persistent storage 'pers' is gone")]
+
+    conducted(story, WITH_NODES)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "looked_at"), [(Settings(), []), (Settings(drains=False), [7, 8])]
+)
+def test_jobs_are_looked_at_anew_when_settings_have_changed(
+    settings: Settings, looked_at: list[int]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        async with running(api, conductor.run()):
+            jobs.passes.clear()
+            conductor.configure(settings)
+            await caught_up()
+            assert sorted(job for job, _ in jobs.passes) == looked_at
+
+    quiet = replace(JOB, phase=Phase.NEW)
+    conducted(story, quiet, replace(quiet, id=8))
+
+
+def test_how_long_a_state_took_is_told_of_a_namesake_of_a_job_that_is_over_too() -> None:
+    told: list[tuple[str, float]] = []
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.on_state = lambda state, seconds: told.append((state, seconds))
+        status = {"elapsedTimeLastState": "2s"}
+        await workflow(api, "PreRun", ready=True, status=status, finalizers=[])
+        async with informed(api):
+            await conductor.reconcile(7)
+            jobs.known[7] = replace(JOB, phase=Phase.OVER)
+            await conductor.reconcile(7)
+            await caught_up()
+            await api.remove(kinds.WORKFLOW, KEY)
+            jobs.known[7] = WITH_NODES
+            await workflow(api, "PreRun", ready=True, status=status)
+            await conductor.reconcile(7)
+
+    conducted(story, WITH_NODES)
+    assert told == [("prerun", 2.0)] * 2
