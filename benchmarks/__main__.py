@@ -24,6 +24,7 @@ from benchmarks import (
     jobs,
     kvs,
     rabbitmaps,
+    reconciling,
     replay,
     scheduling,
     storage,
@@ -45,6 +46,7 @@ BENCHMARKS = {
     **containers.ALL,
     **flux.ALL,
     **rabbitmaps.ALL,
+    **reconciling.ALL,
     **replay.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"
