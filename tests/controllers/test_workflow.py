@@ -365,6 +365,26 @@ def test_a_copy_goes_from_the_lustre_that_is_mounted_there() -> None:
 # Containers
 
 
+def test_a_workflow_hears_that_the_ports_are_free_which_it_has_given_back() -> None:
+    async def story(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        key = ports.MANAGER
+        requester = {"kind": "Workflow", "name": "wf", "namespace": "default", "uid": "uid-wf"}
+        used = {"requester": requester, "ports": [5000], "status": "InUse"}
+        async with informed(api):
+            woken: list[Key] = []
+            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
+            await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Teardown"))
+            manager = {"metadata": meta(key.name, key.namespace), "spec": {"allocations": []}}
+            await api.add(kinds.PORT_MANAGER, {**manager, "status": {"allocations": [used]}})
+            woken.clear()
+            free: Any = {"status": {"allocations": []}}
+            await api.change(kinds.PORT_MANAGER, key, free, status=True)
+        assert woken == [KEY]
+
+    alone(story)
+
+
 def test_a_workflow_with_a_container_lives_its_whole_life() -> None:
     """With its ports, on a rabbit that is a node of the cluster; the test is the kubelet."""
 

@@ -85,7 +85,7 @@ class WorkflowController:
         for kind in _CHILDREN:
             informers.of(kind).listen(partial(self._child_changed, kind))
         informers.of(kinds.NODE)
-        informers.of(kinds.PORT_MANAGER).listen(self._ports_changed)
+        informers.of(kinds.PORT_MANAGER).compare(self._ports_changed)
         self._instances = Instances(client, informers)
         self._tokens = Tokens(client)
         informers.of(kinds.PERSISTENT).listen(lambda obj: self._instance_changed(str(key_of(obj))))
@@ -164,9 +164,10 @@ class WorkflowController:
             if not (each.get("status") or {}).get("ready"):
                 self.reconciler.add(key_of(each))
 
-    def _ports_changed(self, obj: Object) -> None:
+    def _ports_changed(self, before: Object | None, after: Object | None) -> None:
         """Wake the Workflows that wait for their ports, or for having given them back."""
-        for key in ports.workflows_of(obj):
+        # One that has given them back is not named any more.
+        for key in {*ports.workflows_of(before or {}), *ports.workflows_of(after or {})}:
             found = self._informers.of(kinds.WORKFLOW).get(key)
             if found is not None and not (found.get("status") or {}).get("ready"):
                 self.reconciler.add(key)
