@@ -25,6 +25,7 @@ from benchmarks import (
     kvs,
     mounts,
     rabbitmaps,
+    reconciling,
     replay,
     scheduling,
     storage,
@@ -47,6 +48,7 @@ BENCHMARKS = {
     **containers.ALL,
     **flux.ALL,
     **rabbitmaps.ALL,
+    **reconciling.ALL,
     **replay.ALL,
 }
 RESULTS = Path(__file__).parent / "results.jsonl"

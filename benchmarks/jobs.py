@@ -272,13 +272,14 @@ def simulated(
     action: Callable[[World, Control], Awaitable[list[Result]]],
     rabbits: int = 2,
     before: Before | None = None,
+    counted: Any = None,
 ) -> list[Result]:
     """Do something with a cluster whose storage and tasks take no time."""
     with tempfile.TemporaryDirectory() as directory:
         if before is not None:
             age(Path(directory), before)
             before.then()
-        return asyncio.run(lived(action, Path(directory), Site(rabbits=rabbits)))
+        return asyncio.run(lived(action, Path(directory), Site(rabbits=rabbits), counted=counted))
 
 
 def age(directory: Path, before: Before) -> None:
@@ -333,6 +334,7 @@ async def lived(
     directory: Path,
     site: Site,
     nodes: Nodes | None = None,
+    counted: Any = None,
 ) -> list[Result]:
     """Do something with a cluster whose journals are on disk, and whose nodes may be real."""
     with (
@@ -342,6 +344,8 @@ async def lived(
         async with opened(site, lambda command, environment: Play(seconds=0)) as world:
             world.clock = SystemClock()
             world.objects, world.jobs, world.copy_seconds = objects, jobs, 0.0
+            if counted is not None:
+                world.counted, world.client = counted, counted.client  # type: ignore[method-assign]
             if nodes is not None:
                 world.mount_prefix = str(nodes.prefix)
                 world.machine = lambda node, rabbit: nodes.machine(node)

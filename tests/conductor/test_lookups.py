@@ -30,7 +30,7 @@ from warren.conductor.conductor import Conductor, Settings
 from warren.dws import abort, kinds, labels, selftest
 from warren.dws.binding import Phase
 from warren.dws.jobactions import CONTAINER_LOG, SUMMARY
-from warren.dws.objects import Meta
+from warren.dws.objects.meta import Meta
 from warren.dws.timeouts import Timeouts
 
 RUNNING = replace(WITH_NODES, phase=Phase.RUNNING, ran=True)

@@ -11,7 +11,9 @@ from warren.base.objects import Key, Object
 from warren.controllers.lustremgts import LustreMgtController
 from warren.controllers.storage import StorageController
 from warren.dws import kinds, labels
-from warren.dws.objects import Meta, NnfStorage, read
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.rabbits import NODE_NAME
 
 KEY = Key("default", "wide")

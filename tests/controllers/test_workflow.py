@@ -81,7 +81,7 @@ def test_a_workflow_in_error_is_looked_at_again_when_nodes_have_joined() -> None
         await api.add(kinds.WORKFLOW, good)
         async with informed(api):
             woken: list[Key] = []
-            controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
+            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
             nodes: Any = {"metadata": meta("default"), "spec": {"storageNodes": []}}
             await api.add(kinds.SYSTEM_CONFIGURATION, nodes)
         assert set(woken) == {Key("default", "wf")}
@@ -94,7 +94,7 @@ def test_a_workflow_that_is_ready_is_looked_at_when_it_is_asked_for_more() -> No
         controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
         async with informed(api):
             woken: list[Key] = []
-            controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
+            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
             ready = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Setup", ready=True))
             woken.clear()
             await child(api, kinds.SERVERS, ready, **servers("r0"))
@@ -363,6 +363,26 @@ def test_a_copy_goes_from_the_lustre_that_is_mounted_there() -> None:
 
 
 # Containers
+
+
+def test_a_workflow_hears_that_the_ports_are_free_which_it_has_given_back() -> None:
+    async def story(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        key = ports.MANAGER
+        requester = {"kind": "Workflow", "name": "wf", "namespace": "default", "uid": "uid-wf"}
+        used = {"requester": requester, "ports": [5000], "status": "InUse"}
+        async with informed(api):
+            woken: list[Key] = []
+            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
+            await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Teardown"))
+            manager = {"metadata": meta(key.name, key.namespace), "spec": {"allocations": []}}
+            await api.add(kinds.PORT_MANAGER, {**manager, "status": {"allocations": [used]}})
+            woken.clear()
+            free: Any = {"status": {"allocations": []}}
+            await api.change(kinds.PORT_MANAGER, key, free, status=True)
+        assert woken == [KEY]
+
+    alone(story)
 
 
 def test_a_workflow_with_a_container_lives_its_whole_life() -> None:

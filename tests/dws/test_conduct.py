@@ -17,6 +17,7 @@ from tests.dws.builders import (
     computes,
     configuration,
     need,
+    raw_workflow,
     removed,
     servers,
     share_of,
@@ -29,7 +30,7 @@ from warren.base.placing import Held
 from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
-from warren.dws.conduct import asks_for_abort, decide, made, needs_flash
+from warren.dws.conduct import asks_for_abort, decide, is_past, made, needs_flash
 from warren.dws.faults import Fault
 from warren.dws.jobactions import (
     SUMMARY,
@@ -108,6 +109,24 @@ def notes(actions: list[Any]) -> dict[str, Any]:
     """Return what is kept with the record, but for the summary."""
     noted = {each.key: each.value for each in actions if isinstance(each, Note)}
     return {key: value for key, value in noted.items() if key != SUMMARY}
+
+
+@pytest.mark.parametrize("phase", [None, *Phase])
+def test_a_workflow_that_goes_is_past_when_it_was_let_go_and_its_job_is_over(
+    phase: Phase | None,
+) -> None:
+    known = None if phase is None else job(phase)
+    going = raw_workflow(JOBDW, state="Teardown", ready=True, metadata=DELETING)
+    held = {**going, "metadata": {**going["metadata"], "finalizers": [BINDING.finalizer]}}
+    alive = raw_workflow(JOBDW, state="Teardown", ready=True)
+    over = phase in (None, Phase.OVER)
+
+    assert is_past(going, known, BINDING.finalizer) is over
+    assert not is_past(held, known, BINDING.finalizer)
+    assert not is_past(alive, known, BINDING.finalizer)
+    if over and known is not None:
+        wf = read(going, Workflow)
+        assert decide(seen(known, wf)) == decide(seen(known)) == []
 
 
 # Held, and let go

@@ -34,7 +34,8 @@ from tests.dws.builders import (
 from warren.base.objects import Change, Key, Write, key_of
 from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
-from warren.dws.driver import HANDLERS, decide, needs_live_read
+from warren.dws.containerauth import Found
+from warren.dws.driver import HANDLERS, decide, is_final, needs_live_read
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
@@ -161,6 +162,18 @@ def test_a_ready_workflow_is_left_alone_whatever_its_children_are(
     view = seen(workflow(*ALL, state=state, ready=True), **others)
     assert decide(view) == []
     assert not needs_live_read(view)
+
+
+def test_nothing_follows_what_is_written_to_a_workflow_but_for_preparation() -> None:
+    """What asks for no look at itself: its preparation, containers and tokens do."""
+    container = "#DW container name=c profile=p"
+    assert is_final(seen(workflow(*ALL, state="Setup")))
+    assert is_final(seen(workflow(*ALL, state="Proposal")))
+    unprepared = workflow(*ALL, state=None)
+    assert not is_final(seen(unprepared))
+    assert is_final(seen(workflow(*ALL, state=None, metadata=DELETING)))
+    assert not is_final(seen(workflow(*ALL, container, state="Setup")))
+    assert not is_final(seen(workflow(*ALL, state="Setup"), token=Found()))
 
 
 @pytest.mark.parametrize("state", [*State])

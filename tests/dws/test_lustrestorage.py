@@ -10,17 +10,17 @@ from tests.dws.builders import DELETING, changes, error, made, meta, removed
 from warren.base.objects import Change, Key, Kind, Object, Write, key_of
 from warren.dws import kinds, labels
 from warren.dws.lustrestorage import LustreSnapshot, decide
-from warren.dws.objects import (
-    Error,
-    NnfLustreMGT,
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT
+from warren.dws.objects.meta import Error
+from warren.dws.objects.nnfstorages import (
     NnfNodeBlockStorage,
     NnfNodeStorage,
     NnfNodeStorageStatus,
     NnfStorage,
-    NnfStorageProfile,
-    PersistentStorageInstance,
-    read,
 )
+from warren.dws.objects.persistentinstances import PersistentStorageInstance
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 
 GOING: dict[str, Any] = {**DELETING}
 IN_USE = NnfNodeStorageStatus(error=Error(debug_message="in use"))

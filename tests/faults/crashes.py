@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from structlog.testing import capture_logs
 
+from tests.faults.rest import Rest
 from tests.harness import virtual
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
@@ -36,6 +37,7 @@ from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play
 from warren.kube.client import AlreadyExists, NotFound
 from warren.lifecycle.states import Result
+from warren.node.behaviour import EASY, Behaviour
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 
@@ -112,6 +114,8 @@ class Found:
     """How many there were until it was stopped for the first time."""
     after: str = ""
     """The last one of each process that was stopped."""
+    looks: int = 0
+    """How often something was reconciled while everything was at rest."""
     wrong: list[str] = field(default_factory=list)
 
 
@@ -202,12 +206,15 @@ class Kubelets:
         return [*found, *([f"ports are left: {held}"] if held else [])]
 
 
-def lived(story: Story, *stops: int) -> Found:
-    """Live through a story to its end; each process before the last is stopped after a write."""
+def lived(story: Story, *stops: int, behaviour: Behaviour = EASY) -> Found:
+    """Live through a story to its end; each process before the last is stopped after a write.
+
+    `behaviour` is that of all nodes.
+    """
     found = Found()
     with capture_logs([]) as logged:
         try:
-            virtual.run(_lived(story, stops, found))
+            virtual.run(_lived(story, stops, found, behaviour))
         except AssertionError as error:
             found.wrong.append(str(error) or repr(error))
         except ExceptionGroup as group:
@@ -229,7 +236,7 @@ def _is_wrong(entry: Mapping[str, Any]) -> bool:
     return entry["log_level"] in ("error", "critical")
 
 
-async def _lived(story: Story, stops: Sequence[int], found: Found) -> None:
+async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Behaviour) -> None:
     seams = [Seam(each) for each in stops] or [Seam()]
     tasks: Counter[tuple[str, str]] = Counter()
     kubelets = Kubelets(story.containers)
@@ -245,12 +252,20 @@ async def _lived(story: Story, stops: Sequence[int], found: Found) -> None:
         bad = frozenset(NODES[: story.tolerance])
         facts = {"where": bad, "what": "mount", "refuses": True, "moment": LONGEST}
         kind = type("Some", (Watched,), {**facts, "wrong": found.wrong})
-        world.machine = lambda node, rabbit: kind(node, world.flash[rabbit], seconds=1.0)
+        world.machine = lambda node, rabbit: kind(
+            node, world.flash[rabbit], seconds=1.0, behaviour=behaviour
+        )
         world.config = Config(rabbit=Rabbit(prerun_timeout=30))
+        rest = Rest(found.wrong)
+        world.counted, world.client = rest, rest.client  # type: ignore[method-assign]
         if story.containers is not None:
             world.owner = os.getuid() or 1000  # none runs as root
 
         async def action(control: Control) -> None:
+            async with alongside(rest.run()):
+                await live(control)
+
+        async def live(control: Control) -> None:
             if story.containers is None:
                 await _to_the_end(story, world, control, found)
                 return
@@ -266,6 +281,7 @@ async def _lived(story: Story, stops: Sequence[int], found: Found) -> None:
                 await world.live(action)
         finally:
             found.writes = len(seams[0].actions)
+            found.looks = rest.looks
             found.after = ", then ".join(each.actions[-1] for each in seams if each.actions)
         without = {*world.without_storage} - bad
         found.wrong += [f"{node} started without storage" for node in sorted(without)]

@@ -35,7 +35,8 @@ async def insist(client: Client, *writes: Write) -> None:
     """Do writes as reconcilers do: again, until there is nothing more to wait for."""
     while True:
         try:
-            return await perform(client, writes)
+            await perform(client, writes)
+            return
         except Retryable as error:
             await asyncio.sleep(error.delay)
 

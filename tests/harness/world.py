@@ -105,6 +105,8 @@ class World:
         """What environment each task was started with, by `rank`."""
         self.without_storage: list[str] = []
         """Nodes on which a task was started while the storage it was told of was not there."""
+        self.counted: Any = None
+        """Where what is done is counted, if anywhere: what a process has as its `Counted`."""
         self.place: Callable[[str, str], str] = lambda node, path: path
         """Where a node has what jobs know by a path."""
         self._group = group
@@ -137,6 +139,7 @@ class World:
             ),
             mount_prefix=self.mount_prefix,
             client=self.client,
+            counted=self.counted,
         )
         built, system = compose(self.site, ports, self._machines(seam))
         ready = asyncio.Event()

@@ -172,6 +172,29 @@ async def test_a_listener_that_comes_late_is_told_what_is_known() -> None:
 
 
 @virtually
+async def test_a_comparer_is_told_what_was_there_before_each_change_and_after_it() -> None:
+    told: list[tuple[str, ...]] = []
+
+    def compared(before: Object | None, after: Object | None) -> None:
+        told.append(tuple("none" if each is None else spec(each) for each in (before, after)))
+
+    def spec(obj: Object) -> str:
+        return str(obj["spec"].get("jobID", "new"))
+
+    async with scene() as play:
+        await play.create("w")
+        await settled()
+        play.informer.compare(compared)
+        for job in (1, 2):
+            patch = change(WORKFLOW, workflow(), {"spec": {"jobID": job}})
+            await play.store.patch(patch)
+        await play.store.delete(remove(WORKFLOW, workflow()))
+        await settled()
+
+    assert told == [("none", "new"), ("new", "1"), ("1", "2"), ("2", "none")]
+
+
+@virtually
 async def test_it_looks_at_one_namespace_if_it_is_told_to() -> None:
     async with scene(namespace="aside") as play:
         await play.create("before", "aside")

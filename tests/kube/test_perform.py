@@ -50,3 +50,19 @@ async def test_a_conflict_ends_it_aloud() -> None:
             await perform(LocalClient(store), [stale, NEXT])
         with pytest.raises(NotFound):
             store.get(COMPUTES, key("next"))
+
+
+@virtually
+async def test_what_was_made_and_what_was_changed_as_it_had_been_seen_is_returned() -> None:
+    async with stored() as store:
+        client = LocalClient(store)
+        (made,) = await perform(client, [MAKE, MAKE])
+        seen = {"resource_version": made["metadata"]["resourceVersion"]}
+        blind = change(WORKFLOW, workflow(), {"spec": {"jobID": 2}})
+        (changed,) = await perform(
+            client, [change(WORKFLOW, workflow(), {"spec": {"jobID": 1}}, **seen), blind]
+        )
+
+        assert made["metadata"]["name"] == "w"
+        assert changed["spec"]["jobID"] == 1
+        assert await perform(client, [remove(WORKFLOW, workflow()), blind, MAKE]) == []

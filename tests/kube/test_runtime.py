@@ -12,6 +12,7 @@ import structlog
 from tests.journal.running import virtually
 from tests.kube.clusters import alongside
 from warren.base.errors import Retryable
+from warren.base.objects import Object
 from warren.kube.client import Conflict, Unavailable
 from warren.kube.queue import Budget, WorkQueue
 from warren.kube.runtime import GRACE_SECONDS, RECONCILE_SECONDS, Outcome, Reconciler
@@ -403,6 +404,109 @@ async def test_it_can_run_again_and_goes_on_with_what_was_in_line() -> None:
     async with alongside(reconciler.run()):
         await asyncio.sleep(1000)
     assert passes.times == {"a": [0], "b": [1]}
+
+
+# Its own writes
+
+
+def state(version: str) -> Object:
+    return {"metadata": {"uid": "u", "resourceVersion": version}}
+
+
+@asynccontextmanager
+async def writing(
+    *news: str, seconds: float = 0.0
+) -> AsyncIterator[tuple[Reconciler[str], list[float]]]:
+    """A reconciler of which the first reconcile writes version 2, and hears of `news` meanwhile."""
+    times: list[float] = []
+
+    async def reconcile(key: str) -> None:
+        times.append(asyncio.get_running_loop().time())
+        if len(times) == 1:
+            for version in news:
+                reconciler.add(key, state(version))
+            await asyncio.sleep(seconds)
+            reconciler.wrote(key, [state("2")])
+
+    reconciler = Reconciler[str]("test", reconcile, queue=lucky())
+    async with alongside(reconciler.run()):
+        reconciler.add("a")
+        await asyncio.sleep(seconds + 1)
+        yield reconciler, times
+
+
+@virtually
+async def test_what_a_reconcile_has_written_is_no_news_of_its_key() -> None:
+    async with writing() as (reconciler, times):
+        reconciler.add("a", state("2"))
+        await asyncio.sleep(1000)
+        assert times == [0]
+        reconciler.add("b", state("2"))
+        await asyncio.sleep(0)
+        assert times == [0, 1001]
+
+
+@virtually
+async def test_nor_is_it_if_it_is_seen_before_its_write_is_answered() -> None:
+    async with writing("2", seconds=5) as (_, times):
+        await asyncio.sleep(1000)
+        assert times == [0]
+
+
+@pytest.mark.parametrize("news", [["1"], ["1", "2"], ["2", "3"]])
+@virtually
+async def test_what_another_has_written_meanwhile_is_news(news: list[str]) -> None:
+    async with writing(*news, seconds=5) as (_, times):
+        await asyncio.sleep(1000)
+        assert times == [0, 5]
+
+
+@virtually
+async def test_after_a_reconcile_that_may_not_have_seen_it_a_write_is_news() -> None:
+    """That reconcile may have decided on what was there before the write."""
+    async with writing() as (reconciler, times):
+        reconciler.add("a")
+        await asyncio.sleep(1)
+        reconciler.add("a", state("2"))
+        await asyncio.sleep(1000)
+        assert times == [0, 1, 2]
+
+
+@virtually
+async def test_what_a_reconcile_has_heard_that_fails_is_news() -> None:
+    times: list[float] = []
+
+    async def reconcile(key: str) -> None:
+        times.append(asyncio.get_running_loop().time())
+        if len(times) == 1:
+            reconciler.add(key, state("2"))
+            raise Sulky("not now")
+
+    reconciler = Reconciler[str]("test", reconcile, queue=lucky())
+    async with alongside(reconciler.run()):
+        reconciler.add("a")
+        await asyncio.sleep(1)
+        assert times == [0, 0]
+
+
+@virtually
+async def test_of_many_keys_the_last_ones_writes_are_known() -> None:
+    reconciler = Reconciler[int]("test", Passes(content))  # type: ignore[arg-type]
+    for key in range(3000):
+        reconciler.wrote(key, [state("2")])
+    reconciler.add(0, state("2"))
+    reconciler.add(2999, state("2"))
+
+    assert reconciler.load().depth == 1
+
+
+@virtually
+async def test_what_has_no_version_is_always_news() -> None:
+    reconciler = Reconciler[str]("test", Passes(content))
+    reconciler.wrote("a", [{"metadata": {}}])
+    reconciler.add("a", {"metadata": {}})
+
+    assert reconciler.load().depth == 1
 
 
 # What can be seen

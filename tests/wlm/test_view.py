@@ -1,13 +1,18 @@
 """A job's events, seen as the conductor sees a job."""
 
+from contextlib import suppress
+from itertools import product
+
 import pytest
 
+from tests.lifecycle import stories
 from warren.dws.binding import Phase
-from warren.lifecycle.job import Job, replay
+from warren.lifecycle.job import IllegalEvent, Job, replay, update
 from warren.rfc import fluid, jobspec
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.wlm import view
+from warren.wlm.jobs import UNSEEN
 
 SUBMIT = Event(1.0, "submit", {"userid": 1000, "urgency": 16, "flags": 0, "version": 1})
 STORY = [
@@ -37,6 +42,20 @@ def test_every_event_of_a_life_leads_to_its_phase() -> None:
     phases = [view.phase(after(count + 1)) for count in range(len(STORY))]
 
     assert phases == [phase for _, phase in STORY]
+
+
+def test_what_the_conductor_is_not_told_of_changes_nothing_that_it_sees() -> None:
+    spec, tried = jobspec.make(["true"], nodes=1), set()
+    prefixes = product(range(len(STORY) + 1), ([], [stories.event("exception")]))
+    for (count, exceptions), name in product(prefixes, UNSEEN):
+        for context in stories.CONTEXTS[name]:
+            with suppress(IllegalEvent):
+                before = after(count, *exceptions)
+                job = update(before, Event(1.0, name, context))
+                tried.add(name)
+                seen = [view.of(each, spec, None, 100, 0) for each in (before, job)]
+                assert seen[0] == seen[1], (count, name)
+    assert tried == UNSEEN
 
 
 def test_storage_is_not_taken_down_before_the_jobs_daemons_have_stopped() -> None:

@@ -7,6 +7,7 @@ Workflow was first seen in TransientCondition, and what a job has been shown.
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -27,6 +28,7 @@ from warren.dws import (
     jobactions,
     kinds,
     labels,
+    news,
     nodelocal,
     placement,
     summary,
@@ -111,7 +113,7 @@ class Conductor:
         self.reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
         jobs.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
-            informers.of(kind).listen(self._dependent_changed)
+            informers.of(kind).compare(partial(self._dependent_changed, kind))
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT)
@@ -417,27 +419,35 @@ class Conductor:
         if job is None:
             return
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
+        known = self._jobs.job(job)
+        past = conduct.is_past(obj, known, self._jobs.binding.finalizer)
+        if past and job not in self._transient:
+            return
         # What has no job is torn down wherever it is.
-        stray = gone or self._jobs.job(job) is None
+        stray = gone or known is None
         # Of what its drivers write in between, nothing is to be decided.
         if stray or job in self._transient or conduct.is_news(obj, self._settings.timeouts):
             self.reconciler.add(job)
 
-    def _dependent_changed(self, obj: Object) -> None:
-        for workflow in labels.workflow_of(obj):
+    def _dependent_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
+        for workflow in labels.workflow_of(after or before or {}):
             raw = self.informers.of(kinds.WORKFLOW).get(Key(*workflow.split("/", 1)))
             # Where it is in the middle of a state, its end is news, and comes later.
-            if raw is not None and conduct.is_news(raw, self._settings.timeouts):
+            if (
+                raw is not None
+                and conduct.is_news(raw, self._settings.timeouts)
+                and news.is_news_for_manager(kind, before, after, raw)
+            ):
                 self._wake(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:
         """Have the jobs reconciled whose flash or nodes are a rabbit's."""
         servers, computes = self.informers.of(kinds.SERVERS), self.informers.of(kinds.COMPUTES)
         for each in servers.by("rabbit", obj["metadata"]["name"]):
-            self._dependent_changed(each)
+            self._dependent_changed(kinds.SERVERS, None, each)
         for node in alerts.links_of(obj):
             for each in computes.by("compute", node):
-                self._dependent_changed(each)
+                self._dependent_changed(kinds.COMPUTES, None, each)
 
     def _wake(self, name: str) -> None:
         job = self._jobs.binding.job(name)

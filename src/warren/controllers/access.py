@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import access, accessholds, kinds, labels, locks, reports
+from warren.dws import access, accessholds, kinds, labels, locks, news, reports
 from warren.dws.accesssnapshot import AccessSnapshot
 from warren.dws.locks import Holding
 from warren.dws.objects.accesses import ClientMount, NnfAccess
@@ -34,11 +34,11 @@ class AccessController:
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._configurations.listen(lambda obj: self._system_changed())
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
-        self._accesses.listen(lambda obj: self.reconciler.add(key_of(obj)))
-        self._mounts.listen(self._mount_changed)
+        self._accesses.listen(self._changed)
+        self._mounts.compare(self._mount_changed)
         for informer in (self._storages, self._node_storages, self._blocks, self._computes):
             informer.listen(self._job_changed)
-        self._storages.listen(lambda obj: self._storage_changed(key_of(obj)))
+        self._storages.listen(lambda obj: self._storage_changed(key_of(obj), obj))
         self._storages.listen(self._holders_changed)
         self._node_storages.listen(self._node_storage_changed)
 
@@ -61,9 +61,8 @@ class AccessController:
                 mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
                 storage = await self._live(kinds.NNF_STORAGE, current.spec.storage_reference.key)
                 again = REQUEUE_DELAY if mounts else None
-            await perform(
-                self._client, access.decide(await self._snapshot(current, storage, mounts))
-            )
+            writes = access.decide(await self._snapshot(current, storage, mounts))
+            self.reconciler.wrote(key, await perform(self._client, writes))
         return again
 
     async def _live(self, kind: Kind, key: Key) -> Object | None:
@@ -131,19 +130,32 @@ class AccessController:
         for each in self._accesses.by("in error", reports.IN_ERROR):
             self.reconciler.add(key_of(each))
 
-    def _mount_changed(self, obj: Object) -> None:
-        for owner in labels.owner_of(obj):
-            self.reconciler.add(Key(*owner.split(" ", 1)[1].split("/", 1)))
+    def _changed(self, obj: Object) -> None:
+        key = key_of(obj)
+        found = self._accesses.get(key)
+        if found is None:
+            # Of one that is gone there is nothing to do but for what it has left.
+            left = self._mounts.has("owner", f"{kinds.NNF_ACCESS.name} {key}")
+            if left or self._storages.has("holder", str(key)):
+                self.reconciler.add(key)
+        else:
+            self.reconciler.add(key, found)
+
+    def _mount_changed(self, before: Object | None, after: Object | None) -> None:
+        for owner in labels.owner_of(after or before or {}):
+            key = Key(*owner.split(" ", 1)[1].split("/", 1))
+            if self._accesses.get(key) is None or news.is_news_of_mount(before, after):
+                self.reconciler.add(key, after)
 
     def _job_changed(self, obj: Object) -> None:
         for workflow in labels.workflow_of(obj):
             for each in self._accesses.by("workflow", workflow):
-                self.reconciler.add(key_of(each))
+                self.reconciler.add(key_of(each), obj)
 
-    def _storage_changed(self, key: Key) -> None:
+    def _storage_changed(self, key: Key, obj: Object) -> None:
         # Persistent storage is no Workflow's, and others than its maker mount it.
         for each in self._accesses.by("storage", str(key)):
-            self.reconciler.add(key_of(each))
+            self.reconciler.add(key_of(each), obj)
 
     def _holders_changed(self, obj: Object) -> None:
         for holder in locks.holders_of(obj):
@@ -153,4 +165,4 @@ class AccessController:
 
     def _node_storage_changed(self, obj: Object) -> None:
         for owner in labels.owner_of(obj):
-            self._storage_changed(Key(*owner.split(" ", 1)[1].split("/", 1)))
+            self._storage_changed(Key(*owner.split(" ", 1)[1].split("/", 1)), obj)

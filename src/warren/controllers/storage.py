@@ -1,11 +1,12 @@
 """NnfStorages: shares on rabbits, and what the Servers say of them (decided in `dws.storage`)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import kinds, labels, lustrestorage, reports, servers, storage
+from warren.dws import kinds, labels, lustrestorage, news, reports, servers, storage
 from warren.dws.lustrestorage import LustreSnapshot
 from warren.dws.node import LUSTRE
 from warren.dws.objects.assignments import Servers
@@ -37,13 +38,13 @@ class StorageController:
         self._nodes = informers.of(kinds.NNF_NODE)
         self._instances = informers.of(kinds.PERSISTENT)
         self.reconciler: Reconciler[Key] = Reconciler("storage", self.reconcile)
-        self._storages.listen(lambda obj: self.reconciler.add(key_of(obj)))
-        self._node_storages.listen(self._node_storage_changed)
-        self._blocks.listen(self._node_storage_changed)
+        self._storages.compare(self._storage_changed)
+        self._node_storages.compare(partial(self._part_changed, news.is_news_of_share))
+        self._blocks.compare(partial(self._part_changed, news.is_news_of_block))
         self._mgts.listen(self._mgt_changed)
         self._nodes.listen(self._node_changed)
         self._instances.listen(self._pool_changed)
-        self._servers.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._servers.compare(self._servers_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfStorage."""
@@ -63,7 +64,8 @@ class StorageController:
             ]
             gone += await self._mgts_left(key, owner)
             released = await self._released(key)
-            await perform(self._client, [*gone, *released, *self._report_assigned(key)])
+            written = await perform(self._client, [*gone, *released, *self._report_assigned(key)])
+            self.reconciler.wrote(key, written)
         else:
             current = read(raw, NnfStorage)
             if current.metadata.deleting and not (found or blocks):
@@ -82,7 +84,10 @@ class StorageController:
                 *decided,
                 *self._report(current, node_storages),
             ]
-            await perform(self._client, writes)
+            written = await perform(self._client, writes)
+            # What is next of Lustre may be decided on what was just written.
+            if current.spec.file_system_type != LUSTRE:
+                self.reconciler.wrote(key, written)
         return again
 
     def _of_lustre(
@@ -134,7 +139,8 @@ class StorageController:
         """Wake the storages that are named by an MGT, or wait for it."""
         for each in read(obj, NnfLustreMGT).spec.claim_list:
             self.reconciler.add(each.key)
-        self._node_storage_changed(obj)
+        for owner in labels.owner_of(obj):
+            self.reconciler.add(_owner_key(owner))
         self._wake_failed()
 
     def _pool_changed(self, obj: Object) -> None:
@@ -199,6 +205,45 @@ class StorageController:
         change = servers.report(read(raw, Servers), node_storages, sets, now)
         return [] if change is None else [change]
 
-    def _node_storage_changed(self, obj: Object) -> None:
-        for owner in labels.owner_of(obj):
-            self.reconciler.add(Key(*owner.split(" ", 1)[1].split("/", 1)))
+    def _storage_changed(self, before: Object | None, after: Object | None) -> None:
+        key = key_of(after or before or {})
+        if after is None:
+            if self._is_left_of(key):
+                self.reconciler.add(key)
+        elif news.is_news_of_storage(before, after):
+            self.reconciler.add(key, after)
+
+    def _is_left_of(self, key: Key) -> bool:
+        """Return whether there is anything yet of an NnfStorage that is gone, or told of it."""
+        owner = f"{kinds.NNF_STORAGE.name} {key}"
+        if any(
+            each.has("owner", owner) for each in (self._node_storages, self._blocks, self._mgts)
+        ):
+            return True
+        servers = self._servers.get(key)
+        if servers is None:
+            return False
+        told = bool((servers.get("status") or {}).get("ready"))
+        return not told or "deletionTimestamp" in servers["metadata"]
+
+    def _servers_changed(self, before: Object | None, after: Object | None) -> None:
+        key = key_of(after or before or {})
+        # They may be seen after what was made from them.
+        late = before is None and self._storages.get(key) is not None
+        if late or news.is_news_of_servers(before, after):
+            self.reconciler.add(key, after)
+
+    def _part_changed(
+        self,
+        is_news: Callable[[Object | None, Object | None], bool],
+        before: Object | None,
+        after: Object | None,
+    ) -> None:
+        for owner in labels.owner_of(after or before or {}):
+            key = _owner_key(owner)
+            if self._storages.get(key) is None or is_news(before, after):
+                self.reconciler.add(key)
+
+
+def _owner_key(owner: str) -> Key:
+    return Key(*owner.split(" ", 1)[1].split("/", 1))

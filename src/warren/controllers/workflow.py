@@ -80,9 +80,9 @@ class WorkflowController:
         informers.of(kinds.STORAGE)
         informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
         for kind in _CHILDREN:
-            informers.of(kind).listen(partial(self._child_changed, kind))
+            informers.of(kind).compare(partial(self._child_changed, kind))
         informers.of(kinds.NODE)
-        informers.of(kinds.PORT_MANAGER).listen(self._ports_changed)
+        informers.of(kinds.PORT_MANAGER).compare(self._ports_changed)
         self._instances = Instances(client, informers)
         self._tokens = Tokens(client)
         informers.of(kinds.PERSISTENT).listen(lambda obj: self._instance_changed(str(key_of(obj))))
@@ -113,7 +113,11 @@ class WorkflowController:
         live = driver.needs_live_read(snapshot)
         writes = [] if live else driver.decide(snapshot)
         if not live and not driver.reports_error(workflow, writes):
-            await perform(self._client, writes)
+            written = await perform(self._client, writes)
+            if driver.is_final(snapshot):
+                uid = workflow.metadata.uid
+                own = [each for each in written if each["metadata"].get("uid") == uid]
+                self.reconciler.wrote(key, own)
             return REQUEUE_DELAY if unmade else containerlife.deadline(snapshot)
         asked = _LEFT_BY_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
         children |= await self._live(workflow, asked, contained=snapshot.contained)
@@ -137,16 +141,19 @@ class WorkflowController:
     def _changed(self, obj: Object) -> None:
         key = key_of(obj)
         found = self._informers.of(kinds.WORKFLOW).get(key)
-        if found is None or not news.is_settled(found):
-            self.reconciler.add(key)
+        if found is None:
+            # Of one that is gone nothing is left but what was made too late.
+            if self._informers.of(kinds.NNF_DATA_MOVEMENT).has("workflow", str(key)):
+                self.reconciler.add(key)
+        elif not news.is_settled(found):
+            self.reconciler.add(key, found)
 
-    def _child_changed(self, kind: Kind, child: Object) -> None:
-        gone = self._informers.of(kind).get(key_of(child)) is None
-        for name in labels.workflow_of(child):
+    def _child_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
+        for name in labels.workflow_of(after or before or {}):
             key = Key(*name.split("/", 1))
             found = self._informers.of(kinds.WORKFLOW).get(key)
             if found is None or (
-                not news.is_settled(found) and (gone or news.is_news(kind, child, found))
+                not news.is_settled(found) and news.is_news(kind, before, after, found)
             ):
                 self.reconciler.add(key)
 
@@ -161,9 +168,10 @@ class WorkflowController:
             if not (each.get("status") or {}).get("ready"):
                 self.reconciler.add(key_of(each))
 
-    def _ports_changed(self, obj: Object) -> None:
+    def _ports_changed(self, before: Object | None, after: Object | None) -> None:
         """Wake the Workflows that wait for their ports, or for having given them back."""
-        for key in ports.workflows_of(obj):
+        # One that has given them back is not named any more.
+        for key in {*ports.workflows_of(before or {}), *ports.workflows_of(after or {})}:
             found = self._informers.of(kinds.WORKFLOW).get(key)
             if found is not None and not (found.get("status") or {}).get("ready"):
                 self.reconciler.add(key)

@@ -121,6 +121,19 @@ def is_news(workflow: Object, timeouts: Timeouts) -> bool:
     return bool(status.get("ready")) or timeouts.limits_states
 
 
+def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
+    """Return whether nothing is left to decide on a Workflow, whatever becomes of it yet.
+
+    It is on its way out and was let go of, and its job is over.
+    """
+    metadata = workflow["metadata"]
+    return (
+        "deletionTimestamp" in metadata
+        and finalizer not in (metadata.get("finalizers") or ())
+        and (job is None or job.phase is Phase.OVER)
+    )
+
+
 def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow = snapshot.workflow

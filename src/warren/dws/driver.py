@@ -63,6 +63,17 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
     return workflow.spec.desired_state is State.TEARDOWN and not left and not said
 
 
+def is_final(snapshot: WorkflowSnapshot) -> bool:
+    """Return whether `decide` adds nothing once what it has written to the Workflow is seen.
+
+    What comes next is news of others then. Containers and tokens are looked after by time, too.
+    """
+    workflow = snapshot.workflow
+    going = workflow.metadata.deleting or workflow.spec.desired_state is not State.PROPOSAL
+    prepared = going or not _unprepared(snapshot)
+    return prepared and not snapshot.contained and snapshot.token is None
+
+
 def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
     """Return whether writes say that something is wrong, and not only late.
 

@@ -1,7 +1,12 @@
-"""Which changes of a Workflow and its children its controller has something to decide on."""
+"""Which changes of objects a controller has something to decide on.
+
+Of what the decision does not look at, no change is news. What is said here of changes by
+others; what a reconcile has written itself its `Reconciler` knows (ADR 095).
+"""
 
 from warren.base.objects import Kind, Object
-from warren.dws import kinds, reports
+from warren.dws import kinds, labels, reports
+from warren.dws.node import LUSTRE
 from warren.dws.objects.workflows import State
 
 
@@ -21,20 +26,115 @@ def is_settled(workflow: Object) -> bool:
     )
 
 
-def is_news(kind: Kind, child: Object, workflow: Object) -> bool:
-    """Return whether `driver.decide` may say something else than before this change.
+def is_news(kind: Kind, before: Object | None, after: Object | None, workflow: Object) -> bool:
+    """Return whether `driver.decide` may say something else than before this change of a child.
 
     In the middle of a mount or a copy it does not: the end of that is news, and so is an error.
     A Workflow that shows one hears of everything, since the error may be over.
     """
-    status = child.get("status") or {}
-    if "deletionTimestamp" in child["metadata"] or status.get("error"):
+    if after is None or reports.in_error(workflow):
         return True
-    if reports.in_error(workflow):
+    if before is None and "deletionTimestamp" in workflow["metadata"]:
+        return True  # it came late, and is to go
+    status = after.get("status") or {}
+    if status.get("error") or ((before or {}).get("status") or {}).get("error"):
         return True
-    if kind == kinds.NNF_DATA_MOVEMENT:
-        return bool(status.get("state") == "Finished")
+    if kind == kinds.NNF_STORAGE:
+        # Which accesses hold it is no matter of the Workflow's, and that it goes only at the end.
+        return bool(status.get("ready")) and _differs(before, after)
+    if kind == kinds.BREAKDOWN:
+        return bool(status.get("ready"))
+    if kind == kinds.SERVERS:
+        # They are looked at when they have been filled in.
+        proposing = workflow["spec"].get("desiredState") == State.PROPOSAL
+        return not proposing and _differs(before, after, "spec")
+    if kind == kinds.NNF_STORAGE_PROFILE:
+        return False  # a breakdown's copy, of which only the end is waited for
     if kind == kinds.NNF_ACCESS:
-        reached = status.get("state") == child["spec"].get("desiredState")
-        return bool(reached and status.get("ready"))
+        reached = status.get("state") == after["spec"].get("desiredState")
+        return bool(reached and status.get("ready")) and _differs(before, after)
+    if kind == kinds.NNF_DATA_MOVEMENT and "deletionTimestamp" not in after["metadata"]:
+        return bool(status.get("state") == "Finished")
     return True
+
+
+def is_news_for_manager(
+    kind: Kind, before: Object | None, after: Object | None, workflow: Object
+) -> bool:
+    """Return whether `conduct.decide` may say something else than before this change of a child.
+
+    What a workload manager has filled in it looks at while the job runs, and in no state that it
+    is filled in for. It is waited for neither that a child goes, nor by a Workflow that goes.
+    """
+    if "deletionTimestamp" in workflow["metadata"]:
+        return False
+    if before is None or after is None:
+        return True
+    if kind == kinds.BREAKDOWN:
+        return _differs(before, after)
+    running = (workflow.get("status") or {}).get("state") == State.PRE_RUN
+    return running and _differs(before, after, "spec", "data")
+
+
+def is_news_of_share(before: Object | None, after: Object | None) -> bool:
+    """Return whether an NnfStorage may have something to say of an NnfNodeStorage's change."""
+    if after is None:
+        return True
+    status = after.get("status") or {}
+    if before is None:
+        # A share of Lustre may be what others wait for.
+        return bool(status.get("ready") or status.get("error")) or _is_lustre(after)
+    return _differs(before, after)
+
+
+def is_news_of_block(before: Object | None, after: Object | None) -> bool:
+    """Return whether an NnfStorage may have something to say of its flash's change.
+
+    All that matters is whether it is there.
+    """
+    return after is None
+
+
+def is_news_of_storage(before: Object | None, after: Object) -> bool:
+    """Return whether an NnfStorage may have something to do after this change of itself.
+
+    By which accesses it is held matters once it is deleted.
+    """
+    if before is None or "deletionTimestamp" in after["metadata"]:
+        return True
+    return _differs(before, after) or _labels(before) != _labels(after)
+
+
+def is_news_of_servers(before: Object | None, after: Object | None) -> bool:
+    """Return whether there may be something to report in Servers, or to release, after a change."""
+    if after is None:
+        return False
+    metadata = after["metadata"]
+    if "deletionTimestamp" in metadata:
+        return labels.SERVERS_FINALIZER in (metadata.get("finalizers") or ())
+    if before is None:
+        return bool((after.get("spec") or {}).get("allocationSets") or after.get("status"))
+    return _differs(before, after)
+
+
+def is_news_of_mount(before: Object | None, after: Object | None) -> bool:
+    """Return whether an NnfAccess may have something to decide on a ClientMount's change.
+
+    That it goes is its own doing, and what it waits for is that it is gone.
+    """
+    return after is None or _differs(before, after) or _labels(before) != _labels(after)
+
+
+def _differs(before: Object | None, after: Object, *fields: str) -> bool:
+    """Return whether two forms of an object differ in spec or status, or in some fields alone."""
+    if before is None:
+        return True
+    return any(before.get(each) != after.get(each) for each in fields or ("spec", "status"))
+
+
+def _labels(obj: Object | None) -> Object:
+    return ((obj or {}).get("metadata") or {}).get("labels") or {}
+
+
+def _is_lustre(share: Object) -> bool:
+    return bool((share.get("spec") or {}).get("fileSystemType") == LUSTRE)

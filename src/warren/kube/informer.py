@@ -26,6 +26,9 @@ log = structlog.get_logger()
 Listener = Callable[[Object], None]
 """Told of every object that was added, changed or deleted, in its last known form."""
 
+Comparer = Callable[[Object | None, Object | None], None]
+"""Told of every change: the object before it and after it, None where there was or is none."""
+
 Indexer = Callable[[Object], Iterable[str]]
 """Returns the values under which an index files an object."""
 
@@ -91,7 +94,7 @@ class Informer:
         self._objects: dict[Key, Object] = {}
         self._indexers = dict(indexes or {})
         self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexers}
-        self._listeners: list[Listener] = []
+        self._comparers: list[Comparer] = []
         self._synced = asyncio.Event()
         self._refusals = Refusals()
         self._listing, self._watching = f"list {kind}", f"watch {kind}"
@@ -112,9 +115,13 @@ class Informer:
 
         What it raises is logged, and costs it that one piece of news.
         """
-        self._listeners.append(listener)
+        self.compare(lambda before, after: listener(_one_of(before, after)))
+
+    def compare(self, comparer: Comparer) -> None:
+        """Call `comparer` as `listen` does, with what was known before each change, too."""
+        self._comparers.append(comparer)
         for obj in self._objects.values():
-            _tell(listener, self.kind, obj)
+            _tell(comparer, self.kind, None, obj)
 
     async def wait_synced(self) -> None:
         """Return once the first list is complete."""
@@ -262,15 +269,16 @@ class Informer:
             self._floor = max(self._floor, forgotten)
 
     def _remember(self, key: Key, obj: Object) -> None:
-        self._file(key, self._objects.get(key), obj)
+        before = self._objects.get(key)
+        self._file(key, before, obj)
         self._objects[key] = obj
-        for listener in self._listeners:
-            _tell(listener, self.kind, obj)
+        for comparer in self._comparers:
+            _tell(comparer, self.kind, before, obj)
 
     def _forget(self, key: Key, obj: Object) -> None:
         self._file(key, self._objects.pop(key, None), None)
-        for listener in self._listeners:
-            _tell(listener, self.kind, obj)
+        for comparer in self._comparers:
+            _tell(comparer, self.kind, obj, None)
 
     def _file(self, key: Key, before: Object | None, after: Object | None) -> None:
         for name, indexer in self._indexers.items():
@@ -283,11 +291,19 @@ class Informer:
                 index.setdefault(value, set()).add(key)
 
 
-def _tell(listener: Listener, kind: Kind, obj: Object) -> None:
+def _tell(comparer: Comparer, kind: Kind, before: Object | None, after: Object | None) -> None:
     try:
-        listener(obj)
+        comparer(before, after)
     except Exception:  # a bug of one listener may cost neither the copy nor the others
-        log.exception("listener failed", kind=kind.plural, key=str(key_of(obj)))
+        key = key_of(_one_of(before, after))
+        log.exception("listener failed", kind=kind.plural, key=str(key))
+
+
+def _one_of(before: Object | None, after: Object | None) -> Object:
+    """Return an object in its last known form."""
+    found = before if after is None else after
+    assert found is not None  # there was one, or there is
+    return found
 
 
 def _values(indexer: Indexer, kind: Kind, obj: Object) -> set[str]:

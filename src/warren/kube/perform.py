@@ -4,35 +4,39 @@ from collections.abc import Iterable
 
 import structlog
 
-from warren.base.objects import Change, Create, Remove, Write
+from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.kube.client import AlreadyExists, Client, NotFound
 
 log = structlog.get_logger()
 
 
-async def perform(client: Client, writes: Iterable[Write]) -> None:
-    """Do the writes in order.
+async def perform(client: Client, writes: Iterable[Write]) -> list[Object]:
+    """Do the writes in order; return what was made, and what was changed as it had been seen.
 
     That an object is there already, or gone already, is as good as done: the
     process may have died after the same write once before. An object to change
     that is gone ends the list: what was decided was about something else. Raises
     what the client raises for everything else.
     """
+    written: list[Object] = []
     for write in writes:
         match write:
             case Create():
                 try:
-                    await client.create(write.kind, write.object)
+                    written.append(await client.create(write.kind, write.object))
                 except AlreadyExists:
                     continue
             case Change():
                 try:
-                    await client.patch(write)
+                    changed = await client.patch(write)
                 except NotFound:
-                    return
+                    return written
+                if write.resource_version is not None:
+                    written.append(changed)
             case Remove():
                 try:
                     await client.delete(write)
                 except NotFound:
                     continue
         log.debug("written", action=type(write).__name__, kind=write.kind.name, key=str(write.key))
+    return written

@@ -1,17 +1,19 @@
 """Reconcile loops: keys that news brings up, one reconcile at a time for each.
 
 A reconcile looks at the whole state of its key, so it does not matter which news
-woke it, nor how often.
+woke it, nor how often. What it has written itself is no news to it (ADR 095).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
 from warren.base.errors import Retryable
+from warren.base.objects import Object
 from warren.kube.client import Conflict, Forbidden
 from warren.kube.queue import Closed, Load, WorkQueue
 from warren.kube.telling import Refusals
@@ -28,6 +30,14 @@ GRACE_SECONDS: Final = 3.0
 a process, and less than what is left of a lease when its leader lets go."""
 
 _BUG_DELAY: Final = 30.0
+
+_Version = tuple[str, str]
+"""The uid and the version of an object."""
+
+_NO_VERSION: Final = ("", "")
+
+_NOTED: Final = 1024
+"""Of how many keys it is known what they have written. Each that is forgotten costs a reconcile."""
 
 
 class Outcome(StrEnum):
@@ -75,10 +85,35 @@ class Reconciler(Generic[K]):
         self._queue = queue or WorkQueue()
         self._refusals = Refusals()
         self._observer: Observer | None = None
+        self._written: OrderedDict[K, frozenset[_Version]] = OrderedDict()
+        """What the last reconcile of a key has written, until the next one begins."""
+        self._heard: dict[K, set[_Version]] = {}
+        """What came while a key is reconciled. It may have been written by that very reconcile."""
 
-    def add(self, key: K) -> None:
-        """Have `key` reconciled."""
-        self._queue.add(key)
+    def add(self, key: K, news: Object | None = None) -> None:
+        """Have `key` reconciled. `news` is the object that has changed, if it is one.
+
+        It is none as the last reconcile of `key` has written it.
+        """
+        if news is None:
+            self._queue.add(key)
+        elif key in self._heard:
+            self._heard[key].add(_version_of(news))
+        elif _version_of(news) not in self._written.get(key, ()):
+            self._queue.add(key)
+
+    def wrote(self, key: K, objects: Iterable[Object]) -> None:
+        """Note what the reconcile of `key` that goes on has written as it had seen it.
+
+        With these objects as they are now, and all else as it was, there must be nothing to
+        decide.
+        """
+        # A reconcile that begins before they are seen may decide on what was there before them:
+        # it forgets this, and is followed by another one when they are seen.
+        self._written[key] = frozenset(map(_version_of, objects)) - {_NO_VERSION}
+        self._written.move_to_end(key)
+        if len(self._written) > _NOTED:
+            self._written.popitem(last=False)
 
     def observe(self, observer: Observer) -> None:
         """Call `observer` for every reconcile from now on."""
@@ -118,6 +153,8 @@ class Reconciler(Generic[K]):
                 key = await self._queue.take()
             except Closed:
                 return
+            self._written.pop(key, None)
+            self._heard[key] = set()
             structlog.contextvars.bind_contextvars(key=str(key))
             try:
                 if self._observer is None:
@@ -125,6 +162,8 @@ class Reconciler(Generic[K]):
                 else:
                     await self._observed(key, self._observer)
             finally:
+                if self._heard.pop(key) - self._written.get(key, frozenset()):
+                    self._queue.add(key)
                 self._queue.done(key)
 
     async def _observed(self, key: K, observer: Observer) -> None:
@@ -162,3 +201,9 @@ class Reconciler(Generic[K]):
             return Outcome.SUCCESS
         self._queue.add_after(key, delay)
         return Outcome.REQUEUE_AFTER
+
+
+def _version_of(obj: Object) -> _Version:
+    """Return what no two states of any object have in common."""
+    metadata = obj["metadata"]
+    return metadata.get("uid", ""), metadata.get("resourceVersion", "")

@@ -44,6 +44,11 @@ _RETRY: Final = 0.5
 _JOURNAL_SECONDS: Final = 5.0
 """How far the journal may be behind the plugin."""
 
+UNSEEN: Final = frozenset(
+    {"validate", "priority", "urgency", "memo", codec.ENVIRONMENT, "free", "release"}
+)
+"""Events that change nothing of a job as the conductor sees it (`view.of`)."""
+
 _ORDER: Final = list(Phase)
 _SERVICE: Final = "dws"
 """The name that is unique to the service whose records these are."""
@@ -164,6 +169,9 @@ class FluxJobs:
         known = self._incoming.get(job)
         if known is None:
             return
+        if UNSEEN.issuperset(each["name"] for each in entry["events"]) and "R" not in entry:
+            self._moved()
+            return
         known.r = entry.get("R", known.r)
         known.view = None
         if known.job.state is State.INACTIVE:
@@ -185,9 +193,13 @@ class FluxJobs:
         if event.name == "jobspec-update":
             known.jobspec = jobspecs.updated(known.jobspec, event.context)
 
-    def _tell(self, job: int) -> None:
+    def _moved(self) -> None:
+        """Wake those who wait for the journal to have come somewhere."""
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _tell(self, job: int) -> None:
+        self._moved()
         for listener in self._listeners:
             listener(job)
 
