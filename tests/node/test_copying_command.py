@@ -30,6 +30,23 @@ def program(copy: Copier, text: str, *words: str) -> list[str]:
     return [python, str(copy.place / "program.py"), *words]
 
 
+def test_a_command_leaves_memory_and_processes_to_what_it_depends_on(copy: Copier) -> None:
+    """Its user may trace it, and so have it do anything."""
+    text = (
+        "import resource\nprint(open('/proc/self/oom_score_adj').read().strip(), "
+        "*resource.getrlimit(resource.RLIMIT_NPROC))"
+    )
+    (copy.place / "in").touch()
+    outcome = copy("in", "out", command=program(copy, text, "$SRC", "$DEST"))
+    assert outcome.last.said is not None
+    first, *most = outcome.last.said["lastMessage"].split()
+    assert int(first) >= 500
+    if os.geteuid() == 0:
+        names = ("pid_max", "threads-max")
+        there = min(int(Path("/proc/sys/kernel", name).read_text()) for name in names)
+        assert all(0 < int(each) <= there // 2 for each in most)
+
+
 @needs_rsync
 @pytest.mark.parametrize(
     ("source", "destination", "index", "arrives"),

@@ -426,9 +426,20 @@ class _Container:
                 env={},
                 pass_fds=(arguments, told),
                 start_new_session=True,
+                preexec_fn=self._bound,
             )
             ours.pop_all()
         return output, information
+
+    def _bound(self) -> None:
+        """Leave memory and processes to others: the user may have a container do anything."""
+        plan = self._pod.plan
+        with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
+            if int(file.read()) < plan["oomScoreAdj"]:
+                file.seek(0)
+                file.write(str(plan["oomScoreAdj"]))
+        if self._pod.is_root:
+            resource.setrlimit(resource.RLIMIT_NPROC, plan["processes"])
 
     async def _know_own(self, information: int) -> None:
         text = b""
