@@ -627,7 +627,7 @@ def test_a_pod_that_is_to_go_does_not_wait_for_a_full_disk(machine: Machine) -> 
 
 
 def test_a_container_that_cannot_be_begun_leaves_nothing_open(tmp_path: Path) -> None:
-    own = podprocess._Pod(str(tmp_path), plan(container("true"), oomScoreAdj=0), is_root=False)
+    own = podprocess._Pod(str(tmp_path), plan(container("true")), is_root=True)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
         own._containers[0]._begin(["/nowhere"], [])

@@ -433,13 +433,14 @@ class _Container:
 
     def _bound(self) -> None:
         """Leave memory and processes to others: the user may have a container do anything."""
-        plan = self._pod.plan
+        # An agent that was started before this was installed says neither.
+        first = self._pod.plan.get("oomScoreAdj", 0)
         with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
-            if int(file.read()) < plan["oomScoreAdj"]:
+            if int(file.read()) < first:
                 file.seek(0)
-                file.write(str(plan["oomScoreAdj"]))
-        if self._pod.is_root:
-            resource.setrlimit(resource.RLIMIT_NPROC, plan["processes"])
+                file.write(str(first))
+        if self._pod.is_root and "processes" in self._pod.plan:
+            resource.setrlimit(resource.RLIMIT_NPROC, self._pod.plan["processes"])
 
     async def _know_own(self, information: int) -> None:
         text = b""
