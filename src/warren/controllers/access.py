@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import access, kinds, labels, locks, reports
+from warren.dws import access, kinds, labels, locks, profiles, reports
 from warren.dws.locks import Holding
 from warren.dws.objects import (
     ClientMount,
@@ -13,6 +13,7 @@ from warren.dws.objects import (
     NnfNodeBlockStorage,
     NnfNodeStorage,
     NnfStorage,
+    NnfStorageProfile,
     SystemConfiguration,
     read,
 )
@@ -36,6 +37,7 @@ class AccessController:
         self._computes = informers.of(kinds.COMPUTES)
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
+        self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._configurations.listen(lambda obj: self._system_changed())
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
         self._accesses.listen(lambda obj: self.reconciler.add(key_of(obj)))
@@ -119,7 +121,17 @@ class AccessController:
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=[read(obj, ClientMount) for obj in mounts],
+            profile=await self._profile(known),
         )
+
+    async def _profile(self, storage: NnfStorage | None) -> NnfStorageProfile | None:
+        """Return the profile that was pinned for a storage, if one was."""
+        key = profiles.pinned_for(storage.metadata) if storage is not None else None
+        if key is None:
+            return None
+        # What was not seen yet is read: no news of it would wake this access.
+        raw = self._profiles.get(key) or await self._live(kinds.NNF_STORAGE_PROFILE, key)
+        return None if raw is None else read(raw, NnfStorageProfile)
 
     def _lost(self, current: NnfAccess) -> Object | None:
         """Return the Computes of the Workflow that goes on without some of them."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import (
     children,
@@ -16,10 +17,11 @@ from warren.dws import (
     labels,
     locks,
     nodelocal,
+    profiles,
     reports,
     tolerance,
 )
-from warren.dws.commandlines import NO_COMMANDS
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault, raise_for
 from warren.dws.locks import Holding
 from warren.dws.node import LUSTRE
@@ -30,12 +32,13 @@ from warren.dws.objects import (
     NnfNodeBlockStorage,
     NnfNodeStorage,
     NnfStorage,
+    NnfStorageProfile,
     State,
     SystemConfiguration,
     Workflow,
 )
 from warren.dws.sharing import Sharing
-from warren.dws.storage import node_storage_keys, volume
+from warren.dws.storage import commands_of, node_storage_keys, volume
 
 COMPUTES = "computes"
 SERVERS = "servers"
@@ -166,6 +169,8 @@ class AccessSnapshot:
     """The flash of the storage."""
     held: Sequence[Holding] = ()
     """What those of `rivals` hold."""
+    profile: NnfStorageProfile | None = None
+    """The one that was pinned for the storage."""
 
 
 def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
@@ -361,6 +366,7 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
     meta = snapshot.access.metadata
     carried = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
     name = f"{meta.namespace}-{meta.name}"
+    commands = _commands(snapshot.storage, snapshot.profile)
     return {
         Key(node, name): {
             "metadata": {
@@ -371,7 +377,7 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
                     **labels.of_owner(kinds.NNF_ACCESS, meta),
                     **_target(snapshot.storage),
                 },
-                **_annotations(carried, snapshot.node_storages, on_rabbits=on_rabbits),
+                **_annotations(carried, commands, on_rabbits=on_rabbits),
                 "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
             },
             "spec": {
@@ -384,16 +390,25 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
     }
 
 
+def _commands(storage: NnfStorage, profile: NnfStorageProfile | None) -> ProfileCommands:
+    """Return the commands of a storage's profile. Raises Fault.
+
+    Not those on its shares: a rabbit's agent may write there, and would have other machines run as
+    root what it likes.
+    """
+    if profile is None and profiles.pinned_for(storage.metadata) is not None:
+        raise Fault("the profile of the storage is not there yet", severity="Minor")
+    try:
+        return commands_of(storage, profile)
+    except UserMistake as mistake:
+        raise Fault(str(mistake).removesuffix(".")) from mistake
+
+
 def _annotations(
-    carried: Mapping[str, str], shares: Sequence[NnfNodeStorage], *, on_rabbits: bool
+    carried: Mapping[str, str], commands: ProfileCommands, *, on_rabbits: bool
 ) -> Object:
     """Return the annotations of a mount: those of its access, and the commands of its profile."""
-    said = {each.metadata.annotations.get(labels.COMMANDS) for each in shares}
     side = "rabbitCommands" if on_rabbits else "computeCommands"
-    # One profile is pinned for all of the storage.
-    commands = (
-        commandlines.parsed(max(each or "" for each in said) or None) if said else NO_COMMANDS
-    )
     of_lustre = commands.file_system == LUSTRE
     group = "clientOptions.commandlines" if of_lustre else f"{commandlines.FILE_SYSTEM}.{side}"
     own = commands.within(group).without(commandlines.OF_SHARES)
