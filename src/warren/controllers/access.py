@@ -60,11 +60,13 @@ class AccessController:
                 await self._release_lost(key)
         else:
             current = read(raw, NnfAccess)
+            mounts = _own(current, mounts)
             storage = self._storages.get(current.spec.storage_reference.key)
             if current.metadata.deleting and not mounts:
                 # About to let go: what was just written may not have been seen yet.
                 own = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
-                mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
+                live = await self._client.list(kinds.CLIENT_MOUNT, labels=own)
+                mounts = _own(current, live.items)
                 storage = await self._live(kinds.NNF_STORAGE, current.spec.storage_reference.key)
                 again = REQUEUE_DELAY if mounts else None
             await perform(
@@ -170,3 +172,8 @@ class AccessController:
     def _node_storage_changed(self, obj: Object) -> None:
         for owner in labels.owner_of(obj):
             self._storage_changed(Key(*owner.split(" ", 1)[1].split("/", 1)))
+
+
+def _own(current: NnfAccess, mounts: Sequence[Object]) -> list[Object]:
+    name = access.mount_name(current.metadata)
+    return [obj for obj in mounts if obj["metadata"]["name"] == name]

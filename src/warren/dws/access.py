@@ -28,6 +28,7 @@ from warren.dws.node import LUSTRE
 from warren.dws.objects import (
     ClientMount,
     Computes,
+    Meta,
     NnfAccess,
     NnfNodeBlockStorage,
     NnfNodeStorage,
@@ -352,6 +353,15 @@ def _reaching(snapshot: AccessSnapshot) -> list[Change]:
     return changes
 
 
+def mount_name(access: Meta) -> str:
+    """Return what the ClientMounts of an access are called, each in its node's namespace.
+
+    What says by its labels alone that it is one is none: a node's agent may change those of its
+    own, and would fail, or hold up, a job of other nodes.
+    """
+    return f"{access.namespace}-{access.name}"
+
+
 def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
     """Return the ClientMounts as they should be, by key."""
     _check_complete(snapshot)
@@ -365,7 +375,7 @@ def _children(snapshot: AccessSnapshot) -> dict[Key, Object]:
         return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
     carried = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
-    name = f"{meta.namespace}-{meta.name}"
+    name = mount_name(meta)
     commands = _commands(snapshot.storage, snapshot.profile)
     return {
         Key(node, name): {
