@@ -118,6 +118,33 @@ LATE = {
 }
 
 
+def test_no_job_fails_by_a_mount_of_another_node_that_says_to_be_its_own() -> None:
+    """A node's agent may change the labels of its mounts, and of no others."""
+
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        error = {"debugMessage": "evil", "type": "Internal", "severity": "Fatal"}
+        own = labels.of_owner(kinds.NNF_ACCESS, Meta(name=ACCESS.name, namespace="default"))
+        stolen = {
+            "metadata": meta("default-wf-9-computes", "n9", labels={**WORKFLOW, **own}),
+            "spec": {"node": "n9", "desiredState": "mounted", "mounts": []},
+            "status": {"error": error},
+        }
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            await api.add(kinds.CLIENT_MOUNT, stolen)
+            for node in ("n0", "n2"):
+                done = {"status": settled("mounted")}
+                key = Key(node, f"default-{ACCESS.name}")
+                await api.change(kinds.CLIENT_MOUNT, key, done, status=True)
+
+        found = api.find(kinds.NNF_ACCESS, ACCESS)["status"]
+        assert (found["state"], found["ready"], found.get("error")) == ("mounted", True, None)
+
+    alone(story)
+
+
 @pytest.mark.parametrize("late", LATE)
 def test_nothing_is_mounted_until_all_is_seen_and_its_news_wakes_the_access(late: str) -> None:
     async def story(api: Api) -> None:

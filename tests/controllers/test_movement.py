@@ -295,6 +295,9 @@ def test_the_index_directory_is_that_of_node_local_storage_alone(
 
         (copy,) = rabbit.flash.copies
         assert copy.index == index
+        # What is above it is the rabbit's, and what is below it may be other users'.
+        assert copy.source_storage == (f"/mnt/nnf/x/{index}" if index else "")
+        assert copy.destination_storage == ""
 
     with_rabbit(story)
 

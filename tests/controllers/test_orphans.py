@@ -135,7 +135,7 @@ def test_who_is_about_to_let_go_looks_for_what_was_not_seen_yet(
         made = await api.add(owner, {"metadata": metadata, "spec": spec})
         if left:
             own = owned_by(owner, "wf", made["metadata"]["uid"])
-            child = meta("a", "r0", labels=own, finalizers=["agent"])
+            child = meta("default-wf", "r0", labels=own, finalizers=["agent"])
             mounts: dict[str, Any] = {"node": "r0", "desiredState": "mounted", "mounts": []}
             mounts |= {"count": 1, "capacity": 1, "fileSystemType": "xfs"}
             await api.add(kind, {"metadata": child, "spec": mounts})
@@ -146,7 +146,7 @@ def test_who_is_about_to_let_go_looks_for_what_was_not_seen_yet(
         if left:
             # News of it may never come: it is looked for again.
             assert delay == 5
-            assert api.written == [("delete", kind, Key("r0", "a"))]
+            assert api.written == [("delete", kind, Key("r0", "default-wf"))]
             assert api.find(owner, KEY) is not None
         else:
             assert delay is None

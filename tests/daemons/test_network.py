@@ -1,9 +1,13 @@
 """What a site says of volumes over a network."""
 
+from pathlib import Path
+
 import pytest
 
 from warren.base.errors import UserMistake
-from warren.daemons.network import Network, refusal
+from warren.daemons import agentconfig
+from warren.daemons.agentconfig import Config
+from warren.daemons.network import Network, connecting, refusal
 from warren.lifecycle import tables
 from warren.node.filesystems import Cluster
 from warren.node.nvmehost import Policy, Reach
@@ -65,6 +69,7 @@ def test_machines_that_share_volumes_have_a_name_together() -> None:
         ('keep-alive = "infinity"', "keep-alive: is not from 1 s to"),
         ('cluster = "my site"', "cluster: 'my site' is no name of a cluster"),
         ('cluster = "{userid}"', "cluster: '{userid}' is no name of a cluster"),
+        ('secret = "key"', "secret: 'key' is no absolute path"),
         ("port = 0", "port"),
         ("ports = 4420", "ports"),
     ],
@@ -75,3 +80,40 @@ def test_a_mistake_is_told_with_its_place(text: str, words: str) -> None:
 
     assert words in str(caught.value)
     assert str(caught.value).startswith("agent.toml: ")
+
+
+def secret(place: Path, text: str = "a" * 32, mode: int = 0o600) -> Network:
+    file = place / "secret"
+    file.write_text(f"{text}\n")
+    file.chmod(mode)
+    return network(f'secret = "{file}"')
+
+
+def test_a_secret_is_what_stands_in_its_file(tmp_path: Path) -> None:
+    assert network().read_secret() is None
+    assert secret(tmp_path).read_secret() == b"a" * 32
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_secret_that_others_could_know_is_refused(tmp_path: Path, mode: int) -> None:
+    with pytest.raises(UserMistake, match=r"^network.secret: .* is not for its owner alone: "):
+        secret(tmp_path, mode=mode).read_secret()
+
+
+def test_a_secret_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserMistake, match=r"^network.secret: .* has fewer than 32 bytes: "):
+        secret(tmp_path, "a" * 31).read_secret()
+
+
+def test_an_agent_whose_secret_is_missing_does_not_start(tmp_path: Path) -> None:
+    config = Config(network=network(f'secret = "{tmp_path}/none"'), namespace="/n")
+    told = agentconfig.refusal(config, rabbit=False)
+
+    assert told == f"network.secret: {tmp_path}/none: No such file or directory"
+
+
+def test_an_agent_has_its_nodes_prove_who_they_are(tmp_path: Path) -> None:
+    made = secret(tmp_path)
+    _, host = connecting(made, "node1")
+
+    assert host._secret == b"a" * 32

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.dws.builders import meta
 from warren.base.objects import Create, Object, Write
-from warren.dws import access, commandlines, kinds, labels, storage
+from warren.dws import access, accessmounts, commandlines, kinds, labels, storage
 from warren.dws.accesssnapshot import AccessSnapshot
+from warren.dws.faults import Fault
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
@@ -87,6 +89,11 @@ def test_a_pinned_profile_that_was_made_wrong_is_told_of_with_its_place() -> Non
 def test_a_mount_has_the_commands_of_its_side_alone(target: str, node: str, side: str) -> None:
     own = share(profile(**COMMANDS))
     own["metadata"]["uid"] = "u"
+    # A rabbit's agent may write this, and would be root on all nodes by it.
+    evil = MOUNT.format(side)
+    own["metadata"]["annotations"][labels.COMMANDS] = commandlines.written(
+        commandlines.grouped("xfs", [(evil, "sh -c evil"), (f"{evil}.preMount", "evil")], {})
+    )
     reference = {"kind": "NnfStorage", "name": "wf-0", "namespace": "default"}
     spec = {
         "desiredState": "mounted", "target": target, "mountPath": "/mnt/nnf/u-0",
@@ -101,6 +108,7 @@ def test_a_mount_has_the_commands_of_its_side_alone(target: str, node: str, side
         computes=read({"metadata": meta("wf"), "data": [{"name": "n0"}]}, Computes),
         configuration=read(configuration, SystemConfiguration),
         mounts=[],
+        profile=profile(**COMMANDS),
     )
     (mount,) = created(access.decide(snapshot), kinds.CLIENT_MOUNT)
     assert mount["metadata"]["namespace"] == node
@@ -109,3 +117,12 @@ def test_a_mount_has_the_commands_of_its_side_alone(target: str, node: str, side
     assert not any(f".{other}Commands." in path for path in said.lines
                    for other in ("rabbit", "compute") if other != side)  # fmt: skip
     assert said.variables == {"$JOBID": "f7"}
+    assert "evil" not in str(said)
+
+
+def test_nothing_is_mounted_before_the_profile_of_the_storage_is_seen() -> None:
+    pinned = {labels.PINNED_PROFILE_NAME: "wf-0"}
+    made = made_storage()
+    carried = msgspec.structs.replace(made.metadata, labels=pinned)
+    with pytest.raises(Fault, match="the profile of the storage is not there yet"):
+        accessmounts._commands(msgspec.structs.replace(made, metadata=carried), None)

@@ -90,6 +90,30 @@ def test_no_user_lists_or_reads_anothers_storage_on_the_same_node(pair: tuple[Us
     one.cluster.wait_event(job, "clean")
 
 
+def test_no_link_in_shared_storage_has_a_copy_write_elsewhere(pair: tuple[User, User]) -> None:
+    one, other = pair
+    made = one.submit("true", dw="#DW create_persistent type=xfs capacity=64MiB name=common")
+    one.cluster.wait_event(made, "clean")
+    shared = one.asked("persistent.share", {"name": "common", "add": {"users": [other.userid]}})
+    assert shared["persistent"]["shared"]["users"] == [other.userid]
+    source = one.cluster.shared / "keys"
+    source.write_text("words\n")
+    use = "#DW persistentdw name=common"
+    links = 'ln -s "$0" "$DW_PERSISTENT_common/out" && ls "$DW_PERSISTENT_common"'
+    planted = other.submit("sh", "-c", links, str(one.home), dw=use)
+    assert other.output(planted) == "out\n"
+
+    copies = f"#DW copy_in source={source} destination=$DW_PERSISTENT_common/out/"
+    job = one.submit("true", dw=f"{use}\n{copies}")
+    one.cluster.wait_event(job, "clean")
+    assert not one.cluster.job(job)["success"]
+    assert not (one.home / "keys").exists()
+    told = one.about("job-info.lookup", job, keys=["eventlog"])
+    assert "leads out of the storage through a link" in told["eventlog"]
+    gone = one.submit("true", dw="#DW destroy_persistent name=common")
+    one.cluster.wait_event(gone, "clean")
+
+
 @contextmanager
 def receiving(of: User, path: Path, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
     """Have a process of a user's, outside of all jobs, that others can send something."""

@@ -17,6 +17,8 @@ class FakeTargets:
 
     tree: Tree = field(default_factory=Tree)
     hosts: set[str] = field(default_factory=set)
+    has_keys: bool = True
+    """Whether it is one of a kernel that lets hosts prove who they are."""
     devices: set[str] = field(default_factory=lambda: {"/dev/a", "/dev/b"})
     done: list[Step] = field(default_factory=list)
 
@@ -29,6 +31,12 @@ class FakeTargets:
         match kind, rest:
             case "hosts", []:
                 self._host(step, name)
+            case "hosts", ["dhchap_key"]:
+                assert isinstance(step, Write)
+                assert step.hidden
+                _demand(self.has_keys and name in self.hosts, errno.ENOENT)
+                _demand(step.text.startswith("DHHC-1:"), errno.EINVAL)
+                self.tree = replace(self.tree, keys={**self.tree.keys, name: step.text})
             case "subsystems", _:
                 found = self.tree.subsystems.get(name)
                 changed = self._subsystem(step, name, found, rest)
@@ -47,12 +55,15 @@ class FakeTargets:
     def _host(self, step: Step, name: str) -> None:
         if isinstance(step, Make):
             self.hosts.add(name)
+            self.tree = replace(self.tree, keys={name: "", **self.tree.keys})
         else:
             assert isinstance(step, Remove)
             if any(name in each.hosts for each in self.tree.subsystems.values()):
                 assert step.in_use, "EBUSY"
             else:
                 self.hosts.discard(name)
+                left = {host: key for host, key in self.tree.keys.items() if host != name}
+                self.tree = replace(self.tree, keys=left)
 
     def _subsystem(
         self, step: Step, name: str, found: Subsystem | None, rest: list[str]

@@ -210,6 +210,22 @@ def test_a_file_system_is_real_and_empty_and_its_users_own(rabbit: Rabbit, kind:
     assert space.f_bavail > 0.97 * space.f_bfree
 
 
+@pytest.mark.parametrize("before", ["nothing", "an older agent's directory"])
+def test_only_root_reads_an_image_and_locks_a_disk(rabbit: Rabbit, before: str) -> None:
+    """Wherever the directory is: that of an agent that is a service may be anywhere."""
+    if before != "nothing":
+        rabbit.directory.mkdir(mode=0o755)
+        (rabbit.directory / "lock").touch(mode=0o644)
+    old = os.umask(0o022)
+    try:
+        rabbit.make("ext4")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(rabbit.directory.stat().st_mode) == 0o700
+    if rabbit.backing is None:
+        assert stat.S_IMODE((rabbit.directory / "disk.img").stat().st_mode) == 0o600
+
+
 def test_a_raw_volume_of_roots_is_a_block_device(rabbit: Rabbit) -> None:
     rabbit.make("raw")
 

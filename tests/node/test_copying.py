@@ -28,7 +28,7 @@ from tests.node.processes import alive, eventually
 from tests.node.test_acl import USER, list_of
 from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.node import acl, commands, copiers, copying
+from warren.node import acl, beneath, commands, copiers, copying
 from warren.node.beneath import Place, Tree
 
 # What is copied
@@ -486,6 +486,83 @@ def test_the_paths_that_the_user_names_may_lead_through_links(copy: Copier) -> N
     copy.well("here/in", "there/more")
 
     assert shape(copy.place / "out" / "more" / "in") == shape(copy.place / "in")
+
+
+# Links in storage, which others may have made
+
+
+def shared(copy: Copier) -> str:
+    """Make a storage, and something of the user's beside it; return its path."""
+    for name in ("storage", "storage/own", "private"):
+        (copy.place / name).mkdir()
+        (copy.place / name).chmod(0o777)
+    (copy.place / "private" / "key").write_text("secret")
+    return f"{copy.place}/storage"
+
+
+OUT = "leads out of the storage through a link"
+
+
+@pytest.mark.parametrize("end", ["out", "out/", "out/deeper", "own/../out/"])
+def test_a_link_in_storage_has_nothing_written_outside_of_it(copy: Copier, end: str) -> None:
+    storage = shared(copy)
+    (copy.place / "in").write_text("words")
+    (copy.place / "storage" / "out").symlink_to("../private")
+    outcome = copy("in", f"storage/{end}", destination_storage=storage)
+
+    assert outcome.status == copying.FAILED
+    (told,) = outcome.complaints
+    assert told.endswith(f": {OUT}")
+    assert [path.name for path in (copy.place / "private").iterdir()] == ["key"]
+
+
+@pytest.mark.parametrize("source", ["in", "in/", "in/key", "through/link/key"])
+def test_a_link_in_storage_has_nothing_read_outside_of_it(copy: Copier, source: str) -> None:
+    storage = shared(copy)
+    (copy.place / "storage" / "in").symlink_to(copy.place / "private")
+    (copy.place / "storage" / "through").mkdir()
+    (copy.place / "storage" / "through" / "link").symlink_to("../in")
+    outcome = copy(f"storage/{source}", "out/", source_storage=storage)
+
+    assert outcome.status == copying.FAILED
+    (told,) = outcome.complaints
+    assert told.endswith(f": {OUT}")
+    assert not (copy.place / "out").exists()
+
+
+def test_links_that_stay_in_a_storage_lead_where_they_lead(copy: Copier) -> None:
+    storage = shared(copy)
+    tree(copy.place / "storage" / "run-1")
+    (copy.place / "storage" / "latest").symlink_to("run-1")
+    (copy.place / "storage" / "there").symlink_to(copy.place / "storage" / "own")
+    copy.well("storage/latest", "out", source_storage=storage)
+    copy.well("storage/latest/", "storage/there/more", None, source_storage=storage,
+              destination_storage=storage)  # fmt: skip
+
+    assert shape(copy.place / "out" / "latest") == shape(copy.place / "storage" / "run-1")
+    assert shape(copy.place / "storage" / "own" / "more") == shape(copy.place / "out" / "latest")
+
+
+def test_a_link_to_a_file_is_copied_as_it_is_wherever_it_leads(copy: Copier) -> None:
+    storage = shared(copy)
+    (copy.place / "storage" / "key").symlink_to("../private/key")
+    copy.well("storage/key", "out", source_storage=storage)
+
+    assert (copy.place / "out").readlink() == Path("../private/key")
+
+
+def test_a_directory_in_storage_that_becomes_a_link_leads_nowhere(public: Path) -> None:
+    (public / "storage").mkdir()
+    (public / "storage" / "in").symlink_to("..")
+    storage, path = f"{public}/storage", f"{public}/storage/in/more"
+    with pytest.raises(NotADirectoryError):
+        Tree(path, os.O_RDONLY, within=storage)
+    with pytest.raises(NotADirectoryError):
+        beneath.make_directories(path, storage)
+    with pytest.raises(OSError, match="is not in"):
+        beneath.make_directories(f"{public}/elsewhere", storage)
+
+    assert [path.name for path in public.iterdir()] == ["storage"]
 
 
 def test_an_index_directory_that_is_a_link_leads_nowhere(copy: Copier) -> None:

@@ -30,6 +30,46 @@ def program(copy: Copier, text: str, *words: str) -> list[str]:
     return [python, str(copy.place / "program.py"), *words]
 
 
+@pytest.mark.parametrize(
+    ("source", "destination"),
+    [("storage/out/", "to"), ("storage/out", "to"), ("in", "storage/out/")],
+)
+def test_no_link_in_storage_leads_a_command_elsewhere(
+    copy: Copier, source: str, destination: str
+) -> None:
+    for name in ("in", "storage", "private"):
+        (copy.place / name).mkdir()
+        (copy.place / name).chmod(0o777)
+    (copy.place / "storage" / "out").symlink_to("../private")
+    text = "import pathlib, sys\npathlib.Path(sys.argv[1]).touch()"
+    words = program(copy, text, f"{copy.place}/ran", "$SRC", "$DEST")
+    storage = f"{copy.place}/storage"
+    ends = ("", storage) if source == "in" else (storage, "")
+    outcome = copy(
+        source, destination, command=words, source_storage=ends[0], destination_storage=ends[1]
+    )
+
+    assert outcome.complaints[0].endswith(": leads out of the storage through a link")
+    assert not (copy.place / "ran").exists()
+
+
+def test_a_command_leaves_memory_and_processes_to_what_it_depends_on(copy: Copier) -> None:
+    """Its user may trace it, and so have it do anything."""
+    text = (
+        "import resource\nprint(open('/proc/self/oom_score_adj').read().strip(), "
+        "*resource.getrlimit(resource.RLIMIT_NPROC))"
+    )
+    (copy.place / "in").touch()
+    outcome = copy("in", "out", command=program(copy, text, "$SRC", "$DEST"))
+    assert outcome.last.said is not None
+    first, *most = outcome.last.said["lastMessage"].split()
+    assert int(first) >= 500
+    if os.geteuid() == 0:
+        names = ("pid_max", "threads-max")
+        there = min(int(Path("/proc/sys/kernel", name).read_text()) for name in names)
+        assert all(0 < int(each) <= there // 2 for each in most)
+
+
 @needs_rsync
 @pytest.mark.parametrize(
     ("source", "destination", "index", "arrives"),

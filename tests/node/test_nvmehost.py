@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from warren.node import commands, writing
 from warren.node.attached import Attached
 from warren.node.filesystems import Cluster
 from warren.node.nvmehost import Controller, Host, Policy, Reach, of_node, options
-from warren.node.nvmenames import Target, host_id, host_nqn, model
+from warren.node.nvmenames import Target, host_id, host_nqn, key, model
 
 TARGET = Target("rabbit-0", "uid-0")
 REACH = {"rabbit-0": Reach(host="127.0.0.1", service=4421)}
@@ -26,7 +27,7 @@ class Node:
 
     root: Path
 
-    def host(self, connect: float = 0.0) -> Host:
+    def host(self, connect: float = 0.0, secret: bytes | None = None) -> Host:
         return Host(
             "node1",
             REACH,
@@ -34,6 +35,8 @@ class Node:
             controllers=self.root / "class",
             blocks=self.root / "block",
             fabrics=self.root / "fabrics",
+            connections=self.root / "ctl",
+            secret=secret,
         )
 
     def connected(
@@ -126,6 +129,43 @@ def test_one_that_is_not_is_asked_for_at_its_rabbits_address(node: Node) -> None
     assert said == options(TARGET, "node1", "127.0.0.1", 4421, Policy())
 
 
+SECRET = b"0123456789abcdef" * 4
+
+
+def test_a_node_with_a_secret_proves_who_it_is_and_its_users_cannot_read_how(node: Node) -> None:
+    (node.root / "ctl").mkdir(mode=0o755)
+    with pytest.raises(NodeTrouble):
+        asyncio.run(node.host(secret=SECRET).connect("rabbit-0", "uid-0"))
+
+    said = (node.root / "fabrics").read_text()
+    assert said.endswith(f",dhchap_secret={key(SECRET, 'node1')}")
+    assert (node.root / "ctl").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_node_whose_users_could_read_its_key_does_not_connect(node: Node) -> None:
+    with pytest.raises(NodeTrouble, match=r"ctl: No such file .* users could read the node's key"):
+        asyncio.run(node.host(secret=SECRET).connect("rabbit-0", "uid-0"))
+
+    assert (node.root / "fabrics").read_text() == ""
+
+
+def test_no_argument_of_a_process_has_the_key(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    (node.root / "ctl").mkdir()
+    seen: list[str] = []
+    run = commands.run
+
+    async def watched(argv: Sequence[str], **options: Any) -> str:
+        seen.extend(argv)
+        return await run(argv, **options)
+
+    monkeypatch.setattr(commands, "run", watched)
+    with pytest.raises(NodeTrouble):
+        asyncio.run(node.host(secret=SECRET).connect("rabbit-0", "uid-0"))
+
+    assert key(SECRET, "node1") in (node.root / "fabrics").read_text()
+    assert not any("DHHC" in word for word in seen)
+
+
 def test_a_connection_that_is_being_made_again_is_waited_for_and_told_of(node: Node) -> None:
     node.connected(state="connecting")
     node.device("nvme0n1")
@@ -138,7 +178,7 @@ def test_a_connection_that_is_being_made_again_is_waited_for_and_told_of(node: N
 def test_a_rabbit_that_does_not_answer_is_told_by_its_address(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def silent(argv: Sequence[str]) -> str:
+    async def silent(argv: Sequence[str], *, text: str) -> str:
         raise NodeTrouble(f"{argv[0]} did not end within 20 s")
 
     monkeypatch.setattr(commands, "run", silent)
@@ -206,6 +246,6 @@ def test_a_gfs2_is_mounted_as_one_by_the_nodes_of_a_cluster_alone(node: Node) ->
 def test_what_the_kernel_refuses_is_told_in_its_words() -> None:
     argv = [sys.executable, "-I", "-S", writing.__file__]
 
-    done = subprocess.run([*argv, "/dev/full", "1"], capture_output=True, text=True)
+    done = subprocess.run([*argv, "/dev/full"], input="1", capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (1, "No space left on device\n")

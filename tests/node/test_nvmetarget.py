@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.node.nvmet import FakeTargets
 from warren.dws.node import NodeTrouble
 from warren.node import nvmetree
-from warren.node.nvmenames import Target, host_id, host_nqn, model
+from warren.node.nvmenames import Target, host_id, host_nqn, key, model
 from warren.node.nvmetarget import Configfs, Exports
 from warren.node.nvmetree import Listening, Port, Step, Subsystem, Tree
 
@@ -22,10 +22,12 @@ TARGET = Target("rabbit-0", "uid-0")
 class Rabbit:
     """A rabbit with devices for its volumes."""
 
-    def __init__(self, targets: FakeTargets, name: str = "rabbit-0") -> None:
+    def __init__(
+        self, targets: FakeTargets, name: str = "rabbit-0", secret: bytes | None = None
+    ) -> None:
         self.targets = targets
         self.devices = {"uid-0": "/dev/a", "uid-1": "/dev/b"}
-        self.exports = Exports(name, self._device, LISTENING, targets)
+        self.exports = Exports(name, self._device, LISTENING, targets, secret)
 
     async def _device(self, volume: str) -> str:
         return self.devices[volume]
@@ -114,6 +116,55 @@ def test_what_is_offered_already_is_left_as_it_is(rabbit: Rabbit) -> None:
     rabbit.offer("uid-0", "node1")
 
     assert rabbit.targets.done == []
+
+
+SECRET = b"0123456789abcdef" * 4
+
+
+def test_with_a_secret_nodes_are_let_in_that_prove_who_they_are() -> None:
+    rabbit = Rabbit(FakeTargets(), secret=SECRET)
+    rabbit.offer("uid-0", "node1", "node2")
+    rabbit.offer("uid-1", "node1")
+
+    keys = {host_nqn(node): key(SECRET, node) for node in ("node1", "node2")}
+    assert rabbit.targets.tree.keys == keys
+    # Before it is let in: what stops in between lets none in without.
+    for nqn in keys:
+        told = [index for index, step in enumerate(rabbit.targets.done) if nqn in step.path]
+        kinds = [type(rabbit.targets.done[index]) for index in told][:3]
+        assert kinds == [nvmetree.Make, nvmetree.Write, nvmetree.Link]
+    rabbit.targets.done.clear()
+    rabbit.offer("uid-0", "node1", "node2")
+    assert rabbit.targets.done == []
+    assert SECRET.decode() not in repr(rabbit.targets) + str(keys)
+
+
+def test_nodes_that_are_let_in_without_proof_have_to_prove_it_when_there_is_a_secret(
+    rabbit: Rabbit,
+) -> None:
+    rabbit.offer("uid-0", "node1")
+    again = Rabbit(rabbit.targets, secret=SECRET)
+    again.offer("uid-0", "node1")
+
+    assert rabbit.targets.tree.keys == {host_nqn("node1"): key(SECRET, "node1")}
+
+
+def test_a_kernel_to_which_nothing_can_be_proven_lets_no_node_in() -> None:
+    rabbit = Rabbit(FakeTargets(has_keys=False), secret=SECRET)
+    with pytest.raises(NodeTrouble, match=r"dhchap_key: No such file .*from Linux 6.0 on"):
+        rabbit.offer("uid-0", "node1")
+
+    assert rabbit.offered() == {}
+
+
+def test_a_key_is_its_nodes_alone_and_written_as_the_specification_has_it() -> None:
+    one = key(SECRET, "node1")
+    assert one not in (key(SECRET, "node2"), key(SECRET[1:], "node1"))
+    # It is written down: a rabbit and its nodes may be of different versions.
+    assert one == PINNED_KEY
+
+
+PINNED_KEY = "DHHC-1:00:2ZE7iePzFeFB4MomOxA/OwY02VrSCDYY06Hxz1Yc6WrBjW5r:"
 
 
 def test_nothing_is_left_when_no_node_reaches_it_any_more(rabbit: Rabbit) -> None:

@@ -217,6 +217,16 @@ def test_a_container_whose_image_may_only_be_read_cannot_write_there(machine: Ma
     assert codes(state.containers) != [0]
 
 
+def test_a_container_leaves_memory_and_processes_to_what_it_depends_on(machine: Machine) -> None:
+    machine.run(container("cat /proc/self/oom_score_adj; grep 'Max processes' /proc/self/limits"))
+    first, _, _, *most, _ = machine.log().split()
+    assert int(first) >= 500
+    if os.geteuid() == 0:  # an ordinary user's cluster has no others to leave processes to
+        names = ("pid_max", "threads-max")
+        there = min(int(Path("/proc/sys/kernel", name).read_text()) for name in names)
+        assert all(0 < int(each) <= there // 2 for each in most)
+
+
 # Its volumes
 
 
@@ -620,7 +630,7 @@ def test_a_pod_that_is_to_go_does_not_wait_for_a_full_disk(machine: Machine) -> 
 
 
 def test_a_container_that_cannot_be_begun_leaves_nothing_open(tmp_path: Path) -> None:
-    own = Pod(str(tmp_path), plan(container("true")), is_root=False)
+    own = Pod(str(tmp_path), plan(container("true")), is_root=True)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
         own._containers[0]._begin(["/nowhere"], [])

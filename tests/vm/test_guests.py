@@ -48,6 +48,21 @@ def test_a_volume_is_attached_over_the_network_and_survives_its_rabbit(guests: G
         assert node.wait() == 0, node.said()
 
 
+def test_no_process_of_a_user_says_to_be_a_node_where_nodes_have_to_prove_it(
+    guests: Guests,
+) -> None:
+    guests.check(
+        Check(
+            files=["vm/inside/check_nvme_secret.py"],
+            modules=["dm-mod", "xfs", "nvmet-tcp"],
+            disks=[guests.disk("flash", 1024)],
+            name="rabbit",
+            configfs=True,
+        ),
+        Check(files=["vm/inside/check_nvme_secret.py"], modules=["nvme-tcp"], name="node"),
+    )
+
+
 def test_a_gfs2_is_mounted_by_a_rabbit_and_its_node_at_the_same_time(guests: Guests) -> None:
     modules = ["dlm", "gfs2", "nvme-tcp"]
     guests.check(

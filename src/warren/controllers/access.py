@@ -4,13 +4,24 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import access, accessholds, kinds, labels, locks, news, reports
+from warren.dws import (
+    access,
+    accessholds,
+    accessmounts,
+    kinds,
+    labels,
+    locks,
+    news,
+    profiles,
+    reports,
+)
 from warren.dws.accesssnapshot import AccessSnapshot
 from warren.dws.locks import Holding
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
@@ -32,6 +43,7 @@ class AccessController:
         self._computes = informers.of(kinds.COMPUTES)
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
+        self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._configurations.listen(lambda obj: self._system_changed())
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
         self._accesses.listen(self._changed)
@@ -54,11 +66,13 @@ class AccessController:
                 await self._release_lost(key)
         else:
             current = read(raw, NnfAccess)
+            mounts = _own(current, mounts)
             storage = self._storages.get(current.spec.storage_reference.key)
             if current.metadata.deleting and not mounts:
                 # About to let go: what was just written may not have been seen yet.
                 own = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
-                mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
+                live = await self._client.list(kinds.CLIENT_MOUNT, labels=own)
+                mounts = _own(current, live.items)
                 storage = await self._live(kinds.NNF_STORAGE, current.spec.storage_reference.key)
                 again = REQUEUE_DELAY if mounts else None
             writes = access.decide(await self._snapshot(current, storage, mounts))
@@ -114,7 +128,17 @@ class AccessController:
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=[read(obj, ClientMount) for obj in mounts],
+            profile=await self._profile(known),
         )
+
+    async def _profile(self, storage: NnfStorage | None) -> NnfStorageProfile | None:
+        """Return the profile that was pinned for a storage, if one was."""
+        key = profiles.pinned_for(storage.metadata) if storage is not None else None
+        if key is None:
+            return None
+        # What was not seen yet is read: no news of it would wake this access.
+        raw = self._profiles.get(key) or await self._live(kinds.NNF_STORAGE_PROFILE, key)
+        return None if raw is None else read(raw, NnfStorageProfile)
 
     def _lost(self, current: NnfAccess) -> Object | None:
         """Return the Computes of the Workflow that goes on without some of them."""
@@ -166,3 +190,8 @@ class AccessController:
     def _node_storage_changed(self, obj: Object) -> None:
         for owner in labels.owner_of(obj):
             self._storage_changed(Key(*owner.split(" ", 1)[1].split("/", 1)), obj)
+
+
+def _own(current: NnfAccess, mounts: Sequence[Object]) -> list[Object]:
+    name = accessmounts.mount_name(current.metadata)
+    return [obj for obj in mounts if obj["metadata"]["name"] == name]

@@ -18,7 +18,7 @@ from warren.controllers.copies import SLOTS, Copies
 from warren.controllers.machine import Machine
 from warren.dws import copycommands, copyprofiles, kinds, labels
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.datamovements import MovementEnd, NnfDataMovement
 from warren.dws.objects.decoding import read
 from warren.dws.retries import Retries
 from warren.kube.client import Client
@@ -244,6 +244,8 @@ def _work(current: NnfDataMovement, restarts: int) -> Copy:
         source=current.spec.source.path,
         destination=current.spec.destination.path,
         index=_index(current),
+        source_storage=_storage(current, current.spec.source),
+        destination_storage=_storage(current, current.spec.destination),
         userid=current.spec.user_id,
         groupid=current.spec.group_id,
         movement=current.metadata.uid,
@@ -254,11 +256,17 @@ def _work(current: NnfDataMovement, restarts: int) -> Copy:
 
 def _index(current: NnfDataMovement) -> str | None:
     """Return the index directory, `<rabbit>-<n>`, that the source path goes through."""
-    if current.spec.source.storage_reference.kind != "NnfStorage":
-        return None
+    return posixpath.basename(_storage(current, current.spec.source)) or None
+
+
+def _storage(current: NnfDataMovement, end: MovementEnd) -> str:
+    """Return the path of the allocation that an end is in, `.../<rabbit>-<n>`, if it is in one."""
+    if end.storage_reference.kind != "NnfStorage":
+        return ""
     form = re.compile(rf"{re.escape(current.metadata.namespace)}-\d+")
-    found = [part for part in current.spec.source.path.split(posixpath.sep) if form.fullmatch(part)]
-    return found[0] if found else None
+    parts = end.path.split(posixpath.sep)
+    found = [number for number, part in enumerate(parts) if form.fullmatch(part)]
+    return posixpath.sep.join(parts[: found[0] + 1]) if found else ""
 
 
 def _position(progress: Progress) -> object:

@@ -6,7 +6,7 @@ from functools import partial
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import kinds, labels, lustrestorage, news, reports, servers, storage
+from warren.dws import kinds, labels, lustrestorage, news, profiles, reports, servers, storage
 from warren.dws.lustrestorage import LustreSnapshot
 from warren.dws.node import LUSTRE
 from warren.dws.objects.assignments import Servers
@@ -162,11 +162,8 @@ class StorageController:
 
     def _profile(self, current: NnfStorage) -> NnfStorageProfile | None:
         """Return the profile that was pinned for a storage, if one was."""
-        carried = current.metadata.labels
-        if labels.PINNED_PROFILE_NAME not in carried:
-            return None
-        namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, current.metadata.namespace)
-        raw = self._profiles.get(Key(namespace, carried[labels.PINNED_PROFILE_NAME]))
+        key = profiles.pinned_for(current.metadata)
+        raw = self._profiles.get(key) if key is not None else None
         return None if raw is None else read(raw, NnfStorageProfile)
 
     async def _released(self, key: Key) -> list[Write]:

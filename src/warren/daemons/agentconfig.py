@@ -160,6 +160,10 @@ def refusal(config: Config, *, rabbit: bool) -> str | None:
         why_not = networks.refusal(config.network, rabbit=rabbit)
         if why_not is not None:
             return why_not
+        try:
+            config.network.read_secret()
+        except UserMistake as mistake:
+            return str(mistake).removesuffix(".")
         if rabbit and table.kind == "directory":
             return "flash.kind: directories are not offered over a network: take another kind"
     if config.namespace == HOST and os.geteuid() != 0:

@@ -119,6 +119,9 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     name, value = settings.state.mark
     os.environ[name] = value
     _make_prefix(settings.config)
+    network = settings.config.network
+    if network is not None and network.secret is None:
+        log.warning("network.secret is not set: all who reach rabbits may say to be any node")
     node = agentconfig.node(settings.config, settings.state.path, rabbit=settings.rabbit)
     if node.host is not None:
         await _disconnect_unused(node.host)

@@ -1,12 +1,14 @@
 """Volumes over a network: what a site says of it, and what agents are made of there."""
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
 import msgspec
 
+from warren.base.errors import UserMistake
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, demand_durations
 from warren.node.attached import Attached
@@ -23,6 +25,9 @@ PORT: Final = 4420
 
 _LONGEST: Final = 2**31 - 1
 """Seconds: as many as the kernel counts."""
+
+_LEAST: Final = 32
+"""Bytes of a secret."""
 
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
@@ -47,6 +52,10 @@ class Network(Table, frozen=True):
     """FSD or seconds for which those wait that use a volume of a lost rabbit; then they get
     errors. Where it is `infinity`, they wait for ever."""
 
+    secret: str | None = None
+    """The file by which nodes prove to rabbits who they are: the same on all machines, and root's.
+    Without it, whoever reaches a rabbit may say to be any node."""
+
     cluster: str | None = None
     """The name that corosync knows the machines by that mount a gfs2; without it, none is made."""
     journals: Annotated[int, msgspec.Meta(ge=1, le=128)] = 18
@@ -62,6 +71,8 @@ class Network(Table, frozen=True):
             raise ValueError(f"cluster: {self.cluster!r} is no name of a cluster (mkfs.gfs2(8))")
         if self.listen is not None:
             _demand_address("listen", self.listen)
+        if self.secret is not None and not os.path.isabs(self.secret):
+            raise ValueError(f"secret: {self.secret!r} is no absolute path")
         for rabbit, text in self.rabbits.items():
             try:
                 self._reach(text)
@@ -81,6 +92,28 @@ class Network(Table, frozen=True):
             reconnect=round(tables.seconds(self.reconnect)),
             lost=round(lost) if lost <= _LONGEST else None,
         )
+
+    def read_secret(self) -> bytes | None:
+        """Return what stands in the file, if there is one. Raises UserMistake."""
+        if self.secret is None:
+            return None
+        try:
+            with open(self.secret, "rb") as file:
+                known = os.fstat(file.fileno())
+                text = file.read().strip()
+        except OSError as error:
+            raise UserMistake(f"network.secret: {self.secret}: {error.strerror}.") from error
+        if known.st_mode & 0o077 or known.st_uid not in (0, os.geteuid()):
+            raise UserMistake(
+                f"network.secret: {self.secret} is not for its owner alone: chown it to root, and "
+                "chmod it 600."
+            )
+        if len(text) < _LEAST:
+            raise UserMistake(
+                f"network.secret: {self.secret} has fewer than {_LEAST} bytes: make another one, "
+                "such as with `openssl rand -hex 32`."
+            )
+        return text
 
     def machines(self) -> Cluster | None:
         """Return the cluster, if there is one."""
@@ -111,16 +144,22 @@ LACKS: Final[Mapping[str, str]] = {"raw": "nodes have file systems attached, and
 
 
 def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
-    """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that."""
+    """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that.
+
+    Raises UserMistake for a secret that is none.
+    """
     assert network.listen is not None
     listening = Listening(address=network.listen, service=network.port)
-    exports = Exports(rabbit, disk.device, listening)
+    exports = Exports(rabbit, disk.device, listening, secret=network.read_secret())
     return Offered(flash, exports.withdraw), exports
 
 
 def connecting(network: Network, node: str) -> tuple[Flash, Host]:
-    """Return what a compute node has of rabbits' flash, and its connections to them."""
-    host = Host(node, network.reach(), network.policy())
+    """Return what a compute node has of rabbits' flash, and its connections to them.
+
+    Raises UserMistake for a secret that is none.
+    """
+    host = Host(node, network.reach(), network.policy(), secret=network.read_secret())
     return Attached(host, network.machines()), host
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from warren.base import bounds
 from warren.base.clock import SystemClock
 from warren.base.processes import die_with_parent
 from warren.daemons import logs, rundir
@@ -17,7 +18,7 @@ from warren.daemons import site as sites
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, held, name_holder
 from warren.instance import config
-from warren.instance.shell import imp, oom, tmpdir
+from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.emulated import EmulatedNode
@@ -57,7 +58,7 @@ class NodeShell:
             if self._owner == 0:
                 self._give_directory(order, self._owner, os.getegid())
             self._nodes.enter(order.host)
-            oom.come_first()
+            bounds.come_first()
             return None
         settings = config.load(self._state.config)
         if not settings.access.allow_guest_user:

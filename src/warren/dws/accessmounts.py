@@ -6,15 +6,27 @@ each in an index directory (dws-spec section 8).
 
 from collections.abc import Collection, Mapping, Sequence
 
+from warren.base.errors import UserMistake
 from warren.base.objects import Key, Object
-from warren.dws import commandlines, kinds, labels, nodelocal, tolerance
+from warren.dws import commandlines, kinds, labels, nodelocal, profiles, tolerance
 from warren.dws.accesssnapshot import AccessSnapshot, kept_allocations, names_clients, outlives_jobs
-from warren.dws.commandlines import NO_COMMANDS
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
 from warren.dws.node import LUSTRE
 from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
-from warren.dws.storage import node_storage_keys, volume
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.storage import commands_of, node_storage_keys, volume
+
+
+def mount_name(access: Meta) -> str:
+    """Return what the ClientMounts of an access are called, each in its node's namespace.
+
+    What says by its labels alone that it is one is none: a node's agent may change those of its
+    own, and would fail, or hold up, a job of other nodes.
+    """
+    return f"{access.namespace}-{access.name}"
 
 
 def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
@@ -30,7 +42,8 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
         return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
     carried = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
-    name = f"{meta.namespace}-{meta.name}"
+    name = mount_name(meta)
+    commands = _commands(snapshot.storage, snapshot.profile)
     return {
         Key(node, name): {
             "metadata": {
@@ -41,7 +54,7 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
                     **labels.of_owner(kinds.NNF_ACCESS, meta),
                     **_target(snapshot.storage),
                 },
-                **_annotations(carried, snapshot.node_storages, on_rabbits=on_rabbits),
+                **_annotations(carried, commands, on_rabbits=on_rabbits),
                 "finalizers": [labels.CLIENT_MOUNT_FINALIZER],
             },
             "spec": {
@@ -54,16 +67,25 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
     }
 
 
+def _commands(storage: NnfStorage, profile: NnfStorageProfile | None) -> ProfileCommands:
+    """Return the commands of a storage's profile. Raises Fault.
+
+    Not those on its shares: a rabbit's agent may write there, and would have other machines run as
+    root what it likes.
+    """
+    if profile is None and profiles.pinned_for(storage.metadata) is not None:
+        raise Fault("the profile of the storage is not there yet", severity="Minor")
+    try:
+        return commands_of(storage, profile)
+    except UserMistake as mistake:
+        raise Fault(str(mistake).removesuffix(".")) from mistake
+
+
 def _annotations(
-    carried: Mapping[str, str], shares: Sequence[NnfNodeStorage], *, on_rabbits: bool
+    carried: Mapping[str, str], commands: ProfileCommands, *, on_rabbits: bool
 ) -> Object:
     """Return the annotations of a mount: those of its access, and the commands of its profile."""
-    said = {each.metadata.annotations.get(labels.COMMANDS) for each in shares}
     side = "rabbitCommands" if on_rabbits else "computeCommands"
-    # One profile is pinned for all of the storage.
-    commands = (
-        commandlines.parsed(max(each or "" for each in said) or None) if said else NO_COMMANDS
-    )
     of_lustre = commands.file_system == LUSTRE
     group = "clientOptions.commandlines" if of_lustre else f"{commandlines.FILE_SYSTEM}.{side}"
     own = commands.within(group).without(commandlines.OF_SHARES)

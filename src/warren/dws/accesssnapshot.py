@@ -9,6 +9,7 @@ from warren.dws.locks import Holding
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 
@@ -26,6 +27,8 @@ class AccessSnapshot:
     """The flash of the storage."""
     held: Sequence[Holding] = ()
     """What those of `accessholds.rivals` hold."""
+    profile: NnfStorageProfile | None = None
+    """The one that was pinned for the storage."""
 
 
 def on_rabbits(snapshot: AccessSnapshot) -> bool:

@@ -133,6 +133,11 @@ class Copy:
     """Whether the directories that the command copies into are made for it."""
     tells_output: bool = False
     """Whether the last of what the command says is told when all is well, too."""
+    source_storage: str = ""
+    """The directory of a job's storage that the source is in: links there do not lead out of it,
+    since others may have made them. Empty for a path that is the user's own."""
+    destination_storage: str = ""
+    """The same, of the destination."""
 
 
 @dataclass(frozen=True, kw_only=True)

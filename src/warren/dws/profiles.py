@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.base.objects import Kind, Object
+from warren.base.objects import Key, Kind, Object
 from warren.directives import capacity
 from warren.directives.diagnostics import did_you_mean, listed
 from warren.dws import commandlines, kinds, labels, lustre
@@ -74,6 +74,15 @@ def pinned(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, str]) 
         },
         "data": {**source["data"], "default": False, "pinned": True},
     }
+
+
+def pinned_for(storage: Meta) -> Key | None:
+    """Return which profile was pinned for a storage; None if none was."""
+    carried = storage.labels
+    if labels.PINNED_PROFILE_NAME not in carried:
+        return None
+    namespace = carried.get(labels.PINNED_PROFILE_NAMESPACE, storage.namespace)
+    return Key(namespace, carried[labels.PINNED_PROFILE_NAME])
 
 
 def demand_copy(obj: Object, owner: Kind, meta: Meta) -> None:

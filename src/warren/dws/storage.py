@@ -189,6 +189,16 @@ def children_of(
     return children
 
 
+def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> ProfileCommands:
+    """Return the commands of a profile for a storage. Raises UserMistake.
+
+    One profile is pinned for all of it: what is for mounts, each of its shares carries alike.
+    """
+    shares = [share for share, _ in children_of(storage, profile).values()]
+    said = {share["metadata"].get("annotations", {}).get(labels.COMMANDS, "") for share in shares}
+    return commandlines.parsed(max(said, default="") or None)
+
+
 def _targets(storage: NnfStorage, part: lustre.Part, served: Served | None) -> dict[str, Any]:
     """Return what a share says of the targets that it is."""
     if storage.spec.file_system_type != LUSTRE or served is None:

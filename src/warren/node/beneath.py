@@ -5,6 +5,7 @@ open at a time as are in use, and some more that are likely to be used next: a t
 deep and as wide as it likes.
 """
 
+import errno
 import os
 import stat
 import threading
@@ -26,6 +27,55 @@ _KINDS: Final = {
 _BELOW: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def without_links(path: str, within: str) -> str:
+    """Return a path below `within` as it is without links, which lead nowhere else.
+
+    Raises OSError for one that leads out of there.
+    """
+    found, top = os.path.realpath(path), os.path.realpath(within)
+    if found != top and not found.startswith(f"{top.rstrip('/')}/"):
+        raise OSError(errno.EXDEV, "leads out of the storage through a link", path)
+    return f"{found}/" if path.endswith("/") else found
+
+
+def open_directory(path: str, flags: int, within: str = "") -> int:
+    """Open a directory, through no link below `within`, where that is said. Raises OSError."""
+    flags |= os.O_DIRECTORY | os.O_CLOEXEC
+    if not within:
+        return os.open(path, flags)
+    return _descend(path, within, flags, make=False)
+
+
+def make_directories(path: str, within: str = "") -> None:
+    """Make a directory with those above it, through no link below `within`. Raises OSError."""
+    if not within:
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.close(_descend(path, within, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, make=True))
+
+
+def _descend(path: str, within: str, flags: int, *, make: bool) -> int:
+    top = os.path.realpath(within)
+    names = [each for each in os.path.relpath(path, top).split("/") if each != os.curdir]
+    if os.pardir in names:
+        raise OSError(errno.EXDEV, f"is not in {within}", path)
+    if not names:
+        return os.open(top, flags)
+    here = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for left, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=here)
+            below = os.open(name, (os.O_PATH if left else flags) | _BELOW, dir_fd=here)
+            os.close(here)
+            here = below
+    except OSError as error:
+        os.close(here)
+        raise OSError(error.errno, error.strerror, path) from None
+    return here
+
+
 class Place:
     """A directory, by its name in its parent. `Tree.use` opens it."""
 
@@ -41,10 +91,11 @@ class Place:
 class Tree:
     """The directories below one that is open."""
 
-    def __init__(self, path: str, flags: int, *, spare: int = 64) -> None:
+    def __init__(self, path: str, flags: int, *, within: str = "", spare: int = 64) -> None:
         """Open the directory at `path`, which may lead through links; all others with `flags`.
 
-        So many as `spare` that are not in use stay open. Raises OSError.
+        It leads through none below `within`, where that is said. So many as `spare` that are not
+        in use stay open. Raises OSError.
         """
         self._flags = flags | _BELOW
         self._spare = spare
@@ -52,7 +103,7 @@ class Tree:
         self._lock = threading.Lock()
         self._idle: dict[Place, None] = {}
         """Those that are open and not in use, the one whose use is longest ago first."""
-        self.top = Place(None, "", os.open(path, flags | os.O_DIRECTORY | os.O_CLOEXEC))
+        self.top = Place(None, "", open_directory(path, flags, within))
         self.top.users = 1
 
     def use(self, place: Place) -> int:

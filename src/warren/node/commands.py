@@ -36,14 +36,18 @@ class Failed(NodeTrouble):
         self.code = code
 
 
-async def run(argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = False) -> str:
+async def run(
+    argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = False, text: str | None = None
+) -> str:
     """Run a command and return what it printed, complaints too if `merged`.
 
-    Raises NodeTrouble with its own words if it fails.
+    `text` is its standard input. Raises NodeTrouble with its own words if it fails.
     """
     complaints = STDOUT if merged else PIPE
-    async with _started(_bound(argv), complaints) as process, _within(seconds, argv):
-        output, errors = await process.communicate()
+    given = None if text is None else text.encode()
+    started = _started(_bound(argv), complaints, has_input=given is not None)
+    async with started as process, _within(seconds, argv):
+        output, errors = await process.communicate(given)
     _demand_success(argv, process.returncode, errors or output or b"")
     return output.decode(errors="replace")
 
@@ -170,12 +174,13 @@ async def _started(
     environment: Mapping[str, str] | None = None,
     output: int = PIPE,
     free: Callable[[int], object] = lambda process: None,
+    has_input: bool = False,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a command in a process group of its own, which does not outlive the block."""
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *argv,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=PIPE if has_input else asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=complaints,
             env=environment,

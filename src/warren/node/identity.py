@@ -10,6 +10,8 @@ import os
 import pwd
 from typing import Final
 
+from warren.base import bounds
+
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_KEEPCAPS: Final = 8
 _PR_CAPBSET_DROP: Final = 24
@@ -52,6 +54,10 @@ def become(userid: int, groupid: int) -> None:
     What `take` says of root and of others than root holds here, too. Raises OSError.
     """
     changes = os.geteuid() == 0 and userid != 0 and not _alone()
+    # The user may trace such a program, and so have it do anything.
+    bounds.come_first()
+    if changes:
+        bounds.leave_processes_to_others()
     dropped = 0
     while _prctl(_PR_CAPBSET_DROP, dropped):
         dropped += 1

@@ -85,6 +85,8 @@ class LinkingMachine:
             copy,
             source=own_path(self._root, self._prefix, copy.source),
             destination=own_path(self._root, self._prefix, copy.destination),
+            source_storage=own_path(self._root, self._prefix, copy.source_storage),
+            destination_storage=own_path(self._root, self._prefix, copy.destination_storage),
         )
         async with aclosing(copiers.run(local)) as updates:  # type: ignore[type-var]
             async for progress in updates:

@@ -55,6 +55,10 @@ class LoopDisk:
         self._extents = Extents(directory / "volumes")
 
     async def capacity(self) -> int:
+        try:
+            await in_thread(_own, self._directory)
+        except OSError as error:
+            raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
         await probing.demand(probing.directory, self._directory)
         if self._device is not None:
             await probing.demand(probing.device, self._device)
@@ -166,6 +170,7 @@ class LoopDisk:
             return
         try:
             self._demand_room(volume, extent.size)
+            _grow(self._backing, 0)  # or the command would make one that all may read
             await commands.run(
                 ["fallocate", "--offset", str(extent.offset),
                  "--length", str(extent.size), str(self._backing)]
@@ -200,7 +205,7 @@ class LoopDisk:
     async def _alone(self) -> AsyncIterator[None]:
         """Keep all others away from the disk's records and loop devices, in any process."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            await in_thread(_own, self._directory)
             with (self._directory / "lock").open("wb") as opened:
                 for _ in range(_TRIES):
                     if _lock(opened.fileno()):
@@ -211,6 +216,13 @@ class LoopDisk:
                 yield
         except OSError as error:
             raise NodeTrouble(f"{error.filename or self._backing}: {error.strerror}") from error
+
+
+def _own(directory: Path) -> None:
+    """Make a directory that is its owner's alone: others would read the image, or lock the disk."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if directory.stat().st_mode & 0o077:
+        directory.chmod(0o700)
 
 
 def _lock(opened: int) -> bool:

@@ -14,7 +14,7 @@ import structlog
 
 from warren.dws.node import NodeTrouble
 from warren.node import commands, writing
-from warren.node.nvmenames import Target, host_id, host_nqn
+from warren.node.nvmenames import Target, host_id, host_nqn, key
 from warren.node.threads import in_thread
 from warren.node.usage import are_mounted_by_root
 
@@ -23,6 +23,8 @@ log = structlog.get_logger()
 FABRICS: Final = Path("/dev/nvme-fabrics")
 CONTROLLERS: Final = Path("/sys/class/nvme")
 BLOCKS: Final = Path("/sys/class/block")
+CONNECTIONS: Final = Path("/sys/devices/virtual/nvme-fabrics/ctl")
+"""Where the kernel has each connection, with a file that has its key, which all may read."""
 
 _PAUSE: Final = 0.2
 """Seconds between looks for what is about to come."""
@@ -66,8 +68,18 @@ class Controller:
     model: str = ""
 
 
-def options(target: Target, node: str, address: str, service: int, policy: Policy) -> str:
-    """Return what the kernel is told, to connect a volume. Pure."""
+def options(
+    target: Target,
+    node: str,
+    address: str,
+    service: int,
+    policy: Policy,
+    secret: bytes | None = None,
+) -> str:
+    """Return what the kernel is told, to connect a volume. Pure.
+
+    With a `secret` the node proves who it is.
+    """
     words = {
         "transport": "tcp",
         "traddr": address,
@@ -82,6 +94,8 @@ def options(target: Target, node: str, address: str, service: int, policy: Polic
     if policy.lost is not None:
         # The other one is counted in whole tries to connect, of which one may take minutes.
         words["fast_io_fail_tmo"] = str(policy.lost)
+    if secret is not None:
+        words["dhchap_secret"] = key(secret, node)
     return ",".join(f"{key}={value}" for key, value in words.items())
 
 
@@ -106,14 +120,21 @@ class Host:
         controllers: Path = CONTROLLERS,
         blocks: Path = BLOCKS,
         fabrics: Path = FABRICS,
+        connections: Path = CONNECTIONS,
+        secret: bytes | None = None,
     ) -> None:
-        """`reach` says where rabbits are; those it does not name are found by their name."""
+        """`reach` says where rabbits are; those it does not name are found by their name.
+
+        With a `secret` the node proves to them who it is.
+        """
         self._node = node
         self._reach = reach
         self._policy = policy or Policy()
         self._controllers = controllers
         self._blocks = blocks
         self._fabrics = fabrics
+        self._connections_at = connections
+        self._secret = secret
 
     async def connect(self, rabbit: str, volume: str) -> str:
         """Return the device of a volume, connected and ready."""
@@ -154,11 +175,22 @@ class Host:
         reach = self._reach.get(target.rabbit, Reach(host=target.rabbit))
         try:
             address = await _resolve(reach)
-            text = options(target, self._node, address, reach.service, self._policy)
+            if self._secret is not None:
+                await in_thread(self._hide)
+            text = options(target, self._node, address, reach.service, self._policy, self._secret)
             await self._write(self._fabrics, text)
         except NodeTrouble as trouble:
             return f"{reach.host} port {reach.service}: {trouble}"
         return ""
+
+    def _hide(self) -> None:
+        """Let only root look at connections, before there is one with a key. Raises NodeTrouble."""
+        if self._fabrics.exists():  # or the module is missing, which is told
+            try:
+                self._connections_at.chmod(0o700)
+            except OSError as error:
+                why = f"{self._connections_at}: {error.strerror}: users could read the node's key"
+                raise NodeTrouble(why) from error
 
     async def _delete(self, found: Iterable[Controller]) -> None:
         for each in found:
@@ -172,9 +204,9 @@ class Host:
     async def _write(self, file: Path, text: str) -> None:
         if not await in_thread(file.exists):
             raise NodeTrouble(f"{file} is not there: load the kernel module nvme-tcp")
-        argv = [sys.executable, "-I", "-S", writing.__file__, str(file), text]
+        argv = [sys.executable, "-I", "-S", writing.__file__, str(file)]
         try:
-            await commands.run(argv)
+            await commands.run(argv, text=text)
         except NodeTrouble as trouble:
             # The kernel's words, and not by whom they were read.
             words = str(trouble).removeprefix(f"{argv[0]}: ")

@@ -62,7 +62,8 @@ class Configfs:
             )
             for path in _entries(self._root / "ports")
         }
-        return Tree(subsystems=subsystems, ports=ports)
+        keys = {path.name: _text(path / nvmetree.KEY) for path in _entries(self._root / "hosts")}
+        return Tree(subsystems=subsystems, ports=ports, keys=keys)
 
     def do(self, step: Step) -> None:
         path = self._root / step.path
@@ -83,6 +84,8 @@ class Configfs:
                     if not (step.in_use and error.errno in (errno.EBUSY, errno.ENOTEMPTY)):
                         raise
             case nvmetree.Write():
+                if step.hidden:
+                    path.chmod(0o600)
                 # Not made where it is missing: another kernel may lack an attribute.
                 with path.open("r+") as opened:
                     opened.write(step.text)
@@ -90,6 +93,13 @@ class Configfs:
 
 def _entries(path: Path) -> list[Path]:
     return sorted(path.iterdir(), key=lambda entry: entry.name)
+
+
+def _text(path: Path) -> str:
+    """Return what an attribute says; nothing where the kernel has no such attribute."""
+    with suppress(FileNotFoundError):
+        return path.read_text().strip("\n")
+    return ""
 
 
 def _attributes(path: Path, names: Collection[str]) -> dict[str, str]:
@@ -108,12 +118,17 @@ class Exports:
         device: Callable[[str], Coroutine[Any, Any, str]],
         listening: Listening,
         targets: Targets | None = None,
+        secret: bytes | None = None,
     ) -> None:
-        """`device` returns the device of a volume, ready for use."""
+        """`device` returns the device of a volume, ready for use.
+
+        With a `secret`, nodes are asked to prove who they are.
+        """
         self._rabbit = rabbit
         self._device = device
         self._listening = listening
         self._targets = targets or Configfs()
+        self._secret = secret
         self._changing = asyncio.Lock()
         """Held from looking to the end of what was decided on that."""
 
@@ -125,7 +140,9 @@ class Exports:
         target = Target(self._rabbit, volume)
         device = await self._device(volume)
         await self._change(
-            lambda tree: nvmetree.offered(tree, target, device, nodes, self._listening)
+            lambda tree: nvmetree.offered(
+                tree, target, device, nodes, self._listening, self._secret
+            )
         )
 
     async def withdraw(self, volume: str) -> None:
@@ -157,4 +174,7 @@ class Exports:
                 try:
                     await in_thread(self._targets.do, step)
                 except OSError as error:
-                    raise NodeTrouble(f"{CONFIGFS}/{step.path}: {error.strerror}") from error
+                    why = f"{CONFIGFS}/{step.path}: {error.strerror}"
+                    if isinstance(step, nvmetree.Write) and step.hidden:
+                        why += ": the kernel lets nodes prove who they are from Linux 6.0 on"
+                    raise NodeTrouble(why) from error

@@ -8,9 +8,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from warren.node.nvmenames import Target, host_nqn, model
+from warren.node.nvmenames import Target, host_nqn, key, model
 
 NAMESPACE: Final = "1"
+
+KEY: Final = "dhchap_key"
+"""The attribute of a host that has its key."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,11 @@ class Make:
 
 @dataclass(frozen=True)
 class Write:
-    """Write an attribute."""
+    """Write an attribute, one that only root may read if it is `hidden`."""
 
     path: str
-    text: str
+    text: str = field(repr=False)
+    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Tree:
 
     subsystems: Mapping[str, Subsystem] = field(default_factory=dict)
     ports: Mapping[str, Port] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """By which hosts prove who they are; empty texts of those that need not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,11 +107,20 @@ class Listening:
 
 
 def offered(
-    tree: Tree, target: Target, device: str, nodes: Collection[str], listening: Listening
+    tree: Tree,
+    target: Target,
+    device: str,
+    nodes: Collection[str],
+    listening: Listening,
+    secret: bytes | None = None,
 ) -> Sequence[Step]:
-    """Return what makes a volume's device reachable for some nodes and for none else."""
+    """Return what makes a volume's device reachable for some nodes and for none else.
+
+    With a `secret` they have to prove who they are.
+    """
     found = tree.subsystems.get(target.nqn, Subsystem())
-    hosts = {host_nqn(node) for node in nodes}
+    keys = {host_nqn(node): "" if secret is None else key(secret, node) for node in nodes}
+    hosts = keys.keys()
     number, port = _port(tree, listening)
     base = f"subsystems/{target.nqn}"
     steps: list[Step] = []
@@ -126,9 +141,14 @@ def offered(
     }
     steps += _writes(base, wanted, found.attributes)
     steps += _namespace(base, target, device, found)
-    for each in sorted(hosts - found.hosts):
-        steps.append(Make(f"hosts/{each}"))
-        steps.append(Link(f"{base}/allowed_hosts/{each}", f"hosts/{each}"))
+    for each in sorted(hosts):
+        if each not in found.hosts:
+            steps.append(Make(f"hosts/{each}"))
+        # Before it is let in.
+        if keys[each] and tree.keys.get(each) != keys[each]:
+            steps.append(Write(f"hosts/{each}/{KEY}", keys[each], hidden=True))
+        if each not in found.hosts:
+            steps.append(Link(f"{base}/allowed_hosts/{each}", f"hosts/{each}"))
     if number not in tree.ports:
         steps.append(Make(f"ports/{number}"))
     steps += _writes(f"ports/{number}", listening.attributes, port.attributes)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import warren
+from warren.base import bounds
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
 from warren.dws.podplans import Image
@@ -150,7 +151,13 @@ class Pods:
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise NodeTrouble("bwrap cannot be run: it is not there")
-        machine = {"network": network, "rabbit": rabbit, "bwrap": bwrap}
+        machine = {
+            "network": network,
+            "rabbit": rabbit,
+            "bwrap": bwrap,
+            "oomScoreAdj": bounds.FIRST,
+            "processes": bounds.processes(),
+        }
         await in_thread(_written, place, "machine.json", json.dumps(machine))
         await self._begin(uid)
 

@@ -14,7 +14,13 @@ def tell(name: str) -> None:
 
 def wait(name: str, place: Path = PLACE) -> None:
     """Return when another one has told it. Fails after a time."""
+    wait_either(name, place=place)
+
+
+def wait_either(*names: str, place: Path = PLACE) -> bool:
+    """Return when another one has told one of these, and whether it is the first of them."""
     end = time.monotonic() + SECONDS
-    while not (place / name).exists():
-        assert time.monotonic() < end, f"{name!r} was not told"
+    while not any((place / name).exists() for name in names):
+        assert time.monotonic() < end, f"{' or '.join(map(repr, names))} was not told"
         time.sleep(0.1)
+    return (place / names[0]).exists()

@@ -14,15 +14,13 @@ import os
 import platform
 import pwd
 import resource
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
+from warren.base import bounds
 from warren.base.errors import WarrenError
-from warren.instance.shell import oom
 from warren.rpc import munge
 from warren.rpc.munge import Munge
 
@@ -108,13 +106,13 @@ def become(user: Account) -> None:
     Raises OSError, or Refused where the kernel has not done what it said; the process must
     end then.
     """
-    oom.come_first()
+    bounds.come_first()
     _leave_keyring()
     os.chdir("/")
     os.umask(0o022)
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
-    _leave_processes_to_others()
+    bounds.leave_processes_to_others()
     os.setgroups(list(user.groups))
     os.setresgid(user.group, user.group, user.group)
     os.setresuid(user.userid, user.userid, user.userid)
@@ -128,23 +126,6 @@ def become(user: Account) -> None:
     os.environ.update(
         PATH=os.defpath.lstrip(":"), HOME=user.home, USER=user.name, LOGNAME=user.name
     )
-
-
-def _leave_processes_to_others() -> None:
-    """Limit the user to half of the processes and threads that there can be on the machine.
-
-    With as many as root may have, which is what the process had, one user's `fork` in a loop
-    would leave none at all, not to the cluster either. The kernel counts all that are the user's.
-    """
-    most = []
-    for name in ("pid_max", "threads-max"):
-        with suppress(OSError, ValueError):
-            most.append(int(Path("/proc/sys/kernel", name).read_text()) // 2)
-    soft, hard = (
-        min([*most, each if each != resource.RLIM_INFINITY else sys.maxsize])
-        for each in resource.getrlimit(resource.RLIMIT_NPROC)
-    )
-    resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
 
 
 def _check(user: Account) -> None:

@@ -5,11 +5,13 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import Any, Final
 
 from warren.dws import staging
 from warren.dws.node import Copy
-from warren.node import identity
+from warren.dws.staging import Plan
+from warren.node import beneath, identity
 from warren.node.copying import FAILED
 from warren.node.copying.command import Command
 from warren.node.copying.copier import Copier
@@ -42,11 +44,42 @@ def main(arguments: list[str]) -> int:
         destination_is_directory=os.path.isdir(copy.destination),
         index=copy.index,
     )
+    try:
+        plan = _without_links(plan, copy, tree=tree)
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
+        return FAILED
     if copy.command:
         return 0 if Command(copy, plan, tree=tree).run() else FAILED
-    retry = Retry.of(copy.movement, copy.since)
-    copier = Copier(plan, retry, tree=tree, verify=copy.verify, rate=copy.rate)
+    copier = Copier(
+        plan,
+        Retry.of(copy.movement, copy.since),
+        tree=tree,
+        verify=copy.verify,
+        rate=copy.rate,
+        source_storage=copy.source_storage,
+        destination_storage=copy.destination_storage,
+    )
     return 0 if copier.run() else FAILED
+
+
+def _without_links(plan: Plan, copy: Copy, *, tree: bool) -> Plan:
+    """Return a plan whose paths in storage are without links.
+
+    A storage may be others', too, whose links would have a copy read and write what they like of
+    its user's. Raises OSError for one that leads out.
+    """
+    source, top = plan.source, plan.top
+    if copy.source_storage:
+        found = beneath.without_links(source, copy.source_storage) if tree else source
+        if not tree or (copy.command and not source.endswith("/")):
+            # A link that is the source is copied as it is, or as the command likes, by its name.
+            above, name = os.path.split(source)
+            found = os.path.join(beneath.without_links(above, copy.source_storage), name)
+        source = found
+    if copy.destination_storage:
+        top = beneath.without_links(top, copy.destination_storage)
+    return replace(plan, source=source, top=top)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import IO, Final
 
 from warren.dws import copycommands, staging
 from warren.dws.node import Copy, Progress
+from warren.node import beneath
 from warren.node.copying.tally import words
 
 _INTERVAL: Final = 0.5
@@ -57,9 +58,10 @@ class Command:
 
     def _make_directories(self) -> None:
         plan = self._plan
-        os.makedirs(plan.top, exist_ok=True)
+        storage = self._copy.destination_storage
+        beneath.make_directories(plan.top, storage)
         how = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        above, path = os.open(plan.top, how & ~os.O_NOFOLLOW), plan.top
+        above, path = beneath.open_directory(plan.top, os.O_PATH, storage), plan.top
         try:
             for name in plan.below if plan.contents else plan.below[:-1]:
                 path = os.path.join(path, name)

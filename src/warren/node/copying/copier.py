@@ -17,7 +17,14 @@ from typing import Final
 
 from warren.dws import staging
 from warren.node import identity
-from warren.node.beneath import NotAFile, Place, Tree, open_to_read, open_to_write
+from warren.node.beneath import (
+    NotAFile,
+    Place,
+    Tree,
+    make_directories,
+    open_to_read,
+    open_to_write,
+)
 from warren.node.copying import fresh, metadata
 from warren.node.copying.latency import Latency
 from warren.node.copying.linked import Linked, Names
@@ -43,10 +50,20 @@ class Copier:
     """Copies what a plan says."""
 
     def __init__(
-        self, plan: staging.Plan, retry: Retry, *, tree: bool, verify: bool = False, rate: int = 0
+        self,
+        plan: staging.Plan,
+        retry: Retry,
+        *,
+        tree: bool,
+        verify: bool = False,
+        rate: int = 0,
+        source_storage: str = "",
+        destination_storage: str = "",
     ) -> None:
-        """`tree` says that the source is a directory; `verify` and `rate` are those of a Copy."""
+        """`tree` says that the source is a directory; all else is what a Copy says."""
         self._plan = plan
+        self._source_storage = source_storage
+        self._destination_storage = destination_storage
         self._retry = retry
         self._tree = tree
         self._verify = verify
@@ -79,13 +96,13 @@ class Copier:
         # A link that is named as the source stands for its directory: it may be a mount
         # of a node that has no mount namespace.
         if self._tree:
-            self._source = Tree(plan.source, os.O_RDONLY)
+            self._source = Tree(plan.source, os.O_RDONLY, within=self._source_storage)
         else:
             os.lstat(plan.source)
             above = os.path.dirname(plan.source) or "."
-            self._source = Tree(above, os.O_PATH)
-        os.makedirs(plan.top, exist_ok=True)
-        self._target = Tree(plan.top, os.O_PATH)
+            self._source = Tree(above, os.O_PATH, within=self._source_storage)
+        make_directories(plan.top, self._destination_storage)
+        self._target = Tree(plan.top, os.O_PATH, within=self._destination_storage)
 
     def _count(self) -> None:
         """Count what there is to copy. What is in the way of that will be in the copy's way too."""

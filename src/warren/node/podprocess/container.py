@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -85,9 +86,21 @@ class Container:
                 env={},
                 pass_fds=(arguments, told),
                 start_new_session=True,
+                preexec_fn=self._bound,
             )
             ours.pop_all()
         return output, information
+
+    def _bound(self) -> None:
+        """Leave memory and processes to others: the user may have a container do anything."""
+        # An agent that was started before this was installed says neither.
+        first = self._pod.plan.get("oomScoreAdj", 0)
+        with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
+            if int(file.read()) < first:
+                file.seek(0)
+                file.write(str(first))
+        if self._pod.is_root and "processes" in self._pod.plan:
+            resource.setrlimit(resource.RLIMIT_NPROC, self._pod.plan["processes"])
 
     async def _know_own(self, information: int) -> None:
         text = b""

@@ -1,0 +1,47 @@
+"""What the processes of users leave to others: of a machine's memory, and of its processes.
+
+Where memory is short, what users run is ended first, before what all of it depends on. The
+kernel ends the largest process, and a job may consist of many small ones. Asking for more of
+that takes no privilege (proc(5), `oom_score_adj`); asking for less does, where root asked for more.
+"""
+
+import resource
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+FIRST: Final = 500
+"""The `oom_score_adj` of what is ended first: as if half of all memory were the process's."""
+
+_ADJUSTMENT: Final = Path("/proc/self/oom_score_adj")
+
+
+def come_first() -> None:
+    """Have this process, and what it starts, ended before all that asks for nothing."""
+    with suppress(OSError):
+        if int(_ADJUSTMENT.read_text()) < FIRST:
+            _ADJUSTMENT.write_text(str(FIRST))
+
+
+def processes() -> tuple[int, int]:
+    """Return how many processes and threads a user may have, softly and at most (RLIMIT_NPROC).
+
+    That is half of those that there can be on the machine, and no more than this process may. With
+    as many as root may have, one user's `fork` in a loop would leave none at all, not to the
+    cluster either. The kernel counts all that are the user's.
+    """
+    most = []
+    for name in ("pid_max", "threads-max"):
+        with suppress(OSError, ValueError):
+            most.append(int(Path("/proc/sys/kernel", name).read_text()) // 2)
+    soft, hard = (
+        min([*most, each if each != resource.RLIM_INFINITY else sys.maxsize])
+        for each in resource.getrlimit(resource.RLIMIT_NPROC)
+    )
+    return soft, hard
+
+
+def leave_processes_to_others() -> None:
+    """Hold this process, and what it starts, to `processes`: for one that is about to be a user."""
+    resource.setrlimit(resource.RLIMIT_NPROC, processes())
