@@ -5,15 +5,14 @@ table `HANDLERS` says what handles a command in a state; a pair that is not ther
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
 
-from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write, merged
+from warren.base.objects import Change, Create, Object, Remove, Write, merged
 from warren.base.times import rfc3339_micro
-from warren.base.words import plural
 from warren.directives.parse import Directive
 from warren.dws import (
     accessrequests,
@@ -22,26 +21,22 @@ from warren.dws import (
     containerauth,
     containerlife,
     copyprofiles,
+    copysteps,
     kinds,
     labels,
     location,
-    locks,
-    movement,
-    nodelocal,
     persistent,
     reports,
     servers,
-    sharing,
     staging,
     storage,
-    tolerance,
+    teardown,
     workflowstates,
 )
 from warren.dws.accessrequests import COMPUTES, SERVERS
 from warren.dws.faults import STATUS, Fault, raise_for
+from warren.dws.mountturns import instance_options, is_its_turn, is_mounted
 from warren.dws.objects.accesses import NnfAccess
-from warren.dws.objects.datamovements import NnfDataMovement
-from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import DriverStatus, State, Workflow
 from warren.dws.persistent import Instance
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
@@ -155,7 +150,7 @@ def _leave(snapshot: WorkflowSnapshot) -> list[Write]:
 
 def _left(snapshot: WorkflowSnapshot, index: int) -> Outcome:
     try:
-        return _release(snapshot, index, None)
+        return teardown.release(snapshot, index, None)
     except Fault as fault:  # shown to no user any more
         return Outcome(waiting=fault.shown)
 
@@ -417,37 +412,16 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     found = snapshot.accesses.get(name)
     if found is None:
         _check_computes(snapshot)
-        if not _is_its_turn(snapshot, index, range(len(snapshot.directives)), COMPUTES):
+        if not is_its_turn(snapshot, index, range(len(snapshot.directives)), COMPUTES):
             return Outcome(waiting="pending mount")
         made = accessrequests.child(
-            snapshot.workflow, index, COMPUTES, path, **_lasting(snapshot, directive)
+            snapshot.workflow, index, COMPUTES, path, **instance_options(snapshot, directive)
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     raise_for(found.status.error)
-    if not _is_mounted(found):
+    if not is_mounted(found):
         return Outcome(waiting="pending mount")
     return Outcome(env=_variables(snapshot))
-
-
-def _is_mounted(found: NnfAccess | None) -> bool:
-    return found is not None and found.status.ready and found.status.state == "mounted"
-
-
-def _is_its_turn(
-    snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], clients: str
-) -> bool:
-    """Return whether the storage of `index` may be mounted: that with earlier names is mounted.
-
-    Others wait for persistent storage that is mounted. All take it in one order, so that no two
-    wait for each other. `indexes` are those of all directives whose storage is mounted now.
-    """
-    names = {each: _instance_of(snapshot.directives[each]) for each in (*indexes, index)}
-    own = names[index]
-    return own is None or all(
-        _is_mounted(snapshot.accesses.get(f"{snapshot.child(each)}-{clients}"))
-        for each, name in names.items()
-        if name is not None and name < own
-    )
 
 
 def _variables(snapshot: WorkflowSnapshot) -> dict[str, str]:
@@ -468,21 +442,6 @@ def _variables(snapshot: WorkflowSnapshot) -> dict[str, str]:
 
 
 _LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
-
-
-def _instance_of(directive: Directive) -> str | None:
-    """Return the name of the instance whose storage a directive uses; None for the job's own."""
-    return directive.values["name"] if directive.command.text == "persistentdw" else None
-
-
-def _lasting(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, Any]:
-    """Return what an access is told of the instance whose storage a directive uses, if any."""
-    name = _instance_of(directive)
-    found = snapshot.instances.get(name) if name is not None else None
-    return {
-        "persistent": name,
-        "shared": sharing.of(found.object.metadata.annotations) if found is not None else None,
-    }
 
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -515,18 +474,6 @@ def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Direct
     return containerlife.pin(snapshot, index, directive)
 
 
-def _copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    target = _target(snapshot, directive)
-    found = _storage_of(snapshot, target)
-    mounted = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
-    if mounted is None or mounted.spec.desired_state != "mounted":
-        return Outcome(writes=_mounting(snapshot, index, target, mounted), waiting="pending mount")
-    raise_for(mounted.status.error)
-    if not _is_mounted(mounted):
-        return Outcome(waiting="pending mount")
-    return _move(snapshot, index, directive, found, target)
-
-
 def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have rabbits mount what a directive's containers use, and start those."""
     targets = containerlife.targets(snapshot, directive)
@@ -542,7 +489,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
     found = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
     copy = (target, "container")
     if found is None:
-        if not _is_its_turn(snapshot, target, targets, SERVERS):
+        if not is_its_turn(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
         made = accessrequests.child(
             snapshot.workflow,
@@ -551,7 +498,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
             snapshot.mount_path(target),
             copy=copy,
             lost=snapshot.lost,
-            **_lasting(snapshot, snapshot.directives[target]),
+            **instance_options(snapshot, snapshot.directives[target]),
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     is_kept = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
@@ -559,214 +506,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
         again = accessrequests.mounted_again(found, *copy, snapshot.lost)
         return Outcome(writes=[again], waiting="pending mount")
     raise_for(found.status.error)
-    return DONE if _is_mounted(found) else Outcome(waiting="pending mount")
-
-
-def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
-    """Return the index of the directive to or from whose storage another one copies."""
-    path = staging.parse(directive.values[staging.OWN_END[directive.command.text]])
-    target = staging.storage_named(snapshot.directives).get((path.lifetime, path.storage or ""))
-    if target is None:  # Proposal was forced
-        command = "persistentdw" if path.lifetime == "persistent" else "jobdw"
-        raise Fault(f"this job has no {command} named {path.storage or ''!r}", type="User")
-    return target
-
-
-def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
-    """Return the storage of a directive. Raises Fault where it is gone."""
-    name = _instance_of(snapshot.directives[index])
-    instance = snapshot.instances.get(name) if name is not None else None
-    found = instance.storage if instance else snapshot.storages.get(snapshot.child(index))
-    if found is None:
-        name = snapshot.directives[index].values.get("name")
-        raise Fault(f"the storage {name} is gone", severity="Major")
-    return found
-
-
-def _mounting(
-    snapshot: WorkflowSnapshot, index: int, target: int, found: NnfAccess | None
-) -> list[Write]:
-    """Have rabbits mount the storage of the directive `target` for the copy at `index`."""
-    command = snapshot.directives[index].command.text
-    targets = {
-        number: _target(snapshot, each)
-        for number, each in enumerate(snapshot.directives)
-        if each.command.text == command
-    }
-    if not _is_its_turn(snapshot, target, targets.values(), SERVERS):
-        return []
-    if found is not None:
-        # By the first copy alone of those that need it: all see the same version.
-        first = min(number for number, each in targets.items() if each == target)
-        again = accessrequests.mounted_again(found, index, command, snapshot.lost)
-        return [again] if index == first else []
-    made = accessrequests.child(
-        snapshot.workflow,
-        target,
-        SERVERS,
-        snapshot.mount_path(target),
-        copy=(index, command),
-        lost=snapshot.lost,
-        **_lasting(snapshot, snapshot.directives[target]),
-    )
-    return [Create(kind=kinds.NNF_ACCESS, object=made)]
-
-
-def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int]] | None:
-    """Return which allocations are for the job's nodes, without those it has lost; None for all."""
-    wiring, lost = snapshot.wiring or {}, snapshot.lost
-    if _instance_of(snapshot.directives[target]) is None:
-        if not lost or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE:
-            return None
-        return tolerance.kept(snapshot.computes, wiring, lost)
-    data = snapshot.computes.data if snapshot.computes else ()
-    nodes = [node.name for node in data if node.name not in lost]
-    return nodelocal.parts(nodes, wiring, snapshot.places)
-
-
-def _move(
-    snapshot: WorkflowSnapshot, index: int, directive: Directive, found: NnfStorage, target: int
-) -> Outcome:
-    present = {each.metadata.key: each for each in _movements(snapshot, index)}
-    wanted = movement.children(
-        snapshot.workflow,
-        index,
-        directive,
-        found,
-        snapshot.file_systems,
-        snapshot.mount_path(target),
-        _parts(snapshot, target),
-        copyprofiles.own(snapshot, index, directive),
-    )
-    missing = [
-        Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj)
-        for obj in wanted
-        if Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj).key not in present
-    ]
-    failed = next(
-        (
-            each
-            for each in present.values()
-            if each.status.state == "Finished" and each.status.status != "Success"
-        ),
-        None,
-    )
-    # Before a failed copy_out has everything torn down, all others save what they can.
-    last = failed is not None and snapshot.workflow.status.state is State.DATA_OUT
-    awaited = snapshot.movements if last else present.values()
-    left = [each for each in awaited if each.status.state != "Finished"]
-    if failed is not None and not (last and (left or missing)):
-        raise Fault(
-            f"data movement operation failed during '{snapshot.workflow.status.state}', "
-            f"message: {failed.metadata.namespace}: {failed.status.message}",
-            type=failed.status.error.type if failed.status.error else "User",
-        )
-    if missing or left:
-        return Outcome(
-            writes=missing, waiting=f"{len(left) + len(missing)} data movements to finish"
-        )
-    return DONE
-
-
-def _movements(snapshot: WorkflowSnapshot, index: int) -> list[NnfDataMovement]:
-    own = str(index)
-    return [
-        each
-        for each in snapshot.movements
-        if each.metadata.labels.get(labels.DIRECTIVE_INDEX) == own
-    ]
-
-
-def _tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
-    """Remove what was made for a directive: copies, then mounts, then storage.
-
-    Raises Fault where a node says what is in the way.
-    """
-    if snapshot.movements:
-        # Of every directive: a copy of another one may be at work in this storage.
-        return _removing(
-            kinds.NNF_DATA_MOVEMENT,
-            {each.metadata.key: each.metadata.deleting for each in snapshot.movements},
-        )
-    if snapshot.jobs:
-        # Nothing is unmounted under a container; a job goes after its pods.
-        found_jobs = {each.metadata.key: each.metadata.deleting for each in snapshot.jobs.values()}
-        return _removing(kinds.JOB, found_jobs)
-    names = [f"{snapshot.child(index)}-{who}" for who in (COMPUTES, SERVERS)]
-    mounted = [each for name, each in snapshot.accesses.items() if name in names]
-    if mounted:
-        return _giving_up(kinds.NNF_ACCESS, mounted)
-    found = snapshot.storages.get(snapshot.child(index))
-    return DONE if found is None else _giving_up(kinds.NNF_STORAGE, [found])
-
-
-def _release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
-    """Unmount, then let go of persistent storage: it may be destroyed from then on."""
-    outcome = _tear_down(snapshot, index, directive)
-    if outcome.waiting is not None:
-        return outcome
-    own = persistent.consumer(snapshot.workflow, index)
-    # No news of it would come here: it is written before what depends on it, and not waited for.
-    return Outcome(
-        writes=[
-            persistent.without(each.object, [own])
-            for each in snapshot.instances.values()
-            if own in each.object.spec.consumer_references
-        ]
-    )
-
-
-def _stop(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    """Remove containers, and then give their ports back."""
-    outcome = _tear_down(snapshot, index, directive)
-    return outcome if outcome.waiting is not None else containerlife.free_ports(snapshot)
-
-
-def _leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    """Let an instance live on its own, if it has become one; else it goes."""
-    found = snapshot.instances.get(directive.values["name"])
-    made_by = snapshot.breakdowns.get(snapshot.child(index))
-    if found is None or not persistent.made_by(found.object, made_by):
-        return DONE
-    complete = all(
-        driver.completed
-        for driver in workflowstates.drivers_of(snapshot.workflow)
-        if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
-    )
-    if complete and not found.going:
-        return Outcome(writes=[persistent.disowned(found.object)])
-    return _destroying(found, [Remove(kind=kinds.PERSISTENT, key=found.key)])
-
-
-def _destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    found = snapshot.instances.get(directive.values["name"])
-    if found is None:
-        return DONE
-    return _destroying(found, persistent.destroyed(found.object, snapshot.workflow))
-
-
-def _destroying(found: Instance, writes: Sequence[Write]) -> Outcome:
-    if not found.object.metadata.deleting:
-        return Outcome(writes=writes, waiting="delete")
-    raise_for(found.object.status.error)
-    users = len(found.object.spec.consumer_references)
-    return Outcome(waiting=f"delete, once {plural(users, 'user')} let go" if users else "delete")
-
-
-def _giving_up(kind: Kind, objects: Sequence[NnfAccess | NnfStorage]) -> Outcome:
-    """Have objects removed that nodes have to let go of. Raises Fault where one cannot."""
-    outcome = _removing(kind, {each.metadata.key: each.metadata.deleting for each in objects})
-    if not outcome.writes:
-        for each in objects:
-            raise_for(each.status.error)
-    return outcome
-
-
-def _removing(kind: Kind, objects: Mapping[Key, bool]) -> Outcome:
-    return Outcome(
-        writes=[Remove(kind=kind, key=key) for key, deleting in objects.items() if not deleting],
-        waiting="delete",
-    )
+    return DONE if is_mounted(found) else Outcome(waiting="pending mount")
 
 
 HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
@@ -781,19 +521,19 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.SETUP, "create_persistent"): _set_up_instance,
     (State.SETUP, "persistentdw"): _claim,
     (State.SETUP, "container"): containerlife.set_up,
-    (State.DATA_IN, "copy_in"): _copy,
+    (State.DATA_IN, "copy_in"): copysteps.copy,
     (State.PRE_RUN, "jobdw"): _mount,
     (State.PRE_RUN, "persistentdw"): _mount,
     (State.PRE_RUN, "container"): _start,
     (State.POST_RUN, "jobdw"): _unmount,
     (State.POST_RUN, "persistentdw"): _unmount,
     (State.POST_RUN, "container"): containerlife.finish,
-    (State.DATA_OUT, "copy_out"): _copy,
-    (State.TEARDOWN, "jobdw"): _tear_down,
-    (State.TEARDOWN, "create_persistent"): _leave_behind,
-    (State.TEARDOWN, "persistentdw"): _release,
-    (State.TEARDOWN, "destroy_persistent"): _destroy,
-    (State.TEARDOWN, "copy_in"): _tear_down,
-    (State.TEARDOWN, "copy_out"): _tear_down,
-    (State.TEARDOWN, "container"): _stop,
+    (State.DATA_OUT, "copy_out"): copysteps.copy,
+    (State.TEARDOWN, "jobdw"): teardown.tear_down,
+    (State.TEARDOWN, "create_persistent"): teardown.leave_behind,
+    (State.TEARDOWN, "persistentdw"): teardown.release,
+    (State.TEARDOWN, "destroy_persistent"): teardown.destroy,
+    (State.TEARDOWN, "copy_in"): teardown.tear_down,
+    (State.TEARDOWN, "copy_out"): teardown.tear_down,
+    (State.TEARDOWN, "container"): teardown.stop,
 }

@@ -1,0 +1,153 @@
+"""The work of copy_in and copy_out: rabbits mount, and copies are made and waited for."""
+
+from collections.abc import Mapping, Sequence
+
+from warren.base.objects import Create, Write
+from warren.directives.parse import Directive
+from warren.dws import (
+    accessrequests,
+    copyprofiles,
+    kinds,
+    labels,
+    locks,
+    movement,
+    nodelocal,
+    staging,
+    tolerance,
+)
+from warren.dws.accessrequests import SERVERS
+from warren.dws.faults import Fault, raise_for
+from warren.dws.mountturns import instance_of, instance_options, is_its_turn, is_mounted
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.workflows import State
+from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+
+
+def copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Have rabbits mount the storage, then make the copies and wait for them."""
+    target = _target(snapshot, directive)
+    found = _storage_of(snapshot, target)
+    mounted = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
+    if mounted is None or mounted.spec.desired_state != "mounted":
+        return Outcome(writes=_mounting(snapshot, index, target, mounted), waiting="pending mount")
+    raise_for(mounted.status.error)
+    if not is_mounted(mounted):
+        return Outcome(waiting="pending mount")
+    return _move(snapshot, index, directive, found, target)
+
+
+def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
+    """Return the index of the directive to or from whose storage another one copies."""
+    path = staging.parse(directive.values[staging.OWN_END[directive.command.text]])
+    target = staging.storage_named(snapshot.directives).get((path.lifetime, path.storage or ""))
+    if target is None:  # Proposal was forced
+        command = "persistentdw" if path.lifetime == "persistent" else "jobdw"
+        raise Fault(f"this job has no {command} named {path.storage or ''!r}", type="User")
+    return target
+
+
+def _storage_of(snapshot: WorkflowSnapshot, index: int) -> NnfStorage:
+    """Return the storage of a directive. Raises Fault where it is gone."""
+    name = instance_of(snapshot.directives[index])
+    instance = snapshot.instances.get(name) if name is not None else None
+    found = instance.storage if instance else snapshot.storages.get(snapshot.child(index))
+    if found is None:
+        name = snapshot.directives[index].values.get("name")
+        raise Fault(f"the storage {name} is gone", severity="Major")
+    return found
+
+
+def _mounting(
+    snapshot: WorkflowSnapshot, index: int, target: int, found: NnfAccess | None
+) -> list[Write]:
+    """Have rabbits mount the storage of the directive `target` for the copy at `index`."""
+    command = snapshot.directives[index].command.text
+    targets = {
+        number: _target(snapshot, each)
+        for number, each in enumerate(snapshot.directives)
+        if each.command.text == command
+    }
+    if not is_its_turn(snapshot, target, targets.values(), SERVERS):
+        return []
+    if found is not None:
+        # By the first copy alone of those that need it: all see the same version.
+        first = min(number for number, each in targets.items() if each == target)
+        again = accessrequests.mounted_again(found, index, command, snapshot.lost)
+        return [again] if index == first else []
+    made = accessrequests.child(
+        snapshot.workflow,
+        target,
+        SERVERS,
+        snapshot.mount_path(target),
+        copy=(index, command),
+        lost=snapshot.lost,
+        **instance_options(snapshot, snapshot.directives[target]),
+    )
+    return [Create(kind=kinds.NNF_ACCESS, object=made)]
+
+
+def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int]] | None:
+    """Return which allocations are for the job's nodes, without those it has lost; None for all."""
+    wiring, lost = snapshot.wiring or {}, snapshot.lost
+    if instance_of(snapshot.directives[target]) is None:
+        if not lost or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE:
+            return None
+        return tolerance.kept(snapshot.computes, wiring, lost)
+    data = snapshot.computes.data if snapshot.computes else ()
+    nodes = [node.name for node in data if node.name not in lost]
+    return nodelocal.parts(nodes, wiring, snapshot.places)
+
+
+def _move(
+    snapshot: WorkflowSnapshot, index: int, directive: Directive, found: NnfStorage, target: int
+) -> Outcome:
+    present = {each.metadata.key: each for each in _movements(snapshot, index)}
+    wanted = movement.children(
+        snapshot.workflow,
+        index,
+        directive,
+        found,
+        snapshot.file_systems,
+        snapshot.mount_path(target),
+        _parts(snapshot, target),
+        copyprofiles.own(snapshot, index, directive),
+    )
+    missing = [
+        Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj)
+        for obj in wanted
+        if Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj).key not in present
+    ]
+    failed = next(
+        (
+            each
+            for each in present.values()
+            if each.status.state == "Finished" and each.status.status != "Success"
+        ),
+        None,
+    )
+    # Before a failed copy_out has everything torn down, all others save what they can.
+    last = failed is not None and snapshot.workflow.status.state is State.DATA_OUT
+    awaited = snapshot.movements if last else present.values()
+    left = [each for each in awaited if each.status.state != "Finished"]
+    if failed is not None and not (last and (left or missing)):
+        raise Fault(
+            f"data movement operation failed during '{snapshot.workflow.status.state}', "
+            f"message: {failed.metadata.namespace}: {failed.status.message}",
+            type=failed.status.error.type if failed.status.error else "User",
+        )
+    if missing or left:
+        return Outcome(
+            writes=missing, waiting=f"{len(left) + len(missing)} data movements to finish"
+        )
+    return DONE
+
+
+def _movements(snapshot: WorkflowSnapshot, index: int) -> list[NnfDataMovement]:
+    own = str(index)
+    return [
+        each
+        for each in snapshot.movements
+        if each.metadata.labels.get(labels.DIRECTIVE_INDEX) == own
+    ]

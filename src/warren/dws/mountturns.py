@@ -1,0 +1,46 @@
+"""Whose storage a directive mounts, and when its turn has come to mount it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from warren.directives.parse import Directive
+from warren.dws import sharing
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.workflowsnapshot import WorkflowSnapshot
+
+
+def is_mounted(found: NnfAccess | None) -> bool:
+    """Return whether the nodes of an access have mounted what they are to mount."""
+    return found is not None and found.status.ready and found.status.state == "mounted"
+
+
+def is_its_turn(
+    snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], clients: str
+) -> bool:
+    """Return whether the storage of `index` may be mounted: that with earlier names is mounted.
+
+    Others wait for persistent storage that is mounted. All take it in one order, so that no two
+    wait for each other. `indexes` are those of all directives whose storage is mounted now.
+    """
+    names = {each: instance_of(snapshot.directives[each]) for each in (*indexes, index)}
+    own = names[index]
+    return own is None or all(
+        is_mounted(snapshot.accesses.get(f"{snapshot.child(each)}-{clients}"))
+        for each, name in names.items()
+        if name is not None and name < own
+    )
+
+
+def instance_of(directive: Directive) -> str | None:
+    """Return the name of the instance whose storage a directive uses; None for the job's own."""
+    return directive.values["name"] if directive.command.text == "persistentdw" else None
+
+
+def instance_options(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, Any]:
+    """Return what an access is told of the instance whose storage a directive uses, if any."""
+    name = instance_of(directive)
+    found = snapshot.instances.get(name) if name is not None else None
+    return {
+        "persistent": name,
+        "shared": sharing.of(found.object.metadata.annotations) if found is not None else None,
+    }

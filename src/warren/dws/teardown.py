@@ -1,0 +1,108 @@
+"""What was made for a directive is removed: in Teardown, and with its Workflow."""
+
+from collections.abc import Mapping, Sequence
+
+from warren.base.objects import Key, Kind, Remove, Write
+from warren.base.words import plural
+from warren.directives.parse import Directive
+from warren.dws import containerlife, kinds, persistent, workflowstates
+from warren.dws.accessrequests import COMPUTES, SERVERS
+from warren.dws.faults import raise_for
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.workflows import State
+from warren.dws.persistent import Instance
+from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+
+
+def tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
+    """Remove what was made for a directive: copies, then mounts, then storage.
+
+    Raises Fault where a node says what is in the way.
+    """
+    if snapshot.movements:
+        # Of every directive: a copy of another one may be at work in this storage.
+        return _removing(
+            kinds.NNF_DATA_MOVEMENT,
+            {each.metadata.key: each.metadata.deleting for each in snapshot.movements},
+        )
+    if snapshot.jobs:
+        # Nothing is unmounted under a container; a job goes after its pods.
+        found_jobs = {each.metadata.key: each.metadata.deleting for each in snapshot.jobs.values()}
+        return _removing(kinds.JOB, found_jobs)
+    names = [f"{snapshot.child(index)}-{who}" for who in (COMPUTES, SERVERS)]
+    mounted = [each for name, each in snapshot.accesses.items() if name in names]
+    if mounted:
+        return _giving_up(kinds.NNF_ACCESS, mounted)
+    found = snapshot.storages.get(snapshot.child(index))
+    return DONE if found is None else _giving_up(kinds.NNF_STORAGE, [found])
+
+
+def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
+    """Unmount, then let go of persistent storage: it may be destroyed from then on."""
+    outcome = tear_down(snapshot, index, directive)
+    if outcome.waiting is not None:
+        return outcome
+    own = persistent.consumer(snapshot.workflow, index)
+    # No news of it would come here: it is written before what depends on it, and not waited for.
+    return Outcome(
+        writes=[
+            persistent.without(each.object, [own])
+            for each in snapshot.instances.values()
+            if own in each.object.spec.consumer_references
+        ]
+    )
+
+
+def stop(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Remove containers, and then give their ports back."""
+    outcome = tear_down(snapshot, index, directive)
+    return outcome if outcome.waiting is not None else containerlife.free_ports(snapshot)
+
+
+def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Let an instance live on its own, if it has become one; else it goes."""
+    found = snapshot.instances.get(directive.values["name"])
+    made_by = snapshot.breakdowns.get(snapshot.child(index))
+    if found is None or not persistent.made_by(found.object, made_by):
+        return DONE
+    complete = all(
+        driver.completed
+        for driver in workflowstates.drivers_of(snapshot.workflow)
+        if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
+    )
+    if complete and not found.going:
+        return Outcome(writes=[persistent.disowned(found.object)])
+    return _destroying(found, [Remove(kind=kinds.PERSISTENT, key=found.key)])
+
+
+def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Destroy an instance, and wait until it is gone."""
+    found = snapshot.instances.get(directive.values["name"])
+    if found is None:
+        return DONE
+    return _destroying(found, persistent.destroyed(found.object, snapshot.workflow))
+
+
+def _destroying(found: Instance, writes: Sequence[Write]) -> Outcome:
+    if not found.object.metadata.deleting:
+        return Outcome(writes=writes, waiting="delete")
+    raise_for(found.object.status.error)
+    users = len(found.object.spec.consumer_references)
+    return Outcome(waiting=f"delete, once {plural(users, 'user')} let go" if users else "delete")
+
+
+def _giving_up(kind: Kind, objects: Sequence[NnfAccess | NnfStorage]) -> Outcome:
+    """Have objects removed that nodes have to let go of. Raises Fault where one cannot."""
+    outcome = _removing(kind, {each.metadata.key: each.metadata.deleting for each in objects})
+    if not outcome.writes:
+        for each in objects:
+            raise_for(each.status.error)
+    return outcome
+
+
+def _removing(kind: Kind, objects: Mapping[Key, bool]) -> Outcome:
+    return Outcome(
+        writes=[Remove(kind=kind, key=key) for key, deleting in objects.items() if not deleting],
+        waiting="delete",
+    )
