@@ -1,4 +1,4 @@
-"""What is asked of the API itself, where what informers have seen may be too old to act on.
+"""Live reads, for decisions for which what informers have seen may be too old.
 
 Each kind is watched by itself, so what is seen of one may be older than what is
 seen of another.

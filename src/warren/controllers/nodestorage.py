@@ -1,4 +1,4 @@
-"""NnfNodeStorages, on their rabbit; and the rabbit's own word, its NnfNode."""
+"""NnfNodeStorages, on their rabbit; and the NnfNode, by which the rabbit reports itself."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,4 @@
-"""The commands of profiles, as agents find them on what is theirs."""
+"""The commands of profiles, read from the objects that an agent reconciles."""
 
 from warren.base.errors import UserMistake
 from warren.dws import commandlines, labels

@@ -1,4 +1,4 @@
-"""Finds and removes what an agent's machine has of it and no object asks for.
+"""Finds and removes what an agent has made on its machine and no object asks for.
 
 Its agent may run meanwhile, or be stopped: what it is about to make has its object before.
 """

@@ -1,4 +1,4 @@
-"""What the containers of this machine's pods print, as the API server asks for it."""
+"""The logs of this machine's containers, as the API server serves them."""
 
 from pathlib import Path
 

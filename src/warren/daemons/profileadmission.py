@@ -1,4 +1,4 @@
-"""The rules of profiles, in the shape that an API server asks them."""
+"""Admission of profiles: their rules, as the API server asks for them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final

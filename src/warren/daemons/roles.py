@@ -1,4 +1,4 @@
-"""Who may do what: the RBAC objects of a cluster, for those who are Warren's own.
+"""The RBAC objects of a cluster: what each of Warren's components may do.
 
 What each role may do stands in `deploy/rbac`. Made here is only what depends on the site: the
 agent of a node has its role in the namespace of that node, and nowhere else.

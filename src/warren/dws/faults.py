@@ -1,4 +1,4 @@
-"""What may go wrong with storage, as statuses say it: whose fault, how grave, in which words."""
+"""Faults of storage, as statuses report them: type, severity and messages."""
 
 from typing import Any, Final
 

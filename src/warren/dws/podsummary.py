@@ -1,4 +1,4 @@
-"""What there is to say of the containers beside a job: how they are, and what they have printed.
+"""The summary of the containers beside a job: how they are, and what they have printed.
 
 A Job's pods come one after the other, so that the last one is how it is; each is one try.
 """

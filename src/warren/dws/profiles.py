@@ -1,4 +1,4 @@
-"""NnfStorageProfiles: which one a directive takes, its pinned copy, and what none may say.
+"""NnfStorageProfiles: which one a directive takes, its pinned copy, and what is wrong in one.
 
 A directive names a profile or takes the default, and from then on reads its own copy, which
 is pinned: what is changed in the source meanwhile changes nothing for it (dws-spec section 10).

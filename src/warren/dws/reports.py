@@ -1,4 +1,4 @@
-"""What is written back to an object: its status where that is news, and its finalizer off."""
+"""Writes to an object that was reconciled: its status, where it changes, and its finalizers."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Who holds the storage: Servers, checked in Setup, and reported on (filled in: `placement`).
+"""Servers: which rabbits hold the storage. Checked in Setup, with a status (`placement` fills it).
 
 Only strategies, labels and capacities of the breakdown are read here, never the
 name of a file system: what is needed is what the breakdown says.

@@ -1,4 +1,4 @@
-"""What there is to say of a job's storage: now, and as it was when Teardown began."""
+"""The summary of a job's storage: as it is now, or as it was when Teardown began."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable

@@ -1,4 +1,4 @@
-"""Where jobs come in: signed requests are unwrapped, checked, numbered and handed on.
+"""The `job-ingest` service: signed requests are unwrapped, checked, numbered and handed on.
 
 A job that is refused leaves no trace; one that is accepted is durable before its
 author hears its id. Signatures are not verified here: who starts the tasks does that, with

@@ -1,6 +1,6 @@
-"""The queues of the instance: how they stand, and what is asked of them over the bus.
+"""The queues of the instance: their state, and what is asked of them over the bus.
 
-How they stand outlives a restart (KVS key `checkpoint.queues`), but for what was to last no
+Their state outlives a restart (KVS key `checkpoint.queues`), but for what was to last no
 longer than this life. What follows of it for a job is decided in `lifecycle`.
 """
 

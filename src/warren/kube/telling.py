@@ -1,4 +1,4 @@
-"""What an API does not let us do, as its admin reads it in the log: once, and when it is over.
+"""Logs what an API refuses: once when that begins, and once when it is over.
 
 A client that is refused asks again, maybe thousands of times: a server that has just started
 refuses all until it has read its roles, and a role that lacks stays away until an admin makes it.

@@ -1,4 +1,4 @@
-"""Queues as they stand: which take jobs, and which give theirs to the scheduler (RFC 33).
+"""The state of queues: which are enabled, and which are started (RFC 33).
 
 Its owner enables and disables, starts and stops them, and that
 outlives a restart. This module knows what follows; `instance.queues` keeps it.

@@ -1,4 +1,4 @@
-"""A node that does nothing, and keeps the promises of one that does.
+"""A simulated node: it does nothing, and keeps the contract of one that does.
 
 It refuses what a real one refuses: more than its flash holds, mounting what is
 not there, releasing what is mounted. Its `Flash` outlives its agent.

@@ -1,4 +1,4 @@
-"""A system described: rabbits, the nodes wired to each, and the graph of both as R.
+"""The topology of a system: rabbits, the nodes wired to each, and the graph of both as R.
 
 The shape is Fluxion's: cluster -> chassis (with property `rabbit`) -> ssds and
 nodes -> cores, so that a site can hand the graph to Fluxion and the reverse.

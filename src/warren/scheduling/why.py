@@ -1,4 +1,4 @@
-"""Why waiting jobs wait: the queue is gone through as the scheduler does, on a graph to try on.
+"""Why waiting jobs wait: the queue is gone through as the scheduler does, on a copy of the graph.
 
 A job for which there is no room waits for that, whoever else waits; one for which there is waits
 for those before it.

@@ -1,4 +1,4 @@
-"""Jobs that are executed for show: `attributes.system.exec.test`.
+"""Jobs whose execution is simulated: `attributes.system.exec.test`.
 
 No process is started. Such a job takes its time and has its status, and its events are
 those of any other one, but for what shells and tasks would have written.

@@ -1,6 +1,6 @@
-"""What is to be durable, and what waits until it is.
+"""Commits: operations that become durable together, and actions that wait for them.
 
-Operations and actions are taken together: a action is done when all operations that were
+Operations and actions are taken together: an action is done when all operations that were
 added before it are on disk, and none of those that others may see comes earlier.
 """
 

@@ -1,4 +1,4 @@
-"""The jobs that are known: all of those that are active, and in short those that are over."""
+"""The jobs that are known: all active ones, and the summaries of inactive ones."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What is kept in short of a job that is over, so that its log need not be read.
+"""The summary of a job that is over, so that its log need not be read.
 
 It is written with the job's last event, in one commit, and says what the log says: a summary
 that is not there, or of another version, is made again from the log.

@@ -1,4 +1,4 @@
-"""The process above the parent of shells, to which all comes that loses its own parent below it.
+"""The process above the parent of shells: it adopts and ends orphans of the tasks.
 
 A task that has left its session and cleared its environment cannot be known where there are no
 cgroups, once its shell and the parent of shells have died. But it is an orphan then, which the

@@ -1,4 +1,4 @@
-"""A job's own shell: a program of the user's that does all that this package does.
+"""A shell of the job's own: a program of the user's that does all that this package does.
 
 It is started in our place on each node, as flux-shell is: its argument is the job id, it finds
 the instance in FLUX_URI and the job's namespace in FLUX_KVS_NAMESPACE, and its exit code

@@ -1,4 +1,4 @@
-"""What table `rabbit` of a broker's configuration says of jobs that ingest has let in unseen.
+"""The rules of table `rabbit`, for jobs of a broker, whose ingest does not know them.
 
 A broker has no validator of ours: what `wlm.embedded.validator` refuses when a job is submitted
 is refused here, before the job has a Workflow, and the rest by the Workflow's webhook.
