@@ -142,14 +142,18 @@ def test_what_comes_or_goes_between_two_looks_is_not_there_still() -> None:
 
 
 def test_what_is_to_go_is_what_is_deleted_or_asked_to_be_unmounted() -> None:
-    assert audit.going(objects()) == audit.Going(volumes=frozenset(), mounts=frozenset())
+    assert audit.pending_removal(objects()) == audit.PendingRemoval(
+        volumes=frozenset(), mounts=frozenset()
+    )
 
     storage = share()
     storage["metadata"].update(DELETING)
     (mount,) = objects()[kinds.CLIENT_MOUNT]
     unmounted = {**mount, "spec": {**mount["spec"], "desiredState": "unmounted"}}
 
-    assert audit.going(objects(nnfnodestorages=[storage], clientmounts=[unmounted])) == audit.Going(
+    assert audit.pending_removal(
+        objects(nnfnodestorages=[storage], clientmounts=[unmounted])
+    ) == audit.PendingRemoval(
         volumes=frozenset({("r0", "uid-share-0"), ("r0", "uid-share-1")}),
         mounts=frozenset({("n0", "/m")}),
     )

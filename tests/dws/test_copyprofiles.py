@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import meta
 from warren.base.errors import UserMistake
 from warren.dws import copycommands, copyprofiles, labels
-from warren.dws.copycommands import Means
+from warren.dws.copycommands import CopyMethod
 from warren.dws.faults import Fault
 from warren.dws.node import Copy
 from warren.dws.objects.meta import Meta
@@ -33,18 +33,18 @@ def profile(name: str = "fast", namespace: str = "nnf-system", **data: Any) -> d
 @pytest.mark.parametrize(
     ("text", "means"),
     [
-        ("rsync -a $SRC $DEST", Means(words=("rsync", "-a", "$SRC", "$DEST"))),
-        ("cp '-r x' --to=$DEST $SRC", Means(words=("cp", "-r x", "--to=$DEST", "$SRC"))),
-        ("warren-copy $SRC $DEST", Means()),
-        ("warren-copy --verify $SRC $DEST", Means(verify=True)),
-        ("warren-copy --rate=500MiB/s $SRC $DEST", Means(rate=500 * 2**20)),
+        ("rsync -a $SRC $DEST", CopyMethod(words=("rsync", "-a", "$SRC", "$DEST"))),
+        ("cp '-r x' --to=$DEST $SRC", CopyMethod(words=("cp", "-r x", "--to=$DEST", "$SRC"))),
+        ("warren-copy $SRC $DEST", CopyMethod()),
+        ("warren-copy --verify $SRC $DEST", CopyMethod(verify=True)),
+        ("warren-copy --rate=500MiB/s $SRC $DEST", CopyMethod(rate=500 * 2**20)),
         (
             NNF,
-            Means(words=("prlimit", "--nofile=2048", *NNF.partition("&& ")[2].split())),
+            CopyMethod(words=("prlimit", "--nofile=2048", *NNF.partition("&& ")[2].split())),
         ),
     ],
 )
-def test_a_command_is_words(text: str, means: Means) -> None:
+def test_a_command_is_words(text: str, means: CopyMethod) -> None:
     found = copycommands.parse(text)
     assert replace(found, words=tuple(found.words)) == means
 

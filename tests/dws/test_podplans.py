@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import meta
 from warren.base.objects import Object, merged
 from warren.dws import podplans
-from warren.dws.podplans import Found, Image, Missing, Unfit
+from warren.dws.podplans import Image, Missing, References, Unfit
 
 IDENTITY = {"runAsUser": 1000, "runAsGroup": 100, "capabilities": {"drop": ["ALL"]}}
 IMAGE = Image(
@@ -37,8 +37,8 @@ def pod(container: Mapping[str, Any] | None = None, **spec: Any) -> Object:
     }
 
 
-def found(**more: Any) -> Found:
-    return Found(images={"index:1": IMAGE, "bare": Image(root="/images/bare")},
+def found(**more: Any) -> References:
+    return References(images={"index:1": IMAGE, "bare": Image(root="/images/bare")},
                  address="10.0.1.2", host_address="127.0.1.1", **more)  # fmt: skip
 
 

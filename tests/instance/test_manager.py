@@ -10,7 +10,7 @@ import pytest
 from tests.instance.lives import PLAIN, Life, Perilog, R, alive, spec
 from tests.instance.parts import SlowDisk, refused, settle, virtually
 from warren.instance import keys
-from warren.instance.jobs.eventjournal import EventJournal, Wanted
+from warren.instance.jobs.eventjournal import EventFilter, EventJournal
 from warren.instance.jobs.jobtap import Jobtap, Rejected
 from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import put
@@ -717,7 +717,7 @@ async def test_the_backlog_may_be_of_any_length() -> None:
     async with alive(generous=False) as life:
         jobs = [await life.submit() for _ in range(5)]
         await settle()
-        reader = EventJournal(life.manager._known, behind=3).follow(Wanted())
+        reader = EventJournal(life.manager._known, behind=3).follow(EventFilter())
 
         assert [(await anext(reader))["id"] for _ in range(6)] == [*jobs, -1]
 

@@ -36,7 +36,7 @@ from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
 from warren.kube.server.resources import Invalid
 from warren.kube.server.store import Store
 from warren.kube.server.webhooks import hooks
-from warren.kube.server.webhooks.calls import CallFailed, Place, Rejected
+from warren.kube.server.webhooks.calls import CallFailed, Endpoint, Rejected
 from warren.kube.server.webhooks.dispatch import Webhooks
 from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Hook
 from warren.kube.server.writing import WriteOptions
@@ -62,7 +62,7 @@ class Network:
         self.there: dict[str, Answering] = {}
         self.asked: list[tuple[str, Request]] = []
 
-    async def send(self, hook: Hook, place: Place, question: bytes) -> bytes:
+    async def send(self, hook: Hook, place: Endpoint, question: bytes) -> bytes:
         request = orjson.loads(question)["request"]
         self.asked.append((hook.name.split(".")[0], request))
         if place.url not in self.there:
@@ -644,7 +644,7 @@ async def test_without_an_answer_the_failure_policy_decides(world: World, kind: 
 )
 def test_what_is_no_answer_is_as_good_as_none(told: bytes, why: str) -> None:
     class Babbling(Network):
-        async def send(self, hook: Hook, place: Place, question: bytes) -> bytes:
+        async def send(self, hook: Hook, place: Endpoint, question: bytes) -> bytes:
             return told
 
     async def story() -> None:

@@ -19,7 +19,7 @@ from warren.base.bytesize import MIB
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import volumegroup
-from warren.node.blocks import Blocks, Found
+from warren.node.blocks import Blocks, VolumeRecord
 from warren.node.volumegroup import VolumeGroup
 
 EXTENT = 4 * MIB
@@ -62,7 +62,7 @@ class Group:
             groupid=self.user.groupid,
         )
 
-    def reserve(self, name: str = "a", size: int = EXTENT, rabbit: str = "rabbit1") -> Found:
+    def reserve(self, name: str = "a", size: int = EXTENT, rabbit: str = "rabbit1") -> VolumeRecord:
         return asyncio.run(self.disk(rabbit).reserve(self.volume(name, size)))
 
     def give_back(self, name: str = "a", rabbit: str = "rabbit1") -> None:
@@ -184,7 +184,7 @@ def test_what_others_have_in_the_group_is_not_the_rabbits(group: Group) -> None:
 def test_a_volume_is_found_again_by_another_process(group: Group) -> None:
     made = group.reserve("a", EXTENT + 1)
 
-    assert made == Found(
+    assert made == VolumeRecord(
         size=2 * EXTENT, userid=group.user.userid, groupid=group.user.groupid, made=False
     )
     assert group.disk().volumes() == {"a": made}

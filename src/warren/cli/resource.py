@@ -62,8 +62,8 @@ _DRAIN_FIELDS: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """What the instance tells of its nodes."""
+class NodeStates:
+    """The states of the nodes, as the instance reports them."""
 
     status: Mapping[str, Any]
     """The answer of `resource.status`."""
@@ -184,7 +184,7 @@ def list_(
 
 
 def scheduled(
-    known: Known, states: Iterable[str], ranks: Collection[int], shown: Collection[str]
+    known: NodeStates, states: Iterable[str], ranks: Collection[int], shown: Collection[str]
 ) -> Iterator[Node]:
     """Return nodes as the scheduler sees them, with those in a row that look alike.
 
@@ -280,7 +280,7 @@ def r(state: StateDir, states: list[str], queues: tuple[str, ...], include: str 
     print_json(resource_set.write(_in_states(known, states, known.chosen(queues, include))))
 
 
-def _in_states(known: Known, states: Sequence[str], ranks: Collection[int]) -> ResourceSet:
+def _in_states(known: NodeStates, states: Sequence[str], ranks: Collection[int]) -> ResourceSet:
     found = _only(known.set_of("all"), ())
     for state in ["all"] if {*STATES} <= {*states} else states:
         found = resource_set.union(found, _only(known.set_of(state), ranks))
@@ -458,8 +458,8 @@ def _print(record: Any, form: Format, *, header: bool) -> None:
         click.echo(line)
 
 
-def _known(state: StateDir) -> Known:
-    async def asked(handle: "Handle") -> Known:
+def _known(state: StateDir) -> NodeStates:
+    async def asked(handle: "Handle") -> NodeStates:
         return known_from(
             await handle.rpc("resource.status"), await handle.rpc("sched.resource-status")
         )
@@ -467,8 +467,10 @@ def _known(state: StateDir) -> Known:
     return ask_instance(state, asked)
 
 
-def known_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> Known:
+def known_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:
     """Put together what the resource service and the scheduler tell."""
     sets = {name: resource_set.read(given) for name, given in sched.items()}
     taken = resource_set.union(sets["allocated"], sets["down"])
-    return Known(status=status, sets={**sets, "free": resource_set.difference(sets["all"], taken)})
+    return NodeStates(
+        status=status, sets={**sets, "free": resource_set.difference(sets["all"], taken)}
+    )

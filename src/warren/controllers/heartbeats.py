@@ -90,7 +90,7 @@ async def release(client: Client, clock: Clock, rabbit: str) -> None:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _LeaseSnapshot:
     """A Lease, and when it was first seen as it is."""
 
     spec: Object
@@ -104,7 +104,7 @@ class Heartbeats:
         """`changed` is told of rabbits whose agent has come or gone, and whose Lease is new."""
         self._leases = informers.of(LEASE, NAMESPACE)
         self._changed = changed
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _LeaseSnapshot] = {}
         self._leases.listen(self._lease_changed)
 
     def missing(self, rabbit: str) -> list[Create]:
@@ -145,7 +145,7 @@ class Heartbeats:
         if before is not None and before.spec == spec:
             return
         was = self.left(rabbit)
-        self._seen[rabbit] = _Seen(spec, asyncio.get_running_loop().time())
+        self._seen[rabbit] = _LeaseSnapshot(spec, asyncio.get_running_loop().time())
         if not was or not self.left(rabbit):
             # A renewal in time is no news: that is looked at when the time is over.
             self._changed(rabbit)

@@ -17,7 +17,7 @@ from warren.controllers.pulls import Pulls
 from warren.dws import kinds, podplans, podstatus, reports
 from warren.dws.node import NodeTrouble
 from warren.dws.objects.decoding import read
-from warren.dws.podplans import Found, Image, Missing, Unfit
+from warren.dws.podplans import Image, Missing, References, Unfit
 from warren.dws.pods import Pod, PodState
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
@@ -51,8 +51,8 @@ class NotBegun(NodeTrouble):
     delay = 1.0
 
 
-class _Seen(NamedTuple):
-    """What there was of a pod when it was seen last."""
+class _PodSnapshot(NamedTuple):
+    """What is compared of a pod, as the informer saw it last."""
 
     own: Object
     """What is to be done follows from it. Its status is not in it, which is written here."""
@@ -132,7 +132,7 @@ class PodReconciler:
         self._pods = informers.of(kinds.POD, kinds.DEFAULT_NAMESPACE)
         self._followed: set[Item] = set()
         self._to_follow: asyncio.Queue[Item] = asyncio.Queue()
-        self._seen: dict[Key, _Seen] = {}
+        self._seen: dict[Key, _PodSnapshot] = {}
         self.reconciler: Reconciler[Item] = Reconciler(
             "pods", self.reconcile, queue=WorkQueue(longest=longest)
         )
@@ -210,7 +210,7 @@ class PodReconciler:
         siblings = self._alike(raw)
 
         def make(address: str) -> Object:
-            found = Found(
+            found = References(
                 images=images,
                 config_maps=maps,
                 secrets=secrets,
@@ -320,7 +320,7 @@ def _finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:
     )
 
 
-def _seen(obj: Object) -> _Seen:
+def _seen(obj: Object) -> _PodSnapshot:
     meta = obj["metadata"]
     own = {
         "uid": meta["uid"],
@@ -328,7 +328,7 @@ def _seen(obj: Object) -> _Seen:
         "finalizers": meta.get("finalizers"),
         "spec": obj.get("spec"),
     }
-    return _Seen(own, podstatus.known_to_siblings(obj))
+    return _PodSnapshot(own, podstatus.known_to_siblings(obj))
 
 
 def _time_left(pod: Pod, now: float) -> float | None:

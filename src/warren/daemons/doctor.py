@@ -13,7 +13,7 @@ from warren.daemons.repair import remove_all
 from warren.daemons.statedir import StateDir
 from warren.daemons.sweep import leftovers, marked, sweep
 from warren.dws import audit
-from warren.dws.audit import Finding, Going, OnNodes, Overdue, Sort
+from warren.dws.audit import Finding, OnNodes, Overdue, PendingRemoval, Sort
 from warren.instance.shell import cgroups
 from warren.kube import kubeconfig
 from warren.kube.client import Client, NotFound
@@ -49,7 +49,7 @@ class Doctor:
         }
         active = await self._active()
         there = before.still(self._resources())
-        users = await self._users(audit.going(objects))
+        users = await self._users(audit.pending_removal(objects))
         return [
             *self._kept(users),
             *await self._unseen(audit.overdue(objects), there.volumes, users),
@@ -84,7 +84,7 @@ class Doctor:
             processes=self._processes(),
         )
 
-    async def _users(self, going: Going) -> dict[tuple[str, str], list[Process]]:
+    async def _users(self, going: PendingRemoval) -> dict[tuple[str, str], list[Process]]:
         """Return the processes that use mounts and volumes which are to go, by node and name."""
         found = {}
         for node, path in sorted(going.mounts):

@@ -85,8 +85,8 @@ class OnNodes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Going:
-    """What is to go from nodes. Pairs are of a node and a name there."""
+class PendingRemoval:
+    """What nodes are to remove, and still have. Pairs are of a node and a name there."""
 
     volumes: frozenset[tuple[str, str]]
     mounts: frozenset[tuple[str, str]]
@@ -173,11 +173,11 @@ def unasked(on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]]) -> list
     return found
 
 
-def going(objects: Mapping[Kind, Sequence[Object]]) -> Going:
+def pending_removal(objects: Mapping[Kind, Sequence[Object]]) -> PendingRemoval:
     """Return the volumes and mounts that their objects say are to go."""
     shares = [read(each, NnfNodeStorage) for each in objects[kinds.NNF_NODE_STORAGE]]
     mounts = [read(each, ClientMount) for each in objects[kinds.CLIENT_MOUNT]]
-    return Going(
+    return PendingRemoval(
         volumes=frozenset(
             volume(share, number)
             for share in shares

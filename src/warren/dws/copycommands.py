@@ -28,7 +28,7 @@ _SHELL: Final = re.compile(r"[|&;<>]+.*|.*(`|\$\().*", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Means:
+class CopyMethod:
     """How copies are made."""
 
     words: Sequence[str] = ()
@@ -37,7 +37,7 @@ class Means:
     rate: int = 0
 
 
-def parse(text: str) -> Means:
+def parse(text: str) -> CopyMethod:
     """Read the command of a profile. Raises UserMistake."""
     limit = _LIMIT.match(text)
     rest = text[limit.end() :] if limit else text
@@ -60,10 +60,10 @@ def parse(text: str) -> Means:
     if words[0] == OWN:
         return _own(words[1:])
     prefix = ["prlimit", f"--nofile={limit[1]}"] if limit else []
-    return Means(words=(*prefix, *words))
+    return CopyMethod(words=(*prefix, *words))
 
 
-def _own(words: Sequence[str]) -> Means:
+def _own(words: Sequence[str]) -> CopyMethod:
     options = [word for word in words if word not in ("$SRC", "$DEST")]
     verify, rate = False, 0
     for option in options:
@@ -76,7 +76,7 @@ def _own(words: Sequence[str]) -> Means:
                 raise UserMistake(f"{option!r} is no rate: write more, such as --rate=500MiB/s.")
         else:
             raise UserMistake(f"{OWN} has no {option!r}: its options are --verify and --rate=SIZE.")
-    return Means(verify=verify, rate=rate)
+    return CopyMethod(verify=verify, rate=rate)
 
 
 def hosts(slots: int, most: int) -> str:

@@ -53,7 +53,7 @@ CLIENT: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class TargetShare:
     """What one rabbit has of an allocation set, as one share."""
 
     rabbit: str
@@ -65,7 +65,7 @@ class Part:
     """The index of its first target."""
 
 
-def parts(targets: NnfStorageSet) -> Iterator[Part]:
+def parts(targets: NnfStorageSet) -> Iterator[TargetShare]:
     """Return the shares of a set in order. A file system has one MGT, and MDTs beside it."""
     seen: dict[str, int] = {}
     start = 0
@@ -76,7 +76,7 @@ def parts(targets: NnfStorageSet) -> Iterator[Part]:
         for count in counts:
             number = seen[node.name] = seen.get(node.name, -1) + 1
             kind = "mdt" if targets.name == "mgtmdt" and start else targets.name
-            yield Part(rabbit=node.name, number=number, count=count, kind=kind, start=start)
+            yield TargetShare(rabbit=node.name, number=number, count=count, kind=kind, start=start)
             start += count
 
 

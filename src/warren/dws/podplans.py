@@ -58,8 +58,8 @@ class Image:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What a pod names, as it was found."""
+class References:
+    """The objects that a pod refers to, as they are now."""
 
     images: Mapping[str, Image]
     config_maps: Mapping[str, Object] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Found:
     """Of its node."""
 
 
-def plan(pod: Object, found: Found) -> Object:
+def plan(pod: Object, found: References) -> Object:
     """Return what is to be run. Raises Unfit, and Missing for what may come yet."""
     spec = pod["spec"]
     _refuse("the pod", spec, _NOT_IN_PODS)
@@ -145,7 +145,7 @@ def _refuse(what: str, spec: Object, names: Sequence[str]) -> None:
 # Ports
 
 
-def _ports(spec: Object, found: Found) -> Iterator[Object]:
+def _ports(spec: Object, found: References) -> Iterator[Object]:
     for container in spec["containers"]:
         for port in container.get("ports") or ():
             if port.get("protocol", "TCP") != "TCP":
@@ -161,7 +161,7 @@ def _ports(spec: Object, found: Found) -> Iterator[Object]:
 # Volumes
 
 
-def _volume(volume: Object, pod: Object, found: Found) -> Object:
+def _volume(volume: Object, pod: Object, found: References) -> Object:
     if "hostPath" in volume:
         return {"path": volume["hostPath"]["path"]}
     if "emptyDir" in volume:
@@ -182,7 +182,7 @@ def _bytes(quantity: str | int) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _files(source: Object, volume: str, pod: Object, found: Found) -> dict[str, str]:
+def _files(source: Object, volume: str, pod: Object, found: References) -> dict[str, str]:
     """Return the files that a volume has, as base64: what a Secret holds need not be text."""
     if "configMap" in source:
         said = source["configMap"]
@@ -226,7 +226,7 @@ def _encoded(text: str) -> str:
 # Containers
 
 
-def _container(container: Object, pod: Object, found: Found) -> Object:
+def _container(container: Object, pod: Object, found: References) -> Object:
     name = container["name"]
     _refuse(f"container {name}", container, _NOT_IN_CONTAINERS)
     context = {**(pod["spec"].get("securityContext") or {}),
@@ -275,7 +275,7 @@ def _mount(mount: Object, container: str) -> Object:
     }
 
 
-def _own_variables(container: Object, pod: Object, found: Found) -> dict[str, str]:
+def _own_variables(container: Object, pod: Object, found: References) -> dict[str, str]:
     """Return the variables that a container is given; one may name those before it."""
     own: dict[str, str] = {}
     for source in container.get("envFrom") or ():
@@ -299,7 +299,7 @@ def _decoded(text: str) -> str:
     return base64.b64decode(text).decode(errors="replace")
 
 
-def _value(variable: Object, pod: Object, found: Found) -> str | None:
+def _value(variable: Object, pod: Object, found: References) -> str | None:
     """Return the value of a variable; None for one that is left out. Raises Missing."""
     source = variable.get("valueFrom")
     if source is None:
@@ -321,7 +321,7 @@ def _value(variable: Object, pod: Object, found: Found) -> str | None:
     raise Unfit(f"variable {variable['name']}: {listed(sorted(source))} is not done here")
 
 
-def _field(reference: Mapping[str, Any], pod: Object, found: Found) -> str:
+def _field(reference: Mapping[str, Any], pod: Object, found: References) -> str:
     """Return a field of a pod (Kubernetes, "Downward API")."""
     path = reference.get("fieldPath", "")
     meta, spec = pod["metadata"], pod["spec"]

@@ -199,7 +199,9 @@ def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profi
     return commandlines.parsed(max(said, default="") or None)
 
 
-def _targets(storage: NnfStorage, part: lustre.Part, served: Served | None) -> dict[str, Any]:
+def _targets(
+    storage: NnfStorage, part: lustre.TargetShare, served: Served | None
+) -> dict[str, Any]:
     """Return what a share says of the targets that it is."""
     if storage.spec.file_system_type != LUSTRE or served is None:
         return {}

@@ -34,7 +34,7 @@ MAKE_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class VolumeRecord:
     """What a disk knows of a volume."""
 
     size: int
@@ -60,15 +60,15 @@ class Disk(Protocol):
         """Return how many bytes there are in all."""
         ...
 
-    def volumes(self) -> Mapping[str, Found]:
+    def volumes(self) -> Mapping[str, VolumeRecord]:
         """Return the volumes by name. It may block: for those who look at the whole disk."""
         ...
 
-    async def find(self, name: str) -> Found | None:
+    async def find(self, name: str) -> VolumeRecord | None:
         """Return a volume, if it is there."""
         ...
 
-    async def reserve(self, volume: Volume) -> Found:
+    async def reserve(self, volume: Volume) -> VolumeRecord:
         """Take space for a volume, if it has none."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Final
 from warren.base.bytesize import GIB, human
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, loops, probing
-from warren.node.blocks import Found
+from warren.node.blocks import VolumeRecord
 from warren.node.extents import Extent, Extents, Space
 from warren.node.loops import Loop
 from warren.node.threads import in_thread
@@ -64,14 +64,14 @@ class LoopDisk:
             await probing.demand(probing.device, self._device)
         return self._space().capacity
 
-    def volumes(self) -> Mapping[str, Found]:
+    def volumes(self) -> Mapping[str, VolumeRecord]:
         return {name: _found(extent) for name, extent in self._extents.all().items()}
 
-    async def find(self, name: str) -> Found | None:
+    async def find(self, name: str) -> VolumeRecord | None:
         extent = self._extents.get(name)
         return None if extent is None else _found(extent)
 
-    async def reserve(self, volume: Volume) -> Found:
+    async def reserve(self, volume: Volume) -> VolumeRecord:
         async with self._alone():
             extent = await in_thread(self._extents.take, volume, self._space())
             if self._device is None and not extent.made:
@@ -251,5 +251,7 @@ def _grow(image: Path, size: int) -> None:
         os.close(opened)
 
 
-def _found(extent: Extent) -> Found:
-    return Found(size=extent.size, userid=extent.userid, groupid=extent.groupid, made=extent.made)
+def _found(extent: Extent) -> VolumeRecord:
+    return VolumeRecord(
+        size=extent.size, userid=extent.userid, groupid=extent.groupid, made=extent.made
+    )

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands
-from warren.node.blocks import Found
+from warren.node.blocks import VolumeRecord
 from warren.node.filesystems import vector
 from warren.node.flash import component, no_room
 from warren.node.threads import in_thread
@@ -53,14 +53,14 @@ class VolumeGroup:
         found = await self._listed()
         return sum(each.size for each in found.values()) + await self._left(found)
 
-    def volumes(self) -> Mapping[str, Found]:
+    def volumes(self) -> Mapping[str, VolumeRecord]:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, self._listed()).result()
 
-    async def find(self, name: str) -> Found | None:
+    async def find(self, name: str) -> VolumeRecord | None:
         return (await self._listed()).get(name)
 
-    async def reserve(self, volume: Volume) -> Found:
+    async def reserve(self, volume: Volume) -> VolumeRecord:
         async with self._reserving:
             known = await self._listed()
             if volume.name not in known:
@@ -139,7 +139,7 @@ class VolumeGroup:
             raise NodeTrouble(f"{self._name} has no thin pool {pool}", fatal=True)
         return sizes[pool] - sum(int(row["lv_size"]) for row in rows if row["pool_lv"] == pool)
 
-    async def _listed(self) -> dict[str, Found]:
+    async def _listed(self) -> dict[str, VolumeRecord]:
         rows = await _report("lvs", "lv", "lv_name,lv_size,lv_tags", self._name)
         tagged = {row["lv_name"]: (row, row["lv_tags"].split(",")) for row in rows}
         return {
@@ -148,12 +148,12 @@ class VolumeGroup:
             if self._tag in tags
         }
 
-    async def _left(self, known: Mapping[str, Found]) -> int:
+    async def _left(self, known: Mapping[str, VolumeRecord]) -> int:
         """Return how many bytes this rabbit may still take."""
         (row,) = await _report("vgs", "vg", "vg_free", self._name)
         return min(int(row["vg_free"]), self._limit(known))
 
-    def _limit(self, known: Mapping[str, Found]) -> int:
+    def _limit(self, known: Mapping[str, VolumeRecord]) -> int:
         return self._capacity - sum(each.size for each in known.values())
 
     def _path(self, name: str) -> str:
@@ -184,7 +184,7 @@ def _pool(command: Sequence[str]) -> str | None:
     return None
 
 
-def _found(size: int, tags: list[str]) -> Found:
+def _found(size: int, tags: list[str]) -> VolumeRecord:
     owner = next(tag.removeprefix(_OWNER) for tag in tags if tag.startswith(_OWNER))
     userid, _, groupid = owner.partition(".")
-    return Found(size=size, userid=int(userid), groupid=int(groupid), made=_MADE in tags)
+    return VolumeRecord(size=size, userid=int(userid), groupid=int(groupid), made=_MADE in tags)

@@ -58,7 +58,7 @@ _EMOJI: Final = {
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _JobSnapshot:
     """A job's attributes, at a moment."""
 
     attributes: Attributes
@@ -93,7 +93,7 @@ class _Field:
     heading: str
     needs: tuple[str, ...]
     """The attributes that it is made of."""
-    value: Callable[[_Seen], Any]
+    value: Callable[[_JobSnapshot], Any]
 
 
 def heading(name: str) -> str | None:
@@ -117,7 +117,7 @@ def needed(names: Iterable[str]) -> list[str]:
 
 def row(attributes: Attributes, now: float, username: Callable[[int], str]) -> Row:
     """Return what tells a job's fields by name, as they are at a moment."""
-    seen = _Seen(attributes, now, username)
+    seen = _JobSnapshot(attributes, now, username)
 
     def value(name: str) -> Any:
         if name in _FIELDS:
@@ -127,7 +127,7 @@ def row(attributes: Attributes, now: float, username: Callable[[int], str]) -> R
     return value
 
 
-def _annotation(seen: _Seen, path: str) -> Any:
+def _annotation(seen: _JobSnapshot, path: str) -> Any:
     found: Any = seen.attributes.get("annotations", {})
     for name in path.split(".") if path else ():
         found = found.get(name, "") if isinstance(found, Mapping) else ""
@@ -139,14 +139,14 @@ def _annotation(seen: _Seen, path: str) -> Any:
 # Values that are made of several attributes
 
 
-def _remaining(seen: _Seen) -> float:
+def _remaining(seen: _JobSnapshot) -> float:
     if seen.state not in RUNNING or not seen.attributes.get("expiration"):
         return 0.0
     left: float = seen.attributes["expiration"] - seen.now
     return max(0.0, left)
 
 
-def _contextual_time(seen: _Seen) -> Any:
+def _contextual_time(seen: _JobSnapshot) -> Any:
     """The time limit of a job that waits, the time that any other one has run."""
     return seen.get("duration") if seen.state in PENDING else seen.runtime
 
@@ -155,7 +155,7 @@ WAIT: Final = "wait"
 """The attribute that job-list does not have: what a job waits for, if that was asked (`waits`)."""
 
 
-def _contextual_info(seen: _Seen) -> str:
+def _contextual_info(seen: _JobSnapshot) -> str:
     """What one wants to know next: what a job waits for, or where it is."""
     info, wait = _own_info(seen), seen.attributes.get(WAIT)
     if wait and info == _annotation(seen, "sched.reason_pending"):
@@ -163,7 +163,7 @@ def _contextual_info(seen: _Seen) -> str:
     return "; ".join(filter(None, (info, wait)))
 
 
-def _own_info(seen: _Seen) -> str:
+def _own_info(seen: _JobSnapshot) -> str:
     match seen.state:
         case State.DEPEND:
             return f"depends:{','.join(seen.attributes.get('dependencies', ()))}"
@@ -181,7 +181,7 @@ def _own_info(seen: _Seen) -> str:
             return str(seen.get("nodelist"))
 
 
-def _scheduled(seen: _Seen) -> str:
+def _scheduled(seen: _JobSnapshot) -> str:
     estimate = _annotation(seen, "sched.t_estimate")
     if isinstance(estimate, int | float):
         return "eta:now" if estimate <= seen.now else f"eta:{fsd(estimate - seen.now)}"
@@ -193,14 +193,14 @@ def _scheduled(seen: _Seen) -> str:
 _SHELLS_WORDS: Final = {126: "Command invoked cannot execute", 127: "command not found"}
 
 
-def _doomed(seen: _Seen) -> bool:
+def _doomed(seen: _JobSnapshot) -> bool:
     """Return whether an exception was the end of a job; those of exec say less than its code."""
     return seen.attributes.get("exception_severity") == 0 and (
         seen.attributes.get("waitstatus") == 0 or seen.attributes["exception_type"] != "exec"
     )
 
 
-def _inactive_reason(seen: _Seen) -> str:
+def _inactive_reason(seen: _JobSnapshot) -> str:
     result, status = seen.result, seen.attributes.get("waitstatus")
     note = str(seen.get("exception_note")).partition("\n")[0]
     match result:
@@ -221,7 +221,7 @@ def _inactive_reason(seen: _Seen) -> str:
     return (strsignal(signum) if 0 < signum < NSIG else None) or f"Exit {code}"
 
 
-def _returncode(seen: _Seen) -> Any:
+def _returncode(seen: _JobSnapshot) -> Any:
     result = seen.result
     return "" if result is None else returncode(result, seen.attributes.get("waitstatus"))
 

@@ -20,7 +20,7 @@ from warren.instance.barrier import Barriers
 from warren.instance.exec import testexec
 from warren.instance.exec.draining import Drain
 from warren.instance.exec.guest import Entry, Guest, Past
-from warren.instance.exec.testexec import Stage
+from warren.instance.exec.testexec import SimulatedShells
 from warren.instance.kvs import PRIMARY, Kvs
 from warren.instance.ports import Message
 from warren.instance.shell.signals import PASSED
@@ -266,7 +266,7 @@ class JobExec:
             return await self._lose(running, note)
         begun = past.begun if past.begun is not None else await running.guest.open()
         if show is not None:
-            running.shells = Stage(self._clock, show, begun)
+            running.shells = SimulatedShells(self._clock, show, begun)
         if reattach:
             await running.guest.log(("reattach", {}))
             running.begun.set()

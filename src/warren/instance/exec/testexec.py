@@ -73,8 +73,8 @@ def _seconds(given: Any) -> float:
         raise UserMistake(f"{_PATH}.run_duration: {error}") from error
 
 
-class Stage:
-    """The `Shells` of one job, which only take time.
+class SimulatedShells:
+    """The `Shells` of one job, simulated: they only take time.
 
     When they end follows from when they began: a later life of the instance finds them again.
     """

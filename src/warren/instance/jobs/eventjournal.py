@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.instance.jobs.known import Entry, Inactive, Known
+from warren.instance.jobs.known import Entry, Inactive, KnownJobs
 from warren.rfc import resource_set
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -32,8 +32,8 @@ _BEHIND: Final = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """Which events a reader wants, by name: `allow` and nothing else, and never `deny`."""
+class EventFilter:
+    """The events that a reader is to get, by name: only those in `allow`, and none in `deny`."""
 
     full: bool = False
     """Whether jobs that are over are told of, too."""
@@ -52,7 +52,7 @@ class Wanted:
 class _Reader:
     """One reader of the journal."""
 
-    def __init__(self, wanted: Wanted, behind: int) -> None:
+    def __init__(self, wanted: EventFilter, behind: int) -> None:
         self.wanted = wanted
         self.queue: asyncio.Queue[Payload] = asyncio.Queue(behind)
         self.overrun = False
@@ -67,7 +67,7 @@ class _Reader:
 class EventJournal:
     """Who reads, and what they are told."""
 
-    def __init__(self, known: Known, behind: int = _BEHIND) -> None:
+    def __init__(self, known: KnownJobs, behind: int = _BEHIND) -> None:
         """`behind` is how many entries a reader may fall behind."""
         self._known = known
         self._behind = behind
@@ -91,7 +91,7 @@ class EventJournal:
                     record["R"] = resource_set.without_scheduling(entry.r)
             reader.offer(record)
 
-    async def follow(self, wanted: Wanted) -> AsyncIterator[Payload]:
+    async def follow(self, wanted: EventFilter) -> AsyncIterator[Payload]:
         """Return what a reader wants: of jobs that are over, of active ones, and from now on.
 
         What the module promises. A job whose log cannot be read any more is left out. Ends
@@ -114,13 +114,13 @@ class EventJournal:
             self._readers.remove(reader)
         raise RpcError(errno.EOVERFLOW, "the reader of the journal did not keep up")
 
-    def _over(self, wanted: Wanted) -> Iterator[Callable[[], Payload | None]]:
+    def _over(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
         if wanted.full:
             for each in self._known.inactive.values():
                 if each.id not in self._known.leaving:
                     yield partial(_of_inactive, each, wanted)
 
-    def _active(self, wanted: Wanted) -> Iterator[Callable[[], Payload | None]]:
+    def _active(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
         for entry in (*self._known.active.values(), *self._known.leaving.values()):
             if entry.durable:
                 seen = entry.durable
@@ -128,7 +128,7 @@ class EventJournal:
                 yield partial(_entry, entry.job.id, entry.events, seen, spec, r, wanted)
 
 
-def _of_inactive(each: Inactive, wanted: Wanted) -> Payload | None:
+def _of_inactive(each: Inactive, wanted: EventFilter) -> Payload | None:
     try:
         events = each.events()
         return _entry(each.id, events, len(events), each.jobspec, each.r, wanted)
@@ -142,7 +142,7 @@ def _entry(
     durable: int,
     spec: Mapping[str, Any],
     r: Mapping[str, Any] | None,
-    wanted: Wanted,
+    wanted: EventFilter,
 ) -> Payload | None:
     shown = wanted.among(events[:durable])
     if not shown:

@@ -13,7 +13,7 @@ from warren.instance import keys
 from warren.instance.jobs import summary
 from warren.instance.jobs.archive import Archive, NotArchived
 from warren.instance.jobs.commits import Commits
-from warren.instance.jobs.known import Entry, Inactive, Known
+from warren.instance.jobs.known import Entry, Inactive, KnownJobs
 from warren.instance.jobs.purging import AT_ONCE, Limits, due
 from warren.instance.jobs.stored import Stored
 from warren.instance.jobs.waiting import Waiting
@@ -39,7 +39,7 @@ class InactiveJobs:
         self,
         clock: Clock,
         stored: Stored,
-        known: Known,
+        known: KnownJobs,
         commits: Commits,
         archive: Archive | None,
         removed: Callable[[Inactive], None],

@@ -112,7 +112,7 @@ class Inactive:
             raise
 
 
-class Known:
+class KnownJobs:
     """All jobs by id."""
 
     def __init__(self) -> None:

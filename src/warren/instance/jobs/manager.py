@@ -20,11 +20,11 @@ from warren.instance.config import Config
 from warren.instance.jobs import subset
 from warren.instance.jobs.archive import Archive
 from warren.instance.jobs.commits import Commits
-from warren.instance.jobs.eventjournal import EventJournal, Wanted
+from warren.instance.jobs.eventjournal import EventFilter, EventJournal
 from warren.instance.jobs.eventprocessor import EventProcessor
 from warren.instance.jobs.inactive import InactiveJobs
 from warren.instance.jobs.jobtap import Answered, Plugin, Rejected
-from warren.instance.jobs.known import Entry, Inactive, Known
+from warren.instance.jobs.known import Entry, Inactive, KnownJobs
 from warren.instance.jobs.purging import limits
 from warren.instance.jobs.stored import Stored
 from warren.instance.jobs.tap import Tap
@@ -59,7 +59,7 @@ class JobManager:
         self._clock = clock
         self._handle = handle
         self._stored = Stored(kvs)
-        self._known = Known()
+        self._known = KnownJobs()
         self._commits = Commits(kvs)
         self._journal = EventJournal(self._known)
         self.processor = EventProcessor(clock, self._commits, self._journal, self._retire)
@@ -379,9 +379,9 @@ class JobManager:
 
     # Serving
 
-    def journal(self, wanted: Wanted | None = None) -> AsyncIterator[Payload]:
+    def journal(self, wanted: EventFilter | None = None) -> AsyncIterator[Payload]:
         """Return all events of active jobs, a sentinel, and every event from then on."""
-        return self._journal.follow(wanted or Wanted())
+        return self._journal.follow(wanted or EventFilter())
 
     async def ask(self, topic: str, payload: Payload) -> Payload:
         """Ask a service now. Raises RpcError."""

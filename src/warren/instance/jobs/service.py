@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 
 from warren.instance.jobs import requests
 from warren.instance.jobs.archive import NotArchived
-from warren.instance.jobs.eventjournal import Wanted
+from warren.instance.jobs.eventjournal import EventFilter
 from warren.instance.jobs.manager import Entry, Inactive, JobManager
 from warren.instance.jobs.purging import Limits
 from warren.instance.jobs.requests import (
@@ -252,7 +252,7 @@ class JobManagerService:
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
         """Return the events of jobs; from which moment on, `eventjournal` promises."""
         asked = read(request, requests.Journal)
-        wanted = Wanted(
+        wanted = EventFilter(
             full=asked.full,
             allow=None if asked.allow is None else _named(asked.allow),
             deny=_named(asked.deny or {}),

@@ -19,7 +19,7 @@ from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.packs import Pack
 from warren.instance.kvs.past import Past
 from warren.instance.kvs.spelling import names_of, resolved
-from warren.instance.kvs.store import Found, Kvs
+from warren.instance.kvs.store import Kvs, LookupResult
 from warren.instance.kvs.tree import VALUE, Directory, Link
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
@@ -203,13 +203,13 @@ class Lookup:
             request.cred, name, self._kvs.owner(name)
         )
 
-    def find(self) -> Found:
+    def find(self) -> LookupResult:
         """Look for the key, as things are now."""
         names = resolved(self._kvs, self._names, self.namespace)
         follow = self._directory or not self.flags & (READLINK | TREEOBJ)
         return self._kvs.find(names, self.namespace, follow=follow, permitted=self._may)
 
-    async def object(self, found: Found) -> dict[str, Any]:
+    async def object(self, found: LookupResult) -> dict[str, Any]:
         """Return what was found as the tree object that was asked for. Raises RpcError."""
         # Both is what names the directory, not what lists it.
         if self.flags & READDIR and not self.flags & TREEOBJ:
@@ -221,7 +221,7 @@ class Lookup:
             return await self._kvs.refs.object(node)
         return treeobj.val(self.value(found))
 
-    def value(self, found: Found) -> bytes:
+    def value(self, found: LookupResult) -> bytes:
         """Return the value that was found. Raises RpcError."""
         node = self.there(found)
         if not isinstance(node, VALUE):
@@ -230,14 +230,14 @@ class Lookup:
             raise RpcError(errno.EFBIG, f"it has {len(node)} bytes: read it as a stream")
         return bytes(node)
 
-    def directory(self, found: Found) -> Directory:
+    def directory(self, found: LookupResult) -> Directory:
         """Return the directory that was found. Raises RpcError."""
         node = self.there(found)
         if not isinstance(node, Directory):
             raise RpcError(errno.ENOTDIR)
         return node
 
-    def there(self, found: Found) -> Any:
+    def there(self, found: LookupResult) -> Any:
         """Return the node that was found. Raises RpcError."""
         if found.node is None:
             raise found.refusal or RpcError(errno.ENOENT)

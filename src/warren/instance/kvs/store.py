@@ -34,7 +34,7 @@ from warren.rfc.treeobj import Algorithm
 from warren.rpc.message import RpcError
 
 
-class Found(NamedTuple):
+class LookupResult(NamedTuple):
     """What a key has, and every place on the way there where a change could change that."""
 
     node: Any
@@ -352,7 +352,7 @@ class Kvs:
         *,
         follow: bool = True,
         permitted: Callable[[str], bool] = lambda namespace: True,
-    ) -> Found:
+    ) -> LookupResult:
         """Look for a key, behind all links; a link at its very end is followed if `follow`.
 
         What is found is not to be changed. `permitted` says into which namespaces links may lead.
@@ -364,7 +364,7 @@ class Kvs:
             found: Any = space.root if space else None
             for depth, name in enumerate(names):
                 if type(found) is not Directory:
-                    return Found(None, places)  # below a value there is nothing
+                    return LookupResult(None, places)  # below a value there is nothing
                 found = found.get(name)
                 kind = type(found)
                 if kind is Pack:
@@ -372,12 +372,12 @@ class Kvs:
                 elif kind is Link and (follow or depth + 1 < len(names)):
                     break
             else:
-                return Found(found, places)
+                return LookupResult(found, places)
             names = [*split(found.target), *names[depth + 1 :]]
             namespace = found.namespace or namespace
             if not permitted(namespace):
-                return Found(None, places, RpcError(errno.EPERM))
-        return Found(None, places, RpcError(errno.ELOOP))
+                return LookupResult(None, places, RpcError(errno.EPERM))
+        return LookupResult(None, places, RpcError(errno.ELOOP))
 
     def _space(self, namespace: str) -> Space:
         found = self._spaces.get(namespace)

@@ -19,7 +19,7 @@ import orjson
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.refs import BLOB
 from warren.instance.kvs.service import LARGEST, Lookup
-from warren.instance.kvs.store import Found, Kvs
+from warren.instance.kvs.store import Kvs, LookupResult
 from warren.instance.kvs.tree import VALUE
 from warren.rfc import treeobj
 from warren.rfc.kvsflags import (
@@ -106,7 +106,7 @@ class _Shown:
         self._digest = b""
         self.begun = False
 
-    async def news(self, found: Found) -> AsyncIterator[Payload]:
+    async def news(self, found: LookupResult) -> AsyncIterator[Payload]:
         """Return what a reader is to see now. Raises RpcError where that is the end."""
         flags = self._asked.flags
         if flags & (WATCH_APPEND | STREAM):
@@ -123,7 +123,7 @@ class _Shown:
         self.begun = True
         yield {"val": shown}
 
-    def _parts(self, found: Found) -> Iterator[bytes]:
+    def _parts(self, found: LookupResult) -> Iterator[bytes]:
         """Return a value in parts of which none is too large for a message."""
         node = self._asked.there(found)
         if not isinstance(node, VALUE):

@@ -43,7 +43,7 @@ class CallFailed(Unavailable):
         super().__init__(f'failed calling webhook "{webhook}": {why}')
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a webhook is reached."""
 
     url: str
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 class Sender(Protocol):
     """The port to webhooks."""
 
-    async def send(self, hook: Hook, place: Place, question: bytes) -> bytes:
+    async def send(self, hook: Hook, place: Endpoint, question: bytes) -> bytes:
         """Return the answer to a question. Raises Unavailable where there is none."""
         ...
 
@@ -114,14 +114,14 @@ class Calls:
             raise CallFailed(hook.name, f"it answers {response.uid!r}, and was asked {uid!r}")
         return response
 
-    def _place(self, hook: Hook) -> Place:
+    def _place(self, hook: Hook) -> Endpoint:
         if hook.service is None:
-            return Place(hook.address, None)
+            return Endpoint(hook.address, None)
         reached = self._resolve(hook.service)
         if reached is None:
             why = f"service {hook.service} is not to be reached"
             raise CallFailed(hook.name, f"failed to call webhook: {why}")
-        return Place(f"https://{reached}{hook.address}", hook.service.host)
+        return Endpoint(f"https://{reached}{hook.address}", hook.service.host)
 
 
 class Https:
@@ -130,7 +130,7 @@ class Https:
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, hook: Hook, place: Place, question: bytes) -> bytes:
+    async def send(self, hook: Hook, place: Endpoint, question: bytes) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers={
