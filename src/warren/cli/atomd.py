@@ -22,7 +22,7 @@ from warren.cli.common import default_statedir, listening, run
               help="Serve /metrics, /healthz and /readyz there too (default: on the socket "
               "alone).")  # fmt: skip
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="On which address; without authentication.")  # fmt: skip
+              help="The address to serve them on, without authentication.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Check the configuration, and exit.")
 def atomd(
     config_file: Path | None,

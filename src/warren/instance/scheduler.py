@@ -295,7 +295,7 @@ class JobScheduler:
         del self._running[bisect_left(self._running, held)]
 
     def _explain(self, job: JobId, reason: str, at: float) -> None:
-        # To the second: who ought to have ended ends a little later in each pass.
+        # To the second: who ought to have ended ends a little later in each cycle.
         at = ceil(at) if at < inf else inf
         if self._reasons.get(job) != (reason, at):
             self._reasons[job] = (reason, at)

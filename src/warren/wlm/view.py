@@ -19,7 +19,7 @@ from warren.rfc.errors import BadFormat
 from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DEPENDENCY, EPILOG, PROLOG
 
 MOST: Final = 64
-"""Directives of one job. Each has objects of its own, and every pass looks at all of them."""
+"""Directives of one job. Each has objects of its own, and every reconcile looks at all of them."""
 
 LONGEST: Final = 2**16
 """Characters of all directives of one job: objects and their journal have them again and again."""

@@ -44,7 +44,7 @@ _SERVICE = (
     click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
                  help="Serve /metrics, /healthz and /readyz there (default: nowhere)."),
     click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-                 help="On which address; without authentication."),
+                 help="The address to serve them on, without authentication."),
     click.option("--check", is_flag=True,
                  help="Print what can be made here, and exit."),
     json_option,

@@ -18,11 +18,11 @@ from warren.cli.common import listening, run
 @click.option("--leader-elect/--no-leader-elect", default=True, show_default=True,
               help="Work only while leading, by a Lease: there may be replicas.")  # fmt: skip
 @click.option("--identity", metavar="NAME",
-              help="Its name in the Lease (default: the host, and this life).")  # fmt: skip
+              help="Its name in the Lease (default: the host and a new UUID).")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
               help="Serve /metrics, /healthz and /readyz there (default: nowhere).")  # fmt: skip
 @click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="On which address; without authentication.")  # fmt: skip
+              help="The address to serve them on, without authentication.")  # fmt: skip
 @click.option("--webhook-port", type=click.IntRange(1, 65535), metavar="PORT",
               help="Answer there what the API asks about Workflows (deploy/webhooks).")  # fmt: skip
 @click.option("--webhook-cert", type=click.Path(path_type=Path, exists=True), metavar="FILE",

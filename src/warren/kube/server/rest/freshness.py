@@ -21,7 +21,7 @@ _INITIAL: Final = "sendInitialEvents"
 
 
 @dataclass(frozen=True)
-class Fresh:
+class ListVersion:
     """What a list is to show."""
 
     least: int
@@ -31,7 +31,7 @@ class Fresh:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class WatchStart:
     """What a watch begins with."""
 
     since: str
@@ -42,7 +42,7 @@ class Beginning:
     """Whether the client wants to hear when all of that has been told."""
 
 
-def of_list(request: web.Request) -> Fresh:
+def of_list(request: web.Request) -> ListVersion:
     """Read what a list asks for. Raises Invalid, and RequestError."""
     _fits([*_list_violations(request)])
     version = number(request, "resourceVersion")
@@ -53,16 +53,18 @@ def of_list(request: web.Request) -> Fresh:
     match = request.query.get(_MATCH, "")
     # Who asks for pages from a version on, and says no more, has always had it exactly.
     paged = not match and int(number(request, "limit") or 0) > 0
-    return Fresh(least, exact=least > 0 and (match == _EXACT or paged))
+    return ListVersion(least, exact=least > 0 and (match == _EXACT or paged))
 
 
-def of_watch(request: web.Request) -> Beginning:
+def of_watch(request: web.Request) -> WatchStart:
     """Read what a watch asks for. Raises Invalid, and RequestError."""
     _fits([*_watch_violations(request)])
     version = number(request, "resourceVersion")
     since = "" if version == "0" else version
     asked = _initial(request)
-    return Beginning(since, initial=not since if asked is None else asked, bookmarked=asked is True)
+    return WatchStart(
+        since, initial=not since if asked is None else asked, bookmarked=asked is True
+    )
 
 
 def _initial(request: web.Request) -> bool | None:
