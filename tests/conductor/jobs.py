@@ -111,8 +111,8 @@ class Jobs:
         elif severity == 0:
             self.put(replace(known, failed=True, phase=Phase.ENDING))
 
-    async def note(self, job: Job, key: str, value: Any) -> None:
-        self.asked.append(("note", job.id, key, value))
+    async def note(self, job: Job, values: Mapping[str, Any]) -> None:
+        self.asked.append(("note", job.id, dict(values)))
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         self.asked.append(("memo", job.id, dict(values)))

@@ -110,14 +110,16 @@ def test_a_held_job_gets_its_workflow_and_is_shown_its_name() -> None:
 def test_a_proposal_that_is_ready_releases_the_job_with_what_it_needs() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         made = await workflow(api, ready=True)
+        await api.change(kinds.WORKFLOW, KEY, {"status": {"elapsedTimeLastState": "1.5s"}})
         await dependents(api, made)
         async with informed(api):
             await conductor.reconcile(7)
 
         ((_, _, resources),) = asked(jobs, "release")
         assert "ssd" in str(resources)
-        notes = {key: value for _, _, key, value in asked(jobs, "note")}
+        ((_, _, notes),) = asked(jobs, "note")  # all that is kept, in one commit
         assert notes["rabbit_workflow"]["metadata"]["uid"] == made["metadata"]["uid"]
+        assert notes["rabbit_proposal_timing"] == "1.5s"
         assert jobs.known[7].phase is Phase.QUEUED
 
     conducted(story, JOB)

@@ -367,7 +367,7 @@ class Conductor:
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do what was decided, in order; return the seconds after which to look again."""
         delay = None
-        for action in actions:
+        for action in jobactions.together(actions):
             match action:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
@@ -385,13 +385,14 @@ class Conductor:
                     await self._jobs.undrain(nodes, reason)
                 case jobactions.Fail(type_, note, severity):
                     await self._jobs.fail(job, type_, note, severity)
-                case jobactions.Note(key, value):
-                    await self._jobs.note(job, key, value)
-                    self._observe(job, key, value)
+                case jobactions.Note(values):
+                    await self._jobs.note(job, values)
+                    for key, value in values.items():
+                        self._observe(job, key, value)
                 case jobactions.KeepLogs(logs):
                     if self._tails is not None:
                         text = await self._tails.text(logs)
-                        await self._jobs.note(job, jobactions.CONTAINER_LOG, text)
+                        await self._jobs.note(job, {jobactions.CONTAINER_LOG: text})
                 case jobactions.Memo(values):
                     await self._show(job, values)
                 case jobactions.Later(seconds):

@@ -97,8 +97,8 @@ class WorkloadManager(Protocol):
         """Raise an exception on the job; one of severity 0 ends it."""
         ...
 
-    async def note(self, job: Job, key: str, value: Any) -> None:
-        """Keep a value with the job's record."""
+    async def note(self, job: Job, values: Mapping[str, Any]) -> None:
+        """Keep values with the job's record, all at once."""
         ...
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:

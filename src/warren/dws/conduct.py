@@ -230,7 +230,7 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         nodelocal.demand_enough(nodes, resources.nodes_of(own))
     return [
         *record(snapshot, workflow),
-        Note("rabbit_workflow", snapshot.raw),
+        Note({"rabbit_workflow": snapshot.raw}),
         Release(changed.resources, changed.constraints, nodes, required),
     ]
 

@@ -1,7 +1,7 @@
 """What may be done for a job and its Workflow (`dws.conduct` decides)."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -71,10 +71,9 @@ class Fail:
 
 @dataclass(frozen=True)
 class Note:
-    """Keep something with the job's record."""
+    """Keep something with the job's record, by keys."""
 
-    key: str
-    value: Any
+    values: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -124,12 +123,24 @@ TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
 """The keys of notes that say how long a state took."""
 
 
+def together(actions: Iterable[Action]) -> list[Action]:
+    """Return the same actions, notes that follow each other as one: each costs a job a commit."""
+    joined: list[Action] = []
+    for action in actions:
+        last = joined[-1] if joined else None
+        if isinstance(action, Note) and isinstance(last, Note):
+            joined[-1] = Note({**last.values, **action.values})
+        else:
+            joined.append(action)
+    return joined
+
+
 def record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Keep how long the present state took."""
     state = workflow.status.state
     if state is None or workflow.status.elapsed_time_last_state is None:
         return []
-    return [Note(f"rabbit_{state.lower()}_timing", workflow.status.elapsed_time_last_state)]
+    return [Note({f"rabbit_{state.lower()}_timing": workflow.status.elapsed_time_last_state})]
 
 
 def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -145,10 +156,11 @@ def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         snapshot.movements,
         snapshot.pods,
     )
-    actions: list[Action] = [Note("rabbit_workflow", snapshot.raw), Note(SUMMARY, told)]
+    kept: dict[str, Any] = {"rabbit_workflow": snapshot.raw, SUMMARY: told}
     if snapshot.kept_movements:
         first = sorted(snapshot.movements, key=_was_successful)[: snapshot.kept_movements]
-        actions.append(Note("rabbit_datamovements", first))
+        kept["rabbit_datamovements"] = first
+    actions: list[Action] = [Note(kept)]
     logs = podsummary.logs_to_keep(snapshot.pods)
     if logs:
         actions.append(KeepLogs(tuple(logs)))

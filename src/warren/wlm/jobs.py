@@ -294,15 +294,17 @@ class FluxJobs:
         await self._ask_about("job-manager.raise", request)
         raised.add((type, note))
 
-    async def note(self, job: Job, key: str, value: Any) -> None:
-        kept = f"{fluid.kvs(job.id)}.{key}"
-        # Services store their data under data.<service> (RFC 16). Drivers and users of Flux look
-        # for the records beside the eventlog, where they stay.
-        linked = f"{fluid.kvs(job.id)}.data.{_SERVICE}.{key}"
-        operations = [
-            {"key": kept, "flags": 0, "dirent": treeobj.val(orjson.dumps(value))},
-            {"key": linked, "flags": 0, "dirent": treeobj.symlink(kept)},
-        ]
+    async def note(self, job: Job, values: Mapping[str, Any]) -> None:
+        operations = []
+        for key, value in values.items():
+            kept = f"{fluid.kvs(job.id)}.{key}"
+            # Services store their data under data.<service> (RFC 16). Drivers and users of Flux
+            # look for the records beside the eventlog, where they stay.
+            linked = f"{fluid.kvs(job.id)}.data.{_SERVICE}.{key}"
+            operations += [
+                {"key": kept, "flags": 0, "dirent": treeobj.val(orjson.dumps(value))},
+                {"key": linked, "flags": 0, "dirent": treeobj.symlink(kept)},
+            ]
         primary = {"namespace": "primary", "flags": 0}
         await self._ask("kvs.commit", {**primary, "ops": operations, "rootref": False})
 
