@@ -40,6 +40,7 @@ from warren.lifecycle.states import Result
 from warren.node.behaviour import EASY, Behaviour
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
+from warren.wlm.nodes import drains
 
 RUNNING: Final = "running"
 LONGEST: Final = 4 * 3600.0
@@ -305,10 +306,14 @@ async def _to_the_end(story: Story, world: World, control: Control, found: Found
             cancelling.cancel()
         if ended.job.result not in story.ends:
             found.wrong.append(f"job {number} ended as {ended.job.result}: {ended.job.problems}")
-    await world.assert_nothing_left(control)
     left = list(control.api.store.everything(kinds.PERSISTENT))
     if left:
         found.wrong.append(f"persistent storage is left: {left}")
+    await world.assert_nothing_left(control)
+    status = await control.instance.bus.handle().rpc("resource.status")
+    drained = {node: why for node, why in drains(status).items() if not story.tolerance}
+    if drained:
+        found.wrong.append(f"nodes are drained in the end: {drained}")
 
 
 async def _the_job(

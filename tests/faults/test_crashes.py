@@ -1,23 +1,29 @@
 """Jobs of every kind, stopped after one of their writes: `make crash` takes each of them."""
 
-from collections.abc import AsyncIterator, Callable
+import ast
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.faults import crashes
+from tests.faults import crashes, rest, test_rest
 from tests.faults.crashes import STORIES, crashed, lived, points
 from tests.harness.extent import extent
-from warren.dws import conduct, containerlife
+from warren.controllers.ports import PortController
+from warren.dws import conduct, containerlife, driver
 from warren.dws.binding import Phase
-from warren.dws.jobactions import Finish, Start
+from warren.dws.jobactions import Drain, Finish, Start
 from warren.dws.jobsnapshot import is_complete
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.workflows import State
 from warren.dws.workflowsnapshot import DONE
+from warren.instance.simulated import SimulatedLauncher
+from warren.kube.server.garbage import Garbage
 from warren.node.simulated import SimulatedMachine
+from warren.wlm.embedded.environment import DwsEnvironment
 
 EVERY = extent("WARREN_CRASH_EVERY", usual=40, everything=1)
 """After one write of how many."""
@@ -117,6 +123,83 @@ def test_a_copy_that_is_not_made_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert lived(STORIES["copies"]).wrong == ["0 of 8 copies were made"]
 
 
+def test_a_node_that_stays_drained_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drain(snapshot: Any, workflow: Any) -> Any:
+        """Keep others from the job's nodes for good."""
+        return [Drain(("compute-01",), "why not"), *conduct._ending(snapshot, workflow)]
+
+    monkeypatch.setitem(conduct._PHASES, Phase.ENDING, drain)
+
+    words = "nodes are drained in the end: {'compute-01': 'why not'}"
+    assert words in lived(STORIES["copies"]).wrong
+
+
+def test_a_task_that_starts_without_its_storage_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Any, paths: Any) -> None:
+        """Wait for no storage."""
+
+    monkeypatch.setitem(conduct._PHASES, Phase.STARTING, early)
+    monkeypatch.setattr(DwsEnvironment, "_wait", nothing)
+
+    assert "compute-00 started without storage" in lived(STORIES["copies"]).wrong
+
+
+def test_a_task_that_runs_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start(self: Any, job: Any, rank: int, host: str, userid: int) -> None:
+        """Start a shell, and another one in its place."""
+        for _ in range(2):
+            shell = self._make(job, rank, host)
+            self._shells[job, rank] = (shell, self._group.create_task(shell.run()))
+
+    monkeypatch.setattr(SimulatedLauncher, "start", start)
+    monkeypatch.setattr(crashes, "LONGEST", 60.0)
+
+    assert any("ran twice" in each for each in lived(STORIES["plain"]).wrong)
+
+
+def test_persistent_storage_that_nothing_destroys_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = (State.TEARDOWN, "destroy_persistent")
+    monkeypatch.setitem(driver.HANDLERS, key, lambda *arguments: DONE)
+
+    assert any("persistent storage is left" in each for each in lived(STORIES["persistent"]).wrong)
+
+
+def test_ports_that_are_not_given_back_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containerlife, "free_ports", lambda snapshot: DONE)
+    monkeypatch.setattr(PortController, "_workflow_changed", lambda self, obj: None)
+
+    assert any("ports are left" in each for each in lived(STORIES["container"]).wrong)
+
+
+def test_what_is_left_of_containers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = Garbage._delete
+
+    async def delete(self: Any, item: Any, obj: Any, **options: Any) -> None:
+        """Collect no Services."""
+        if obj["kind"] != "Service":
+            await right(self, item, obj, **options)
+
+    monkeypatch.setattr(Garbage, "_delete", delete)
+
+    assert lived(STORIES["container"]).wrong == ["Service default/fluxjob-16777216 is left"]
+
+
+def test_a_bug_that_is_logged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = conduct._ending
+    raised: list[Exception] = []
+
+    def wrong(snapshot: Any, workflow: Any) -> Any:
+        """Fail once."""
+        if not raised:
+            raised.append(KeyError("a bug"))
+            raise raised[0]
+        return right(snapshot, workflow)
+
+    monkeypatch.setitem(conduct._PHASES, Phase.ENDING, wrong)
+
+    assert lived(STORIES["copies"]).wrong == ["logged: reconcile failed"]
+
+
 def test_what_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Any, group: str, name: str, *others: Any) -> None:
         """Say that it is given back."""
@@ -124,3 +207,48 @@ def test_what_is_left_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SimulatedMachine, "release", nothing)
 
     assert lived(STORIES["copies"]).wrong != []
+
+
+FOUND = {
+    "is given back while": test_storage_that_is_given_back_or_copied_while_it_is_mounted_is_found,
+    "is copied while": test_storage_that_is_given_back_or_copied_while_it_is_mounted_is_found,
+    "it never ends": test_storage_that_is_given_back_or_copied_while_it_is_mounted_is_found,
+    "ended as": test_a_conductor_that_is_too_fast_is_found,
+    "copies were made": test_a_copy_that_is_not_made_is_found,
+    "before the containers": test_a_job_that_does_not_wait_for_its_containers_is_found,
+    "without storage": test_a_task_that_starts_without_its_storage_is_found,
+    "ran twice": test_a_task_that_runs_twice_is_found,
+    "nodes are drained": test_a_node_that_stays_drained_is_found,
+    "persistent storage is left": test_persistent_storage_that_nothing_destroys_is_found,
+    " is left": test_what_is_left_of_containers_is_found,
+    "ports are left": test_ports_that_are_not_given_back_are_found,
+    "logged: ": test_a_bug_that_is_logged_is_found,
+    "at rest, ": test_rest.test_news_that_wakes_no_controller_is_found,
+}
+"""What the checker complains of, each with a break of the code that it complains of."""
+
+
+def complaints(source: str) -> Iterator[str]:
+    """Return what a checker can say: the constant words of each formatted string of it."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="wrong" | "_wrong"))):
+                pass
+            case ast.AugAssign(target=ast.Attribute(attr="wrong")):
+                pass
+            case ast.Call(func=ast.Name("AssertionError")) | ast.AsyncFunctionDef(name="left"):
+                pass
+            case _:
+                continue
+        for text in ast.walk(node):
+            if isinstance(text, ast.JoinedStr):
+                parts = (each.value for each in text.values if isinstance(each, ast.Constant))
+                yield "".join(map(str, parts))
+
+
+def test_whatever_is_complained_of_has_a_break_that_it_is_complained_of() -> None:
+    said = {*complaints(Path(crashes.__file__).read_text())}
+    said |= {*complaints(Path(rest.__file__).read_text())}
+
+    assert {words for words in FOUND if not any(words in each for each in said)} == set()
+    assert {each for each in said if not any(words in each for words in FOUND)} == set()

@@ -1,5 +1,6 @@
 """The graph of R and of a rabbit mapping, as Fluxion reads it."""
 
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -133,3 +134,24 @@ def test_names_with_letters_that_json_escapes_are_escaped() -> None:
     found = drawn(r((0, 'n"\\')))
 
     assert paths(found, "core") == {'/c/n"\\/core0': 0, '/c/n"\\/core3': 0}
+
+
+def test_the_graph_of_720_rabbits_has_each_vertex_once_and_in_its_place() -> None:
+    hosts = [f"node{number}" for number in range(720 * 16)]
+    chassis = [
+        Chassis(rabbit=f"rabbit{n}", capacity=36 * GIB, hosts=tuple(hosts[16 * n : 16 * n + 16]))
+        for n in range(720)
+    ]
+    made = rabbitgraph.document("c", chassis, r(*enumerate(hosts)), ssds=36)
+    found = list(jgf.decode(orjson.loads(made)))
+    counts = Counter(each.type for each in found)
+
+    assert (counts["chassis"], counts["ssd"], counts["node"]) == (720, 720 * 36, len(hosts))
+    assert len({each.path for each in found}) == len(found)
+    ranks = {each.path.rpartition("/")[2]: each.rank for each in found if each.type == "node"}
+    assert ranks == {host: rank for rank, host in enumerate(hosts)}
+    assert all(
+        each.path.startswith(f"/c/chassis{each.rank // 16}/")
+        for each in found
+        if each.type == "node"
+    )

@@ -15,6 +15,7 @@ from warren.dws.node import Copy, Progress
 from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
 from warren.instance.rabbittable import Rabbit
+from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 
@@ -53,9 +54,13 @@ class Slow(SimulatedMachine):
             await asyncio.sleep(max(0.0, self.moment - asyncio.get_running_loop().time()))
 
 
-def slow(*what: str, kind: type[Slow] = Slow) -> Callable[[World], Callable[[str, str], Machine]]:
+def slow(
+    *what: str, kind: type[Slow] = Slow, until: float = LONG
+) -> Callable[[World], Callable[[str, str], Machine]]:
+    """Have nodes do nothing of a sort before so many seconds have gone by."""
+
     def machine(world: World) -> Callable[[str, str], Machine]:
-        moment = asyncio.get_running_loop().time() + LONG
+        moment = asyncio.get_running_loop().time() + until
         made = type("Some", (kind,), {"slow": what, "moment": moment})
         return lambda node, rabbit: made(node, world.flash[rabbit], seconds=world.copy_seconds)
 
@@ -67,12 +72,13 @@ def lived(
     machine: Callable[[World], Callable[[str, str], Machine]],
     *,
     copy_seconds: float = 1.0,
+    task_seconds: float = 0.0,
     restarted: bool = False,
 ) -> tuple[Inactive, list[tuple[float, str, dict[str, Any]]]]:
     """Return how a job ended, and its events, each with the seconds since it was submitted."""
 
     async def main() -> Any:
-        async with opened() as world:
+        async with opened(play=lambda *arguments: Play(seconds=task_seconds)) as world:
             world.config = Config(rabbit=rabbit)
             world.machine = machine(world)
             world.copy_seconds = copy_seconds
@@ -185,6 +191,38 @@ def test_a_job_is_let_go_before_its_storage_if_that_takes_too_long() -> None:
         assert 300 <= seconds - finish <= (321 if restarted else 301)
         assert ended.job.result is Result.FAILED
         assert events[-1][0] < LONG
+
+
+@pytest.mark.parametrize(
+    ("what", "limits", "before"),
+    [
+        ("make", Rabbit(setup_timeout=30), 0.0),
+        ("mount", Rabbit(prerun_timeout=30), 1.0),
+        ("unmount", Rabbit(postrun_timeout=30), 1.0),
+    ],
+)
+def test_what_ends_about_when_its_time_is_up_has_ended_in_time_or_late_and_not_both(
+    what: str, limits: Rabbit, before: float
+) -> None:
+    """`before` is how long the job takes until then: its copies in."""
+    late = []
+    for tenths in (-20, -5, -1, 0, 1, 2, 3, 5, 20):
+        ended, events = lived(limits, slow(what, until=before + 30 + tenths / 10))
+        late.append(bool(told(events)))
+        assert len(told(events)) <= 1
+        assert ended.job.result is (Result.FAILED if late[-1] else Result.COMPLETED)
+    assert late == sorted(late)
+    assert (late[0], late[-1]) == (False, True)
+
+
+def test_the_time_of_a_state_that_has_ended_is_never_up() -> None:
+    limits = Rabbit(
+        setup_timeout=30, prerun_timeout=30, postrun_timeout=30, teardown_after=30, tc_timeout=30
+    )
+    ended, events = lived(limits, slow(), task_seconds=LONG)
+    assert ended.job.result is Result.COMPLETED
+    assert told(events) == []
+    assert events[-1][0] > LONG
 
 
 def test_without_limits_a_job_waits_for_its_storage() -> None:

@@ -1,0 +1,59 @@
+"""As many jobs with storage at a time as there are in a long queue: none waits for good."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from benchmarks.conducting import JOB, SITE, Drivers, Manager
+
+from tests.harness import virtual
+from tests.harness.extent import extent
+from tests.kube.clusters import alongside
+from warren.base.bytesize import GIB
+from warren.conductor.conductor import Conductor
+from warren.daemons import apiserver
+from warren.daemons.together import INDEXES
+from warren.dws import kinds
+from warren.dws.binding import Phase
+from warren.journal import MemoryJournal
+from warren.kube.informer import Informers
+from warren.kube.server.local import LocalClient
+
+MANY = extent("WARREN_MANY_WORKFLOWS", usual=750, everything=10_000)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():  # noqa: ASYNC110 - it takes no time
+        await asyncio.sleep(1)
+
+
+def test_hundreds_of_jobs_at_a_time_have_their_storage_and_give_it_back() -> None:
+    """They all run at the same time, and all end at once."""
+
+    async def main() -> None:
+        clock = virtual.VirtualClock()
+        embedded = apiserver.built(MemoryJournal(), clock)
+        async with alongside(embedded.run()):
+            await embedded.begin()
+            client = LocalClient(embedded.store)
+            await apiserver.establish(client, SITE)
+            informers = Informers(client, indexes=INDEXES)
+            manager = Manager(lambda job: False)
+            conductor = Conductor(client, informers, manager, clock, GIB)
+            drivers = Drivers(client, informers)
+            async with (
+                alongside(informers.run()),
+                alongside(conductor.run()),
+                alongside(drivers.reconciler.run()),
+            ):
+                await informers.wait_synced()
+                for number in range(1, MANY + 1):
+                    manager.put(replace(JOB, id=number))
+                await until(lambda: len(manager.running) == MANY)
+                assert sum(1 for _ in embedded.store.everything(kinds.WORKFLOW)) == MANY
+                for number in range(1, MANY + 1):
+                    manager.put(replace(manager.known[number], phase=Phase.ENDING))
+                await until(lambda: len(manager.over) == MANY)
+                await until(lambda: not list(embedded.store.everything(kinds.WORKFLOW)))
+
+    virtual.run(main())
