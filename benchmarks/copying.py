@@ -1,7 +1,8 @@
 """The copier against `cp`, `rsync`, `rclone` and Python's own, in the same run, on the same disk.
 
 On the file system of temporary files, and, for root, on an xfs of its own on a loop device, on
-which blocks may be shared (reflink).
+which blocks may be shared (reflink). The copier ends when all is on the disk; so the others are
+measured together with a `sync` of the file system after them.
 """
 
 import os
@@ -110,7 +111,8 @@ def _compared(
         if shutil.which(argv[0]) is None:
             print(f"{name}, {what}, is not measured: it is not installed", file=sys.stderr)
         else:
-            commands[name] = [each.format(source=source, target=target) for each in argv]
+            words = [each.format(source=source, target=target) for each in argv]
+            commands[name] = ["sh", "-c", '"$@" && exec sync -f "$0"', str(target), *words]
     wanted = _content(source)
     best = dict.fromkeys(commands, (float("inf"), 0.0))
     for _ in range(rounds):
@@ -119,7 +121,6 @@ def _compared(
             if (found := _content(target)) != wanted:
                 raise RuntimeError(f"{name} has copied {found}, and not {wanted}")
             subprocess.run(["rm", "-rf", str(target)], check=True)
-            os.sync()
     for name, (seconds, cpu) in best.items():
         yield Result(name=f"{name}, {what}", value=amount / seconds, unit=unit)
         yield Result(name=f"{name}, {what}: CPU", value=cpu, unit="s")

@@ -36,6 +36,11 @@ def parsed(text: str) -> Config:
         ('flash.device = "/dev/sdb"', "flash: device: kind 'directory' has none"),
         ('flash.capacity = "much"', "flash: capacity: 'much' is not a capacity"),
         ('flash.capacity = "0GiB"', "flash: capacity: 0 bytes hold nothing"),
+        ("flash.faults.make.fails = 1", "flash: faults: kind 'directory' has none"),
+        (
+            'flash = { kind = "simulated", faults = { mnt = {} } }',
+            "agent.toml: flash: faults: mnt is no action of a node: take make",
+        ),
         ("mounts = ", "agent.toml is not TOML"),
     ],
 )

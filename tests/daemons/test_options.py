@@ -183,6 +183,21 @@ def test_what_cannot_be_changed_is_refused_with_what_to_do(
     assert str(refused.value) == why
 
 
+def test_simulated_flash_has_faults_and_no_device() -> None:
+    faults = {"make": {"fails": 1}}
+    site = settled(None, Asked(flash="simulated", faults=faults), found())
+
+    assert (site.flash, site.faults) == ("simulated", faults)
+    assert settled(site, Asked(), found()) == site
+    assert settled(site, Asked(faults={}), found(FULL)).faults == {}
+    with pytest.raises(UserMistake, match="simulated flash needs no device"):
+        settled(None, Asked(flash="simulated", devices={"rabbit-0": "/dev/one"}), found())
+    with pytest.raises(UserMistake, match="volumes are simulated here, and stay that"):
+        settled(site, Asked(flash="image"), found())
+    with pytest.raises(UserMistake, match="only flash that is simulated has them"):
+        settled(KNOWN, Asked(faults=faults), found())
+
+
 def test_plain_directories_need_no_device() -> None:
     with pytest.raises(UserMistake, match="plain directories need no device"):
         settled(None, Asked(flash="directory", devices={"rabbit-0": "/dev/one"}), found())

@@ -163,3 +163,46 @@ def test_a_loop_device_that_vanishes_before_the_mount_is_attached_again(
     faulty.wait_clean()
     assert done.returncode == 0, done.stderr
     assert vanished.exists()
+
+
+MOUNTS = 'case " $* " in *" mount "*xfs*) fails=yes;; *) fails=no;; esac'
+
+
+@needs_images
+def test_a_mount_that_fails_is_told_in_its_own_words_with_node_and_device(
+    faulty: Cluster, programs: Path
+) -> None:
+    put(
+        programs,
+        "nsenter",
+        f'{MOUNTS}\n[ $fails = yes ] && {{ echo "mount: the superblock is lost" >&2; exit 32; }}\n'
+        'exec "$REAL" "$@"',
+    )
+    words = r"compute-00: /dev/loop\d+: mount: the superblock is lost"
+    job = faulty.submit("-N1", faulty.script("job.sh", "true", XFS))
+
+    wait_for(lambda: re.search(f"TransientCondition: .*{words}", shown(faulty)))
+    assert state(faulty) == "PreRun"
+    done = faulty("job", "attach", job)
+    faulty.wait_clean()
+    assert done.returncode == 1
+    assert re.search(words, done.stderr)
+    assert re.search(words, str(faulty.job(job)["exception_note"]))
+    assert "start" not in faulty.events(job)
+
+
+@needs_images
+def test_a_mount_that_fails_once_is_tried_again_and_the_job_completes(
+    faulty: Cluster, programs: Path, tmp_path: Path
+) -> None:
+    flag = tmp_path / "failed"
+    put(
+        programs,
+        "nsenter",
+        f'{MOUNTS}\n[ $fails = yes ] && mkdir {flag} 2>&- && exit 32\nexec "$REAL" "$@"',
+    )
+
+    done = faulty("run", "-N1", faulty.script("job.sh", "true", XFS))
+    faulty.wait_clean()
+    assert done.returncode == 0, done.stderr
+    assert flag.exists()

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +16,11 @@ from tests.harness import virtual
 from tests.node.conftest import Nodes
 from warren.controllers.machine import Machine
 from warren.dws.node import Copy, NodeTrouble, Progress, Volume
+from warren.node.behaviour import EASY
 from warren.node.blocks import Blocks
 from warren.node.directory import Directories
 from warren.node.extents import UNIT
+from warren.node.faulty import FaultyMachine
 from warren.node.linking import LinkingMachine
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
@@ -173,6 +175,10 @@ def machine(kind: str, request: pytest.FixtureRequest) -> Iterator[Node]:
             node = linking(request.getfixturevalue("tmp_path"))
         case "directory":
             node = directory(request)
+        case "faulty":
+            node = directory(request)
+            assert isinstance(node.machine, NamespacedMachine)
+            node = replace(node, machine=FaultyMachine("rabbit1", node.machine, EASY))
         case _:
             node = image(request)
     yield node
@@ -181,7 +187,7 @@ def machine(kind: str, request: pytest.FixtureRequest) -> Iterator[Node]:
         node.release(name)
 
 
-@pytest.fixture(params=["simulated", "linking", "directory", "image"])
+@pytest.fixture(params=["simulated", "linking", "directory", "faulty", "image"])
 def node(request: pytest.FixtureRequest) -> Iterator[Node]:
     yield from machine(request.param, request)
 

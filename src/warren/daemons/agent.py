@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from warren.base.clock import SystemClock
+from warren.controllers.machine import Machine
 from warren.daemons import site as sites
 from warren.daemons import users
 from warren.daemons.agents import agent
@@ -17,7 +18,9 @@ from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
 from warren.node import holders, hostmounts
+from warren.node.behaviour import parsed
 from warren.node.busy import Patience
+from warren.node.faulty import FaultyMachine
 
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
@@ -30,14 +33,18 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     rabbits = {chassis.rabbit for chassis in site.chassis()}
     async with AsyncExitStack() as stack:
         together = System()
+        behaviour = parsed(site.faults)
         for name in names:
+            real = nodes.machine(name)
+            simulated = site.flash == "simulated"
+            machine: Machine = FaultyMachine(name, real, behaviour) if simulated else real
             access = kubeconfig.load(state.user(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
             one = agent(
                 client,
                 SystemClock(),
                 name,
-                nodes.machine(name),
+                machine,
                 rabbit=name in rabbits,
                 runner=nodes.pods(name) if name in rabbits else None,
             )

@@ -5,10 +5,10 @@ Everything has its default but the size of flash that has none of its own.
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,7 +19,7 @@ from warren.directives import capacity
 from warren.dws.node import TYPES
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, demand_durations
-from warren.node import loops, volumegroup
+from warren.node import behaviour, loops, volumegroup
 from warren.node.blocks import Blocks, Disk
 from warren.node.busy import Patience
 from warren.node.directory import Directories
@@ -42,10 +42,13 @@ _UNLIMITED: Final = capacity.LIMIT - 1
 """The capacity of a device or a volume group of which all may be used."""
 
 
+_DIRECTORIES: Final = ("directory", "simulated")
+
+
 class FlashTable(Table, frozen=True):
     """Table `flash`: what volumes are made of, and where a compute node finds them."""
 
-    kind: Literal["directory", "image", "device", "volume-group"] = "directory"
+    kind: Literal["directory", "image", "device", "volume-group", "simulated"] = "directory"
     directory: str | None = None
     """Where directories, an image, and what is remembered of a device are kept."""
     device: str | None = None
@@ -54,10 +57,18 @@ class FlashTable(Table, frozen=True):
     """The name of the volume group."""
     capacity: str | None = None
     """How much is given out; of a device and a volume group, at most."""
+    faults: Mapping[str, Any] = {}
+    """Of kind `simulated`: how long what the node does takes, and how often it fails."""
 
     def __post_init__(self) -> None:
         self._demand_with("device", self.device)
         self._demand_with("volume-group", self.volume_group)
+        if self.faults and self.kind != "simulated":
+            raise ValueError(f"faults: kind {self.kind!r} has none")
+        try:
+            behaviour.parsed(self.faults)
+        except UserMistake as mistake:
+            raise ValueError(f"faults: {mistake}".removesuffix(".")) from None
         if self.device is not None:
             _demand_absolute("device", self.device)
         if self.directory is not None:
@@ -81,7 +92,7 @@ class FlashTable(Table, frozen=True):
         """How much is given out; None if that is not said, and must be."""
         if self.capacity is not None:
             return capacity.parse(self.capacity)
-        return None if self.kind in ("directory", "image") else _UNLIMITED
+        return None if self.kind in (*_DIRECTORIES, "image") else _UNLIMITED
 
 
 class Config(Table, frozen=True):
@@ -164,7 +175,7 @@ def refusal(config: Config, *, rabbit: bool) -> str | None:
             config.network.read_secret()
         except UserMistake as mistake:
             return str(mistake).removesuffix(".")
-        if rabbit and table.kind == "directory":
+        if rabbit and table.kind in _DIRECTORIES:
             return "flash.kind: directories are not offered over a network: take another kind"
     if config.namespace == HOST and os.geteuid() != 0:
         return "namespace: to mount in the machine's own takes root: name a directory for another"
@@ -212,7 +223,7 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
     table = config.flash
     place = Path(table.directory) if table.directory else state / "flash"
     size = table.bytes or 0
-    if table.kind == "directory":
+    if table.kind in _DIRECTORIES:
         return Directories(place, size), None
     disks: dict[str, Disk] = {}
 

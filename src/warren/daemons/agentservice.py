@@ -20,6 +20,7 @@ import structlog
 from warren.base import systemd
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
+from warren.controllers.machine import Machine
 from warren.daemons import agentconfig, exposed
 from warren.daemons.agentconfig import Config, Node
 from warren.daemons.agents import agent
@@ -32,7 +33,8 @@ from warren.journal import files
 from warren.kube import http, versions
 from warren.kube.client import Client
 from warren.kube.kubeconfig import Access
-from warren.node import holders, hostmounts
+from warren.node import behaviour, holders, hostmounts
+from warren.node.faulty import FaultyMachine
 from warren.node.nvmehost import Host
 
 if TYPE_CHECKING:
@@ -155,11 +157,15 @@ def _system(
 
         counts = counted.Counted()
         client = counts.client(client)
+    flash = config.flash
+    machine: Machine = node.machine
+    if flash.kind == "simulated":
+        machine = FaultyMachine(config.name, node.machine, behaviour.parsed(flash.faults))
     built = agent(
         client,
         clock,
         config.name,
-        node.machine,
+        machine,
         rabbit=settings.rabbit,
         exports=node.exports,
         detach=node.host.disconnect if node.host is not None else None,

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from warren.controllers.machine import Machine
 from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
@@ -68,7 +67,7 @@ class Nodes:
         """Whether tasks of different nodes are in different user namespaces."""
         return self._isolated and self._owner != 0
 
-    def machine(self, node: str) -> Machine:
+    def machine(self, node: str) -> NamespacedMachine | LinkingMachine:
         """Return the machine that is a node."""
         if self._isolated:
             return NamespacedMachine(node, self._flash, self.namespace(node), self._patience)

@@ -7,7 +7,7 @@ names.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
@@ -29,7 +29,9 @@ class Asked:
     computes_per_rabbit: int | None = None
     capacity: int | None = None
     """Bytes of flash on each rabbit."""
-    flash: Literal["directory", "image"] | None = None
+    flash: Literal["directory", "image", "simulated"] | None = None
+    faults: Mapping[str, Any] | None = None
+    """Times and faults of simulated flash."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """By rabbit, for those that are named: the others keep theirs."""
     global_file_systems: tuple[str, ...] | None = None
@@ -100,7 +102,11 @@ def settled(known: Site | None, asked: Asked, found: Found) -> Site:
     return site
 
 
-_KINDS: Final = {"directory": "plain directories", "image": "on block devices"}
+_KINDS: Final = {
+    "directory": "plain directories",
+    "image": "on block devices",
+    "simulated": "simulated",
+}
 
 
 def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
@@ -118,6 +124,10 @@ def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
     flash = asked.flash or ("image" if asked.devices else known.flash if known else None)
     if flash == "directory" and asked.devices:
         raise UserMistake("--rabbit-device: plain directories need no device.")
+    if flash == "simulated" and asked.devices:
+        raise UserMistake("--rabbit-device: simulated flash needs no device.")
+    if flash != "simulated" and asked.faults is not None:
+        raise UserMistake("--faults: only flash that is simulated has them. Add --flash simulated.")
     if flash == "image" and found.why_no_images is not None:
         raise UserMistake(
             f"Flash cannot be disk images with loop devices here: {found.why_no_images}."
@@ -128,6 +138,7 @@ def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
         computes_per_rabbit=_or(asked.computes_per_rabbit, base.computes_per_rabbit),
         capacity=_or(asked.capacity, base.capacity),
         flash=flash or ("image" if found.why_no_images is None else "directory"),
+        faults=base.faults if asked.faults is None else asked.faults,
         devices=devices,
         global_file_systems=(
             base.global_file_systems

@@ -27,8 +27,11 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     """Of each compute node: what the scheduler hands out, whatever the machine has."""
     capacity: int = CAPACITY
     """Bytes of flash on each rabbit."""
-    flash: Literal["directory", "image"] = "directory"
-    """What volumes are: directories, or loop devices on a disk image with file systems made."""
+    flash: Literal["directory", "image", "simulated"] = "directory"
+    """What volumes are: directories, or loop devices on a disk image with file systems made; or
+    directories whose nodes take the time, and have the faults, of others."""
+    faults: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """These times and faults, as `node.behaviour` reads them."""
     devices: Mapping[str, str] = msgspec.field(default_factory=dict)
     """What rabbits have instead of an image, by rabbit: a block device, or `vg:` and a group."""
     global_file_systems: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ async def _run(
         isolated=isolated,
         why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
         why_no_images=(
-            None if site.flash == "image" else why_no_images or "--flash directory was given"
+            None if site.flash == "image" else why_no_images or f"--flash {site.flash} was given"
         ),
         config=config_file or state.config,
     )

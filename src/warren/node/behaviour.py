@@ -4,6 +4,7 @@ Times are lognormal, as those of real devices are: most are near the median, and
 times as long. The same seed and the same requests give the same times and faults.
 """
 
+import asyncio
 import math
 import random
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
+from warren.dws.node import NodeTrouble
 
 ACTIONS: Final = ("make", "release", "mount", "unmount", "copy")
 
@@ -73,6 +75,14 @@ class Dice:
         if action is None or self._dice.random() >= action.fails:
             return None
         return self._dice.random() < action.fatal
+
+    async def live_through(self, name: str) -> None:
+        """Take the time that an action takes, and raise NodeTrouble if it fails."""
+        seconds, fatal = self.seconds(name), self.fault(name)
+        if seconds:
+            await asyncio.sleep(seconds)
+        if fatal is not None:
+            raise NodeTrouble(f"{name} has failed, as simulated", fatal=fatal)
 
 
 def parsed(table: Mapping[str, Any]) -> Behaviour:

@@ -55,14 +55,6 @@ class SimulatedMachine:
         self._bytes = bytes
         self._seconds = seconds
 
-    async def _live_through(self, action: str) -> None:
-        """Take the time that an action takes, and fail if it does."""
-        seconds, fatal = self._dice.seconds(action), self._dice.fault(action)
-        if seconds:
-            await asyncio.sleep(seconds)
-        if fatal is not None:
-            raise NodeTrouble(f"{self._name}: {action} has failed, as simulated", fatal=fatal)
-
     async def capacity(self) -> int:
         return self._flash.capacity
 
@@ -76,7 +68,7 @@ class SimulatedMachine:
         return self._flash.lnet_nid
 
     async def make(self, volume: Volume) -> None:
-        await self._live_through("make")
+        await self._dice.live_through("make")
         place = (volume.group, volume.name)
         if place in self._flash.volumes:
             return
@@ -92,7 +84,7 @@ class SimulatedMachine:
         self._flash.volumes[place] = volume
 
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await self._live_through("release")
+        await self._dice.live_through("release")
         if (group, name) in self._flash.mounts.values():
             raise NodeTrouble(f"{group}/{name} is mounted")
         self._flash.volumes.pop((group, name), None)
@@ -106,7 +98,7 @@ class SimulatedMachine:
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        await self._live_through("mount")
+        await self._dice.live_through("mount")
         if (group, name) not in self._flash.volumes:
             raise NodeTrouble(f"{group}/{name} does not exist")
         self._flash.mounts[self._name, path] = (group, name)
@@ -116,18 +108,18 @@ class SimulatedMachine:
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        await self._live_through("mount")
+        await self._dice.live_through("mount")
         self._flash.lustre[self._name, path] = source
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        await self._live_through("unmount")
+        await self._dice.live_through("unmount")
         self._flash.mounts.pop((self._name, path), None)
         self._flash.lustre.pop((self._name, path), None)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
-        await self._live_through("copy")
+        await self._dice.live_through("copy")
         steps = 4
         for step in range(1, steps + 1):
             await asyncio.sleep(self._seconds / steps)

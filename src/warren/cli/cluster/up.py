@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from warren.daemons.sweep import Remains
 
 
+_FLASH: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] = {
+    "auto": None,
+    "directory": "directory",
+    "image": "image",
+    "simulated": "simulated",
+}
+
+
 @click.command()
 @statedir_option
 @click.option("--rabbits", type=click.IntRange(1, 64), metavar="N",
@@ -27,9 +35,13 @@ if TYPE_CHECKING:
               help="How many compute nodes are wired to each.  [at first: 4]")  # fmt: skip
 @click.option("--rabbit-capacity", metavar="SIZE",
               help="Flash on each rabbit. It may grow.  [at first: 144GiB]")  # fmt: skip
-@click.option("--flash", type=click.Choice(["auto", "directory", "image"]), default="auto",
-              help="What volumes are: plain directories; or loop devices on a sparse disk image, "
-              "with file systems made on them, which takes root.  [at first: what can be]",
+@click.option("--flash", type=click.Choice(list(_FLASH)), default="auto",
+              help="What volumes are: plain directories; loop devices on a sparse disk image, "
+              "with file systems made on them, which takes root; or directories whose nodes have "
+              "simulated times and faults.  [at first: what can be]",
+              )  # fmt: skip
+@click.option("--faults", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Times and faults of --flash simulated, in TOML.  [at first: none]",
               )  # fmt: skip
 @click.option("--rabbit-device", "devices", multiple=True, metavar="RABBIT=DEVICE|vg:NAME|image",
               help="What a rabbit uses instead of an image: a block device, and what is on it is "
@@ -69,6 +81,7 @@ def up(
     computes_per_rabbit: int | None,
     rabbit_capacity: str | None,
     flash: str,
+    faults: Path | None,
     devices: tuple[str, ...],
     paths: tuple[str, ...],
     no_paths: bool,
@@ -88,6 +101,7 @@ def up(
     directory, and it goes on where it was: options that are not given are as they were.
     """
     from warren.daemons import logs
+    from warren.daemons.faults import load as load_faults
     from warren.daemons.options import Asked
     from warren.daemons.up import Cluster
     from warren.daemons.up import up as run_cluster
@@ -99,6 +113,7 @@ def up(
         computes_per_rabbit=computes_per_rabbit,
         capacity=_capacity(rabbit_capacity),
         flash=_FLASH[flash],
+        faults=None if faults is None else load_faults(faults),
         devices=dict(map(_device, devices)),
         global_file_systems=tuple(map(_directory, paths)) if paths or no_paths else None,
         port=port,
@@ -127,6 +142,13 @@ def up(
                 )
             for rabbit, device in site.devices.items():
                 click.echo(f"  flash of {rabbit}: {device}")
+        elif site.flash == "simulated":
+            click.echo(
+                "  flash: simulated, in plain directories; sizes are accounted for, and not "
+                "enforced"
+            )
+            for action in sorted({*site.faults} - {"seed"}):
+                click.echo(f"  {action}: {_words(site.faults[action])}")
         else:
             click.echo(
                 "  flash: plain directories; sizes are accounted for, and not enforced "
@@ -159,11 +181,12 @@ def _size(site: "Site") -> str:
     )
 
 
-_FLASH: Final[Mapping[str, Literal["directory", "image"] | None]] = {
-    "auto": None,
-    "directory": "directory",
-    "image": "image",
-}
+def _words(action: Mapping[str, float]) -> str:
+    """Say how one action of simulated flash goes."""
+    said = [f"{action.get('seconds', 0):g} s"]
+    if action.get("fails"):
+        said.append(f"{action['fails']:.3g} of 1 fail")
+    return ", ".join(said)
 
 
 def _capacity(text: str | None) -> int | None:

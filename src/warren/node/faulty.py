@@ -1,0 +1,75 @@
+"""A real machine whose work takes as long, and fails as often, as is simulated of another.
+
+What does not fail is done as ever, so that jobs find their storage and their data: what it takes is
+added to what is simulated. So sites rehearse flash that they do not have yet.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
+from warren.dws.sharing import Sharing
+from warren.node.behaviour import Behaviour
+from warren.node.linking import LinkingMachine
+from warren.node.machine import NamespacedMachine
+
+
+class FaultyMachine:
+    """A `Machine` of a name, on another."""
+
+    def __init__(
+        self, name: str, machine: NamespacedMachine | LinkingMachine, behaviour: Behaviour
+    ) -> None:
+        self._machine = machine
+        self._dice = behaviour.dice(name)
+
+    async def capacity(self) -> int:
+        return await self._machine.capacity()
+
+    async def raw_volumes(self) -> RawVolumes:
+        return await self._machine.raw_volumes()
+
+    async def lacks(self) -> Mapping[str, str]:
+        return await self._machine.lacks()
+
+    async def lnet_nid(self) -> str:
+        return await self._machine.lnet_nid()
+
+    async def make(self, volume: Volume) -> None:
+        await self._dice.live_through("make")
+        await self._machine.make(volume)
+
+    async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        await self._dice.live_through("release")
+        await self._machine.release(group, name, profile)
+
+    async def mount(
+        self,
+        group: str,
+        name: str,
+        file_system: str,
+        path: str,
+        shared: Sharing | None = None,
+        profile: ProfileCommands = NO_COMMANDS,
+    ) -> None:
+        await self._dice.live_through("mount")
+        await self._machine.mount(group, name, file_system, path, shared, profile)
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        await self._dice.live_through("mount")
+        await self._machine.mount_lustre(source, path, profile)
+
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        await self._dice.live_through("unmount")
+        await self._machine.unmount(path, userid, profile)
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        await self._dice.live_through("copy")
+        async with aclosing(self._machine.copy(copy)) as told:  # type: ignore[type-var]
+            async for progress in told:
+                yield progress
