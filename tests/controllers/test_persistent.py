@@ -9,7 +9,7 @@ from tests.dws.test_persistent import CREATE, DESTROY, KEY, USE
 from warren.base.objects import Change, Key, Kind
 from warren.controllers.persistent import PersistentController
 from warren.controllers.workflow import WorkflowController
-from warren.dws import kinds, labels
+from warren.dws import expiry, kinds, labels
 from warren.dws.objects import Meta, read
 
 PERS = Key("default", "pers")
@@ -297,3 +297,14 @@ def test_servers_of_an_instance_that_are_filled_in_late_make_its_storage() -> No
         assert owner["uid"] == made["metadata"]["uid"]
 
     beside(story)
+
+
+def test_an_instance_that_has_expired_is_destroyed() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        past = {labels.EXPIRES: expiry.written(api.clock.now() - 60)}
+        await instance(api, state="Active", annotations=past)
+        async with informed(api):
+            assert await controller.reconcile(PERS) is None
+        assert api.find(kinds.PERSISTENT, PERS)["spec"]["state"] == "Destroying"
+
+    with_controller(story)
