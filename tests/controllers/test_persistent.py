@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+import pytest
+
 from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import meta, need, raw_workflow
 from tests.dws.test_persistent import CREATE, DESTROY, KEY, USE
@@ -12,6 +14,7 @@ from warren.controllers.workflow import WorkflowController
 from warren.dws import expiry, kinds, labels
 from warren.dws.objects import Meta, read
 
+HOUR = 3600.0
 PERS = Key("default", "pers")
 Story = Callable[[Api, PersistentController], Awaitable[None]]
 
@@ -306,5 +309,18 @@ def test_an_instance_that_has_expired_is_destroyed() -> None:
         async with informed(api):
             assert await controller.reconcile(PERS) is None
         assert api.find(kinds.PERSISTENT, PERS)["spec"]["state"] == "Destroying"
+
+    with_controller(story)
+
+
+@pytest.mark.parametrize(("left", "again"), [(100.0, 100.0), (9 * HOUR, HOUR)])
+def test_an_instance_that_will_expire_is_looked_at_then_or_once_an_hour(
+    left: float, again: float
+) -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        then = {labels.EXPIRES: expiry.written(round(api.clock.now() + left))}
+        await instance(api, state="Active", annotations=then)
+        async with informed(api):
+            assert await controller.reconcile(PERS) == pytest.approx(again, abs=5)
 
     with_controller(story)
