@@ -25,7 +25,7 @@ from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_workflow, settled
 from warren.base.bytesize import GIB
 from warren.base.objects import Key
-from warren.base.times import rfc3339_micro
+from warren.base.times import parse_rfc3339, rfc3339_micro
 from warren.conductor.conductor import Conductor, Settings
 from warren.dws import abort, kinds, labels, selftest
 from warren.dws.binding import Phase
@@ -408,3 +408,52 @@ def test_how_long_a_state_took_is_told_of_a_namesake_of_a_job_that_is_over_too()
 
     conducted(story, WITH_NODES)
     assert told == [("prerun", 2.0)] * 2
+
+
+# When a job is looked at
+
+
+@pytest.mark.parametrize(("setup", "delay"), [(3.0, 3.0), (100.0, 10.0)])
+def test_of_two_moments_to_look_again_it_is_the_first(setup: float, delay: float) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.configure(Settings(timeouts=Timeouts(setup=setup)))
+        now = rfc3339_micro(api.clock.now())
+        status = {"status": "TransientCondition", "desiredStateChange": now}
+        await workflow(api, "Setup", status=status)
+        async with informed(api):
+            passed = api.clock.now() - parse_rfc3339(now)
+            found = await conductor.reconcile(7)
+            wanted = delay if delay == 10.0 else delay - passed
+            assert found == pytest.approx(wanted, abs=0.01)
+
+    conducted(story, WITH_NODES)
+
+
+def test_what_drivers_write_into_a_workflow_on_their_way_is_no_news() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup")
+        async with running(api, conductor.run()):
+            jobs.passes.clear()
+            said = {"status": {"message": "half of it"}}
+            await api.change(kinds.WORKFLOW, KEY, said, status=True)
+            assert jobs.passes == []
+            done = {"status": {"ready": True, "status": "Completed"}}
+            await api.change(kinds.WORKFLOW, KEY, done, status=True)
+            assert jobs.passes != []
+
+    conducted(story, WITH_NODES)
+
+
+def test_what_belongs_to_workflows_of_others_wakes_no_job() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        asked_for: list[int] = []
+        name = "slurm-7"
+        await api.add(kinds.WORKFLOW, raw_workflow(ready=True, metadata={"name": name}))
+        async with informed(api):
+            conductor.reconciler.add = asked_for.append  # type: ignore[method-assign, assignment]
+            carried = {labels.WORKFLOW_NAME: name, labels.WORKFLOW_NAMESPACE: "default"}
+            metadata = meta("slurm-7-0", "default", labels=carried)
+            await api.add(kinds.SERVERS, {"metadata": metadata, "spec": {}})
+        assert asked_for == []
+
+    conducted(story)

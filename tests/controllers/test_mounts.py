@@ -11,7 +11,7 @@ from tests.dws.builders import DELETING, meta
 from warren.base.objects import Key
 from warren.controllers.mounts import MountReconciler
 from warren.dws import kinds, labels
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import LustreMount, NodeTrouble, Volume
 
 KEY = Key("n0", "m")
 PATHS = ("/mnt/a", "/mnt/b")
@@ -302,5 +302,28 @@ def test_a_volume_that_is_reached_over_a_network_is_let_go_of_once_it_is_unmount
         assert detached == [("r0", "v1"), ("r0", "v1"), ("r0", "v0")]
         assert asked_before == [1, 2, 3]
         assert status(api) == said("unmounted")
+
+    with_node(story)
+
+
+def test_lustre_is_mounted_where_it_stands_among_the_others() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        wide = {"mgsAddresses": "10.0.0.1@tcp", "fileSystemName": "aaaaaaaa"}
+        lustre = {
+            "mountPath": "/mnt/wide",
+            "type": "lustre",
+            "userID": 1001,
+            "groupID": 1002,
+            "device": {"type": "lustre", "lustre": wide},
+        }
+        both = [lustre, mount(PATHS[0], 0)]
+        await api.add(kinds.CLIENT_MOUNT, client_mount(mounts=both))
+        async with informed(api):
+            assert await mounts.reconcile(KEY) is None
+
+        source = LustreMount(address="10.0.0.1@tcp", name="aaaaaaaa", userid=1001, groupid=1002)
+        assert machine.flash.lustre == {("n0", "/mnt/wide"): source}
+        assert machine.asked == MOUNTS[:1]
+        assert status(api) == said("mounted")
 
     with_node(story)

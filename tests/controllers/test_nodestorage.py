@@ -480,3 +480,16 @@ def test_a_rabbit_that_is_forgotten_announces_itself_again() -> None:
             assert api.find(kinds.NNF_NODE, NODE)["status"]["status"] == "Ready"
 
     with_rabbit(story)
+
+
+def test_commands_that_cannot_be_read_make_no_volume_and_are_told() -> None:
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        await api.add(STORAGE, share(annotations={labels.COMMANDS: "{"}))
+        async with informed(api):
+            await rabbit.reconcile(KEY)
+
+        assert machine.flash.volumes == {}
+        assert "commands that cannot be read" in status(api)["error"]["debugMessage"]
+        assert not status(api)["ready"]
+
+    with_rabbit(story)

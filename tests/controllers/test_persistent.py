@@ -3,16 +3,19 @@
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
+import pytest
+
 from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import meta, need, raw_workflow
 from tests.dws.test_persistent import CREATE, DESTROY, KEY, USE
 from warren.base.objects import Change, Key, Kind
 from warren.controllers.persistent import PersistentController
 from warren.controllers.workflow import WorkflowController
-from warren.dws import kinds, labels
+from warren.dws import expiry, kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 
+HOUR = 3600.0
 PERS = Key("default", "pers")
 Story = Callable[[Api, PersistentController], Awaitable[None]]
 
@@ -298,3 +301,27 @@ def test_servers_of_an_instance_that_are_filled_in_late_make_its_storage() -> No
         assert owner["uid"] == made["metadata"]["uid"]
 
     beside(story)
+
+
+def test_an_instance_that_has_expired_is_destroyed() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        past = {labels.EXPIRES: expiry.written(api.clock.now() - 60)}
+        await instance(api, state="Active", annotations=past)
+        async with informed(api):
+            assert await controller.reconcile(PERS) is None
+        assert api.find(kinds.PERSISTENT, PERS)["spec"]["state"] == "Destroying"
+
+    with_controller(story)
+
+
+@pytest.mark.parametrize(("left", "again"), [(100.0, 100.0), (9 * HOUR, HOUR)])
+def test_an_instance_that_will_expire_is_looked_at_then_or_once_an_hour(
+    left: float, again: float
+) -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        then = {labels.EXPIRES: expiry.written(round(api.clock.now() + left))}
+        await instance(api, state="Active", annotations=then)
+        async with informed(api):
+            assert await controller.reconcile(PERS) == pytest.approx(again, abs=5)
+
+    with_controller(story)

@@ -25,16 +25,32 @@ class Silent(SimulatedMachine):
     silent: dict[str, asyncio.Event]
     """Those that are away, with what says that they are back."""
 
-    async def _live_through(self, action: str) -> None:
+    async def make(self, *what: Any, **how: Any) -> None:
+        await self._back()
+        await super().make(*what, **how)
+
+    async def release(self, *what: Any, **how: Any) -> None:
+        await self._back()
+        await super().release(*what, **how)
+
+    async def mount(self, *what: Any, **how: Any) -> None:
+        await self._back()
+        await super().mount(*what, **how)
+
+    async def unmount(self, *what: Any, **how: Any) -> None:
+        await self._back()
+        await super().unmount(*what, **how)
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        await self._back()
+        async for each in super().copy(copy):
+            await self._back()
+            yield each
+
+    async def _back(self) -> None:
         back = self.silent.get(self._name)
         if back is not None:
             await back.wait()
-        await super()._live_through(action)
-
-    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
-        async for each in super().copy(copy):
-            await self._live_through("progress")
-            yield each
 
 
 def is_at(world: World, control: Control, state: str) -> bool:

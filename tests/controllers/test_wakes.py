@@ -1,0 +1,119 @@
+"""What wakes a Workflow's controller, and what is asked of the API itself when it looks again."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.controllers.alone import Api, alone, informed
+from tests.controllers.test_workflow import KEY, child, computes, in_data_in, with_controller
+from tests.dws.builders import JOBDW, meta, raw_workflow
+from warren.base.objects import Key
+from warren.controllers.workflow import WorkflowController
+from warren.dws import kinds, labels, ports
+
+USES = "#DW persistentdw name=pers"
+INSTANCE = Key("default", "pers")
+Story = Callable[[Api, list[Key]], Awaitable[None]]
+
+
+def watched(story: Story, **options: Any) -> None:
+    """Tell a story of a Workflow, and of what its controller is woken for."""
+
+    async def main(api: Api) -> None:
+        controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
+        async with informed(api):
+            woken: list[Key] = []
+            controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
+            await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, USES, **options))
+            woken.clear()
+            await story(api, woken)
+
+    alone(main)
+
+
+def test_a_mount_in_the_middle_of_its_way_wakes_no_workflow_until_it_is_gone() -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        workflow = api.find(kinds.WORKFLOW, KEY)
+        access = Key("default", "wf-0-computes")
+        await child(api, kinds.NNF_ACCESS, workflow, access, spec={"desiredState": "mounted"})
+        assert woken == []
+        await api.remove(kinds.NNF_ACCESS, access)
+        assert set(woken) == {KEY}
+
+    watched(story, state="PreRun")
+
+
+@pytest.mark.parametrize(("ready", "wakes"), [(True, False), (False, True)])
+def test_a_workflow_that_is_not_ready_is_woken_for_the_storage_that_it_uses(
+    ready: bool, wakes: bool
+) -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        spec = {"name": "pers", "fsType": "xfs"}
+        await api.add(kinds.PERSISTENT, {"metadata": meta("pers", "default"), "spec": spec})
+        assert (KEY in woken) is wakes
+        woken.clear()
+        carried = {labels.PERSISTENT_NAME: "pers", labels.PERSISTENT_NAMESPACE: "default"}
+        await api.add(
+            kinds.SERVERS, {"metadata": meta("pers", "default", labels=carried), "spec": {}}
+        )
+        assert (KEY in woken) is wakes
+        woken.clear()
+        other = {"name": "other", "fsType": "xfs"}
+        await api.add(kinds.PERSISTENT, {"metadata": meta("other", "default"), "spec": other})
+        assert woken == []
+
+    watched(story, state="Setup", ready=ready)
+
+
+@pytest.mark.parametrize(("ready", "wakes"), [(True, False), (False, True)])
+def test_a_workflow_that_is_not_ready_is_woken_for_its_ports(ready: bool, wakes: bool) -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        asks = [
+            {"requester": {"kind": "Workflow", "name": name, "namespace": "default"}, "count": 1}
+            for name in (KEY.name, "gone")
+        ]
+        manager = meta(ports.MANAGER.name, ports.MANAGER.namespace)
+        await api.add(kinds.PORT_MANAGER, {"metadata": manager, "spec": {"allocations": asks}})
+        assert set(woken) == ({KEY} if wakes else set())
+
+    watched(story, state="Setup", ready=ready)
+
+
+def test_what_no_directive_asks_for_is_not_asked_for() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        await in_data_in(api, storage=False)
+        async with informed(api):
+            await controller.reconcile(KEY)
+        assert ("list", kinds.NNF_STORAGE) in api.asked
+        assert ("list", kinds.JOB) not in api.asked
+        assert ("list", kinds.CONTAINER_PROFILE) not in api.asked
+
+    with_controller(story)
+
+
+def test_at_the_end_of_teardown_only_what_that_takes_away_is_asked_for() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        workflow = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Teardown"))
+        await computes(api, workflow)
+        async with informed(api):
+            await controller.reconcile(KEY)
+        assert ("list", kinds.NNF_STORAGE) in api.asked
+        assert ("list", kinds.BREAKDOWN) not in api.asked
+
+    with_controller(story)
+
+
+def test_a_workflow_goes_on_where_the_configuration_of_the_system_is_gone() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        default = Key("default", "default")
+        await api.add(
+            kinds.SYSTEM_CONFIGURATION, {"metadata": meta("default"), "spec": {"storageNodes": []}}
+        )
+        await in_data_in(api, storage=True)
+        async with informed(api):
+            await controller.reconcile(KEY)
+            await api.remove(kinds.SYSTEM_CONFIGURATION, default)
+            assert await controller.reconcile(KEY) is None
+
+    with_controller(story)

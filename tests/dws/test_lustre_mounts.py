@@ -1,0 +1,94 @@
+"""Who mounts a Lustre file system, and where: one mount for each of its clients."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.dws.accesses import seen
+from tests.dws.builders import changes, computes, made, meta, nnf_access
+from warren.base.objects import Object, Write
+from warren.dws import kinds, storage
+from warren.dws.access import decide
+from warren.dws.accesssnapshot import AccessSnapshot
+from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.decoding import read
+from warren.dws.objects.meta import Reference
+from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
+from warren.dws.storage import Served
+
+SETS: Mapping[str, Sequence[str]] = {"mgt": ["r2"], "mdt": ["r0"], "ost": ["r0", "r1", "r0"]}
+SERVED = Served("10.0.0.1@tcp", "aaaaaaab")
+
+
+def stored(name: str = SERVED.name) -> NnfStorage:
+    sets = [
+        {"name": label, "capacity": 1, "nodes": [{"name": each, "count": 1} for each in rabbits]}
+        for label, rabbits in SETS.items()
+    ]
+    spec = {"fileSystemType": "lustre", "userID": 1, "groupID": 2, "allocationSets": sets}
+    status = {"ready": True, "fileSystemName": name, "mgsAddress": SERVED.address}
+    return read({"metadata": meta("wf-0"), "spec": spec, "status": status}, NnfStorage)
+
+
+def view(access: NnfAccess, name: str = SERVED.name, **more: Any) -> AccessSnapshot:
+    found = stored(name)
+    every = storage.children_of(found, None, SERVED).values()
+    shares = [read({**obj, "status": {"ready": True}}, NnfNodeStorage) for obj, _ in every]
+    return seen(access, storage=found, node_storages=shares, **more)
+
+
+def mounts(writes: Sequence[Write]) -> dict[str, list[Object]]:
+    """Return the mounts of each node."""
+    return {
+        obj["metadata"]["namespace"]: obj["spec"]["mounts"]
+        for obj in made(writes, kinds.CLIENT_MOUNT)
+    }
+
+
+def test_each_compute_node_has_one_mount_of_the_whole_file_system() -> None:
+    found = mounts(decide(view(nnf_access(), computes=computes("n0", "n1"))))
+
+    assert {*found} == {"n0", "n1"}
+    for (mount,) in found.values():
+        assert (mount["mountPath"], mount["type"]) == ("/mnt/nnf/uid-wf-0", "lustre")
+        assert mount["device"]["lustre"] == {
+            "fileSystemName": "aaaaaaab",
+            "mgsAddresses": "10.0.0.1@tcp",
+        }
+        # Its root directory is given to its owner by the rabbits.
+        assert mount["setPermissions"] is False
+
+
+def test_rabbits_mount_it_that_have_osts() -> None:
+    found = mounts(decide(view(nnf_access("servers"))))
+    assert {name: len(each) for name, each in found.items()} == {"r0": 1, "r1": 1}
+
+
+def test_rabbits_of_a_job_do_not_mount_storage_that_its_compute_nodes_reach() -> None:
+    """Persistent storage is mounted by the rabbits for the nodes that are named."""
+    access = nnf_access("servers")
+    clients = Reference(kind="Computes", name="wf", namespace="default")
+    spec = msgspec.structs.replace(access.spec, client_reference=clients)
+    named = msgspec.structs.replace(access, spec=spec)
+    found = mounts(decide(view(named, computes=computes("n0"))))
+    assert {*found} == {"n0"}
+
+
+@pytest.mark.parametrize("clients", ["computes", "servers"])
+def test_a_file_system_without_a_name_is_waited_for(clients: str) -> None:
+    writes = decide(view(nnf_access(clients), name=""))
+    assert mounts(writes) == {}
+    (patch,) = changes(writes, kinds.NNF_ACCESS)
+    assert patch["status"]["error"]["userMessage"] == "the file system has no name yet"
+    assert patch["status"]["error"]["severity"] == "Minor"
+
+
+def test_an_access_that_makes_no_mounts_makes_none() -> None:
+    access = nnf_access()
+    spec = msgspec.structs.replace(access.spec, make_client_mounts=False)
+    writes = decide(view(msgspec.structs.replace(access, spec=spec)))
+    assert mounts(writes) == {}
+    (patch,) = [each for each in changes(writes, kinds.NNF_ACCESS) if "status" in each]
+    assert patch["status"]["ready"]
