@@ -474,7 +474,8 @@ class Copier:
     def _write_file(self, names: Names, reading: int, known: os.stat_result) -> None:
         _, _, there, target = names
         try:
-            writing = open_to_write(target, there.descriptor, read=self._verify)
+            own = identity.file_user() if self._destination_storage else None
+            writing = open_to_write(target, there.descriptor, read=self._verify, own=own)
         except NotAFile as found:
             said = f"there is {found} where a file is to be copied to"
             raise Refused(self._target.path(there, target), said) from None
