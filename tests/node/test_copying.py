@@ -579,6 +579,26 @@ def test_nothing_is_written_into_a_file_that_another_has_made_in_storage(
         assert outcome.complaints == [f"{root}/in: Operation not permitted"]
 
 
+@pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+def test_nothing_is_copied_into_a_directory_that_another_has_made_in_storage(
+    public: Path,
+) -> None:
+    userid, other = users.userids()
+    copier = Copier(public, User(userid, pwd.getpwuid(userid).pw_gid))
+    storage = shared(copier)
+    tree(public / "in")
+    (public / "storage" / "in" / "deep").mkdir(parents=True)
+    for path in (public / "storage" / "in", public / "storage" / "in" / "deep"):
+        path.chmod(0o777)
+    os.chown(public / "storage" / "in", userid, -1)
+    os.chown(public / "storage" / "in" / "deep", other, -1)
+    outcome = copier("in", "storage/", destination_storage=storage)
+
+    assert f"{public}/storage/in/deep: is another user's directory" in outcome.complaints
+    assert list((public / "storage" / "in" / "deep").iterdir()) == []
+    assert (public / "storage" / "in" / "one").exists()
+
+
 def test_a_directory_in_storage_that_becomes_a_link_leads_nowhere(public: Path) -> None:
     (public / "storage").mkdir()
     (public / "storage" / "in").symlink_to("..")
