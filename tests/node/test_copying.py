@@ -551,6 +551,54 @@ def test_a_link_to_a_file_is_copied_as_it_is_wherever_it_leads(copy: Copier) -> 
     assert (copy.place / "out").readlink() == Path("../private/key")
 
 
+@pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+@pytest.mark.parametrize("whose", ["the user's", "the other one's"])
+def test_nothing_is_written_into_a_file_that_another_has_made_in_storage(
+    public: Path, whose: str
+) -> None:
+    userid, other = users.userids()
+    copier = Copier(public, User(userid, pwd.getpwuid(userid).pw_gid))
+    storage = shared(copier)
+    root = public / "storage"
+    root.chmod(0o1777)
+    os.chown(root, userid if whose == "the user's" else other, 0)
+    (public / "in").write_text("secret")
+    os.chown(public / "in", userid, -1)
+    (public / "in").chmod(0o600)
+    (root / "in").touch(mode=0o666)
+    (root / "in").chmod(0o666)
+    os.chown(root / "in", other, -1)
+    with (root / "in").open() as kept:
+        outcome = copier("in", "storage/", destination_storage=storage)
+        assert kept.read() == ""
+
+    if whose == "the user's":  # who may remove it, and has a file of its own then
+        assert outcome.complaints == []
+        assert ((root / "in").stat().st_uid, (root / "in").read_text()) == (userid, "secret")
+    else:
+        assert outcome.complaints == [f"{root}/in: Operation not permitted"]
+
+
+@pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+def test_nothing_is_copied_into_a_directory_that_another_has_made_in_storage(
+    public: Path,
+) -> None:
+    userid, other = users.userids()
+    copier = Copier(public, User(userid, pwd.getpwuid(userid).pw_gid))
+    storage = shared(copier)
+    tree(public / "in")
+    (public / "storage" / "in" / "deep").mkdir(parents=True)
+    for path in (public / "storage" / "in", public / "storage" / "in" / "deep"):
+        path.chmod(0o777)
+    os.chown(public / "storage" / "in", userid, -1)
+    os.chown(public / "storage" / "in" / "deep", other, -1)
+    outcome = copier("in", "storage/", destination_storage=storage)
+
+    assert f"{public}/storage/in/deep: is another user's directory" in outcome.complaints
+    assert list((public / "storage" / "in" / "deep").iterdir()) == []
+    assert (public / "storage" / "in" / "one").exists()
+
+
 def test_a_directory_in_storage_that_becomes_a_link_leads_nowhere(public: Path) -> None:
     (public / "storage").mkdir()
     (public / "storage" / "in").symlink_to("..")

@@ -53,6 +53,17 @@ def test_no_link_in_storage_leads_a_command_elsewhere(
     assert not (copy.place / "ran").exists()
 
 
+def test_an_agent_reads_what_a_command_prints_whatever_it_is(copy: Copier) -> None:
+    (copy.place / "in").touch()
+    words = program(copy, "for _ in range(20): print('\\U0001f407' * 1000)", "$SRC", "$DEST")
+    work = copy.work("in", "out", command=words, tells_output=True)
+
+    async def story() -> list[str]:
+        return [progress.remark async for progress in copiers.run(work)]
+
+    assert asyncio.run(story())[-1].count("\U0001f407") > 1000
+
+
 def test_a_command_leaves_memory_and_processes_to_what_it_depends_on(copy: Copier) -> None:
     """Its user may trace it, and so have it do anything."""
     text = (

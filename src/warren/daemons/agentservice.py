@@ -123,7 +123,9 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     _make_prefix(settings.config)
     network = settings.config.network
     if network is not None and network.secret is None:
-        log.warning("network.secret is not set: all who reach rabbits may say to be any node")
+        log.warning(
+            "network.secret is not set: processes that reach rabbits may say to be any node's"
+        )
     node = agentconfig.node(settings.config, settings.state.path, rabbit=settings.rabbit)
     if node.host is not None:
         await _disconnect_unused(node.host)

@@ -54,7 +54,7 @@ class Network(Table, frozen=True):
 
     secret: str | None = None
     """The file by which nodes prove to rabbits who they are: the same on all machines, and root's.
-    Without it, whoever reaches a rabbit may say to be any node."""
+    Without it, any process that reaches a rabbit may say to be any node's."""
 
     cluster: str | None = None
     """The name that corosync knows the machines by that mount a gfs2; without it, none is made."""

@@ -192,19 +192,20 @@ def open_to_make(name: str, above: int, mode: int) -> int:
     return os.open(name, os.O_WRONLY | _MAKING, mode, dir_fd=above)
 
 
-def open_to_write(name: str, above: int, *, read: bool = False) -> int:
+def open_to_write(name: str, above: int, *, read: bool = False, own: int | None = None) -> int:
     """Make a file in an open directory, or open the one that is there; return its descriptor.
 
     What is in it stays. One that has other names is replaced: what they name is not ours to
-    change. Only a file is ever opened: a FIFO would wait for a reader, and a device do what it
-    does. `read` asks for a descriptor that can be read, too. Raises NotAFile and OSError.
+    change. So is one that is not the user `own`'s, if that is said: it is its owner's to read. Only
+    a file is ever opened: a FIFO would wait for a reader, and a device do what it does. `read` asks
+    for a descriptor that can be read, too. Raises NotAFile and OSError.
     """
     how = os.O_RDWR if read else os.O_WRONLY
     with suppress(FileExistsError):
         return os.open(name, how | _MAKING, 0o600, dir_fd=above)
     known = os.stat(name, dir_fd=above, follow_symlinks=False)
     demand_file(known)
-    if known.st_nlink > 1:
+    if known.st_nlink > 1 or own not in (None, known.st_uid):
         return _replace(name, above, how)
     try:
         descriptor = os.open(name, how | _CAREFUL, dir_fd=above)
@@ -213,7 +214,10 @@ def open_to_write(name: str, above: int, *, read: bool = False) -> int:
         return _replace(name, above, how)
     try:
         # Once more: another may have taken its place before it was opened.
-        demand_file(os.fstat(descriptor))
+        known = os.fstat(descriptor)
+        demand_file(known)
+        if own not in (None, known.st_uid):
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)

@@ -1,7 +1,7 @@
 """What a process of a user's on a compute node gets of a volume that the node itself may reach.
 
-The kernel of Debian 12, which guests usually have, lets nobody prove anything: all that is said
-of that is tested with a kernel that does, such as 6.12.
+The kernel 6.1 of Debian 12, which guests usually have, takes no proofs: that they are taken is
+tested where guests have another one, such as 6.12.
 """
 
 import asyncio

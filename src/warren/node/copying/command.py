@@ -26,6 +26,9 @@ _LINE: Final = 1000
 """Characters of a line that are looked at, and told."""
 _KEPT: Final = 20
 """Lines that are told of a command that fails."""
+_TOLD: Final = 2000
+"""Characters that are told of one that does not: each may take twelve of the line that tells it,
+and an agent reads 64 KiB of a line."""
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
@@ -95,7 +98,7 @@ class Command:
                 self._tell()
         code = process.wait()
         if code == 0:
-            remark = "; ".join(last) if self._copy.tells_output else ""
+            remark = "; ".join(last)[-_TOLD:] if self._copy.tells_output else ""
             self._tell(remark)
             return True
         how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"

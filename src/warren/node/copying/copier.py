@@ -223,12 +223,19 @@ class Copier:
                 known = os.stat(name, dir_fd=above, follow_symlinks=False)
                 if not stat.S_ISDIR(known.st_mode):
                     raise
+                if self._own() not in (None, known.st_uid):
+                    # It would be that user's to say who reads what is copied into it.
+                    raise PermissionError(errno.EPERM, "is another user's directory") from None
                 self._open_up(place, known)
             finally:
                 self._target.leave(there)
         except OSError as error:
             raise Refused(self._target.path(place), words(error)) from None
         return place
+
+    def _own(self) -> int | None:
+        """Return whose all has to be that is copied to; None outside of storage."""
+        return identity.file_user() if self._destination_storage else None
 
     def _open_up(self, place: Place, known: os.stat_result) -> None:
         if known.st_mode & 0o300 == 0o300 or known.st_uid != identity.file_user():
@@ -516,7 +523,7 @@ class Copier:
     def _write_file(self, names: Names, reading: int, known: os.stat_result) -> None:
         _, _, there, target = names
         try:
-            writing = open_to_write(target, there.descriptor, read=self._verify)
+            writing = open_to_write(target, there.descriptor, read=self._verify, own=self._own())
         except NotAFile as found:
             said = f"there is {found} where a file is to be copied to"
             raise Refused(self._target.path(there, target), said) from None
