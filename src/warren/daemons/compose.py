@@ -33,7 +33,7 @@ from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.site import Site
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
-from warren.dws import containerprofiles, kinds
+from warren.dws import containerprofiles, kinds, offload
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.health import Policy as DrainPolicy
 from warren.dws.objects import LustreFileSystem, NnfStorageProfile, Storage, read
@@ -246,6 +246,7 @@ def _validator(
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     runners, applications = informers.of(kinds.NODE), informers.of(kinds.CONTAINER_PROFILE)
     copies = informers.of(kinds.COPY_PROFILE)
+    configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
     instances = Instances(informers)
     storage, clock = settings.storage, stands_on.clock
     rabbit = settings.rabbit
@@ -275,6 +276,9 @@ def _validator(
         ),
         why_not_made=partial(_why_not_made, rabbits),
         is_made_by_some=lambda kind: rabbits.has("lacks", kind) and rabbits.has("makes", kind),
+        offload=lambda: (
+            offload.of_configuration(configurations.get(offload.CONFIGURATION)) is not None
+        ),
     )
 
 

@@ -618,12 +618,17 @@ class MovementEnd(_Struct, frozen=True):
     storage_reference: Reference = Reference()
 
 
+class UserConfig(_Struct, frozen=True):
+    dryrun: bool = False
+
+
 class NnfDataMovementSpec(_Struct, frozen=True):
     source: MovementEnd
     destination: MovementEnd
     user_id: int = 0
     group_id: int = 0
     cancel: bool = False
+    user_config: UserConfig = UserConfig()
 
 
 class CommandStatus(_Struct, frozen=True):

@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import breakdown, containerprofiles, expiry, profiles, sharing, staging
+from warren.dws import breakdown, containerprofiles, expiry, offload, profiles, sharing, staging
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.node import TYPES, RawVolumes
@@ -98,6 +98,8 @@ class Facts:
     """The persistent storage that the jobs create after which it begins."""
     copy_profiles: frozenset[str] | None = frozenset()
     """The names of its NnfDataMovementProfiles, which copies may name."""
+    offload: bool = False
+    """Whether running jobs may ask it for copies, with `requires=copy-offload`."""
 
 
 UNKNOWN: Final = Facts(
@@ -212,6 +214,33 @@ def _meaning(
 def _job_storage(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
     yield from _kind(directive, facts)
     yield from _size(directive)
+    yield from _asking(directive, job, facts)
+
+
+def _asking(directive: Directive, job: _Job, facts: Facts) -> Iterator[Mistake]:
+    """Find why a job could ask for copies while it runs, as it says, and would get none."""
+    words = _value(directive, "requires")
+    if words is None or offload.WORD not in words.text.split(",") or not facts.offload:
+        return
+    if job.container is not None:
+        yield directive.mistake(
+            words,
+            "A job with a container cannot ask for copies while it runs: both are found by the "
+            "variable NNF_CONTAINER_PORTS.",
+            f"Leave out the container, or {offload.WORD}.",
+        )
+    types = [each.values.get("type") for each in job.storage.values()]
+    for name in job.persistent:
+        found = (facts.persistent or {}).get(name)
+        types.append(found.file_system if found is not None else None)
+    if not job.doubtful and all(each in offload.NOT_FOR_RABBITS for each in types):
+        yield directive.mistake(
+            words,
+            "Copies can be asked for while the job runs of storage that rabbits mount beside its "
+            f"compute nodes, and {listed(sorted({*filter(None, types)}))} is for one of them at a "
+            "time.",
+            "Make it of type gfs2 or lustre.",
+        )
 
 
 def _create(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
@@ -372,6 +401,7 @@ def _sentence(fault: Fault) -> str:
 
 
 def _use(directive: Directive, index: int, job: _Job, facts: Facts) -> Iterator[Mistake]:
+    yield from _asking(directive, job, facts)
     name = _value(directive, "name")
     if name is None:
         return
@@ -591,6 +621,9 @@ def _profiled(directive: Directive, named: Token, job: _Job, facts: Facts) -> It
             named,
             f"The container profile {named.text!r} is for copy offload, which there is none of "
             "here.",
+            "Leave the container out: requires=copy-offload is all that it takes here."
+            if facts.offload
+            else None,
         )
     given: dict[str, Argument] = {}
     for argument in directive.arguments:

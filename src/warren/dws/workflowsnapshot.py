@@ -22,6 +22,7 @@ from warren.dws.objects import (
     Storage,
     Workflow,
 )
+from warren.dws.offload import Service
 from warren.dws.persistent import Instance
 from warren.dws.pods import NOTHING
 from warren.dws.ports import NnfPortManager
@@ -68,6 +69,8 @@ class WorkflowSnapshot:
     """The Nodes of the Kubernetes cluster, by name. Rabbits that are some run containers."""
     no_containers: str | None = None
     """Why none of them can, if that is so."""
+    offload: Service | None = None
+    """Where running jobs ask for copies, if they do anywhere."""
     new_ssh_key: Callable[[], SshKey] = SshKey
     """Makes a key pair for an MPI application."""
     why_not_made: Callable[[str], str | None] = lambda kind: None
@@ -109,6 +112,7 @@ class WorkflowSnapshot:
             why_not_made=self.why_not_made,
             groupid=self.workflow.spec.group_id,
             copy_profiles=frozenset(self.copy_profiles),
+            offload=self.offload is not None,
             containers=bool(self.runners) and self.no_containers is None,
             no_containers=self.no_containers or NOTHING,
             container_profiles=containerprofiles.by_name(self.container_profiles.values())

@@ -66,6 +66,7 @@ class StorageValidator:
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
         is_made_by_some: Callable[[str], bool] = lambda kind: False,
+        offload: Callable[[], bool] = lambda: False,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
@@ -75,6 +76,7 @@ class StorageValidator:
         may choose that becomes of what they have written. `containers` returns the profiles of
         containers by name, or why no rabbit runs any, `copy_profiles` the names of those of
         copies, and `why_not_made` why no rabbit makes a type of file systems, if that is so.
+        `offload` tells whether running jobs may ask for copies.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -97,6 +99,7 @@ class StorageValidator:
         self._copy_profiles = copy_profiles
         self._why_not_made = why_not_made
         self._is_made_by_some = is_made_by_some
+        self._offload = offload
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
         """Return a jobspec as it will be scheduled, its flash included.
@@ -140,6 +143,7 @@ class StorageValidator:
             no_containers=none or NOTHING,
             container_profiles=None if isinstance(contained, str) else contained,
             copy_profiles=self._copy_profiles(),
+            offload=self._offload(),
             userid=userid,
             creates=self._creator in (None, userid),
             file_systems=self._file_systems(),
