@@ -70,6 +70,7 @@ from warren.wlm.tokens import WorkflowTokens
 
 if TYPE_CHECKING:
     from warren.daemons.counted import Counted
+    from warren.daemons.offload import Endpoint as OffloadEndpoint
 
 FLOOR = 0
 """The least size of an allocation in bytes. Real rabbits have a reason for one; this has none."""
@@ -91,6 +92,8 @@ class Ports:
     """Wraps the client of each component."""
     printed: Logs | None = None
     """What the pods of this machine print, if it runs any."""
+    offload: "OffloadEndpoint | None" = None
+    """Where running jobs ask for copies, if anywhere."""
     counted: "Counted | None" = None
     """Where what it does is counted, if anywhere."""
 
@@ -403,9 +406,16 @@ def control(site: Site, ports: Ports) -> Control:
     )
     flux.bus.register("dws", methods)
 
+    endpoint = ports.offload
+    asking: dict[str, Part] = {}
+    if endpoint is not None:
+        asking["copy offload"] = partial(endpoint.serve, ports.client(local), informers)
+
     async def establish() -> None:
         await embedded.begin()
         await apiserver.establish(local, site, ports.instance.config.daemons)
+        if endpoint is not None:
+            await endpoint.announce(local)
 
     system = System(
         first={"api": embedded.run, "kvs": flux.kvs.run},
@@ -418,6 +428,7 @@ def control(site: Site, ports: Ports) -> Control:
             "event expiry": lambda: apiserver.expire_events(local, ports.clock),
             **flux.parts,
             **leading,
+            **asking,
         },
     )
     return Control(system=system, api=embedded, instance=flux)
