@@ -50,7 +50,8 @@ class Endpoint:
     async def serve(self, client: Client, informers: Informers) -> None:
         """Serve until cancelled, with informers that run."""
         server = OffloadServer(Offload(client, informers, self.known))
-        await serving.serve(server.app(), self.listener, self.tls, shares=self.shares())
+        shares = self.shares()
+        await serving.serve(server.app(), self.listener, self.tls, shares=shares, impatient=True)
 
 
 def opened(state: StateDir) -> Endpoint:
