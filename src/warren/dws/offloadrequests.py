@@ -158,7 +158,8 @@ def ends(
     `on_compute` are the ClientMounts that the named compute node has of this Workflow.
     """
     if not on_compute:
-        raise Refusal(BAD, f"this job has nothing mounted on {request.compute_name}")
+        words = f"this job has nothing mounted on {request.compute_name}"
+        raise Refusal(BAD, f"{words}: computeName is the compute node that has the storage")
     found = Ends(
         source=_place(request.source_path, on_compute, file_systems),
         destination=_place(request.destination_path, on_compute, file_systems),
