@@ -75,6 +75,22 @@ class Failing(Noting):
             yield progress
 
 
+def test_a_dry_run_copies_nothing_and_ends_well() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            asked = movement()
+            await api.add(
+                KIND, {**asked, "spec": {**asked["spec"], "userConfig": {"dryrun": True}}}
+            )
+            await wait(2)
+        assert rabbit.asked == []
+        told = status(api)
+        assert (told["state"], told["status"]) == ("Finished", "Success")
+        assert told["message"] == "nothing is copied: this was a dry run"
+
+    with_rabbit(story)
+
+
 def test_a_copy_is_begun_and_its_end_is_told() -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
         async with running(api, movements.reconciler.run(), movements.copies.run()):

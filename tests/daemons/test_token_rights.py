@@ -37,6 +37,7 @@ def known(name: str) -> User:
     [
         (users.CONTROLLERS, {"create", "get"}),
         (users.INSTANCE, {"get"}),
+        (users.OFFLOAD, {"get"}),
         (users.node_user("rabbit-0"), {"get"}),
         (users.CONDUCTOR, set()),
         (users.node_user("compute-00"), set()),

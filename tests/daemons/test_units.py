@@ -9,6 +9,7 @@ import pytest
 from warren.cli.cluster.agent import agent
 from warren.cli.cluster.conductor import conductor
 from warren.cli.cluster.controllers import controllers
+from warren.cli.cluster.offload import copy_offload
 from warren.daemons import agentconfig
 from warren.kube.runtime import GRACE_SECONDS
 
@@ -48,6 +49,22 @@ def test_the_conductor_is_started_again_unless_that_cannot_help() -> None:
     assert service["RestartPreventExitStatus"] == "2 3"
     assert int(service["WatchdogSec"]) == 60
     assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+
+
+def test_the_service_for_copies_has_its_keys_as_credentials() -> None:
+    service = read("warren-copy-offload")["Service"]
+    assert (service["Type"], service["Restart"]) == ("notify", "always")
+    credentials = "${CREDENTIALS_DIRECTORY}"
+    _, command, *arguments = shlex.split(service["ExecStart"])
+    assert command == copy_offload.name
+    # Files that are to be there: these are, if nowhere else, here.
+    here = [str(UNITS) if word.startswith(credentials) else word for word in arguments]
+    given = copy_offload.make_context(command, here).params
+    assert {name for name, value in given.items() if value == UNITS} == {
+        "kubeconfig",
+        "cert",
+        "key",
+    }
 
 
 @pytest.mark.parametrize(("role", "type"), [("rabbit", "notify"), ("compute", "exec")])

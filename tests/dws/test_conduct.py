@@ -12,6 +12,7 @@ from tests.dws.builders import (
     DELETING,
     JOBDW,
     SIZE,
+    after,
     breakdown,
     changes,
     computes,
@@ -28,7 +29,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Key, Remove, key_of
 from warren.base.placing import Held
 from warren.base.times import rfc3339_micro
-from warren.dws import kinds, labels
+from warren.dws import kinds, labels, offload
 from warren.dws.binding import Phase
 from warren.dws.conduct import asks_for_abort, decide, is_past, made, needs_flash
 from warren.dws.faults import Fault
@@ -53,6 +54,7 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage, StorageSpec
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.offload import Service
 from warren.dws.placement import Policy
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
@@ -182,6 +184,21 @@ def test_a_job_is_released_with_the_daemons_that_it_needs_if_there_are_such() ->
         assert released(known).daemons == ("copy-offload",)
     with pytest.raises(Fault, match="the daemon 'copy-offload' is not offered by this cluster"):
         released(["other"])
+
+
+def test_copies_that_the_storage_side_makes_are_no_daemons_matter() -> None:
+    service = Service(launcher="here", port=1, certificate="/cert.pem")
+    served = after(configuration(), [offload.announced(service)])
+    wanted = {"wf-0": breakdown(0, need(), requires=["copy-offload", "other"])}
+    snapshot = seen(
+        job(Phase.HELD),
+        at("Proposal"),
+        breakdowns=wanted,
+        daemons=["other"],
+        configuration=served,
+    )
+    (found,) = (each for each in decide(snapshot) if isinstance(each, Release))
+    assert found.daemons == ("other",)
 
 
 def test_a_job_that_has_its_flash_already_is_released_as_it_is() -> None:

@@ -74,10 +74,11 @@ def test_a_workflow_requires_what_the_real_driver_says(case: str) -> None:
     assert containerauth.required(directives) == obj["status"]["requires"]
 
 
-def test_a_job_has_a_token_for_its_containers_alone() -> None:
+def test_a_job_has_a_token_for_its_containers_or_for_copies_alone() -> None:
     assert containerauth.has_token([WITH, BARE])
     assert not containerauth.has_token([WITH])
     assert not containerauth.has_token([JOBDW, BARE])
+    assert containerauth.has_token([f"{JOBDW} requires=copy-offload"])  # for the service
     for state, ready, due in (("Setup", False, True), ("Setup", True, False), ("PreRun", 0, False)):
         wf = workflow(WITH, BARE, state=state, ready=bool(ready), **AUTH)
         assert containerauth.is_due(wf) is due

@@ -55,6 +55,8 @@ def told(*directives: str, known: Facts | None = None) -> list[tuple[int, str, s
 
 CONTAINER = facts(containers=True, makes=("gfs2", "xfs", "raw"))
 USE = "#DW container name=ab profile=cd"
+FAR = Persistent(name="far", file_system="gfs2", userid=7)
+OFFLOAD = facts(offload=True, containers=True, makes=("gfs2", "xfs", "raw"))
 
 
 @pytest.mark.parametrize(
@@ -225,6 +227,25 @@ def test_what_cannot_be_carried_out_is_told_at_its_place(
 
 
 @pytest.mark.parametrize(
+    ("directives", "words"),
+    [
+        ([f"{JOBDW} requires=copy-offload"], "and xfs is for one of them at a time. Make it of"),
+        ([JOBDW.replace("xfs", "raw") + " requires=user-container-auth,copy-offload"],
+         "and raw is for one of them at a time"),
+        (["#DW persistentdw name=mine requires=copy-offload"], "and xfs is for one of them"),
+        ([f"{GFS2} requires=copy-offload", USE],
+         "A job with a container cannot ask for copies while it runs"),
+    ],
+)  # fmt: skip
+def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
+    directives: list[str], words: str
+) -> None:
+    found = told(*directives, known=OFFLOAD)
+    assert [each[:2] for each in found] == [(0, directives[0].rpartition("=")[2])]
+    assert words in found[0][2]
+
+
+@pytest.mark.parametrize(
     ("directives", "known"),
     [
         (["#DW create_persistent type=xfs capacity=1GiB name=new"], None),
@@ -239,6 +260,13 @@ def test_what_cannot_be_carried_out_is_told_at_its_place(
         (["#DW persistentdw name=nothing"], facts(persistent=None)),
         ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"],
          facts(makes=("gfs2", "xfs"))),
+        ([GFS2, f"{JOBDW.replace('foo', 'bar')} requires=copy-offload"], OFFLOAD),
+        ([f"{JOBDW} requires=copy-offload"], UNKNOWN),
+        ([f"{GFS2} requires=copy-offload", USE], facts(containers=True, makes=("gfs2",))),
+        (["#DW persistentdw name=far requires=copy-offload"],
+         facts(offload=True, persistent={"far": FAR})),
+        (["#DW persistentdw name=far requires=copy-offload"],
+         facts(offload=True, persistent=None)),
         ([GFS2, f"{USE} DW_JOB_xx=foo DW_GLOBAL_xx=/lus/a"], CONTAINER),
         ([JOBDW.replace("xfs", "raw"), f"{USE} DW_JOB_xx=foo"], CONTAINER),
         ([GFS2, USE, "#DW copy_in source=/anywhere destination=$DW_JOB_foo profile=any"], UNKNOWN),

@@ -31,7 +31,8 @@ def test_a_later_start_without_options_has_those_of_the_first(tmp_path: Path) ->
         assert cluster.site() == site
         assert cluster.status()["server"] == server
         assert not cluster.status()["isolated"]
-        assert cluster.parts() == {"apiserver", "controllers", "instance", "conductor"}
+        parts = {"apiserver", "controllers", "instance", "conductor", "copy-offload"}
+        assert cluster.parts() == parts
         assert "1h" in cluster("config", "get", "policy").stdout
         (cluster.shared / "in").write_text("input\n")
         script = cluster.script(

@@ -18,7 +18,7 @@ from warren.dws import kinds
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, Refused
 
-PARTS = ("apiserver", "controllers", "instance", "conductor")
+PARTS = ("apiserver", "controllers", "instance", "conductor", "copy-offload")
 SECRET = Kind("", "v1", "Secret", "secrets")
 
 
@@ -77,6 +77,15 @@ async def _nobody_may_more_than_its_role(cluster: Cluster) -> None:
         users.CONTROLLERS,
         lambda client: client.list(SECRET),
         lambda client: client.delete(Remove(kind=kinds.WORKFLOW, key=default)),
+    )
+    await _refused(
+        cluster,
+        users.OFFLOAD,
+        lambda client: client.list(SECRET),
+        lambda client: client.list(kinds.WORKFLOW, "default"),
+        lambda client: client.get(SECRET, Key("nnf-system", "x")),
+        lambda client: client.patch(Change(kind=kinds.WORKFLOW, key=default, patch={})),
+        lambda client: client.patch(Change(kind=kinds.SYSTEM_CONFIGURATION, key=default, patch={})),
     )
     elsewhere = Key("rabbit-1", "x")
     await _refused(

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pwd
+import shutil
 import signal
 import stat
 import sys
@@ -192,6 +193,47 @@ def test_a_user_has_storage_of_his_own(one: User) -> None:
     assert one.output(job) == f"{one.userid}\n"
 
 
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_copies_that_a_users_job_asks_for_are_made_as_him(one: User, other: User) -> None:
+    """Neither what he may not read nor where he may not write, whatever leads there."""
+    shared, secret = one.cluster.shared, one.cluster.shared / "secret"
+    secret.mkdir(mode=0o700)
+    (secret / "text").write_text("root's")
+    own = shared / "own"
+    own.mkdir()
+    os.chown(own, one.userid, one.userid)
+    body = '{"computeName": "%s", "sourcePath": "%s", "destinationPath": "%s"}'
+    script = f"""
+        ask() {{
+            curl -sS --cacert $TLS_CERT_PATH -H "Authorization: Bearer $DW_WORKFLOW_TOKEN" \
+                -H 'Accepts-version: 1.0' "$@"
+        }}
+        url=https://$NNF_CONTAINER_LAUNCHER:$NNF_CONTAINER_PORTS
+        copy() {{
+            name=$(printf '{body}' "$(hostname)" "$1" "$2" | ask -d @- $url/trial)
+            ask "$url/status/${{name#name=}}?maxWaitSecs=-1" | sed 's/.*"status":"//; s/".*//'
+        }}
+        cd "$DW_JOB_fast"; echo mine > mine; ln -s {secret} way; ln -s {shared} up
+        copy "$PWD/mine" {own}/
+        copy {secret}/text "$PWD/stolen"
+        copy "$PWD/way/text" {own}/stolen
+        copy "$PWD/mine" {shared}/mine
+        copy "$PWD/mine" "$PWD/up/mine"
+        ls
+    """
+    fast = "#DW jobdw type=gfs2 capacity=64MiB name=fast requires=copy-offload"
+    job = one.submit("sh", "-c", script, dw=fast)
+    said = one.output(job).splitlines()
+    assert said == ["success", *["failed"] * 4, "mine", "up", "way"]
+    assert (own / "mine").read_text() == "mine\n"
+    assert (own / "mine").stat().st_uid == one.userid
+    assert [each.name for each in own.iterdir()] == ["mine"]
+    assert not (shared / "mine").exists()
+    assert over(one.cluster, job)["exception_note"].count("data movement failed") == 1
+    number = fluid.parse(job)
+    assert other.asked("workflow.token", {"id": number})[0] != 0
+
+
 def test_storage_that_a_user_shares_lets_in_those_users_and_no_others(
     one: User, other: User
 ) -> None:
@@ -282,8 +324,8 @@ def test_a_guest_finds_the_cluster_and_nothing_else_of_its_directory(one: User) 
                 told.append(str(path))
         return told
 
-    # What is /etc/hosts on nodes is for all who are there.
-    known = (state.hosts,)
+    # What is /etc/hosts on nodes is for all who are there, and so is what vouches for a service.
+    known = (state.hosts, state.offload_authority)
     entries = [
         str(entry) for entry in state.path.iterdir() if not entry.is_socket() and entry not in known
     ]

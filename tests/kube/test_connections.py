@@ -100,6 +100,34 @@ async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path:
         writer.close()
 
 
+@really
+@pytest.mark.parametrize("begun", [b"", b"GET / HTTP/1.1\r\nHost:"])
+async def test_an_impatient_server_hangs_up_on_who_asks_nothing(
+    listener: socket.socket, begun: bytes
+) -> None:
+    served = serving.serve(web.Application(), listener, patience=0.05, impatient=True)
+    async with alongside(served):
+        silent, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(begun)
+        assert await silent.read() == b""
+        writer.close()
+
+
+@really
+async def test_who_has_asked_something_may_wait_for_the_answer(listener: socket.socket) -> None:
+    async def late(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.2)
+        return web.Response(text="at last")
+
+    app = web.Application()
+    app.router.add_get("/", late)
+    async with alongside(serving.serve(app, listener, patience=0.05, impatient=True)):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(ASKED)
+        assert (await reader.readuntil(b"at last")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
 @needs_users
 @really
 async def test_one_too_many_is_hung_up_on_and_the_others_are_served(

@@ -959,8 +959,10 @@ def test_a_copier_reads_what_its_user_may_read_and_no_more(public: Path) -> None
 
 
 AGENT = """
-import asyncio, sys
+import asyncio, os, sys
 from warren.node import commands
+
+sys.argv[-1] = str(os.getpid())
 
 async def main():
     async for line in commands.lines(sys.argv[1:]):
@@ -980,3 +982,12 @@ def test_the_copier_dies_with_its_agent(copy: Copier) -> None:
         agent.kill()
 
     eventually(lambda: not copier_at(copy.place))
+
+
+def test_a_copier_copies_nothing_whose_agent_has_died_before_it_has_begun(copy: Copier) -> None:
+    """The kernel tells of no parent that was gone when it was asked to."""
+    (copy.place / "in").write_text("x")
+    begun = [*copy.command("in", "out")[:-1], str(2**22 + 1)]  # no process has such a number
+    done = subprocess.run(begun, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert not (copy.place / "out").exists()

@@ -206,7 +206,8 @@ def test_a_node_on_which_a_daemon_does_not_stop_gets_no_jobs_any_more() -> None:
     [
         (SITE, "Unknown word 'copy-ofload' in requires: it takes copy-offload, "
                "user-container-auth or user-container-manager. Did you mean 'copy-offload'?"),
-        ("", "Unknown word 'copy-ofload' in requires: it takes user-container-auth."),
+        ("", "Unknown word 'copy-ofload' in requires: it takes copy-offload or "
+             "user-container-auth. Did you mean 'copy-offload'?"),
     ],
 )  # fmt: skip
 def test_a_daemon_that_the_site_does_not_have_is_refused(site: str, words: str) -> None:

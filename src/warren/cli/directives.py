@@ -10,7 +10,7 @@ from warren.cli.common import run
 from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Finding
 from warren.directives.rules import Rule
-from warren.dws import containerprofiles, kinds, rabbits
+from warren.dws import containerprofiles, kinds, offload, rabbits
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
@@ -54,13 +54,24 @@ def of_cluster(access: Access) -> Measure:
         kinds.CONTAINER_PROFILE,
         kinds.NODE,
         kinds.COPY_PROFILE,
+        kinds.SYSTEM_CONFIGURATION,
     )
 
     async def listed() -> list[list[Object]]:
         async with connect(access) as client:
             return [(await client.list(kind)).items for kind in wanted]
 
-    rules, file_systems, profiles, storages, persistent, containers, nodes, copies = run(listed())
+    (
+        rules,
+        file_systems,
+        profiles,
+        storages,
+        persistent,
+        containers,
+        nodes,
+        copies,
+        configurations,
+    ) = run(listed())
     found = [read(obj, Storage) for obj in storages]
     facts = Facts(
         userid=os.getuid(),
@@ -75,6 +86,7 @@ def of_cluster(access: Access) -> Measure:
         copy_profiles=frozenset(
             obj["metadata"]["name"] for obj in _within(kinds.PROFILES_NAMESPACE, copies)
         ),
+        offload=any(offload.of_configuration(obj) for obj in configurations),
         groupid=os.getgid(),
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)

@@ -29,6 +29,11 @@ _COMMANDS: Final = {
         "Lead the Workflows of an instance's jobs.",
     ),
     "agent": ("warren.cli.cluster.agent", "agent", "Serve a rabbit or a compute node alone."),
+    "copy-offload": (
+        "warren.cli.cluster.offload",
+        "copy_offload",
+        "Serve running jobs that ask for copies.",
+    ),
     "controllers": (
         "warren.cli.cluster.controllers",
         "controllers",

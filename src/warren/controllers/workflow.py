@@ -23,6 +23,7 @@ from warren.dws import (
     labels,
     news,
     nodelocal,
+    offload,
     persistent,
     ports,
     reports,
@@ -39,6 +40,7 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
+from warren.dws.offload import Service
 from warren.dws.pods import why_none
 from warren.dws.ports import NnfPortManager
 from warren.dws.workflowsnapshot import WorkflowSnapshot
@@ -74,6 +76,7 @@ class WorkflowController:
         self._configuration: Object | None = None
         self._wired: Mapping[str, str] | None = None
         self._places: Mapping[str, int] = {}
+        self._offload: Service | None = None
         self.reconciler: Reconciler[Key] = Reconciler("workflow", self.reconcile)
         informers.of(kinds.WORKFLOW).listen(self._changed)
         informers.of(kinds.LUSTRE)
@@ -183,7 +186,7 @@ class WorkflowController:
     def _wiring(self) -> Mapping[str, str] | None:
         """Return the rabbits of the compute nodes: made once for a configuration, not a job.
 
-        So are their places at their rabbits.
+        So are their places at their rabbits, and where copies are asked for.
         """
         raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(CONFIGURATION)
         if raw is not self._configuration:
@@ -191,6 +194,7 @@ class WorkflowController:
             found = read(raw, SystemConfiguration) if raw else None
             self._wired = found.wiring() if found else None
             self._places = nodelocal.positions(found) if found else {}
+            self._offload = offload.of_configuration(raw)
         return self._wired
 
     def _unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
@@ -249,6 +253,7 @@ class WorkflowController:
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
             places=self._places,
+            offload=self._offload,
             copy_profiles={
                 obj["metadata"]["name"]: obj
                 for obj in self._informers.of(kinds.COPY_PROFILE).by(

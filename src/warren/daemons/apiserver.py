@@ -177,7 +177,7 @@ def components(site: Site) -> list[str]:
     """Return the users that a cluster's own components are."""
     chassis = site.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
-    own = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE]
+    own = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE, users.OFFLOAD]
     return [*own, *map(users.node_user, nodes)]
 
 

@@ -12,7 +12,7 @@ import warren
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Kind, Object, Remove, key_of
 from warren.daemons.site import Site
-from warren.dws import containerauth, kinds
+from warren.dws import containerauth, kinds, offload
 from warren.kube.client import AlreadyExists, Client
 from warren.kube.server.builtin import CRD, NAMESPACE
 
@@ -55,6 +55,9 @@ async def establish(client: Client, site: Site, daemons: Collection[str] = ()) -
     """
     await define(client)
     await apply_all(client, _objects(site, daemons))
+    if offload.WORD in daemons:
+        # The word is the site's own: an earlier start may have served it.
+        await client.patch(offload.announced(None))
     wanted = {f"global-{number}" for number in range(len(site.global_file_systems))}
     for obj in (await client.list(kinds.LUSTRE, labels={_OURS: "true"})).items:
         if obj["metadata"]["name"] not in wanted:
@@ -101,9 +104,10 @@ def _objects(site: Site, daemons: Collection[str]) -> Iterator[tuple[Kind, Objec
 def _requiring(rule: Object, daemons: Collection[str]) -> Object:
     """Return a rule whose commands take these words with `requires`, where they take any.
 
-    The token for containers needs no daemon.
+    Neither the token for containers nor copies that running jobs ask for need a daemon.
     """
-    patterns = [f"^{name}$" for name in sorted({*daemons, containerauth.ASKED})]
+    words = {*daemons, containerauth.ASKED, offload.WORD}
+    patterns = [f"^{name}$" for name in sorted(words)]
     spec = [
         {
             **command,

@@ -34,7 +34,7 @@ from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.site import Site
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
-from warren.dws import containerprofiles, kinds
+from warren.dws import containerprofiles, kinds, offload
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.health import Policy as DrainPolicy
 from warren.dws.objects.decoding import read
@@ -73,6 +73,7 @@ from warren.wlm.tokens import WorkflowTokens
 
 if TYPE_CHECKING:
     from warren.daemons.counted import Counted
+    from warren.daemons.offload import Endpoint as OffloadEndpoint
 
 FLOOR = 0
 """The least size of an allocation in bytes. Real rabbits have a reason for one; this has none."""
@@ -94,6 +95,8 @@ class Ports:
     """Wraps the client of each component."""
     printed: Logs | None = None
     """What the pods of this machine print, if it runs any."""
+    offload: "OffloadEndpoint | None" = None
+    """Where running jobs ask for copies, if anywhere."""
     counted: "Counted | None" = None
     """Where what it does is counted, if anywhere."""
 
@@ -249,6 +252,7 @@ def _validator(
     file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
     runners, applications = informers.of(kinds.NODE), informers.of(kinds.CONTAINER_PROFILE)
     copies = informers.of(kinds.COPY_PROFILE)
+    configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
     instances = Instances(informers)
     storage, clock = settings.storage, stands_on.clock
     rabbit = settings.rabbit
@@ -278,6 +282,9 @@ def _validator(
         ),
         why_not_made=partial(why_not_made, rabbits),
         is_made_by_some=partial(is_made_by_some, rabbits),
+        offload=lambda: (
+            offload.of_configuration(configurations.get(offload.CONFIGURATION)) is not None
+        ),
     )
 
 
@@ -395,9 +402,16 @@ def control(site: Site, ports: Ports) -> Control:
     )
     flux.bus.register("dws", methods)
 
+    endpoint = ports.offload
+    asking: dict[str, Part] = {}
+    if endpoint is not None:
+        asking["copy offload"] = partial(endpoint.serve, ports.client(local), informers)
+
     async def establish() -> None:
         await embedded.begin()
         await apiserver.establish(local, site, ports.instance.config.daemons)
+        if endpoint is not None:
+            await endpoint.announce(local)
 
     system = System(
         first={"api": embedded.run, "kvs": flux.kvs.run},
@@ -410,6 +424,7 @@ def control(site: Site, ports: Ports) -> Control:
             "event expiry": lambda: apiserver.expire_events(local, ports.clock),
             **flux.parts,
             **leading,
+            **asking,
         },
     )
     return Control(system=system, api=embedded, instance=flux)

@@ -17,6 +17,7 @@ from warren.base.clock import SystemClock
 from warren.daemons import apiserver, compose, diskspace, users
 from warren.daemons import conductor as conductors
 from warren.daemons import controllers as storage
+from warren.daemons import offload as offloads
 from warren.daemons import site as sites
 from warren.daemons.child import run_child
 from warren.daemons.instance import Foundation
@@ -65,6 +66,12 @@ async def conductor(state: StateDir, site: Site) -> None:
     """Run the conductor."""
     access = kubeconfig.load(state.user(users.CONDUCTOR))
     await conductors.run(conductors.Settings(access=access, instance=state.socket))
+
+
+async def copy_offload(state: StateDir, site: Site) -> None:
+    """Be the service that running jobs ask for copies."""
+    access = kubeconfig.load(state.user(users.OFFLOAD))
+    await offloads.run(offloads.Settings(access=access, endpoint=offloads.opened(state)))
 
 
 async def instance(state: StateDir, site: Site) -> None:
@@ -131,6 +138,7 @@ PARTS: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
     "controllers": controllers,
     "instance": instance,
     "conductor": conductor,
+    "copy-offload": copy_offload,
 }
 
 

@@ -118,6 +118,16 @@ class StateDir:
         return self.path / "hosts"
 
     @property
+    def offload_port(self) -> Path:
+        """The port at which running jobs ask for copies."""
+        return self.path / "copy-offload.port"
+
+    @property
+    def offload_authority(self) -> Path:
+        """The certificate by which they know whom they ask."""
+        return self.path / "copy-offload.pem"
+
+    @property
     def nodes(self) -> Path:
         """What each emulated node keeps."""
         return self.path / "nodes"

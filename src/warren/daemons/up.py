@@ -22,6 +22,7 @@ from warren.base.objects import Object
 from warren.controllers import heartbeats
 from warren.daemons import apiserver, diskspace, rundir, supervisor
 from warren.daemons import exposed as exposing
+from warren.daemons import offload as offloads
 from warren.daemons import site as sites
 from warren.daemons.compose import Ports, control
 from warren.daemons.nodes import Nodes
@@ -31,7 +32,7 @@ from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder, privately
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
-from warren.dws import kinds
+from warren.dws import kinds, offload
 from warren.dws.node import NodeTrouble
 from warren.instance import config
 from warren.journal.sqlite import RESERVE, SqliteJournal
@@ -205,6 +206,7 @@ async def _live_together(
             instance=foundation,
             mount_prefix=str(state.mounts),
             printed=endpoint.logs,
+            offload=None if offload.WORD in foundation.config.daemons else offloads.opened(state),
         )
         counted = None
         if exposed is not None:
@@ -248,6 +250,8 @@ async def _live_separate(
     async with _children([supervisor.keep(_part(state, "apiserver", port))]):
         access = await _answering(state)
         without = {"apiserver"} | (set() if cluster.site.conductor else {"conductor"})
+        if offload.WORD in config.load(state.config).daemons:
+            without.add("copy-offload")
         others = [supervisor.keep(_part(state, name)) for name in PARTS if name not in without]
         async with (
             http.connect(access) as client,
@@ -256,6 +260,8 @@ async def _live_separate(
             if cluster.site.agents:
                 await _rabbits_ready(client, cluster.site.rabbits)
             await _instance_ready(state, "dws.status" if cluster.site.conductor else "config.get")
+            if "copy-offload" not in without:
+                await _offload_ready(client)
             await _announced(state, cluster, access.server, ready, stopped)
 
 
@@ -323,6 +329,17 @@ async def _instance_ready(state: StateDir, topic: str) -> None:
     finally:
         connecting.cancel()
         await asyncio.wait({connecting})
+
+
+async def _offload_ready(client: Client) -> None:
+    """Wait until running jobs may ask for copies; not for ever, for that may be broken."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_RABBITS_SECONDS):
+            while True:
+                system = await client.get(kinds.SYSTEM_CONFIGURATION, offload.CONFIGURATION)
+                if offload.of_configuration(system) is not None:
+                    return
+                await asyncio.sleep(_LOOK)
 
 
 async def _rabbits_ready(client: Client, count: int) -> None:

@@ -4,6 +4,7 @@ from typing import Final
 
 CONTROLLERS: Final = "system:warren:controllers"
 CONDUCTOR: Final = "system:warren:conductor"
+OFFLOAD: Final = "system:warren:copy-offload"
 INSTANCE: Final = "system:warren:instance"
 
 

@@ -19,6 +19,7 @@ from warren.dws import (
     labels,
     maximums,
     nodelocal,
+    offload,
     placement,
     resources,
     results,
@@ -208,11 +209,19 @@ def new_workflow(job: Job) -> Object:
     }
 
 
+def _is_served(snapshot: JobSnapshot, word: str) -> bool:
+    """Return whether what a job requires is served by the storage side, and no daemon's matter."""
+    configuration = snapshot.configuration
+    known = configuration.metadata.annotations if configuration is not None else {}
+    return word == offload.WORD and offload.offered(known) is not None
+
+
 def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not is_complete(workflow, State.PROPOSAL):
         return []
     required = daemons.required(each for _, each in sorted(snapshot.breakdowns.items()))
     if snapshot.daemons is not None:
+        required = tuple(each for each in required if not _is_served(snapshot, each))
         daemons.demand_known(required, snapshot.daemons)
     needs = [need for each in needs_of(snapshot).values() for need in each]
     policy, own = snapshot.policy, snapshot.job.resources

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from warren.base.objects import Create, Object
 from warren.directives.parse import Directive, parse
-from warren.dws import children, kinds
+from warren.dws import children, kinds, offload
 from warren.dws.faults import Fault
 from warren.dws.objects.workflows import State, Workflow
 
@@ -23,7 +23,7 @@ ASKED: Final = "user-container-auth"
 
 _AUTH: Final = "container-auth"
 _GRANTED: Final[Mapping[str, tuple[str, ...]]] = {
-    "copy-offload": ("copy-offload", _AUTH),
+    offload.WORD: (offload.WORD, _AUTH),
     ASKED: (_AUTH,),
 }
 """What a Workflow says for the words of its directives."""
@@ -38,6 +38,8 @@ _KEY_PATH: Final = "/etc/usercontainer-token"
 VOLUMES: Final = (_TLS_VOLUME, _KEY_VOLUME)
 _KEY: Final = "token.key"
 _TOKEN: Final = "token"
+SUBJECT: Final = "user-container"
+"""For whom tokens are made."""
 _LABEL: Final = "EC PRIVATE KEY"
 
 
@@ -65,9 +67,10 @@ def required(directives: Iterable[Directive]) -> list[str]:
 
 
 def has_token(directives: Iterable[str]) -> bool:
-    """Return whether a job with such directives has a token: there is one for containers alone."""
+    """Return whether a job with such directives has a token: for containers, or for copies."""
     found = [parse(each) for each in directives]
-    return _AUTH in required(found) and any(each.command.text == "container" for each in found)
+    contained = any(each.command.text == "container" for each in found)
+    return (_AUTH in required(found) and contained) or offload.is_asked(found)
 
 
 def is_on(workflow: Workflow) -> bool:
@@ -120,7 +123,9 @@ def missing(workflow: Workflow, found: Found, now: float) -> Create | None:
         return _create(workflow, key_name(workflow), _KEY, _pem(found.fresh))
     if found.token is None:
         key = _der(base64.b64decode(found.key["data"][_KEY]))
-        return _create(workflow, token_name(workflow), _TOKEN, signed(key, now))
+        # For copies there is one service, which has to be told whose token it is.
+        kid = str(workflow.metadata.key) if offload.is_on(workflow) else None
+        return _create(workflow, token_name(workflow), _TOKEN, signed(key, now, kid))
     return None
 
 
@@ -149,10 +154,10 @@ def _der(pem: bytes) -> bytes:
     return base64.b64decode(b"".join(pem.strip().splitlines()[1:-1]))
 
 
-def signed(key: bytes, now: float) -> bytes:
-    """Return a JSON Web Token that is signed with a key (HS256), issued now."""
-    header = _part({"alg": "HS256", "typ": "JWT"})
-    claims = _part({"sub": "user-container", "iat": int(now)})
+def signed(key: bytes, now: float, kid: str | None = None) -> bytes:
+    """Return a JSON Web Token that is signed with a key (HS256), which it may name, issued now."""
+    header = _part({"alg": "HS256", "typ": "JWT"} | ({"kid": kid} if kid else {}))
+    claims = _part({"sub": SUBJECT, "iat": int(now)})
     text = header + b"." + claims
     return text + b"." + _base64url(hmac.digest(key, text, hashlib.sha256))
 
@@ -163,6 +168,18 @@ def _part(content: Mapping[str, Any]) -> bytes:
 
 def _base64url(content: bytes) -> bytes:
     return base64.urlsafe_b64encode(content).rstrip(b"=")
+
+
+def key_of(workflow: Workflow, secret: Object) -> bytes | None:
+    """Return the key that a Secret has; None where it has none, or is not the Workflow's."""
+    pem = (secret.get("data") or {}).get(_KEY)
+    if not pem or not _is_own(workflow, secret):
+        return None
+    try:
+        # With an empty one any user could have signed.
+        return _der(base64.b64decode(pem)) or None
+    except ValueError:
+        return None
 
 
 def token_of(secret: Object) -> str | None:

@@ -147,7 +147,7 @@ def _volumes(
     }
     for name, need in profile.storages.items():
         if name in places:
-            kind = _type_of(snapshot, places[name])
+            kind = type_of(snapshot, places[name])
             path = snapshot.mount_path(places[name])
             numbers = _numbers(snapshot, places[name]) if kind != "lustre" else None
             yield Volume(need=need, path=path, numbers=numbers, is_raw=kind == "raw")
@@ -171,7 +171,7 @@ def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
     return nodelocal.in_order((node.name for node in nodes), snapshot.wiring or {})
 
 
-def _type_of(snapshot: WorkflowSnapshot, index: int) -> str:
+def type_of(snapshot: WorkflowSnapshot, index: int) -> str:
     """Return the type of the file systems of a directive's storage."""
     directive = snapshot.directives[index]
     instance = snapshot.instances.get(directive.values["name"])
@@ -197,16 +197,25 @@ def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome
 
 def set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have the token made that containers know the job by, if they need one; reserve ports."""
-    if containerauth.is_on(snapshot.workflow):
-        found = snapshot.token
-        if found is None:  # no key is made that was not drawn
-            return Outcome(waiting="waits for its Secrets to be looked at")
-        missing = containerauth.missing(snapshot.workflow, found, snapshot.now)
-        if missing is not None:
-            # In other words each time: what is written of it wakes the Workflow again.
-            what = "its token" if found.key is not None else "the key of its token"
-            return Outcome(writes=[missing], waiting=f"waits for {what}")
+    outcome = make_token(snapshot)
+    if outcome.waiting is not None:
+        return outcome
     return reserve_ports(snapshot, index, directive)
+
+
+def make_token(snapshot: WorkflowSnapshot) -> Outcome:
+    """Have the token made by which a job is known, where its Workflow requires one."""
+    if not containerauth.is_on(snapshot.workflow):
+        return DONE
+    found = snapshot.token
+    if found is None:  # no key is made that was not drawn
+        return Outcome(waiting="waits for its Secrets to be looked at")
+    missing = containerauth.missing(snapshot.workflow, found, snapshot.now)
+    if missing is None:
+        return DONE
+    # In other words each time: what is written of it wakes the Workflow again.
+    what = "its token" if found.key is not None else "the key of its token"
+    return Outcome(writes=[missing], waiting=f"waits for {what}")
 
 
 def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

@@ -25,6 +25,7 @@ from warren.dws import (
     kinds,
     labels,
     location,
+    offloadlife,
     persistent,
     reports,
     servers,
@@ -45,7 +46,7 @@ _GRAVE: Final = ("TransientCondition", "Error")
 
 
 def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
-    """Return whether `decide` is about to say that nothing is left of the Workflow.
+    """Return whether `decide` is about to say that nothing is left, of the Workflow or to copy.
 
     What was seen of its children may be older than what was seen of itself, so
     that must be read from the API, or a child that was just made would be forgotten.
@@ -54,6 +55,8 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
     left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.jobs
     if workflow.metadata.deleting:
         return not left and not snapshot.dependents
+    if offloadlife.is_last_look(snapshot):
+        return True
     said = workflow.status.state is State.TEARDOWN and workflow.status.ready
     return workflow.spec.desired_state is State.TEARDOWN and not left and not said
 
@@ -294,6 +297,9 @@ def _validate(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> O
 
 
 def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    token = offloadlife.set_up(snapshot)
+    if token is not DONE:
+        return token
     found = snapshot.storages.get(snapshot.child(index))
     if found is None:
         need = snapshot.breakdowns.get(snapshot.child(index))
@@ -366,6 +372,9 @@ def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
 
 def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Enter the Workflow into the instance, which cannot be destroyed from then on."""
+    token = offloadlife.set_up(snapshot)
+    if token is not DONE:
+        return token
     name = directive.values["name"]
     found = _usable(snapshot, name)
     claim = persistent.claimed(found.object, persistent.consumer(snapshot.workflow, index))
@@ -402,7 +411,8 @@ _NAMED: Final = 10
 
 
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    if index not in containerlife.all_targets(snapshot):
+    offloads = offloadlife.targets(snapshot)
+    if index not in (*offloads, *containerlife.all_targets(snapshot)):
         # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
         rabbits = _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{SERVERS}"))
         if rabbits is not DONE:
@@ -421,7 +431,10 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     raise_for(found.status.error)
     if not is_mounted(found):
         return Outcome(waiting="pending mount")
-    return Outcome(env=_variables(snapshot))
+    served = _served(snapshot, index, offloads) if index in offloads else DONE
+    if served is not DONE:
+        return served
+    return Outcome(env={**_variables(snapshot), **offloadlife.variables(snapshot)})
 
 
 def _variables(snapshot: WorkflowSnapshot) -> dict[str, str]:
@@ -446,7 +459,8 @@ _LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
 
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     found = snapshot.accesses.get(f"{snapshot.child(index)}-{COMPUTES}")
-    return _unmounted(found, snapshot.lost)
+    outcome = _unmounted(found, snapshot.lost)
+    return outcome if outcome is not DONE else offloadlife.finish(snapshot)
 
 
 def _unmounted(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:

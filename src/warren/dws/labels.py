@@ -36,6 +36,9 @@ STANDALONE_MGT: Final = "nnf.cray.hpe.com/standalone_mgt"
 COPY_PROFILE: Final = "warren.cluster/copy-profile"
 """Annotates an NnfDataMovement with what the profile says that its copy is made by, as JSON: agents
 read nothing but what is in their own namespaces."""
+COPY_OFFLOAD: Final = "warren.cluster/copy-offload"
+"""Annotates the SystemConfiguration with where the service is that running jobs ask for copies, as
+JSON (`dws.offload`)."""
 RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 """Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
 LACKS: Final = "warren.cluster/lacks"
@@ -103,11 +106,11 @@ def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
     }
     if index is not None:
         labels[DIRECTIVE_INDEX] = str(index)
-        labels[JOB_ID] = _value(str(workflow.spec.job_id))
+        labels[JOB_ID] = value(str(workflow.spec.job_id))
     return labels
 
 
-def _value(text: str) -> str:
+def value(text: str) -> str:
     """Return a text as a label's value, which is not free: NNF writes spaces as dashes."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_LONGEST].strip("-_.")
 
@@ -130,6 +133,11 @@ def of_profile(name: str, namespace: str) -> dict[str, str]:
 def owner_uid(meta: Meta) -> str:
     """Return the UID of an object's owner, as its labels name it."""
     return meta.labels.get(f"{_PREFIX}/owner.uid", "")
+
+
+def owner_name(carried: Mapping[str, str]) -> str:
+    """Return the name of the owner that labels name."""
+    return carried.get(f"{_PREFIX}/owner.name", "")
 
 
 def is_owner(kind: Kind, owner: Meta, carried: Mapping[str, str]) -> bool:

@@ -19,6 +19,7 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
+from warren.dws.offload import Service
 from warren.dws.persistent import Instance
 from warren.dws.pods import NOTHING
 from warren.dws.ports import NnfPortManager
@@ -67,6 +68,8 @@ class WorkflowSnapshot:
     """The Nodes of the Kubernetes cluster, by name. Rabbits that are some run containers."""
     no_containers: str | None = None
     """Why none of them can, if that is so."""
+    offload: Service | None = None
+    """Where running jobs ask for copies, if they do anywhere."""
     new_ssh_key: Callable[[], SshKey] = SshKey
     """Makes a key pair for an MPI application."""
     why_not_made: Callable[[str], str | None] = lambda kind: None
@@ -108,6 +111,7 @@ class WorkflowSnapshot:
             why_not_made=self.why_not_made,
             groupid=self.workflow.spec.group_id,
             copy_profiles=frozenset(self.copy_profiles),
+            offload=self.offload is not None,
             containers=bool(self.runners) and self.no_containers is None,
             no_containers=self.no_containers or NOTHING,
             container_profiles=containerprofiles.by_name(self.container_profiles.values())

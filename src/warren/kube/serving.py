@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from os import PathLike
 from typing import Final
 
@@ -62,14 +63,17 @@ async def serve(
     shares: Shares | None = None,
     patience: float = PATIENCE,
     pause: float = _PAUSE,
+    impatient: bool = False,
 ) -> None:
     """Serve until cancelled; answers that are under way then have `grace` seconds.
 
     Users of this machine have their `shares` of the connections. Clients have `patience` seconds
-    to agree upon TLS. Where there is no room for a connection, it is tried again after `pause`.
+    to agree upon TLS, and, where the server is `impatient`, as many again to ask something. Where
+    there is no room for a connection, it is tried again after `pause`.
     """
     shares = shares or Shares()
-    app.middlewares[:0] = [_without_rest, _in_turns(shares)]
+    silent = _Silent(patience)
+    app.middlewares[:0] = [silent.noted, _without_rest, _in_turns(shares)]
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace, lingering_time=0.0)
     await runner.setup()
     listener.setblocking(False)
@@ -82,7 +86,10 @@ async def serve(
                 if shares.admit(connection):
                     guest = shares.guest(connection.fileno())
                     later = 0.0 if guest is None else shares.wait(guest, loop.time())
-                    meetings.create_task(_meet(runner, connection, tls, patience, later))
+                    server = runner.server
+                    assert server is not None
+                    met = partial(silent.met, server) if impatient else server
+                    meetings.create_task(_meet(met, connection, tls, patience, later))
                 else:
                     connection.close()
                 await asyncio.sleep(0)  # other tasks have waited during the accept
@@ -141,21 +148,50 @@ def _in_turns(shares: Shares) -> Middleware:
     return in_turns
 
 
+class _Silent:
+    """Connections by which nothing was asked yet, which end after so many seconds."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._timers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
+        self.noted = self._middleware()
+
+    def met(self, server: web.Server) -> asyncio.BaseProtocol:
+        """Return the protocol of a connection."""
+        protocol = server()
+
+        def give_up() -> None:
+            del self._timers[protocol]
+            protocol.force_close()
+
+        loop = asyncio.get_running_loop()
+        self._timers[protocol] = loop.call_later(self._patience, give_up)
+        return protocol
+
+    def _middleware(self) -> Middleware:
+        @web.middleware
+        async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
+            timer = self._timers.pop(request.protocol, None)
+            if timer is not None:
+                timer.cancel()
+            return await handler(request)
+
+        return noted
+
+
 async def _meet(
-    runner: web.AppRunner,
+    met: Callable[[], asyncio.BaseProtocol],
     connection: socket.socket,
     tls: ssl.SSLContext | None,
     patience: float,
     later: float,
 ) -> None:
     """Accept a connection, if it gets so far: not before TLS is agreed upon is it HTTP's."""
-    server = runner.server
-    assert server is not None
     if later > 0:
         await asyncio.sleep(later)
     try:
         await asyncio.get_running_loop().connect_accepted_socket(
-            server,
+            met,
             connection,
             ssl=tls,
             ssl_handshake_timeout=patience if tls else None,
@@ -177,16 +213,8 @@ async def serve_few(
     A client has `patience` seconds to ask something. When `closing` is set, no client that is
     not there yet gets in.
     """
-    silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
-
-    @web.middleware
-    async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
-        timer = silent.pop(request.protocol, None)
-        if timer is not None:
-            timer.cancel()
-        return await handler(request)
-
-    app.middlewares.insert(0, noted)
+    silent = _Silent(patience)
+    app.middlewares.insert(0, silent.noted)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
     await runner.setup()
     loop = asyncio.get_running_loop()
@@ -196,14 +224,7 @@ async def serve_few(
     def met() -> asyncio.BaseProtocol:
         if len(server.connections) >= most:
             return _Closed()
-        protocol = server()
-
-        def give_up() -> None:
-            del silent[protocol]
-            protocol.force_close()
-
-        silent[protocol] = loop.call_later(patience, give_up)
-        return protocol
+        return silent.met(server)
 
     listening = await loop.create_server(met, sock=listener)
     try:

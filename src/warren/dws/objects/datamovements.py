@@ -10,12 +10,17 @@ class MovementEnd(Struct, frozen=True):
     storage_reference: Reference = Reference()
 
 
+class UserConfig(Struct, frozen=True):
+    dryrun: bool = False
+
+
 class NnfDataMovementSpec(Struct, frozen=True):
     source: MovementEnd
     destination: MovementEnd
     user_id: int = 0
     group_id: int = 0
     cancel: bool = False
+    user_config: UserConfig = UserConfig()
 
 
 class CommandStatus(Struct, frozen=True):

@@ -83,6 +83,9 @@ def _profiled(
             named,
             f"The container profile {named.text!r} is for copy offload, which there is none of "
             "here.",
+            "Leave the container out: requires=copy-offload is all that it takes here."
+            if facts.offload
+            else None,
         )
     given: dict[str, Argument] = {}
     for argument in directive.arguments:

@@ -90,6 +90,8 @@ class Facts:
     """The persistent storage that the jobs create after which it begins."""
     copy_profiles: frozenset[str] | None = frozenset()
     """The names of its NnfDataMovementProfiles, which copies may name."""
+    offload: bool = False
+    """Whether running jobs may ask it for copies, with `requires=copy-offload`."""
 
     def is_owner(self, found: Persistent) -> bool:
         """Return whether persistent storage is this user's own."""

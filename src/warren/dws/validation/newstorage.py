@@ -13,12 +13,14 @@ from warren.dws.node import RawVolumes
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
+from warren.dws.validation.offloaduse import offload_mistakes
 
 
 def jobdw(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> Iterator[Mistake]:
     """Find what is wrong with storage of a job's own."""
     yield from type_mistakes(directive, facts)
     yield from size_mistakes(directive)
+    yield from offload_mistakes(directive, job, facts)
 
 
 def type_mistakes(directive: Directive, facts: Facts) -> Iterator[Mistake]:

@@ -10,6 +10,7 @@ from warren.dws.persistent import is_same
 from warren.dws.validation.facts import Facts, Persistent
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.newstorage import size_mistakes, type_mistakes
+from warren.dws.validation.offloaduse import offload_mistakes
 
 
 def create_persistent(
@@ -68,6 +69,7 @@ def persistentdw(
     directive: Directive, index: int, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what is wrong with persistent storage that a job is to use."""
+    yield from offload_mistakes(directive, job, facts)
     name = value_of(directive, "name")
     if name is None:
         return

@@ -6,6 +6,7 @@ Whatever fails is told on standard error and the rest is still copied; the exit 
 """
 
 import json
+import os
 import sys
 from dataclasses import asdict
 from typing import Final
@@ -19,8 +20,9 @@ FAILED: Final = 3
 
 
 def command(copy: Copy) -> list[str]:
-    """Return the argument vector of a copier."""
-    return [sys.executable, "-P", "-m", "warren.node.copying", json.dumps(asdict(copy))]
+    """Return the argument vector of a copier that this process starts, and whose end ends it."""
+    agent = str(os.getpid())
+    return [sys.executable, "-P", "-m", "warren.node.copying", json.dumps(asdict(copy)), agent]
 
 
 def progress(line: str) -> Progress:

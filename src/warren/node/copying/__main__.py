@@ -1,4 +1,4 @@
-"""The copier as a program. Its one argument is a `Copy`, as a JSON object."""
+"""The copier as a program. It is given a `Copy`, as a JSON object, and its agent's process id."""
 
 import ctypes
 import json
@@ -21,8 +21,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Copy what the argument describes; return the exit status."""
-    parent = os.getppid()
+    """Copy what the first argument describes; return the exit status."""
     described: dict[str, Any] = json.loads(arguments[0])
     copy = Copy(**described)
     os.chdir("/")  # where we came from may be no place for the user, and /proc leads there
@@ -30,7 +29,8 @@ def main(arguments: list[str]) -> int:
     become(copy.userid, copy.groupid)
     # Not before: the change of user would undo it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    # Its agent may have died before that, also before a line of this was run.
+    if os.getppid() != int(arguments[1]):
         return 1
     if not os.path.lexists(copy.source.rstrip("/")):
         print(f"{copy.source}: No such file or directory", file=sys.stderr)

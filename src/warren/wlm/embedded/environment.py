@@ -60,7 +60,9 @@ class DwsEnvironment(ShellPlugin):
         if directives is None:
             return
         variables, lost = await self._variables(shell)
-        paths = [each for each in variables.values() if each[:1] == "/"]
+        # Others name files of the machine, and nothing that is mounted.
+        own = (value for name, value in variables.items() if name.startswith("DW_"))
+        paths = [each for each in own if each[:1] == "/"]
         if shell.part.host not in lost:
             await self._wait(paths)
         shell.environment.update(self._placed(variables, paths))

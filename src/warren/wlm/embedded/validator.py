@@ -70,6 +70,7 @@ class StorageValidator:
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
         is_made_by_some: Callable[[str], bool] = lambda kind: False,
+        offload: Callable[[], bool] = lambda: False,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
@@ -80,6 +81,7 @@ class StorageValidator:
         containers by name, or why no rabbit runs any, `copy_profiles` the names of those of
         copies, `why_not_made` why no rabbit makes a type of file systems, if that is so, and
         `is_made_by_some` whether some rabbits make one and others do not.
+        `offload` tells whether running jobs may ask for copies.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -102,6 +104,7 @@ class StorageValidator:
         self._copy_profiles = copy_profiles
         self._why_not_made = why_not_made
         self._is_made_by_some = is_made_by_some
+        self._offload = offload
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
         """Return a jobspec as it will be scheduled, its flash included.
@@ -145,6 +148,7 @@ class StorageValidator:
             no_containers=none or NOTHING,
             container_profiles=None if isinstance(contained, str) else contained,
             copy_profiles=self._copy_profiles(),
+            offload=self._offload(),
             userid=userid,
             creates=self._creator in (None, userid),
             file_systems=self._file_systems(),

@@ -1,0 +1,254 @@
+"""Copies that running jobs ask for: their requests, as writes to the API (ADR 092).
+
+What a request is worth is decided in `dws.offloadtokens`, `dws.offloadrequests` and
+`dws.offloadmovements`. Nothing is kept here: all that is known of copies stands in their objects.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final
+
+import msgspec
+
+from warren.base.objects import Change, Key, Object, Remove, key_of
+from warren.dws import (
+    containerauth,
+    kinds,
+    labels,
+    offload,
+    offloadmovements,
+    offloadrequests,
+    offloadtokens,
+)
+from warren.dws.objects.decoding import read
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.objects.workflows import State, Workflow
+from warren.dws.offloadrequests import (
+    FORBIDDEN,
+    NOT_FOUND,
+    TOO_MANY,
+    UNAUTHORIZED,
+    Refusal,
+    Request,
+)
+from warren.kube.client import Client, NotFound
+from warren.kube.informer import Informers
+from warren.kube.perform import perform
+
+BUSY: Final = 256
+"""Requests of one job that are being answered: those that wait for the end of a copy, mostly."""
+
+_LOOK: Final = 1.0
+"""Seconds after which it is seen that a client waits no more."""
+_LOOKS: Final = 15
+"""So many later a copy is asked for also without news of it: a watch may be behind."""
+
+Known = Callable[[str, str], str]
+"""Returns as what the API knows a path that a task on a node has."""
+
+
+class Offload:
+    """Answers the requests of all jobs."""
+
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        known: Known = lambda node, path: path,
+        busy: int = BUSY,
+    ) -> None:
+        self._client = client
+        self._known = known
+        self._busy = busy
+        self._answering: Counter[str] = Counter()
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._waiting: dict[Key, set[asyncio.Event]] = {}
+        informers.of(kinds.NNF_DATA_MOVEMENT).listen(self._moved)
+
+    @asynccontextmanager
+    async def asked_by(self, authorization: str) -> AsyncIterator[Workflow]:
+        """Find out whose request it is, by its header, and answer it in this block.
+
+        Raises Refusal.
+        """
+        workflow = await self._authenticated(authorization)
+        with self._counted(workflow.metadata.uid):
+            yield workflow
+
+    async def _authenticated(self, authorization: str) -> Workflow:
+        token = offloadtokens.of_header(authorization)
+        key = offloadtokens.workflow_of(token) if token is not None else None
+        # In the same words whatever is wrong: they tell nothing of which Workflows there are.
+        if token is None or key is None:
+            raise Refusal(UNAUTHORIZED, "unauthorized")
+        try:
+            workflow = read(await self._client.get(kinds.WORKFLOW, key), Workflow)
+            name = containerauth.key_name(workflow)
+            secret = await self._client.get(kinds.SECRET, Key(key.namespace, name))
+        except NotFound:
+            raise Refusal(UNAUTHORIZED, "unauthorized") from None
+        if not offloadtokens.is_valid(token, workflow, secret):
+            raise Refusal(UNAUTHORIZED, "unauthorized")
+        if workflow.spec.desired_state is State.TEARDOWN or workflow.metadata.deleting:
+            raise Refusal(UNAUTHORIZED, "the token ended with its job")
+        if not offload.is_on(workflow):
+            raise Refusal(FORBIDDEN, f"the job's directives do not say requires={offload.WORD}")
+        return workflow
+
+    @contextmanager
+    def _counted(self, job: str) -> Iterator[None]:
+        if self._answering[job] >= self._busy:
+            raise Refusal(TOO_MANY, f"{self._busy} requests of this job are being answered")
+        self._answering[job] += 1
+        try:
+            yield
+        finally:
+            self._answering[job] -= 1
+            if not self._answering[job]:
+                del self._answering[job]
+
+    async def create(self, workflow: Workflow, body: bytes) -> str:
+        """Have a copy made; return its name. Raises Refusal."""
+        said = offloadrequests.parsed(body)
+        offloadmovements.demand_running(workflow)
+        request = msgspec.structs.replace(
+            said,
+            source_path=self._known(said.compute_name, said.source_path),
+            destination_path=self._known(said.compute_name, said.destination_path),
+        )
+        made = await self._movement(workflow, request)
+        async with self._turn(workflow.metadata.uid):
+            asked = await self._asked(workflow)
+            offloadmovements.demand_few(asked)
+            kind = kinds.NNF_DATA_MOVEMENT
+            done = [Remove(kind=kind, key=key) for key in offloadmovements.surplus(asked)]
+            await perform(self._client, done)
+            await self._client.create(kind, made)
+        await self._demand_awaited(workflow, key_of(made))
+        return offloadmovements.name_of(made)
+
+    async def _movement(self, workflow: Workflow, request: Request) -> Object:
+        own = labels.of_workflow(workflow)
+        mounts, node = kinds.CLIENT_MOUNT, request.compute_name
+        on_compute = (await self._client.list(mounts, node, own)).items
+        file_systems = (await self._client.list(kinds.LUSTRE)).items
+        ends = offloadrequests.ends(
+            request, on_compute, [read(obj, LustreFileSystem) for obj in file_systems]
+        )
+        namespace, carried = offloadmovements.servers(workflow, ends)
+        on_rabbits = (await self._client.list(mounts, namespace, carried)).items
+        profiles = (await self._client.list(kinds.COPY_PROFILE, kinds.PROFILES_NAMESPACE)).items
+        named = {obj["metadata"]["name"]: obj for obj in profiles}
+        suffix = secrets.token_hex(5)
+        return offloadmovements.movement(request, ends, workflow, on_rabbits, named, suffix)
+
+    async def _demand_awaited(self, workflow: Workflow, made: Key) -> None:
+        """Raise Refusal, and take a copy back, where its job has ended before it was written.
+
+        PostRun looks for copies once it is asked for. If that is still to come, it finds this one.
+        """
+        try:
+            now = read(await self._client.get(kinds.WORKFLOW, workflow.metadata.key), Workflow)
+            offloadmovements.demand_running(now)
+        except BaseException:
+            removal = Remove(kind=kinds.NNF_DATA_MOVEMENT, key=made)
+            with suppress(NotFound):
+                await asyncio.shield(self._client.delete(removal))
+            raise
+
+    @asynccontextmanager
+    async def _turn(self, job: str) -> AsyncIterator[None]:
+        """Let requests of one job be counted one after the other."""
+        lock, waiting = self._turns.get(job, (asyncio.Lock(), 0))
+        self._turns[job] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._turns.pop(job)
+            if waiting > 1:
+                self._turns[job] = (lock, waiting - 1)
+
+    async def names(self, workflow: Workflow) -> list[str]:
+        """Return the names of a job's copies that go on."""
+        asked = await self._asked(workflow)
+        return sorted(
+            offloadmovements.name_of(each)
+            for each in asked
+            if not offloadmovements.is_finished(each)
+        )
+
+    async def _asked(self, workflow: Workflow) -> list[Object]:
+        own = {**labels.of_workflow(workflow), labels.TEARDOWN_STATE: State.POST_RUN.value}
+        return (await self._client.list(kinds.NNF_DATA_MOVEMENT, labels=own)).items
+
+    async def cancel(self, workflow: Workflow, name: str) -> None:
+        """Have a copy ended; one that has ended stays as it is. Raises Refusal."""
+        try:
+            found = await self._found(workflow, name)
+        except Refusal as refusal:
+            raise Refusal(refusal.status, f"unable to cancel request: {refusal}") from None
+        if not offloadmovements.is_finished(found):
+            key, patch = key_of(found), {"spec": {"cancel": True}}
+            change = Change(kind=kinds.NNF_DATA_MOVEMENT, key=key, patch=patch)
+            await perform(self._client, [change])
+
+    async def status(
+        self,
+        workflow: Workflow,
+        name: str,
+        seconds: float | None = 0.0,
+        waits: Callable[[], bool] = lambda: True,
+    ) -> Object:
+        """Return a copy, which is waited for so many seconds, or until it has ended.
+
+        `waits` tells whether its client is still there. Raises Refusal.
+        """
+        found = await self._found(workflow, name)
+        key = key_of(found)
+        news = asyncio.Event()
+        self._waiting.setdefault(key, set()).add(news)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    # Asked for anew: it may have ended before its news were listened for.
+                    while waits() and not offloadmovements.is_finished(
+                        found := await self._found(workflow, name)
+                    ):
+                        await _news(news, waits)
+        finally:
+            self._waiting[key].discard(news)
+            if not self._waiting[key]:
+                del self._waiting[key]
+        return found
+
+    def _moved(self, obj: Object) -> None:
+        for each in self._waiting.get(key_of(obj), ()):
+            each.set()
+
+    async def _found(self, workflow: Workflow, name: str) -> Object:
+        key = offloadmovements.named(name)
+        if key is None:
+            raise Refusal(NOT_FOUND, "request not found")
+        try:
+            found = await self._client.get(kinds.NNF_DATA_MOVEMENT, key)
+        except NotFound:
+            raise Refusal(NOT_FOUND, "request not found") from None
+        # Not even whether there is one of another job.
+        if not offloadmovements.is_of(found, workflow):
+            raise Refusal(NOT_FOUND, "request not found")
+        return found
+
+
+async def _news(news: asyncio.Event, waits: Callable[[], bool]) -> None:
+    """Return when there is news, or its client has gone, or after a while."""
+    for _ in range(_LOOKS):
+        if news.is_set() or not waits():
+            break
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK):
+                await news.wait()
+    news.clear()

@@ -1,0 +1,135 @@
+"""The service that running jobs ask for copies: on one machine, and in any cluster (ADR 092)."""
+
+import socket
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from warren.base import systemd
+from warren.controllers.offload import Known, Offload
+from warren.daemons import apiserver
+from warren.daemons.foreground import until_stopped
+from warren.daemons.offloadserver import OffloadServer
+from warren.daemons.statedir import StateDir
+from warren.daemons.together import System
+from warren.dws import kinds, offload
+from warren.dws.offload import Service
+from warren.journal import files
+from warren.kube import http, serving, versions, webhook
+from warren.kube.client import Client
+from warren.kube.connections import Shares
+from warren.kube.informer import Informers
+from warren.kube.kubeconfig import Access
+from warren.kube.perform import perform
+from warren.kube.server.access import tls
+
+_START: Final = 60.0
+"""Seconds for which a server that refuses all requests is asked for its API versions."""
+
+_MOST: Final = 4096
+"""Connections at a time, where compute nodes are machines: whose each is, is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where the service is reached."""
+
+    listener: socket.socket
+    tls: ssl.SSLContext
+    service: Service
+    known: Known = lambda node, path: path
+    shares: Callable[[], Shares] = Shares
+
+    async def announce(self, client: Client) -> None:
+        """Say in the API where it is, for jobs that are to come."""
+        await perform(client, [offload.announced(self.service)])
+
+    async def serve(self, client: Client, informers: Informers) -> None:
+        """Serve until cancelled, with informers that run."""
+        server = OffloadServer(Offload(client, informers, self.known))
+        shares = self.shares()
+        await serving.serve(server.app(), self.listener, self.tls, shares=shares, impatient=True)
+
+
+def opened(state: StateDir) -> Endpoint:
+    """Take a port of this machine, the last one if it is free, and write what vouches for it.
+
+    The keys are those of the API server, which are there.
+    """
+    listener = _listen(state.offload_port)
+    port = listener.getsockname()[1]
+    files.replace(state.offload_port, str(port).encode())
+    files.replace(state.offload_authority, tls.authority(state.pki))
+    # Tasks of all users read it, who pass through the directory.
+    state.offload_authority.chmod(0o644)
+
+    def known(node: str, path: str) -> str:
+        # Without mount namespaces each node has paths of its own.
+        root = f"{state.nodes}/{node}/root"
+        return path.removeprefix(root) if path.startswith(f"{root}/") else path
+
+    return Endpoint(
+        listener=listener,
+        tls=serving.tls_server(state.pki / "server.crt", state.pki / "server.key"),
+        service=Service(
+            launcher=apiserver.HOST, port=port, certificate=str(state.offload_authority)
+        ),
+        known=known,
+    )
+
+
+def _listen(remembered: Path) -> socket.socket:
+    with suppress(OSError, ValueError):
+        # Tasks that outlived the last start know it.
+        return socket.create_server((apiserver.HOST, int(remembered.read_text())))
+    return socket.create_server((apiserver.HOST, 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The options of the service's process."""
+
+    access: Access
+    endpoint: Endpoint
+
+
+def settings(
+    access: Access, listener: socket.socket, certificate: Path, key: Path, service: Service
+) -> Settings:
+    """Return the options for any cluster. The certificate may be replaced at any time."""
+    endpoint = Endpoint(
+        listener=listener,
+        tls=webhook.rotating(certificate, key),
+        service=service,
+        shares=lambda: Shares(each=_MOST, together=_MOST, pace=0.0),
+    )
+    return Settings(access=access, endpoint=endpoint)
+
+
+async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
+    """Be the service until cancelled. Raises NotSpoken where the cluster lacks our kinds."""
+    async with http.connect(settings.access, component="copy-offload") as plain:
+        client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
+        informers = Informers(client)
+        endpoint = settings.endpoint
+
+        async def announced() -> None:
+            await endpoint.announce(client)
+            systemd.notify("READY=1")
+            ready()
+
+        await System(
+            parts={
+                "informers": informers.run,
+                "copy offload": lambda: endpoint.serve(client, informers),
+            },
+            settled=announced,
+        ).run()
+
+
+async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> None:
+    """Be the service until SIGTERM or SIGINT."""
+    await until_stopped(run(settings, ready))

@@ -1,0 +1,138 @@
+"""The HTTP face of copies that running jobs ask for (dws-spec section 18): paths, words, bounds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from warren.base.errors import Retryable, UserMistake
+from warren.controllers.offload import Offload
+from warren.dws import offloadstatus
+from warren.dws.objects.workflows import Workflow
+from warren.dws.offloadrequests import BAD, CONFLICT, LARGEST, UNAVAILABLE, VERSION, Refusal
+
+log = structlog.get_logger()
+
+_SECONDS: Final = 10.0
+"""In which the body of a request is to come."""
+
+_DIGITS: Final = 9
+"""Of a number of seconds: more are no more than all."""
+
+_NOT_IMPLEMENTED: Final = 501
+_NOT_ACCEPTABLE: Final = 406
+_NOT_FOUND: Final = 404
+_INTERNAL: Final = 500
+
+Answer = Callable[[web.Request, Workflow, str], Awaitable[web.StreamResponse]]
+
+
+class OffloadServer:
+    """Answers requests as NNF's server does, each for the job whose token it brings."""
+
+    def __init__(self, asked: Offload, seconds: float = _SECONDS) -> None:
+        """The bodies of requests are waited for so many seconds."""
+        self._offload = asked
+        self._seconds = seconds
+        self._routes: Mapping[str, tuple[str, Answer]] = {
+            "hello": ("GET", self._hello),
+            "trial": ("POST", self._trial),
+            "list": ("GET", self._list),
+            "status": ("GET", self._status),
+            "cancel": ("DELETE", self._cancel),
+            "shutdown": ("POST", self._shutdown),
+        }
+
+    def app(self) -> web.Application:
+        """Return it as an application, which serves for as long as this one."""
+        app = web.Application(client_max_size=LARGEST)
+        app.router.add_route("*", "/{path:.*}", self._answered)
+        return app
+
+    async def _answered(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._dispatched(request)
+        except ConnectionError:
+            raise
+        except Refusal as refusal:
+            return _text(str(refusal), refusal.status)
+        except web.HTTPRequestEntityTooLarge:
+            return _text(f"a request has {LARGEST} bytes at most", 413)
+        except Retryable as error:
+            log.warning("request put off", path=request.path, reason=str(error))
+            return _text(f"the cluster cannot answer now: {error}", UNAVAILABLE)
+        except UserMistake as error:  # the API refuses what a request has become
+            log.warning("request refused", path=request.path, reason=str(error))
+            return _text(str(error), _INTERNAL)
+        except Exception:  # a bug costs one request, not the service
+            log.exception("request failed", path=request.path)
+            return _text("internal error; see the log of the service", _INTERNAL)
+
+    async def _dispatched(self, request: web.Request) -> web.StreamResponse:
+        first, _, rest = request.path.removeprefix("/").partition("/")
+        method, answer = self._routes.get(first, ("", None))
+        named = first in ("status", "cancel")
+        if answer is None or (rest and not named):
+            return _text("404 page not found", _NOT_FOUND)
+        if request.method != method:
+            return _text("method not supported", _NOT_IMPLEMENTED)
+        authorization = request.headers.get("Authorization", "")
+        async with self._offload.asked_by(authorization) as workflow:
+            if request.headers.get("Accepts-version") != VERSION:
+                return _text(f"Valid versions: {VERSION}", _NOT_ACCEPTABLE)
+            return await answer(request, workflow, rest)
+
+    async def _hello(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+        return _text("hello back at ya")
+
+    async def _trial(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = await request.read()
+        except TimeoutError:
+            raise Refusal(408, "the body of the request has not come") from None
+        made = await self._offload.create(workflow, body)
+        log.info("copy asked for", workflow=workflow.metadata.name, copy=made)
+        return _text(f"name={made}")
+
+    async def _list(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+        names = await self._offload.names(workflow)
+        return _text(",".join(names)) if names else web.Response()
+
+    async def _status(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+        def waits() -> bool:
+            return request.transport is not None and not request.transport.is_closing()
+
+        found = await self._offload.status(workflow, name, _seconds(request), waits)
+        return web.Response(body=offloadstatus.body(found), content_type="application/json")
+
+    async def _cancel(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+        await self._offload.cancel(workflow, name)
+        log.info("copy cancelled", workflow=workflow.metadata.name, copy=name)
+        return web.Response()
+
+    async def _shutdown(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
+        """End nothing: the service is other jobs', too."""
+        if await self._offload.names(workflow):
+            raise Refusal(CONFLICT, "unable to shutdown server: requests in progress")
+        return _text("nothing is left to be done")
+
+
+def _seconds(request: web.Request) -> float | None:
+    """Return for how long the end of a copy is waited for; None is for as long as it takes."""
+    text = request.query.get("maxWaitSecs", "")
+    others = [name for name in request.query if name != "maxWaitSecs"]
+    if not text.removeprefix("-").isdecimal() or not text.isascii():
+        raise Refusal(BAD, f"unable to parse maxWaitSecs: {text[:40]!r} is no number")
+    if others:
+        raise Refusal(BAD, f"unexpected query parameters: {', '.join(others)[:200]}")
+    if text.startswith("-") or len(text) > _DIGITS:
+        return None
+    return float(text)
+
+
+def _text(words: str, status: int = 200) -> web.Response:
+    """Return a line, as the client library needs it."""
+    return web.Response(text=f"{words}\n", status=status)

@@ -1,0 +1,81 @@
+"""Copies that a running job asks for: where the service is that takes them, and what it is asked.
+
+The service says where it is in an annotation of the SystemConfiguration, which all who have to do
+with it watch. Without that there is none, and what `requires=copy-offload` means is a site's
+matter, and its daemon's (dws-spec section 18, ADR 092).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from warren.base.objects import Change, Key, Object
+from warren.directives.parse import Directive
+from warren.dws import kinds, labels
+from warren.dws.objects.workflows import Workflow
+
+WORD: Final = "copy-offload"
+"""The word of `requires` by which a user asks for it."""
+
+CONFIGURATION: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
+
+NOT_FOR_RABBITS: Final = ("xfs", "ext4", "raw")
+"""Types of storage that rabbits do not mount while compute nodes do."""
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the service is, as compute nodes know it."""
+
+    launcher: str
+    """The name of its machine, for which its certificate is."""
+    port: int
+    certificate: str
+    """The file that has what vouches for it."""
+
+
+def announced(service: Service | None) -> Change:
+    """Say where the service is; None takes it back."""
+    text = None if service is None else msgspec.json.encode(service).decode()
+    return Change(
+        kind=kinds.SYSTEM_CONFIGURATION,
+        key=CONFIGURATION,
+        patch={"metadata": {"annotations": {labels.COPY_OFFLOAD: text}}},
+    )
+
+
+def of_configuration(obj: Object | None) -> Service | None:
+    """Return where the service is, by a SystemConfiguration; None where there is none."""
+    return offered((obj or {"metadata": {}})["metadata"].get("annotations") or {})
+
+
+def offered(annotations: Mapping[str, str]) -> Service | None:
+    """Return where the service is, by the annotations of the SystemConfiguration."""
+    try:
+        return msgspec.json.decode(annotations.get(labels.COPY_OFFLOAD) or "", type=Service)
+    except msgspec.DecodeError:
+        return None
+
+
+def is_asked(directives: Iterable[Directive]) -> bool:
+    """Return whether a job asks for copies of the service.
+
+    Beside containers it does not: they have the variables by which the service is found.
+    """
+    found = list(directives)
+    asked = any(WORD in (each.values.get("requires") or "").split(",") for each in found)
+    return asked and not any(each.command.text == "container" for each in found)
+
+
+def is_on(workflow: Workflow) -> bool:
+    """Return whether a Workflow may have copies that its job has asked for."""
+    return WORD in workflow.status.requires
+
+
+def variables(service: Service) -> Mapping[str, str]:
+    """Return the variables by which a job's tasks find the service."""
+    return {
+        "NNF_CONTAINER_LAUNCHER": service.launcher,
+        "NNF_CONTAINER_PORTS": str(service.port),
+        "TLS_CERT_PATH": service.certificate,
+    }

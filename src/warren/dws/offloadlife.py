@@ -1,0 +1,81 @@
+"""Copies that a running job asks for: what is done for them in each state of its Workflow.
+
+Setup makes the token by which the job is known; in PreRun the rabbits mount what they are to copy
+from and to, beside the compute nodes, until Teardown; PostRun waits for those that go on, and tells
+of those that have failed (dws-spec section 11, ADR 092).
+"""
+
+from collections.abc import Mapping
+
+from warren.dws import containerlife, labels, offload
+from warren.dws.faults import Fault
+from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.objects.workflows import State
+from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+
+_STORAGE = ("jobdw", "persistentdw")
+_FAILED = ("Failed", "Invalid")
+
+
+def targets(snapshot: WorkflowSnapshot) -> list[int]:
+    """Return the indexes of the directives whose storage rabbits are to have mounted, too."""
+    if snapshot.offload is None or not offload.is_asked(snapshot.directives):
+        return []
+    return [
+        index
+        for index, directive in enumerate(snapshot.directives)
+        if directive.command.text in _STORAGE
+        and containerlife.type_of(snapshot, index) not in offload.NOT_FOR_RABBITS
+    ]
+
+
+def set_up(snapshot: WorkflowSnapshot) -> Outcome:
+    """Have the token made, if the job asks for copies."""
+    return containerlife.make_token(snapshot) if offload.is_asked(snapshot.directives) else DONE
+
+
+def variables(snapshot: WorkflowSnapshot) -> Mapping[str, str]:
+    """Return the variables by which tasks find the service, if they ask it for copies."""
+    if snapshot.offload is None or not targets(snapshot):
+        return {}
+    return offload.variables(snapshot.offload)
+
+
+def left(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
+    """Return the copies that were asked for and have not ended."""
+    return [each for each in _asked(snapshot) if each.status.state != "Finished"]
+
+
+def finish(snapshot: WorkflowSnapshot) -> Outcome:
+    """Wait for all copies that were asked for. Raises Fault where one has failed."""
+    going_on = left(snapshot)
+    if going_on:
+        return Outcome(waiting=f"{len(going_on)} data movements to finish")
+    for each in _asked(snapshot):
+        status = each.status
+        if status.status in _FAILED:
+            raise Fault(
+                f"data movement failed: {each.spec.source.path}: {status.message}",
+                type=status.error.type if status.error else "User",
+            )
+    return DONE
+
+
+def _asked(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
+    return [
+        each
+        for each in snapshot.movements
+        if each.metadata.labels.get(labels.TEARDOWN_STATE) == State.POST_RUN
+    ]
+
+
+def is_last_look(snapshot: WorkflowSnapshot) -> bool:
+    """Return whether PostRun may be about to say that no copy is left.
+
+    What was seen of copies may be older than the job's end, and one of the last moment would be
+    lost with its word.
+    """
+    workflow = snapshot.workflow
+    ends = workflow.spec.desired_state is State.POST_RUN
+    over = workflow.status.state is State.POST_RUN and workflow.status.ready
+    return ends and not over and offload.is_on(workflow) and not left(snapshot)

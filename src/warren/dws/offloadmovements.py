@@ -1,0 +1,225 @@
+"""The NnfDataMovement that a running job's request for a copy becomes, and how many there may be.
+
+The rabbit copies that has the storage mounted which the compute node has, and with the rights of
+the job's user, as it makes the copies of directives (dws-spec section 11).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from warren.base.objects import Key, Object, key_of
+from warren.dws import copyprofiles, kinds, labels, staging
+from warren.dws.faults import Fault
+from warren.dws.objects.workflows import State, Workflow
+from warren.dws.offloadrequests import (
+    BAD,
+    CONFLICT,
+    TOO_MANY,
+    UNAVAILABLE,
+    Ends,
+    Place,
+    Refusal,
+    Request,
+    device_of,
+)
+
+MOST: Final = 256
+"""Copies of one job that have not ended."""
+
+KEPT: Final = 1024
+"""Copies of one job that are remembered."""
+
+_PREFIX: Final = "nnf-copy-offload-node-"
+_KEY: Final = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})--([a-z0-9][a-z0-9.-]{0,252})")
+
+
+def servers(workflow: Workflow, found: Ends) -> tuple[str, Mapping[str, str]]:
+    """Return the namespace, empty for all, and the labels of what rabbits have mounted.
+
+    `movement` is to be given these ClientMounts.
+    """
+    return next(iter(found.rabbits), ""), labels.of_workflow(workflow)
+
+
+def movement(
+    request: Request,
+    found: Ends,
+    workflow: Workflow,
+    on_rabbits: Sequence[Object],
+    profiles: Mapping[str, Object],
+    suffix: str,
+) -> Object:
+    """Return the movement of a request, whose name ends with a suffix of its own. Raises Refusal.
+
+    `on_rabbits` are the ClientMounts that `servers` names.
+    """
+    rabbit, mounts = _server(found, on_rabbits)
+    annotations, by_profile = _by_profile(request, profiles)
+    index = found.stored[0].index
+    return {
+        "metadata": {
+            "name": f"{_PREFIX}{suffix}",
+            "namespace": rabbit,
+            "labels": {
+                **labels.of_workflow(workflow, int(index) if index.isdecimal() else None),
+                **labels.of_owner(kinds.WORKFLOW, workflow.metadata),
+                labels.INITIATOR: labels.value(request.compute_name),
+                labels.TEARDOWN_STATE: State.POST_RUN,
+            },
+            "finalizers": [labels.MOVEMENT_FINALIZER],
+            **annotations,
+        },
+        "spec": {
+            "source": _end(found.source, mounts),
+            "destination": _end(found.destination, mounts),
+            "userId": workflow.spec.user_id,
+            "groupId": workflow.spec.group_id,
+            "cancel": False,
+            "userConfig": {
+                "dryrun": request.dryrun,
+                "logStdout": request.log_stdout,
+                "storeStdout": request.store_stdout,
+                "slots": request.slots,
+                "maxSlots": request.max_slots,
+            },
+            **by_profile,
+        },
+    }
+
+
+def _server(found: Ends, on_rabbits: Sequence[Object]) -> tuple[str, Sequence[Object]]:
+    """Find a rabbit that has all of the storage mounted, and return its mounts. Raises Refusal."""
+    mounted: dict[str, list[Object]] = {}
+    for each in on_rabbits:
+        mounted.setdefault(each["spec"]["node"], []).extend(_mounts(each))
+    for rabbit, mounts in sorted(mounted.items()):
+        if all(_root(place, mounts) is not None for place in found.stored):
+            return rabbit, mounts
+    raise Refusal(UNAVAILABLE, "no rabbit has mounted the storage that is copied: ask again")
+
+
+def _mounts(client_mount: Object) -> Sequence[Object]:
+    """Return what is mounted by a ClientMount of a rabbit; of a compute node, nothing."""
+    owner = labels.owner_name(client_mount["metadata"].get("labels") or {})
+    spec = client_mount["spec"]
+    if not owner.endswith("-servers") or spec["desiredState"] != "mounted":
+        return ()
+    states = (client_mount.get("status") or {}).get("mounts") or ()
+    return [
+        mount
+        for mount, state in zip(spec["mounts"], states, strict=False)
+        if state.get("state") == "mounted" and state.get("ready")
+    ]
+
+
+def _root(place: Place, mounts: Sequence[Object]) -> str | None:
+    """Return where the storage of a place is mounted; None where it is not."""
+    same = (mount["mountPath"] for mount in mounts if device_of(mount) == place.device)
+    return next(same, None)
+
+
+def _end(place: Place, mounts: Sequence[Object]) -> Object:
+    root = _root(place, mounts)
+    if root is not None:
+        return {
+            "path": staging.inside(root, place.path),
+            "storageReference": dict(place.device["objectReference"]),
+        }
+    assert place.file_system is not None
+    meta = place.file_system.metadata
+    reference = {"kind": kinds.LUSTRE.name, "name": meta.name, "namespace": meta.namespace}
+    return {"path": place.path, "storageReference": reference}
+
+
+def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Object, Object]:
+    """Return what the profile adds to the metadata and the spec. Raises Refusal.
+
+    What the request says of it comes before what the profile does.
+    """
+    try:
+        profile = copyprofiles.chosen(request.dm_profile or None, profiles)
+        if profile is None:
+            return {}, {}
+        own: dict[str, Any] = dict(profile["data"])
+        for name, value in (("slots", request.slots), ("maxSlots", request.max_slots)):
+            own |= {name: value} if value >= 0 else {}
+        own |= {"storeStdout": True} if request.store_stdout else {}
+        text = copyprofiles.annotation({**profile, "data": own})
+    except Fault as fault:
+        raise Refusal(BAD, str(fault)) from fault
+    meta = profile["metadata"]
+    reference = {
+        "kind": kinds.COPY_PROFILE.name,
+        "name": meta["name"],
+        "namespace": meta["namespace"],
+    }
+    return {"annotations": {labels.COPY_PROFILE: text}}, {"profileReference": reference}
+
+
+# Which are taken, and how many
+
+
+def demand_running(workflow: Workflow) -> None:
+    """Raise Refusal where a job's tasks do not run."""
+    wanted, status = workflow.spec.desired_state, workflow.status
+    ready = status.state is State.PRE_RUN and status.ready
+    if wanted is not State.PRE_RUN or not ready or workflow.metadata.deleting:
+        words = f"workflow must be in '{State.PRE_RUN}' state and 'Completed' status"
+        raise Refusal(CONFLICT, words)
+
+
+def demand_few(asked: Sequence[Object], most: int = MOST, kept: int = KEPT) -> None:
+    """Raise Refusal where a job has as many copies as it may have."""
+    if sum(not is_finished(each) for each in asked) >= most:
+        raise Refusal(TOO_MANY, f"{most} copies of this job have not ended: ask when one has")
+    if sum(not _is_dispensable(each) for each in asked) >= kept:
+        raise Refusal(TOO_MANY, f"{kept} copies of this job go on or have failed")
+
+
+def surplus(asked: Sequence[Object], kept: int = KEPT) -> list[Key]:
+    """Return the copies that need not be remembered any more, for one more to have room.
+
+    They have ended well, or were cancelled: what has failed is told when the tasks have ended.
+    """
+    over = len(asked) + 1 - kept
+    if over <= 0:
+        return []
+    done = sorted(filter(_is_dispensable, asked), key=lambda each: each["status"]["endTime"])
+    return [key_of(each) for each in done[:over]]
+
+
+def is_asked_for(movement: Object) -> bool:
+    """Return whether a movement is one that a running job has asked for."""
+    carried = movement["metadata"].get("labels") or {}
+    return carried.get(labels.TEARDOWN_STATE) == State.POST_RUN
+
+
+def is_finished(movement: Object) -> bool:
+    """Return whether a movement has ended."""
+    return (movement.get("status") or {}).get("state") == "Finished"
+
+
+def _is_dispensable(movement: Object) -> bool:
+    well = ("Success", "Cancelled")
+    return is_finished(movement) and movement["status"].get("status") in well
+
+
+# What it is called
+
+
+def name_of(movement: Object) -> str:
+    """Return the name by which an application knows a copy."""
+    return f"{movement['metadata']['namespace']}--{movement['metadata']['name']}"
+
+
+def named(name: str) -> Key | None:
+    """Return the movement that a name is of; None for what is no such name."""
+    found = _KEY.fullmatch(name)
+    return Key(found[1], found[2]) if found else None
+
+
+def is_of(movement: Object, workflow: Workflow) -> bool:
+    """Return whether a movement was asked for by the job of this Workflow."""
+    carried = movement["metadata"].get("labels") or {}
+    return is_asked_for(movement) and labels.of_workflow(workflow).items() <= carried.items()

@@ -1,0 +1,207 @@
+"""A copy that a running job asks for: what the request says, and where its two ends are.
+
+One end of it, or both, is in storage of the job as the named compute node has it mounted, the other
+one in a global file system (dws-spec section 18). A refusal says with which HTTP status it is
+answered. What becomes of a request stands in `dws.offloadmovements`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Object
+from warren.dws import kinds, labels, offload, staging
+from warren.dws.objects.lustrefilesystems import LustreFileSystem
+
+VERSION: Final = "1.0"
+"""Of the requests, as the header `Accepts-version` says."""
+
+LARGEST: Final = 16 * 1024
+"""Bytes of a request's body: two paths and a few words."""
+
+_LONGEST: Final = 4095
+"""Bytes of a path (PATH_MAX)."""
+
+_NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+BAD: Final = 400
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+TOO_MANY: Final = 429
+UNAVAILABLE: Final = 503
+
+
+class Refusal(UserMistake):
+    """A request is not done; the text is what its application is told."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a request for a copy says."""
+
+    compute_name: str = ""
+    source_path: str = ""
+    destination_path: str = ""
+    dryrun: bool = False
+    dcp_options: str = ""
+    mpirun_options: str = ""
+    log_stdout: bool = False
+    store_stdout: bool = False
+    slots: int = 0
+    """-1 is as the profile says."""
+    max_slots: int = 0
+    dm_profile: str = ""
+
+
+def parsed(body: bytes) -> Request:
+    """Read a request's body. Raises Refusal."""
+    try:
+        request = msgspec.json.decode(body, type=Request)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        words = f"unable to decode data movement request body: {error}"
+        raise Refusal(BAD, words) from None
+    for mistake in _mistakes(request):
+        raise Refusal(BAD, mistake)
+    return request
+
+
+def _mistakes(request: Request) -> Iterator[str]:
+    if not request.compute_name:
+        yield "compute name must be supplied"
+    if not request.source_path:
+        yield "source path must be supplied"
+    if not request.destination_path:
+        yield "destination path must be supplied"
+    for name, value in (("slots", request.slots), ("maxSlots", request.max_slots)):
+        if value < -1:
+            yield f"{name} must be -1 (defer to profile), 0 (disable), or a positive integer"
+    if not _NODE.fullmatch(request.compute_name):
+        yield f"{request.compute_name!r} is no name of a compute node"
+    for path in (request.source_path, request.destination_path):
+        if not path.startswith("/"):
+            yield f"{path!r} is no absolute path"
+        if len(path.encode(errors="surrogatepass")) > _LONGEST or _CONTROL.search(path):
+            yield "a path has 4095 bytes at most, and no control characters"
+        if ".." in path.split("/"):
+            yield f"{path!r} leads out of its directory: write it without '..'"
+    if request.dcp_options or request.mpirun_options:
+        yield "options of dcp and mpirun are the profile's: name another one as dmProfile"
+
+
+# Where its ends are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One end of a copy: in storage of the job, or else in a global file system."""
+
+    path: str
+    """As the request has it; within storage, from its root on."""
+    mount: Object | None = None
+    """What the compute node has mounted there: one of a ClientMount."""
+    index: str = ""
+    """The directive of the storage."""
+    file_system: LustreFileSystem | None = None
+
+    @property
+    def device(self) -> Object:
+        """What storage it is: the same on the rabbit."""
+        return {} if self.mount is None else device_of(self.mount)
+
+    @property
+    def rabbit(self) -> str | None:
+        """The rabbit that alone has the storage; None where several may have it mounted."""
+        reference: Object = self.device.get("objectReference") or {}
+        is_share = reference.get("kind") == kinds.NNF_NODE_STORAGE.name
+        return str(reference["namespace"]) if is_share else None
+
+
+def device_of(mount: Object) -> Object:
+    """Return by what the mounts of one storage, on all nodes, are known to be that."""
+    found: Object = mount["device"].get("deviceReference") or {}
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """Both ends of a copy; one of them at least is in storage."""
+
+    source: Place
+    destination: Place
+
+    @property
+    def stored(self) -> Sequence[Place]:
+        """Return those that are in storage."""
+        return [each for each in (self.source, self.destination) if each.mount is not None]
+
+    @property
+    def rabbits(self) -> set[str]:
+        """Return the rabbits that alone have some of the storage."""
+        return {each.rabbit for each in self.stored if each.rabbit is not None}
+
+
+def ends(
+    request: Request, on_compute: Sequence[Object], file_systems: Sequence[LustreFileSystem]
+) -> Ends:
+    """Find the ends of a copy. Raises Refusal.
+
+    `on_compute` are the ClientMounts that the named compute node has of this Workflow.
+    """
+    if not on_compute:
+        words = f"this job has nothing mounted on {request.compute_name}"
+        raise Refusal(BAD, f"{words}: computeName is the compute node that has the storage")
+    found = Ends(
+        source=_place(request.source_path, on_compute, file_systems),
+        destination=_place(request.destination_path, on_compute, file_systems),
+    )
+    if not found.stored:
+        raise Refusal(
+            FORBIDDEN,
+            "neither path is in storage of this job: one at least begins with a DW_JOB_ or "
+            "DW_PERSISTENT_ variable's value",
+        )
+    if len(found.rabbits) > 1:
+        raise Refusal(BAD, "the two paths are in storage of different rabbits: none has both")
+    return found
+
+
+def _place(
+    path: str, on_compute: Sequence[Object], file_systems: Sequence[LustreFileSystem]
+) -> Place:
+    for client_mount in on_compute:
+        for mount in client_mount["spec"]["mounts"]:
+            root = mount["mountPath"].rstrip("/")
+            if path != root and not path.startswith(f"{root}/"):
+                continue
+            kind = _named(mount["type"])
+            if kind in offload.NOT_FOR_RABBITS or not device_of(mount):
+                raise Refusal(
+                    BAD,
+                    f"filesystem not supported: {path!r} is in {kind} storage, "
+                    "which the compute node alone has mounted; take gfs2 or lustre",
+                )
+            carried = client_mount["metadata"].get("labels") or {}
+            index = carried.get(labels.DIRECTIVE_INDEX, "")
+            return Place(path=path[len(root) :], mount=mount, index=index)
+    file_system = staging.file_system_of(path, file_systems)
+    if file_system is None:
+        raise Refusal(
+            FORBIDDEN,
+            f"{path!r} is neither in storage that this job has on the named compute node nor in a "
+            "global file system",
+        )
+    return Place(path=path, file_system=file_system)
+
+
+def _named(kind: str) -> str:
+    return "raw" if kind == "none" else kind

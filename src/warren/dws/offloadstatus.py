@@ -1,0 +1,64 @@
+"""How far a copy is that a running job has asked for, in the words of the API for it.
+
+Those are the words of NNF's library, whose applications read them (dws-spec section 18).
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from warren.base.objects import Object
+from warren.base.times import parse_rfc3339
+
+_UNKNOWN: Final = "unknown status"
+_STATES: Final[Mapping[str, str]] = {
+    "Starting": "starting",
+    "Running": "running",
+    "Finished": "completed",
+}
+_STATUSES: Final[Mapping[str, str]] = {
+    "Success": "success",
+    "Failed": "failed",
+    "Invalid": "invalid",
+    "Cancelled": "cancelled",
+}
+_SHOWN: Final = ("command", "progress", "elapsedTime", "lastMessage")
+
+
+def body(movement: Object) -> bytes:
+    """Return what an application is told of a movement, as JSON on a line."""
+    return msgspec.json.encode(told(movement)) + b"\n"
+
+
+def told(movement: Object) -> Object:
+    """Return what an application is told of a movement; what is empty is left out."""
+    status = movement.get("status") or {}
+    if not status.get("startTime") and status.get("state") != "Finished":
+        return {"state": "pending", "status": _UNKNOWN}
+    state = _STATES.get(status.get("state", ""), "unknown state")
+    if state != "completed" and movement["spec"].get("cancel"):
+        state = "cancelling"
+    said = {
+        "state": state,
+        "status": _STATUSES.get(status.get("status", ""), _UNKNOWN),
+        "message": status.get("message"),
+        "commandStatus": _command(status.get("commandStatus") or {}),
+        "startTime": _moment(status.get("startTime")),
+        "endTime": _moment(status.get("endTime")),
+    }
+    return {name: value for name, value in said.items() if value or name == "commandStatus"}
+
+
+def _command(status: Object) -> dict[str, Any]:
+    found = {name: status[name] for name in _SHOWN if status.get(name)}
+    when = _moment(status.get("lastMessageTime"))
+    return found | ({"lastMessageTime": when} if when else {})
+
+
+def _moment(text: str | None) -> str:
+    """Return a moment as Go prints it, in UTC."""
+    if not text:
+        return ""
+    return f"{datetime.fromtimestamp(parse_rfc3339(text), UTC):%Y-%m-%d %H:%M:%S.%f +0000 UTC}"

@@ -1,0 +1,35 @@
+"""What is wrong with a job that is to ask for copies while it runs (dws-spec section 18)."""
+
+from collections.abc import Iterator
+
+from warren.directives.diagnostics import Mistake, listed
+from warren.directives.parse import Directive
+from warren.dws import offload
+from warren.dws.validation.facts import Facts
+from warren.dws.validation.jobdirectives import JobDirectives, value_of
+
+
+def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> Iterator[Mistake]:
+    """Find why a job could ask for copies while it runs, as it says, and would get none."""
+    words = value_of(directive, "requires")
+    if words is None or offload.WORD not in words.text.split(",") or not facts.offload:
+        return
+    if job.container is not None:
+        yield directive.mistake(
+            words,
+            "A job with a container cannot ask for copies while it runs: both are found by the "
+            "variable NNF_CONTAINER_PORTS.",
+            f"Leave out the container, or {offload.WORD}.",
+        )
+    types = [each.values.get("type") for each in job.storage.values()]
+    for name in job.persistent:
+        found = (facts.persistent or {}).get(name)
+        types.append(found.file_system if found is not None else None)
+    if not job.doubtful and all(each in offload.NOT_FOR_RABBITS for each in types):
+        yield directive.mistake(
+            words,
+            "Copies can be asked for while the job runs of storage that rabbits mount beside its "
+            f"compute nodes, and {listed(sorted({*filter(None, types)}))} is for one of them at a "
+            "time.",
+            "Make it of type gfs2 or lustre.",
+        )
