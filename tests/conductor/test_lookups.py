@@ -192,6 +192,21 @@ def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_i
     conducted(story, replace(ENDING, phase=Phase.OVER))
 
 
+def test_what_was_done_for_a_job_that_was_let_go_is_not_done_again_before_it_goes() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.aborted.add(7)
+        await workflow(api, "Teardown", ready=True)
+        marked = {"metadata": {"annotations": {labels.ABORTED: "then"}}}
+        await api.change(kinds.WORKFLOW, KEY, marked)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "drain") == []
+        assert api.find(kinds.WORKFLOW, KEY) is None
+
+    conducted(story, replace(ENDING, phase=Phase.OVER))
+
+
 def test_a_running_job_hears_at_once_of_the_rabbits_of_its_flash_and_of_its_nodes() -> None:
     """Of those that only another job depends on it hears nothing."""
 

@@ -14,6 +14,7 @@ from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 
 KEY = Key("r0", "s")
+SECOND = Key("r0", "t")
 SHARE = kinds.NNF_NODE_STORAGE
 BLOCK = kinds.NNF_NODE_BLOCK_STORAGE
 
@@ -135,5 +136,22 @@ def test_trouble_is_tried_again() -> None:
         async with running(api, rabbit.reconciler.run()):
             await asyncio.sleep(0)
             assert len(offered.volumes) == 1
+
+    with_rabbit(story)
+
+
+def test_what_others_offer_stays_when_a_share_goes() -> None:
+    async def story(api: Api, offered: Offered, rabbit: ExportReconciler) -> None:
+        async with running(api, rabbit.reconciler.run()):
+            for key, node in ((KEY, "n0"), (SECOND, "n1")):
+                named = {"name": key.name}
+                one = share()
+                await api.add(SHARE, {**one, "metadata": {**one["metadata"], **named}})
+                block = flash(["r0", node], ["r0"])
+                await api.add(BLOCK, {**block, "metadata": {**block["metadata"], **named}})
+            assert sorted(map(sorted, offered.volumes.values())) == [["n0"], ["n1"]]
+            await api.remove(BLOCK, KEY)
+            await api.remove(SHARE, KEY)
+            assert list(offered.volumes.values()) == [{"n1"}]
 
     with_rabbit(story)
