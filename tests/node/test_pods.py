@@ -488,8 +488,10 @@ def test_a_pod_that_is_slow_to_begin_is_begun_once(
     async def story() -> None:
         with monkeypatch.context() as patched:
             patched.setattr(sys, "executable", slow)
+            before = os.listdir("/proc/self/fd")
             with pytest.raises(NodeTrouble, match=r"not begun within 0\.2 s: it is waited for"):
                 await hasty.start("a", lambda _: told)
+            assert os.listdir("/proc/self/fd") == before
         await machine.start(told)
         await _printed(machine, "on")
         go.write_text("\n")

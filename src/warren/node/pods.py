@@ -178,24 +178,27 @@ class Pods:
         place = self._place(uid)
         # By a process that ends at once: the pod is no child of an agent that it outlives.
         log = os.open(place / _OWN_LOG, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+        begun, told = os.pipe()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *("setsid", "--fork", *command(place)),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-            )
-        finally:
-            os.close(log)
-        assert process.stdout is not None
-        try:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *("setsid", "--fork", *command(place)),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=told,
+                    stderr=log,
+                )
+            finally:
+                os.close(told)
+                os.close(log)
             async with asyncio.timeout(self._beginning):
-                await process.stdout.read()  # is closed when it has begun, or will not
+                await _closed(begun)  # when it has begun, or will not
                 await process.wait()
         except TimeoutError:
             # It is left alone: on a busy machine another one would take as long.
             why = f"the pod has not begun within {self._beginning:g} s: it is waited for"
             raise NodeTrouble(why) from None
+        finally:
+            os.close(begun)
         if self.state(uid) is None:
             words = (place / _OWN_LOG).read_text(errors="replace")[-1000:].strip()
             raise NodeTrouble(f"the process of the pod has ended: {words}")
@@ -290,6 +293,17 @@ def _is_json(file: Path) -> bool:
         json.loads(file.read_bytes())
         return True
     return False
+
+
+async def _closed(pipe: int) -> None:
+    """Return when a pipe, into which nothing is written, is closed at its other end."""
+    loop = asyncio.get_running_loop()
+    closed = asyncio.Event()
+    loop.add_reader(pipe, closed.set)
+    try:
+        await closed.wait()
+    finally:
+        loop.remove_reader(pipe)
 
 
 def _written(place: Path, name: str, text: str) -> None:
