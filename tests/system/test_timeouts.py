@@ -72,7 +72,7 @@ def lived(
     machine: Callable[[World], Callable[[str, str], Machine]],
     *,
     copy_seconds: float = 1.0,
-    task_seconds: float = 0.0,
+    task_seconds: float = 1.0,
     restarted: bool = False,
 ) -> tuple[Inactive, list[tuple[float, str, dict[str, Any]]]]:
     """Return how a job ended, and its events, each with the seconds since it was submitted."""
