@@ -40,7 +40,8 @@ CONTAINER = "#DW container name=beside profile=index"
 
 
 async def mount(api: Api, made: Any, node: str, state: str) -> None:
-    spec = {"node": node, "desiredState": state, "mounts": MOUNTS}
+    # Whose it is its namespace says; an agent may write the rest of those of its own.
+    spec = {"node": "another", "desiredState": state, "mounts": MOUNTS}
     await child(api, kinds.CLIENT_MOUNT, made, Key(node, "m"), spec=spec, status=settled(state))
 
 
@@ -59,7 +60,7 @@ async def wired(api: Api) -> None:
 
 
 def notes(jobs: Jobs) -> dict[str, Any]:
-    return {key: value for _, _, key, value in asked(jobs, "note")}
+    return {key: value for _, _, values in asked(jobs, "note") for key, value in values.items()}
 
 
 # Nodes that a job may lose

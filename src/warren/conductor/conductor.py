@@ -332,17 +332,20 @@ class Conductor:
         )
 
     def _mounted(self, job: Job) -> set[str]:
-        """Return the nodes that have a mount of a job's storage, or are not known to have none."""
+        """Return the nodes that have a mount of a job's storage, or are not known to have none.
+
+        By the namespace of the mount: its node's agent may write the rest.
+        """
         mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
-        return {each.spec.node for each in mounts if not each.all_in("unmounted")}
+        return {each.metadata.namespace for each in mounts if not each.all_in("unmounted")}
 
     def _unmounted(self, job: Job) -> Collection[str]:
         """Return the nodes that have not mounted all of a job's storage, where that matters."""
         if not job.tolerance or job.phase is not Phase.STARTING:
             return ()
         mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
-        late = {each.spec.node for each in mounts if not each.all_in("mounted")}
-        return late | (set(job.nodes) - {each.spec.node for each in mounts})
+        late = {each.metadata.namespace for each in mounts if not each.all_in("mounted")}
+        return late | (set(job.nodes) - {each.metadata.namespace for each in mounts})
 
     def _moved(self, job: Job) -> float | None:
         """Return when copies of a job last went on, where its time runs while they do."""
