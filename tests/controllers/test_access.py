@@ -118,6 +118,26 @@ LATE = {
 }
 
 
+def test_an_access_in_error_is_looked_at_again_when_the_profile_of_its_storage_is_back() -> None:
+    """As that of system storage, which is the site's own."""
+
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        pinned = labels.of_profile("mine", "default")
+        patch = {"metadata": {"labels": pinned}}
+        await api.change(kinds.NNF_STORAGE, Key("default", "wf-0"), patch)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            assert api.find(kinds.NNF_ACCESS, ACCESS)["status"]["error"]
+            made = msgspec.to_builtins(profile())
+            made["metadata"] = meta("mine", "default")
+            await api.add(kinds.NNF_STORAGE_PROFILE, made)
+            assert len(api.keys(kinds.CLIENT_MOUNT)) == 2
+
+    alone(story)
+
+
 def test_no_job_fails_by_a_mount_of_another_node_that_says_to_be_its_own() -> None:
     """A node's agent may change the labels of its mounts, and of no others."""
 

@@ -318,6 +318,27 @@ def test_the_index_directory_is_that_of_node_local_storage_alone(
     with_rabbit(story)
 
 
+def test_a_copy_stays_in_the_storage_that_its_movement_says_and_has_no_index_directory() -> None:
+    """Of what running jobs ask for, and of Lustre."""
+
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        roots = {labels.SOURCE_STORAGE: "/mnt/nnf/x/r0-1", labels.DESTINATION_STORAGE: "/out"}
+        path = "/mnt/nnf/x/r0-1/data"
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            for storage in ("NnfNodeStorage", "NnfStorage"):
+                made = movement(name=storage.lower(), source=path, storage=storage)
+                made["metadata"]["annotations"] = roots
+                await api.add(KIND, made)
+            await wait(2)
+
+        for copy in rabbit.flash.copies:
+            assert (copy.source_storage, copy.destination_storage) == tuple(roots.values())
+            assert copy.index is None
+        assert len(rabbit.flash.copies) == 2
+
+    with_rabbit(story)
+
+
 def test_a_copy_that_is_finished_is_not_made_again() -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
         await api.add(KIND, movement({"state": "Finished", "status": "Success"}))

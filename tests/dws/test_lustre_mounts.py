@@ -7,11 +7,23 @@ import msgspec
 import pytest
 
 from tests.dws.accesses import seen
-from tests.dws.builders import changes, computes, made, meta, nnf_access
+from tests.dws.builders import (
+    COPY_IN,
+    COPY_OUT,
+    changes,
+    computes,
+    lustre,
+    made,
+    meta,
+    nnf_access,
+    workflow,
+)
 from warren.base.objects import Object, Write
-from warren.dws import kinds, storage
+from warren.directives.parse import parse
+from warren.dws import kinds, labels, storage
 from warren.dws.access import decide
 from warren.dws.accesssnapshot import AccessSnapshot
+from warren.dws.movement import children
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Reference
@@ -66,14 +78,14 @@ def test_rabbits_mount_it_that_have_osts() -> None:
     assert {name: len(each) for name, each in found.items()} == {"r0": 1, "r1": 1}
 
 
-def test_rabbits_of_a_job_do_not_mount_storage_that_its_compute_nodes_reach() -> None:
-    """Persistent storage is mounted by the rabbits for the nodes that are named."""
+def test_rabbits_mount_persistent_storage_whichever_nodes_it_is_for() -> None:
+    """Each of them has all of it."""
     access = nnf_access("servers")
     clients = Reference(kind="Computes", name="wf", namespace="default")
     spec = msgspec.structs.replace(access.spec, client_reference=clients)
     named = msgspec.structs.replace(access, spec=spec)
     found = mounts(decide(view(named, computes=computes("n0"))))
-    assert {*found} == {"n0"}
+    assert {*found} == {"r0", "r1"}
 
 
 @pytest.mark.parametrize("clients", ["computes", "servers"])
@@ -92,3 +104,22 @@ def test_an_access_that_makes_no_mounts_makes_none() -> None:
     assert mounts(writes) == {}
     (patch,) = [each for each in changes(writes, kinds.NNF_ACCESS) if "status" in each]
     assert patch["status"]["ready"]
+
+
+# Copies to and from it
+
+
+@pytest.mark.parametrize(
+    ("line", "annotation", "end"),
+    [
+        (COPY_IN, labels.DESTINATION_STORAGE, "destination"),
+        (COPY_OUT, labels.SOURCE_STORAGE, "source"),
+    ],
+)
+def test_one_rabbit_copies_to_or_from_its_root(line: str, annotation: str, end: str) -> None:
+    """dws-spec section 11: it has no index directories, and all rabbits mount all of it."""
+    (found,) = children(workflow(line), 1, parse(line), stored(), [lustre()], "/mnt/nnf/uid-wf-0")
+    assert (found["metadata"]["namespace"], found["metadata"]["name"]) == ("r0", "wf-1")
+    assert found["metadata"]["annotations"] == {annotation: "/mnt/nnf/uid-wf-0"}
+    assert found["spec"][end]["path"].startswith("/mnt/nnf/uid-wf-0/")
+    assert "/r0-" not in found["spec"][end]["path"]

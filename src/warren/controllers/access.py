@@ -45,6 +45,7 @@ class AccessController:
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._configurations.listen(lambda obj: self._system_changed())
+        self._profiles.listen(lambda obj: self._system_changed())
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
         self._accesses.listen(self._changed)
         self._mounts.compare(self._mount_changed)
@@ -62,17 +63,17 @@ class AccessController:
         if raw is None:
             gone = await orphans(self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts)
             await perform(self._client, gone)
-            if not mounts:
+            if not _own(key, mounts):
                 await self._release_lost(key)
         else:
             current = read(raw, NnfAccess)
-            mounts = _own(current, mounts)
+            mounts = _own(key, mounts)
             storage = self._storages.get(current.spec.storage_reference.key)
             if current.metadata.deleting and not mounts:
                 # About to let go: what was just written may not have been seen yet.
                 own = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
                 live = await self._client.list(kinds.CLIENT_MOUNT, labels=own)
-                mounts = _own(current, live.items)
+                mounts = _own(key, live.items)
                 storage = await self._live(kinds.NNF_STORAGE, current.spec.storage_reference.key)
                 again = REQUEUE_DELAY if mounts else None
             writes = access.decide(await self._snapshot(current, storage, mounts))
@@ -136,7 +137,7 @@ class AccessController:
         key = profiles.pinned_for(storage.metadata) if storage is not None else None
         if key is None:
             return None
-        # What was not seen yet is read: no news of it would wake this access.
+        # What was not seen yet is read: its news wakes an access in error alone.
         raw = self._profiles.get(key) or await self._live(kinds.NNF_STORAGE_PROFILE, key)
         return None if raw is None else read(raw, NnfStorageProfile)
 
@@ -149,8 +150,8 @@ class AccessController:
         return self._computes.get(Key(namespace, name))
 
     def _system_changed(self) -> None:
-        # A compute node may have been wired to no rabbit. Those that are not in error have no
-        # use for the news.
+        # A compute node may have been wired to no rabbit, or a profile have been gone. Those that
+        # are not in error have no use for the news.
         for each in self._accesses.by("in error", reports.IN_ERROR):
             self.reconciler.add(key_of(each))
 
@@ -192,6 +193,6 @@ class AccessController:
             self._storage_changed(Key(*owner.split(" ", 1)[1].split("/", 1)), obj)
 
 
-def _own(current: NnfAccess, mounts: Sequence[Object]) -> list[Object]:
-    name = accessmounts.mount_name(current.metadata)
+def _own(access: Key, mounts: Sequence[Object]) -> list[Object]:
+    name = accessmounts.mount_name(access)
     return [obj for obj in mounts if obj["metadata"]["name"] == name]

@@ -246,8 +246,8 @@ def _work(current: NnfDataMovement, restarts: int) -> Copy:
         source=current.spec.source.path,
         destination=current.spec.destination.path,
         index=_index(current),
-        source_storage=_storage(current, current.spec.source),
-        destination_storage=_storage(current, current.spec.destination),
+        source_storage=_storage(current, labels.SOURCE_STORAGE, current.spec.source),
+        destination_storage=_storage(current, labels.DESTINATION_STORAGE, current.spec.destination),
         userid=current.spec.user_id,
         groupid=current.spec.group_id,
         movement=current.metadata.uid,
@@ -257,11 +257,18 @@ def _work(current: NnfDataMovement, restarts: int) -> Copy:
 
 
 def _index(current: NnfDataMovement) -> str | None:
-    """Return the index directory, `<rabbit>-<n>`, that the source path goes through."""
-    return posixpath.basename(_storage(current, current.spec.source)) or None
+    """Return the index directory, `<rabbit>-<n>`, that is to be in the destination, too."""
+    if labels.SOURCE_STORAGE in current.metadata.annotations:
+        return None
+    return posixpath.basename(_allocation(current, current.spec.source)) or None
 
 
-def _storage(current: NnfDataMovement, end: MovementEnd) -> str:
+def _storage(current: NnfDataMovement, annotation: str, end: MovementEnd) -> str:
+    """Return where the storage is mounted that an end is in, if it is in one."""
+    return current.metadata.annotations.get(annotation) or _allocation(current, end)
+
+
+def _allocation(current: NnfDataMovement, end: MovementEnd) -> str:
     """Return the path of the allocation that an end is in, `.../<rabbit>-<n>`, if it is in one."""
     if end.storage_reference.kind != "NnfStorage":
         return ""

@@ -14,13 +14,12 @@ from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
 from warren.dws.node import LUSTRE
 from warren.dws.objects.accesses import NnfAccess
-from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import commands_of, node_storage_keys, volume
 
 
-def mount_name(access: Meta) -> str:
+def mount_name(access: Key) -> str:
     """Return what the ClientMounts of an access are called, each in its node's namespace.
 
     What says by its labels alone that it is one is none: a node's agent may change those of its
@@ -42,7 +41,7 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
         return {}  # the nodes reach the devices, and that is all
     meta = snapshot.access.metadata
     carried = {key: value for key, value in meta.annotations.items() if key == labels.SHARED_WITH}
-    name = mount_name(meta)
+    name = mount_name(meta.key)
     commands = _commands(snapshot.storage, snapshot.profile)
     return {
         Key(node, name): {
@@ -125,7 +124,7 @@ def _lustre_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     status = storage.status
     if not status.file_system_name:
         raise Fault("the file system has no name yet", severity="Minor")
-    on_rabbits = snapshot.access.spec.target == "all" and not names_clients(snapshot.access)
+    on_rabbits = snapshot.access.spec.target == "all"
     clients = (
         [node.name for each in storage.spec.allocation_sets if each.name == "ost"
          for node in each.nodes]

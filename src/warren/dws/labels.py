@@ -36,6 +36,10 @@ STANDALONE_MGT: Final = "nnf.cray.hpe.com/standalone_mgt"
 COPY_PROFILE: Final = "warren.cluster/copy-profile"
 """Annotates an NnfDataMovement with what the profile says that its copy is made by, as JSON: agents
 read nothing but what is in their own namespaces."""
+SOURCE_STORAGE: Final = "warren.cluster/source-storage"
+DESTINATION_STORAGE: Final = "warren.cluster/destination-storage"
+"""Annotate an NnfDataMovement with where its rabbit has mounted the storage that an end is in, if
+that is no index directory. No link leads a copy out of there (ADR 093)."""
 COPY_OFFLOAD: Final = "warren.cluster/copy-offload"
 """Annotates the SystemConfiguration with where the service is that running jobs ask for copies, as
 JSON (`dws.offload`)."""

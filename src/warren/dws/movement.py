@@ -1,12 +1,14 @@
 """NnfDataMovement: one copy of one staging directive, for one allocation of one rabbit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from warren.base.objects import Object
 from warren.directives.parse import Directive
 from warren.dws import copyprofiles, kinds, labels, staging
 from warren.dws.faults import Fault
+from warren.dws.node import LUSTRE
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State, Workflow
@@ -27,54 +29,78 @@ def children(
 ) -> list[Object]:
     """Make the movements of a copy_in or copy_out, one for each allocation of its storage.
 
+    A Lustre file system is one, which a rabbit with OSTs copies to or from (dws-spec section 11).
     `parts` are the numbers of those that are meant, by rabbit; None for all. `profile` is the
     directive's own. Raises Fault where the global file system is gone, and for a bad profile.
     """
     meta = workflow.metadata
     annotations, by_profile = _of_profile(profile)
     command = directive.command.text
+    is_lustre = storage.spec.file_system_type == LUSTRE
+    places = _lustre_places(storage) if is_lustre else _places(storage, parts)
     made: list[Object] = []
+    for rabbit, number in places:
+        own = mount_path if is_lustre else f"{mount_path}/{rabbit}-{number}"
+        roots = {_ROOTS[staging.OWN_END[command]]: own} if is_lustre else {}
+        ends = {
+            key: _end(directive.values[key], storage, file_systems, own)
+            for key in ("source", "destination")
+        }
+        made.append(
+            {
+                "metadata": {
+                    "name": f"{meta.name}-{index}" + ("" if is_lustre else f"-{number}"),
+                    "namespace": rabbit,
+                    "labels": {
+                        **labels.of_workflow(workflow, index),
+                        **labels.of_owner(kinds.WORKFLOW, meta),
+                        labels.INITIATOR: command,
+                        labels.TEARDOWN_STATE: _STATES[command],
+                    },
+                    "finalizers": [labels.MOVEMENT_FINALIZER],
+                    **({"annotations": {**annotations, **roots}} if annotations or roots else {}),
+                },
+                "spec": {
+                    **ends,
+                    "userId": workflow.spec.user_id,
+                    "groupId": workflow.spec.group_id,
+                    "cancel": False,
+                    **by_profile,
+                },
+            }
+        )
+    return made
+
+
+_ROOTS: Final = {"source": labels.SOURCE_STORAGE, "destination": labels.DESTINATION_STORAGE}
+
+
+def _places(
+    storage: NnfStorage, parts: Mapping[str, Sequence[int]] | None
+) -> Iterator[tuple[str, int]]:
+    """Return the allocations that are copied to or from: each one's rabbit, and number there."""
     allocations: dict[str, int] = {}
     for each in storage.spec.allocation_sets:
         for node in each.nodes:
             first = allocations.get(node.name, 0)
             allocations[node.name] = first + node.count
             for number in range(first, first + node.count):
-                if parts is not None and number not in parts.get(node.name, ()):
-                    continue
-                own = f"{mount_path}/{node.name}-{number}"
-                ends = {
-                    key: _end(directive.values[key], storage, file_systems, own)
-                    for key in ("source", "destination")
-                }
-                made.append(
-                    {
-                        "metadata": {
-                            "name": f"{meta.name}-{index}-{number}",
-                            "namespace": node.name,
-                            "labels": {
-                                **labels.of_workflow(workflow, index),
-                                **labels.of_owner(kinds.WORKFLOW, meta),
-                                labels.INITIATOR: command,
-                                labels.TEARDOWN_STATE: _STATES[command],
-                            },
-                            "finalizers": [labels.MOVEMENT_FINALIZER],
-                            **annotations,
-                        },
-                        "spec": {
-                            **ends,
-                            "userId": workflow.spec.user_id,
-                            "groupId": workflow.spec.group_id,
-                            "cancel": False,
-                            **by_profile,
-                        },
-                    }
-                )
-    return made
+                if parts is None or number in parts.get(node.name, ()):
+                    yield node.name, number
+
+
+def _lustre_places(storage: NnfStorage) -> Iterator[tuple[str, int]]:
+    """Return the first rabbit that mounts a Lustre file system (`dws.accessmounts`)."""
+    rabbits = (
+        node.name for each in storage.spec.allocation_sets if each.name == "ost"
+        for node in each.nodes
+    )  # fmt: skip
+    for first in islice(rabbits, 1):
+        yield first, 0
 
 
 def _of_profile(profile: Object | None) -> tuple[Object, Object]:
-    """Return what a profile adds to the metadata and to the spec of a movement."""
+    """Return what a profile adds to the annotations and to the spec of a movement."""
     if profile is None:
         return {}, {}
     reference = {
@@ -83,7 +109,7 @@ def _of_profile(profile: Object | None) -> tuple[Object, Object]:
         "namespace": profile["metadata"]["namespace"],
     }
     annotations = {labels.COPY_PROFILE: copyprofiles.annotation(profile)}
-    return {"annotations": annotations}, {"profileReference": reference}
+    return annotations, {"profileReference": reference}
 
 
 def _end(
