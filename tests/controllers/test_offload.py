@@ -53,10 +53,10 @@ async def fill(api: Api) -> None:
     await api.add(
         kinds.LUSTRE, {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}}
     )
-    for number, each in enumerate((*ON_COMPUTE, *ON_RABBIT)):
+    for each in (*ON_COMPUTE, *ON_RABBIT):
         own = labels.of_workflow(read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow))
         carried = {**each["metadata"]["labels"], **own}
-        named = {**each["metadata"], "labels": carried, "name": f"m{number}"}
+        named = {**each["metadata"], "labels": carried}
         await put(api, kinds.CLIENT_MOUNT, {**each, "metadata": named})
 
 

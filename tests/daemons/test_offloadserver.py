@@ -53,7 +53,7 @@ class Client:
     async def copy(self) -> str:
         status, text = await self.ask("POST", "/trial", SENT)
         assert status == 200
-        found = re.fullmatch(r"name=(r0--nnf-copy-offload-node-[0-9a-f]+)\n", text)
+        found = re.fullmatch(r"name=(r0--nnf-copy-offload-node-[0-9a-f-]+)\n", text)
         assert found is not None
         return found[1]
 

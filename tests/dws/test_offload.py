@@ -1,6 +1,7 @@
 """What a running job asks of the service for copies: whose it is, what it says, what it becomes."""
 
 import base64
+import copy
 import hashlib
 import hmac
 import json
@@ -245,9 +246,19 @@ def mount(
 
 
 ON_COMPUTE = [mount("n0", number=1)]
+
+
+def together(first: Object, *others: Object) -> Object:
+    """Return the ClientMount that has the mounts of several."""
+    made = copy.deepcopy(first)
+    for each in others:
+        made["spec"]["mounts"] += each["spec"]["mounts"]
+        made["status"]["mounts"] += each["status"]["mounts"]
+    return made
+
+
 ON_RABBIT = [
-    mount("r0", "/mnt/nnf/uid-wf-0/r0-0"),
-    mount("r0", "/mnt/nnf/uid-wf-0/r0-1", number=1),
+    together(mount("r0", "/mnt/nnf/uid-wf-0/r0-0"), mount("r0", "/mnt/nnf/uid-wf-0/r0-1", number=1))
 ]
 
 
@@ -267,8 +278,12 @@ def test_a_copy_is_made_by_the_rabbit_of_what_the_node_has_mounted() -> None:
     made = become(sourcePath="/mnt/nnf/uid-wf-0/out/", dryrun=True)
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == (
         "r0",
-        "nnf-copy-offload-node-x",
+        f"{offloadmovements.prefix(running())}x",
     )
+    # No link leads the copy out of there (ADR 093).
+    assert made["metadata"]["annotations"] == {
+        labels.SOURCE_STORAGE: "/mnt/nnf/uid-wf-0/r0-1",
+    }
     assert made["spec"]["source"] == {
         "path": "/mnt/nnf/uid-wf-0/r0-1/out/",
         "storageReference": REFERENCE,
@@ -289,6 +304,8 @@ def test_a_copy_is_made_by_the_rabbit_of_what_the_node_has_mounted() -> None:
 def test_a_copy_may_go_into_storage_and_from_one_storage_into_another() -> None:
     inward = become(sourcePath="/lus/in", destinationPath="/mnt/nnf/uid-wf-0/in")
     assert inward["spec"]["destination"]["path"] == "/mnt/nnf/uid-wf-0/r0-1/in"
+    storage = inward["metadata"]["annotations"]
+    assert storage == {labels.DESTINATION_STORAGE: "/mnt/nnf/uid-wf-0/r0-1"}
     other = {**REFERENCE, "name": "wf-1-gfs2"}
     across = become(
         destinationPath="/mnt/nnf/uid-wf-1/b",
@@ -312,6 +329,15 @@ def test_lustre_is_copied_by_a_rabbit_that_has_it_mounted_at_the_same_place() ->
     made = become(on_compute=on_compute, on_rabbits=everywhere)
     assert made["metadata"]["namespace"] == "r0"
     assert made["spec"]["source"]["path"] == "/mnt/nnf/uid-wf-0/out"
+    assert made["metadata"]["annotations"] == {labels.SOURCE_STORAGE: path}
+
+
+def test_a_rabbit_does_not_have_others_copy_by_what_it_says_of_its_mounts() -> None:
+    elsewhere = merged(ON_RABBIT[0], {"spec": {"node": "r9"}})
+    assert become(on_rabbits=[elsewhere])["metadata"]["namespace"] == "r0"
+    others = merged(ON_RABBIT[0], {"metadata": {"name": "default-other-0-servers"}})
+    with refused(503, "no rabbit has mounted"):
+        become(on_rabbits=[others])
 
 
 def test_the_mounts_to_look_at_are_those_of_the_workflow_on_the_rabbit() -> None:
@@ -331,7 +357,7 @@ def test_the_mounts_to_look_at_are_those_of_the_workflow_on_the_rabbit() -> None
         (400, "filesystem not supported: .* is in xfs", {"on_compute": [mount("n0", kind="xfs")]}),
         (400, "filesystem not supported: .* is in raw", {"on_compute": [mount("n0", kind="none")]}),
         (503, "no rabbit has mounted", {"on_rabbits": []}),
-        (503, "no rabbit has mounted", {"on_rabbits": ON_RABBIT[:1]}),
+        (503, "no rabbit has mounted", {"on_rabbits": [mount("r0", "/mnt/nnf/uid-wf-0/r0-0")]}),
         (503, "no rabbit has mounted", {"on_rabbits": ON_COMPUTE}),
         (503, "no rabbit has mounted",
          {"on_rabbits": [mount("r0", "/m", number=1, state="unmounted")]}),
@@ -413,8 +439,10 @@ def test_a_copy_is_known_by_its_rabbit_and_its_name() -> None:
 
 
 def test_what_is_another_jobs_or_a_directives_copy_is_none_that_was_asked_for() -> None:
-    one = movement(1)
+    one = become()
     assert offloadmovements.is_of(one, running())
+    # By its labels alone, which a rabbit's agent may change.
+    assert not offloadmovements.is_of(movement(1), running())
     assert not offloadmovements.is_of(one, running(metadata={"uid": "uid-later"}))
     by_directive = merged(one, {"metadata": {"labels": {labels.TEARDOWN_STATE: "DataOut"}}})
     assert not offloadmovements.is_of(by_directive, running())

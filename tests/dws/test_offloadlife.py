@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from tests.dws.builders import (
@@ -19,7 +20,7 @@ from tests.dws.test_containerauth import KEY, key_secret
 from tests.dws.test_driver import seen, told
 from tests.dws.test_offload import FAST, ON, SERVICE
 from warren.base.objects import Change, Write
-from warren.dws import kinds, labels
+from warren.dws import kinds, labels, offloadmovements
 from warren.dws.containerauth import Found
 from warren.dws.driver import decide, needs_live_read
 from warren.dws.objects.accesses import NnfAccess
@@ -53,7 +54,11 @@ def mounted(clients: str, index: int = 0, until: str = "Teardown") -> NnfAccess:
 
 
 def asked(number: int = 0, **status: Any) -> NnfDataMovement:
-    return labelled(movement(0, number=number, **status), **{labels.TEARDOWN_STATE: "PostRun"})
+    found = movement(0, number=number, **status)
+    name = f"{offloadmovements.prefix(seen(workflow()).workflow)}{number}"
+    return msgspec.structs.replace(
+        found, metadata=msgspec.structs.replace(found.metadata, name=name)
+    )
 
 
 def driver(writes: list[Write], index: int, state: str) -> Any:

@@ -183,7 +183,8 @@ class Offload:
 
     async def _asked(self, workflow: Workflow) -> list[Object]:
         own = {**labels.of_workflow(workflow), labels.TEARDOWN_STATE: State.POST_RUN.value}
-        return (await self._client.list(kinds.NNF_DATA_MOVEMENT, labels=own)).items
+        found = (await self._client.list(kinds.NNF_DATA_MOVEMENT, labels=own)).items
+        return [each for each in found if offloadmovements.is_of(each, workflow)]
 
     async def cancel(self, workflow: Workflow, name: str) -> None:
         """Have a copy ended; one that has ended stays as it is. Raises Refusal."""

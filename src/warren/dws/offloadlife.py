@@ -7,7 +7,7 @@ of those that have failed (dws-spec section 11, ADR 092).
 
 from collections.abc import Mapping
 
-from warren.dws import containerlife, labels, offload
+from warren.dws import containerlife, offload, offloadmovements
 from warren.dws.faults import Fault
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.workflows import State
@@ -62,10 +62,13 @@ def finish(snapshot: WorkflowSnapshot) -> Outcome:
 
 
 def _asked(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
+    workflow = snapshot.workflow
+    if not offload.is_on(workflow):
+        return []
     return [
         each
         for each in snapshot.movements
-        if each.metadata.labels.get(labels.TEARDOWN_STATE) == State.POST_RUN
+        if each.metadata.name.startswith(offloadmovements.prefix(workflow))
     ]
 
 

@@ -4,6 +4,7 @@ The rabbit copies that has the storage mounted which the compute node has, and w
 the job's user, as it makes the copies of directives (dws-spec section 11).
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -42,6 +43,15 @@ def servers(workflow: Workflow, found: Ends) -> tuple[str, Mapping[str, str]]:
     return next(iter(found.rabbits), ""), labels.of_workflow(workflow)
 
 
+def prefix(workflow: Workflow) -> str:
+    """Return what the names of a Workflow's copies begin with.
+
+    Labels alone do not make a movement one of them: a rabbit's agent may change those of its own.
+    """
+    mark = hashlib.sha256(workflow.metadata.uid.encode()).hexdigest()[:12]
+    return f"{_PREFIX}{mark}-"
+
+
 def movement(
     request: Request,
     found: Ends,
@@ -54,12 +64,16 @@ def movement(
 
     `on_rabbits` are the ClientMounts that `servers` names.
     """
-    rabbit, mounts = _server(found, on_rabbits)
+    rabbit, mounts = _server(found, on_rabbits, workflow)
     annotations, by_profile = _by_profile(request, profiles)
     index = found.stored[0].index
+    storages = {
+        labels.SOURCE_STORAGE: _root(found.source, mounts),
+        labels.DESTINATION_STORAGE: _root(found.destination, mounts),
+    }
     return {
         "metadata": {
-            "name": f"{_PREFIX}{suffix}",
+            "name": f"{prefix(workflow)}{suffix}",
             "namespace": rabbit,
             "labels": {
                 **labels.of_workflow(workflow, int(index) if index.isdecimal() else None),
@@ -68,7 +82,10 @@ def movement(
                 labels.TEARDOWN_STATE: State.POST_RUN,
             },
             "finalizers": [labels.MOVEMENT_FINALIZER],
-            **annotations,
+            "annotations": {
+                **annotations,
+                **{name: root for name, root in storages.items() if root is not None},
+            },
         },
         "spec": {
             "source": _end(found.source, mounts),
@@ -88,22 +105,32 @@ def movement(
     }
 
 
-def _server(found: Ends, on_rabbits: Sequence[Object]) -> tuple[str, Sequence[Object]]:
+def _server(
+    found: Ends, on_rabbits: Sequence[Object], workflow: Workflow
+) -> tuple[str, Sequence[Object]]:
     """Find a rabbit that has all of the storage mounted, and return its mounts. Raises Refusal."""
     mounted: dict[str, list[Object]] = {}
     for each in on_rabbits:
-        mounted.setdefault(each["spec"]["node"], []).extend(_mounts(each))
+        # By its namespace and its name, which its rabbit cannot change.
+        if _is_of_servers(each, workflow):
+            mounted.setdefault(each["metadata"]["namespace"], []).extend(_mounts(each))
     for rabbit, mounts in sorted(mounted.items()):
         if all(_root(place, mounts) is not None for place in found.stored):
             return rabbit, mounts
     raise Refusal(UNAVAILABLE, "no rabbit has mounted the storage that is copied: ask again")
 
 
+def _is_of_servers(client_mount: Object, workflow: Workflow) -> bool:
+    """Return whether a ClientMount is a rabbit's, for an NnfAccess of a Workflow."""
+    meta = workflow.metadata
+    access = re.escape(f"{meta.namespace}-{meta.name}-")
+    return re.fullmatch(rf"{access}\d+-servers", client_mount["metadata"]["name"]) is not None
+
+
 def _mounts(client_mount: Object) -> Sequence[Object]:
-    """Return what is mounted by a ClientMount of a rabbit; of a compute node, nothing."""
-    owner = labels.owner_name(client_mount["metadata"].get("labels") or {})
+    """Return what is mounted by a ClientMount."""
     spec = client_mount["spec"]
-    if not owner.endswith("-servers") or spec["desiredState"] != "mounted":
+    if spec["desiredState"] != "mounted":
         return ()
     states = (client_mount.get("status") or {}).get("mounts") or ()
     return [
@@ -133,7 +160,7 @@ def _end(place: Place, mounts: Sequence[Object]) -> Object:
 
 
 def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Object, Object]:
-    """Return what the profile adds to the metadata and the spec. Raises Refusal.
+    """Return what the profile adds to the annotations and the spec. Raises Refusal.
 
     What the request says of it comes before what the profile does.
     """
@@ -154,7 +181,7 @@ def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Objec
         "name": meta["name"],
         "namespace": meta["namespace"],
     }
-    return {"annotations": {labels.COPY_PROFILE: text}}, {"profileReference": reference}
+    return {labels.COPY_PROFILE: text}, {"profileReference": reference}
 
 
 # Which are taken, and how many
@@ -222,4 +249,6 @@ def named(name: str) -> Key | None:
 def is_of(movement: Object, workflow: Workflow) -> bool:
     """Return whether a movement was asked for by the job of this Workflow."""
     carried = movement["metadata"].get("labels") or {}
-    return is_asked_for(movement) and labels.of_workflow(workflow).items() <= carried.items()
+    named = movement["metadata"]["name"].startswith(prefix(workflow))
+    own = labels.of_workflow(workflow).items() <= carried.items()
+    return named and own and is_asked_for(movement)
