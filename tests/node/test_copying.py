@@ -704,6 +704,28 @@ def test_a_directory_that_becomes_a_link_in_the_middle_leads_nowhere(public: Pat
     os.close(found.top.descriptor)
 
 
+@pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
+def test_a_directory_that_another_user_puts_in_the_place_of_ones_own_is_not_used(
+    public: Path,
+) -> None:
+    """Whose it was when it was made does not matter: it may have been opened anew since."""
+    userid, other = users.userids()
+    (public / "tree" / "inside").mkdir(parents=True)
+    os.chown(public / "tree" / "inside", userid, -1)
+    found = Tree(str(public / "tree"), os.O_PATH, own=userid, spare=0)
+    inside = Place(found.top, "inside")
+    found.use(inside)
+    found.leave(inside)
+    (public / "tree" / "inside").rename(public / "tree" / "away")
+    (public / "tree" / "inside").mkdir()
+    os.chown(public / "tree" / "inside", other, -1)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(PermissionError, match="is another user's directory"):
+        found.use(inside)
+    assert os.listdir("/proc/self/fd") == before
+    os.close(found.top.descriptor)
+
+
 # Progress
 
 

@@ -91,14 +91,17 @@ class Place:
 class Tree:
     """The directories below one that is open."""
 
-    def __init__(self, path: str, flags: int, *, within: str = "", spare: int = 64) -> None:
+    def __init__(
+        self, path: str, flags: int, *, within: str = "", own: int | None = None, spare: int = 64
+    ) -> None:
         """Open the directory at `path`, which may lead through links; all others with `flags`.
 
-        It leads through none below `within`, where that is said. So many as `spare` that are not
-        in use stay open. Raises OSError.
+        It leads through none below `within`, and all below it are the user `own`'s, where that is
+        said. So many as `spare` that are not in use stay open. Raises OSError.
         """
         self._flags = flags | _BELOW
         self._spare = spare
+        self._own = own
         self._path = path
         self._lock = threading.Lock()
         self._idle: dict[Place, None] = {}
@@ -116,13 +119,21 @@ class Tree:
                 shut.append(above)
                 above = above.parent
             for each in reversed(shut):
-                each.descriptor = os.open(each.name, self._flags, dir_fd=above.descriptor)
+                each.descriptor = self._open(each.name, above.descriptor)
                 self._close_some()
                 self._idle[each] = None
                 above = each
             place.users += 1
             self._idle.pop(place, None)
             return place.descriptor
+
+    def _open(self, name: str, above: int) -> int:
+        opened = os.open(name, self._flags, dir_fd=above)
+        # Looked at when it is open: whose it was by its name may be another one.
+        if self._own is not None and os.fstat(opened).st_uid != self._own:
+            os.close(opened)
+            raise PermissionError(errno.EPERM, "is another user's directory", name)
+        return opened
 
     def leave(self, place: Place) -> None:
         """Release the descriptor that one `use` returned."""

@@ -5,6 +5,7 @@ the source where its contents are meant. Its lines become progress, as far as th
 of that; they end in a carriage return, too.
 """
 
+import errno
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ from typing import IO, Final
 
 from warren.dws import copycommands, staging
 from warren.dws.node import Copy, Progress
-from warren.node import beneath
+from warren.node import beneath, identity
 from warren.node.copying.tally import words
 
 _INTERVAL: Final = 0.5
@@ -73,6 +74,8 @@ class Command:
                 below = os.open(name, how, dir_fd=above)
                 os.close(above)
                 above = below
+                if storage and os.fstat(above).st_uid != identity.file_user():
+                    raise PermissionError(errno.EPERM, "is another user's directory")
         except OSError as error:
             raise OSError(error.errno, error.strerror, path) from None
         finally:

@@ -102,7 +102,7 @@ class Copier:
             above = os.path.dirname(plan.source) or "."
             self._source = Tree(above, os.O_PATH, within=self._source_storage)
         make_directories(plan.top, self._destination_storage)
-        self._target = Tree(plan.top, os.O_PATH, within=self._destination_storage)
+        self._target = Tree(plan.top, os.O_PATH, within=self._destination_storage, own=self._own())
 
     def _count(self) -> None:
         """Count what there is to copy. What is in the way of that will be in the copy's way too."""
@@ -234,7 +234,7 @@ class Copier:
         return place
 
     def _own(self) -> int | None:
-        """Return whose all has to be that is copied to; None outside of storage."""
+        """Return the user who has to own all that is copied into; None outside of storage."""
         return identity.file_user() if self._destination_storage else None
 
     def _open_up(self, place: Place, known: os.stat_result) -> None:
@@ -304,12 +304,13 @@ class Copier:
                 self._submit(pool, (here, name, there, name), stat.S_IFREG)
 
     def _copy_short(self, here: Place, there: Place, names: Sequence[str]) -> Sequence[str]:
-        """Copy files the short way; return those that it is none for."""
+        """Copy files the short way; return those that are left to the long way."""
         waiting = iter(names)
         left = []
         with suppress(OSError), self._directory(there) as target:
             self._written.add(target)
-            if metadata.hands_down(target):
+            # Of another user's directory, what it hands down may change at any time.
+            if self._own() not in (None, os.fstat(target).st_uid) or metadata.hands_down(target):
                 return names
             above, began = here.descriptor, time.monotonic()
             for name in waiting:
