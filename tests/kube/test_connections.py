@@ -128,6 +128,18 @@ async def test_who_has_asked_something_may_wait_for_the_answer(listener: socket.
         writer.close()
 
 
+@really
+async def test_an_impatient_server_hangs_up_on_who_asks_nothing_more(
+    listener: socket.socket,
+) -> None:
+    served = serving.serve(web.Application(), listener, patience=0.5, impatient=True)
+    async with alongside(served):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(ASKED)
+        assert (await reader.read()).startswith(b"HTTP/1.1 404 ")  # and its end
+        writer.close()
+
+
 @needs_users
 @really
 async def test_one_too_many_is_hung_up_on_and_the_others_are_served(

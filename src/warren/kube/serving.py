@@ -20,6 +20,8 @@ log = structlog.get_logger()
 
 PATIENCE: Final = 10.0
 """Seconds within which a client must have asked something, where any user may connect."""
+_KEPT: Final = 3630.0
+"""Seconds for which a connection is kept between requests, where its client is known."""
 _GRACE: Final = 1.0
 _BACKLOG: Final = 128
 _PAUSE: Final = 1.0
@@ -68,13 +70,20 @@ async def serve(
     """Serve until cancelled; answers that are under way then have `grace` seconds.
 
     Users of this machine have their `shares` of the connections. Clients have `patience` seconds
-    to agree upon TLS, and, where the server is `impatient`, as many again to ask something. Where
-    there is no room for a connection, it is tried again after `pause`.
+    to agree upon TLS, and, where the server is `impatient`, as many again to ask something, and
+    after each answer something else. Where there is no room for a connection, it is tried again
+    after `pause`.
     """
     shares = shares or Shares()
     silent = _Silent(patience)
     app.middlewares[:0] = [silent.noted, _without_rest, _in_turns(shares)]
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace, lingering_time=0.0)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=grace,
+        lingering_time=0.0,
+        keepalive_timeout=patience if impatient else _KEPT,
+    )
     await runner.setup()
     listener.setblocking(False)
     listener.listen(_BACKLOG)
