@@ -107,7 +107,7 @@ class Ports:
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """The control process: API server, controllers, conductor, instance."""
+    """The control process: API server, controllers, conductor, instance, service for copies."""
 
     system: System
     api: Embedded

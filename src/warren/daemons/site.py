@@ -41,7 +41,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     isolated: bool | None = None
     """Whether nodes have mount namespaces; None has them where the kernel allows it."""
     separate: bool = False
-    """Whether API server, controllers, instance and conductor have a process each."""
+    """Whether API server, controllers, instance, conductor and the service for copies have a
+    process each."""
     conductor: bool = True
     """Whether it has a conductor; if not, one is run beside it."""
     agents: bool = True

@@ -1,4 +1,4 @@
-"""A real machine whose work takes as long, and fails as often, as is simulated of another.
+"""A real machine, with simulated delays and faults added to its work.
 
 What does not fail is done as ever, so that jobs find their storage and their data: what it takes is
 added to what is simulated. So sites rehearse flash that they do not have yet.
@@ -16,7 +16,7 @@ from warren.node.machine import NamespacedMachine
 
 
 class FaultyMachine:
-    """A `Machine` of a name, on another."""
+    """Delays and fails the work of a node's machine."""
 
     def __init__(
         self, name: str, machine: NamespacedMachine | LinkingMachine, behaviour: Behaviour

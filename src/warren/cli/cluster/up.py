@@ -61,8 +61,9 @@ _FLASH: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] =
               help="Configuration of the instance, in TOML: queues, policy, access, ... It is "
               "kept in the state directory.")  # fmt: skip
 @click.option("--separate/--together", default=None,
-              help="Run API server, controllers, instance and conductor as a process each, which "
-              "meet over HTTPS and may do what their own roles allow; or as one."
+              help="Run API server, controllers, instance, conductor and the service for copies as "
+              "a process each, which meet over HTTPS and may do what their own roles allow; or as "
+              "one."
               "  [at first: as one]")  # fmt: skip
 @click.option("--conductor/--no-conductor", default=None,
               help="Whether it has a conductor. Without one, which takes --separate, jobs with "
