@@ -91,6 +91,24 @@ def test_another_user_has_a_few_and_leaves_a_few_to_the_next(listener: socket.so
         assert shares.admit(stack.enter_context(connected(listener, other)))
 
 
+def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.socket) -> None:
+    def unknown(address: str) -> socket.socket:
+        with socket.socket() as own:  # whose user is not known once it is closed
+            own.bind((address, 0))
+            own.connect(listener.getsockname())
+            return stack.enter_context(listener.accept()[0])
+
+    with ExitStack() as stack:
+        shares = Shares(each=1, together=2, by_address=True)
+        first = unknown("127.0.0.2")
+        assert shares.admit(first)
+        assert not shares.admit(unknown("127.0.0.2"))
+        assert shares.admit(unknown("127.0.0.3"))
+        assert not shares.admit(unknown("127.0.0.4"))
+        first.close()
+        assert shares.admit(unknown("127.0.0.2"))
+
+
 @really
 async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path: Path) -> None:
     context = tls.ensure(tmp_path / "pki")

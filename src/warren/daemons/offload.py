@@ -30,7 +30,8 @@ _START: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
 _MOST: Final = 4096
-"""Connections at a time, where compute nodes are machines: whose each is, is not known."""
+_OF_A_MACHINE: Final = 512
+"""Connections at a time, where compute nodes are machines: of which users, is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +105,7 @@ def settings(
         listener=listener,
         tls=webhook.rotating(certificate, key),
         service=service,
-        shares=lambda: Shares(each=_MOST, together=_MOST, pace=0.0),
+        shares=lambda: Shares(each=_OF_A_MACHINE, together=_MOST, pace=0.0, by_address=True),
     )
     return Settings(access=access, endpoint=endpoint)
 

@@ -1,9 +1,10 @@
-"""How many connections the users of this machine may have to a server on loopback.
+"""How many connections the users of this machine, or other machines, may have to a server.
 
 Every user reaches a port of loopback, and a connection costs memory and a descriptor before
 anything is known of who asks. Who has opened it the kernel tells at once (sock_diag(7)). The
 server's own user and root have as many as they like; of all others each has a few, which are
 let in one after the other: to agree upon TLS costs much, and any of them can begin anew at once.
+Of those of other machines their addresses are known.
 """
 
 import os
@@ -38,18 +39,27 @@ _NONE: Final = 2**32 - 1
 
 
 class Shares:
-    """Counts connections by the user that has opened them."""
+    """Counts connections by the user, or the machine, that has opened them."""
 
-    def __init__(self, *, each: int = EACH, together: int = ALL, pace: float = PACE) -> None:
-        """A user has `each` of them, all have `together`. Unknown users count as one user.
+    def __init__(
+        self,
+        *,
+        each: int = EACH,
+        together: int = ALL,
+        pace: float = PACE,
+        by_address: bool = False,
+    ) -> None:
+        """A user has `each` of them, all have `together`.
 
-        Those of one user are let in `pace` seconds after each other.
+        Those of one user are let in `pace` seconds after each other. Unknown users count as one
+        user, or, `by_address`, as one for each machine.
         """
+        self._by_address = by_address
         self._pace = pace
         self._next: dict[int, float] = {}
         self._each = each
         self._all = together
-        self._open: dict[int | None, list[socket.socket]] = {}
+        self._open: dict[int | str | None, list[socket.socket]] = {}
         self._whose: dict[int, int] = {}
         """Users by descriptor: each request looks here, however many connections there are."""
 
@@ -78,13 +88,21 @@ class Shares:
             for each, sockets in self._open.items()
             if (left := [one for one in sockets if one.fileno() >= 0])
         }
-        own = self._open.get(user, [])
-        most = self._all if user is None else self._each
+        whose = _address_of(connection) if user is None and self._by_address else user
+        own = self._open.get(whose, [])
+        most = self._all if whose is None else self._each
         if len(own) >= most or sum(map(len, self._open.values())) >= self._all:
             return False
-        self._open[user] = [*own, connection]
+        self._open[whose] = [*own, connection]
         self._whose[connection.fileno()] = UNKNOWN if user is None else user
         return True
+
+
+def _address_of(connection: socket.socket) -> str | None:
+    """Return the address of the machine at the other end; None where it is gone."""
+    with suppress(OSError):
+        return str(connection.getpeername()[0])
+    return None
 
 
 def user_of(connection: socket.socket) -> int | None:
