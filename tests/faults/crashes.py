@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import orjson
 from structlog.testing import capture_logs
 
 from tests.faults.rest import Rest
@@ -25,17 +26,23 @@ from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from tests.kube.clusters import alongside
 from tests.system.test_tolerance import Bad
 from warren.base.objects import Change, Key, Object, key_of
+from warren.controllers.offload import Offload
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds
+from warren.dws import kinds, offload
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress
-from warren.dws.objects.workflows import State
+from warren.dws.objects.decoding import read
+from warren.dws.objects.workflows import State, Workflow
+from warren.dws.offload import Service
+from warren.dws.offloadrequests import Refusal
 from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
 from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play
 from warren.kube.client import AlreadyExists, NotFound
+from warren.kube.informer import Informers
+from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result
 from warren.node.behaviour import EASY, Behaviour
 from warren.rfc.fluid import JobId
@@ -66,6 +73,8 @@ class Story:
     """How many there are to be in the end, both ways, where it is not cancelled."""
     containers: str | None = None
     """The condition that each batch Job of a container comes to, where there are some."""
+    asks: bool = False
+    """Whether each asks for a copy while it runs."""
 
 
 _SEVERAL: Final = [
@@ -84,6 +93,10 @@ _CONTAINER: Final = [
     "#DW jobdw type=xfs capacity=1GiB name=scratch",
     "#DW container name=beside profile=app",
 ]
+_ASKING: Final = [
+    "#DW jobdw type=gfs2 capacity=1GiB name=scratch requires=copy-offload",
+    f"#DW copy_in source={GLOBAL}/input destination=$DW_JOB_scratch/",
+]
 _EITHER: Final = (Result.COMPLETED, Result.CANCELED)
 
 STORIES: Final[Mapping[str, Story]] = {
@@ -99,6 +112,13 @@ STORIES: Final[Mapping[str, Story]] = {
             jobs=[_CONTAINER], containers="Succeeded", cancelled=where, ends=_EITHER
         )
         for where in (State.SETUP, State.PRE_RUN, State.POST_RUN)
+    },
+    "copies on request": Story(jobs=[_ASKING], asks=True, copies=4),
+    **{
+        f"copies on request, cancelled in {where}": Story(
+            jobs=[_ASKING], asks=True, cancelled=where, ends=_EITHER
+        )
+        for where in (State.PRE_RUN, State.POST_RUN)
     },
     "failing": Story(status=7 << 8, ends=(Result.FAILED,), copies=8),
     **{
@@ -133,10 +153,56 @@ class Watched(Bad):
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         users = [node for node, _ in self._flash.mounts if node.startswith("compute")]
-        if users:
+        if users and not copy.destination.startswith(KEPT):
             self.wrong.append(f"{copy.source} is copied while {users} have it mounted")
         async for each in super().copy(copy):
             yield each
+
+
+KEPT: Final = f"{GLOBAL}/kept"
+"""Where copies go to that jobs have asked for."""
+
+
+class Applications:
+    """What the tasks of jobs do that ask for a copy: each once, and it is to be made."""
+
+    def __init__(self) -> None:
+        self.promised: dict[str, str] = {}
+        """Where each copy goes to that was promised, by the UID of its Workflow."""
+        self._asked = 0
+
+    async def establish(self, control: Control) -> None:
+        """Say that there is a service, as it does itself."""
+        service = Service(launcher="here", port=1, certificate="/authority")
+        await control.api.store.patch(offload.announced(service))
+        await asyncio.sleep(1)  # until informers have heard of it
+
+    async def run(self, control: Control) -> None:
+        """Ask until cancelled."""
+        client = LocalClient(control.api.store)
+        asked = Offload(client, Informers(client))
+        while True:
+            for obj in list(control.api.store.everything(kinds.WORKFLOW)):
+                workflow = read(obj, Workflow)
+                body = self._body(control)
+                if workflow.metadata.uid not in self.promised and body is not None:
+                    self._asked += 1
+                    place = f"{KEPT}-{self._asked}"
+                    words = orjson.dumps({**body, "destinationPath": place})
+                    with suppress(Refusal, NotFound):
+                        await asked.create(workflow, words)
+                        self.promised[workflow.metadata.uid] = place
+            await asyncio.sleep(0.1)
+
+    def _body(self, control: Control) -> Object | None:
+        mounts = [
+            each
+            for each in control.api.store.everything(kinds.CLIENT_MOUNT)
+            if each["metadata"]["namespace"] == NODES[0]
+        ]
+        if not mounts:
+            return None
+        return {"computeName": NODES[0], "sourcePath": mounts[0]["spec"]["mounts"][0]["mountPath"]}
 
 
 _APPLICATION: Final[Object] = {
@@ -241,20 +307,26 @@ async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Be
     seams = [Seam(each) for each in stops] or [Seam()]
     tasks: Counter[tuple[str, str]] = Counter()
     kubelets = Kubelets(story.containers)
+    applications = Applications()
 
     def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
         tasks[environment["FLUX_JOB_ID"], environment["FLUX_TASK_RANK"]] += 1
         hosts = {*environment.get("NNF_CONTAINER_HOSTNAMES", "").split(",")} - {""}
         if story.containers is not None and (not hosts or hosts - kubelets.started):
             found.wrong.append(f"a task started before the containers on {hosts or 'any rabbit'}")
-        return Play(status=story.status)
+        # So long that it asks also where control is away in the meantime.
+        return Play(status=story.status, seconds=5.0 if story.asks else 1.0)
 
     async with opened(play=play) as world:
         bad = frozenset(NODES[: story.tolerance])
         facts = {"where": bad, "what": "mount", "refuses": True, "moment": LONGEST}
         kind = type("Some", (Watched,), {**facts, "wrong": found.wrong})
         world.machine = lambda node, rabbit: kind(
-            node, world.flash[rabbit], seconds=1.0, behaviour=behaviour
+            # A copy that is asked for goes on when the tasks have ended.
+            node,
+            world.flash[rabbit],
+            seconds=10.0 if story.asks else 1.0,
+            behaviour=behaviour,
         )
         world.config = Config(rabbit=Rabbit(prerun_timeout=30))
         rest = Rest(found.wrong)
@@ -267,6 +339,11 @@ async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Be
                 await live(control)
 
         async def live(control: Control) -> None:
+            if story.asks:
+                await applications.establish(control)
+                async with alongside(applications.run(control)):
+                    await _to_the_end(story, world, control, found)
+                return
             if story.containers is None:
                 await _to_the_end(story, world, control, found)
                 return
@@ -287,7 +364,17 @@ async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Be
         without = {*world.without_storage} - bad
         found.wrong += [f"{node} started without storage" for node in sorted(without)]
         found.wrong += [f"task {each} ran twice" for each, count in tasks.items() if count > 1]
-        copied = {(copy.destination, copy.index) for copy in world.copies()}
+        made = {copy.destination for copy in world.copies()}
+        if story.cancelled is None:
+            lost = set(applications.promised.values()) - made
+            found.wrong += [f"{place} was promised, and is not copied" for place in sorted(lost)]
+            if story.asks and not applications.promised:
+                found.wrong.append("no copy was promised")
+        copied = {
+            (copy.destination, copy.index)
+            for copy in world.copies()
+            if not copy.destination.startswith(KEPT)
+        }
         if story.cancelled is None and len(copied) != story.copies:
             found.wrong.append(f"{len(copied)} of {story.copies} copies were made")
 

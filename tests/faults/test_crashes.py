@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from tests.faults import crashes, rest, test_rest
 from tests.faults.crashes import STORIES, crashed, lived, points
 from tests.harness.extent import extent
+from warren.controllers.offload import Offload
 from warren.controllers.ports import PortController
-from warren.dws import conduct, containerlife, driver
+from warren.dws import conduct, containerlife, driver, offloadlife
 from warren.dws.binding import Phase
 from warren.dws.jobactions import Drain, Finish, Start
 from warren.dws.jobsnapshot import is_complete
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.workflows import State
+from warren.dws.offloadrequests import UNAVAILABLE, Refusal
 from warren.dws.workflowsnapshot import DONE
 from warren.instance.simulated import SimulatedLauncher
 from warren.kube.server.garbage import Garbage
@@ -123,6 +125,24 @@ def test_a_copy_that_is_not_made_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     assert lived(STORIES["copies"]).wrong == ["0 of 8 copies were made"]
 
 
+def test_a_copy_that_was_promised_and_is_not_waited_for_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offloadlife, "finish", lambda snapshot: DONE)
+
+    wrong = lived(STORIES["copies on request"]).wrong
+    assert wrong == ["/global/kept-1 was promised, and is not copied"]
+
+
+def test_a_service_that_makes_no_copies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def create(self: Any, workflow: Any, body: bytes) -> str:
+        raise Refusal(UNAVAILABLE, "not now")
+
+    monkeypatch.setattr(Offload, "create", create)
+
+    assert lived(STORIES["copies on request"]).wrong == ["no copy was promised"]
+
+
 def test_a_node_that_stays_drained_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def drain(snapshot: Any, workflow: Any) -> Any:
         """Keep others from the job's nodes for good."""
@@ -215,6 +235,7 @@ FOUND = {
     "it never ends": test_storage_that_is_given_back_or_copied_while_it_is_mounted_is_found,
     "ended as": test_a_conductor_that_is_too_fast_is_found,
     "copies were made": test_a_copy_that_is_not_made_is_found,
+    "was promised": test_a_copy_that_was_promised_and_is_not_waited_for_is_found,
     "before the containers": test_a_job_that_does_not_wait_for_its_containers_is_found,
     "without storage": test_a_task_that_starts_without_its_storage_is_found,
     "ran twice": test_a_task_that_runs_twice_is_found,
