@@ -53,6 +53,17 @@ def test_no_link_in_storage_leads_a_command_elsewhere(
     assert not (copy.place / "ran").exists()
 
 
+@needs_rsync
+def test_a_command_copies_the_whole_of_a_storage(copy: Copier) -> None:
+    tree(copy.place / "r-0")
+    (copy.place / "r-0").chmod(0o777)
+    storage = f"{copy.place}/r-0"
+    outcome = copy("r-0", "to/", command=RSYNC, source_storage=storage)
+
+    assert outcome.status == 0, outcome.complaints
+    assert (copy.place / "to" / "r-0" / "one").is_file()
+
+
 def test_an_agent_reads_what_a_command_prints_whatever_it_is(copy: Copier) -> None:
     (copy.place / "in").touch()
     words = program(copy, "for _ in range(20): print('\\U0001f407' * 1000)", "$SRC", "$DEST")

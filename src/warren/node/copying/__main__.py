@@ -72,7 +72,8 @@ def _without_links(plan: Plan, copy: Copy, *, tree: bool) -> Plan:
     source, top = plan.source, plan.top
     if copy.source_storage:
         found = beneath.without_links(source, copy.source_storage) if tree else source
-        if not tree or (copy.command and not source.endswith("/")):
+        is_root = source.rstrip("/") == copy.source_storage.rstrip("/")
+        if not tree or (copy.command and not source.endswith("/") and not is_root):
             # A link that is the source is copied as it is, or as the command likes, by its name.
             above, name = os.path.split(source)
             found = os.path.join(beneath.without_links(above, copy.source_storage), name)
