@@ -134,6 +134,24 @@ def test_what_is_no_such_request_is_told_so(method: str, path: str, answer: Answ
     served(story)
 
 
+@pytest.mark.parametrize(
+    ("path", "authorization", "closes"),
+    [("/hello", HEADER, False), ("/hello", "", True), ("/x", "", True), ("/trial", "", True)],
+)
+def test_only_who_has_a_token_keeps_a_connection(
+    path: str, authorization: str, closes: bool
+) -> None:
+    async def story(client: Client) -> None:
+        def asked() -> bool:
+            with closing(http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)) as own:
+                own.request("GET", path, headers={**OWN, "Authorization": authorization})
+                return own.getresponse().will_close
+
+        assert await asyncio.to_thread(asked) is closes
+
+    served(story)
+
+
 def test_a_number_of_seconds_is_no_more_than_it_takes() -> None:
     async def story(client: Client) -> None:
         name = await client.copy()

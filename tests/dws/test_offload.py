@@ -88,6 +88,11 @@ def test_the_token_of_a_workflow_that_may_ask_for_copies_names_the_workflow() ->
     assert offloadtokens.is_valid(made, running(), key_secret())
 
 
+def test_a_token_names_no_workflow_of_another_namespace() -> None:
+    """Which the service may not read."""
+    assert offloadtokens.workflow_of(forged({**HEADER, "kid": "kube-system/wf"}, CLAIMS)) is None
+
+
 HEADER = {"alg": "HS256", "typ": "JWT", "kid": "default/wf"}
 CLAIMS = {"sub": "user-container", "iat": 5}
 

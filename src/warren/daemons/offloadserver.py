@@ -11,7 +11,15 @@ from warren.base.errors import Retryable, UserMistake
 from warren.controllers.offload import Offload
 from warren.dws import offloadstatus
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offloadrequests import BAD, CONFLICT, LARGEST, UNAVAILABLE, VERSION, Refusal
+from warren.dws.offloadrequests import (
+    BAD,
+    CONFLICT,
+    LARGEST,
+    UNAUTHORIZED,
+    UNAVAILABLE,
+    VERSION,
+    Refusal,
+)
 
 log = structlog.get_logger()
 
@@ -57,7 +65,8 @@ class OffloadServer:
         except ConnectionError:
             raise
         except Refusal as refusal:
-            return _text(str(refusal), refusal.status)
+            answer = _text(str(refusal), refusal.status)
+            return _closing(answer) if refusal.status == UNAUTHORIZED else answer
         except web.HTTPRequestEntityTooLarge:
             return _text(f"a request has {LARGEST} bytes at most", 413)
         except Retryable as error:
@@ -75,9 +84,9 @@ class OffloadServer:
         method, answer = self._routes.get(first, ("", None))
         named = first in ("status", "cancel")
         if answer is None or (rest and not named):
-            return _text("404 page not found", _NOT_FOUND)
+            return _closing(_text("404 page not found", _NOT_FOUND))
         if request.method != method:
-            return _text("method not supported", _NOT_IMPLEMENTED)
+            return _closing(_text("method not supported", _NOT_IMPLEMENTED))
         authorization = request.headers.get("Authorization", "")
         async with self._offload.asked_by(authorization) as workflow:
             if request.headers.get("Accepts-version") != VERSION:
@@ -131,6 +140,12 @@ def _seconds(request: web.Request) -> float | None:
     if text.startswith("-") or len(text) > _DIGITS:
         return None
     return float(text)
+
+
+def _closing(answer: web.Response) -> web.Response:
+    """Have the connection closed after an answer: only those with a token keep one."""
+    answer.force_close()
+    return answer
 
 
 def _text(words: str, status: int = 200) -> web.Response:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from warren.base.objects import Key, Object
-from warren.dws import containerauth
+from warren.dws import containerauth, kinds
 from warren.dws.objects.workflows import Workflow
 
 _LONGEST: Final = 2048
@@ -52,7 +52,9 @@ def workflow_of(token: str) -> Key | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     found = _KID.fullmatch(header.kid)
-    return Key(found[1], found[2]) if found and header.alg == "HS256" else None
+    if found is None or found[1] != kinds.DEFAULT_NAMESPACE or header.alg != "HS256":
+        return None
+    return Key(found[1], found[2])
 
 
 def is_valid(token: str, workflow: Workflow, secret: Object) -> bool:
