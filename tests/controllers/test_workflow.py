@@ -279,6 +279,20 @@ def test_what_no_rabbit_makes_is_refused_with_the_reason(
 # Teardown
 
 
+def test_a_movement_of_another_name_holds_up_no_teardown_whatever_its_labels_say() -> None:
+    """A rabbit's agent may change the labels of those of its own."""
+
+    async def story(api: Api, controller: WorkflowController) -> None:
+        ends = {"source": {"path": "/a"}, "destination": {"path": "/b"}}
+        carried = meta("other-1-0", "r0", labels=WORKFLOW, finalizers=["kept"])
+        await api.add(kinds.NNF_DATA_MOVEMENT, {"metadata": carried, "spec": ends})
+        await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Teardown"))
+        async with running(api, controller.reconciler.run()):
+            assert (status(api)["state"], status(api)["ready"]) == ("Teardown", True)
+
+    with_controller(story)
+
+
 def test_what_is_torn_down_is_looked_for_past_the_informers() -> None:
     async def story(api: Api, controller: WorkflowController) -> None:
         workflow = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Teardown"))

@@ -21,6 +21,7 @@ from warren.dws import (
     driver,
     kinds,
     labels,
+    movement,
     news,
     nodelocal,
     offload,
@@ -231,6 +232,11 @@ class WorkflowController:
         instances: Mapping[str, persistent.Instance | None],
         token: Found | None,
     ) -> WorkflowSnapshot:
+        movements = [
+            obj for obj in children[kinds.NNF_DATA_MOVEMENT] if movement.is_of(obj, workflow)
+        ]
+        children = {**children, kinds.NNF_DATA_MOVEMENT: movements}
+
         def by_name(kind: Kind, type_: type[T]) -> dict[str, T]:
             return {obj["metadata"]["name"]: read(obj, type_) for obj in children[kind]}
 
@@ -240,7 +246,7 @@ class WorkflowController:
             servers=by_name(kinds.SERVERS, Servers),
             storages=by_name(kinds.NNF_STORAGE, NnfStorage),
             accesses=by_name(kinds.NNF_ACCESS, NnfAccess),
-            movements=[read(obj, NnfDataMovement) for obj in children[kinds.NNF_DATA_MOVEMENT]],
+            movements=[read(obj, NnfDataMovement) for obj in movements],
             computes=next((read(obj, Computes) for obj in children[kinds.COMPUTES]), None),
             file_systems=[
                 read(obj, LustreFileSystem) for obj in self._informers.of(kinds.LUSTRE).all()
