@@ -142,7 +142,8 @@ def submitted(
     found: list[str] = []
 
     def accepted() -> bool:
-        done = cluster("submit", f"-N{nodes}", script)
+        # On a busy machine some tasks wait long for containers that others do not wait for.
+        done = cluster("submit", "-oexit-timeout=none", f"-N{nodes}", script)
         # The instance may not have heard of the profile yet.
         assert done.returncode == 0 or "no container profile" in done.stderr, done.stderr
         found.append(done.stdout.strip())
