@@ -79,6 +79,18 @@ def own(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Object 
     return found
 
 
+def on_movement(profile: Object | None) -> tuple[Object, Object]:
+    """Return what a profile adds to the annotations and to the spec of a movement. Raises Fault."""
+    if profile is None:
+        return {}, {}
+    reference = {
+        "kind": kinds.COPY_PROFILE.name,
+        "name": profile["metadata"]["name"],
+        "namespace": profile["metadata"]["namespace"],
+    }
+    return {labels.COPY_PROFILE: annotation(profile)}, {"profileReference": reference}
+
+
 def annotation(copy: Object) -> str:
     """Write what the agent needs of a pinned profile. Raises Fault for one that says nothing."""
     data = copy.get("data") or {}

@@ -34,7 +34,7 @@ def children(
     directive's own. Raises Fault where the global file system is gone, and for a bad profile.
     """
     meta = workflow.metadata
-    annotations, by_profile = _of_profile(profile)
+    annotations, by_profile = copyprofiles.on_movement(profile)
     command = directive.command.text
     is_lustre = storage.spec.file_system_type == LUSTRE
     places = _lustre_places(storage) if is_lustre else _places(storage, parts)
@@ -106,19 +106,6 @@ def is_of(movement: Object, workflow: Workflow) -> bool:
     """
     own = (f"{workflow.metadata.name}-", offloadmovements.prefix(workflow))
     return str(movement["metadata"]["name"]).startswith(own)
-
-
-def _of_profile(profile: Object | None) -> tuple[Object, Object]:
-    """Return what a profile adds to the annotations and to the spec of a movement."""
-    if profile is None:
-        return {}, {}
-    reference = {
-        "kind": kinds.COPY_PROFILE.name,
-        "name": profile["metadata"]["name"],
-        "namespace": profile["metadata"]["namespace"],
-    }
-    annotations = {labels.COPY_PROFILE: copyprofiles.annotation(profile)}
-    return annotations, {"profileReference": reference}
 
 
 def _end(

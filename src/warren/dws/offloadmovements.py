@@ -172,16 +172,9 @@ def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Objec
         for name, value in (("slots", request.slots), ("maxSlots", request.max_slots)):
             own |= {name: value} if value >= 0 else {}
         own |= {"storeStdout": True} if request.store_stdout else {}
-        text = copyprofiles.annotation({**profile, "data": own})
+        return copyprofiles.on_movement({**profile, "data": own})
     except Fault as fault:
         raise Refusal(BAD, str(fault)) from fault
-    meta = profile["metadata"]
-    reference = {
-        "kind": kinds.COPY_PROFILE.name,
-        "name": meta["name"],
-        "namespace": meta["namespace"],
-    }
-    return {labels.COPY_PROFILE: text}, {"profileReference": reference}
 
 
 # Which are taken, and how many
