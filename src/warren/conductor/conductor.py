@@ -56,8 +56,6 @@ from warren.kube.runtime import Reconciler
 
 log = structlog.get_logger()
 
-_CONFIGURATION = Key(kinds.DEFAULT_NAMESPACE, "default")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -167,7 +165,7 @@ class Conductor:
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
-        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
+        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
         configuration = read(raw, SystemConfiguration) if raw is not None else None
         reasons = {}
         for number in jobs:
@@ -304,7 +302,7 @@ class Conductor:
         breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
         servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
         computes = next(iter(found[kinds.COMPUTES]), None)
-        configuration = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(_CONFIGURATION)
+        configuration = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
         workflow = read(raw, Workflow) if raw is not None else None
         return JobSnapshot(
             job=known,

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from warren.base.objects import Key, Kind, Object, key_of
-from warren.controllers.live import REQUEUE_DELAY, orphans
+from warren.base.objects import Key, Object, key_of
+from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
 from warren.dws import (
     access,
     accessholds,
@@ -23,12 +23,10 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
-from warren.kube.client import Client, NotFound
+from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
-
-CONFIGURATION = Key(kinds.DEFAULT_NAMESPACE, "default")
 
 
 class AccessController:
@@ -74,22 +72,18 @@ class AccessController:
                 own = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
                 live = await self._client.list(kinds.CLIENT_MOUNT, labels=own)
                 mounts = _own(key, live.items)
-                storage = await self._live(kinds.NNF_STORAGE, current.spec.storage_reference.key)
+                storage = await read_live(
+                    self._client, kinds.NNF_STORAGE, current.spec.storage_reference.key
+                )
                 again = REQUEUE_DELAY if mounts else None
             writes = access.decide(await self._snapshot(current, storage, mounts))
             self.reconciler.wrote(key, await perform(self._client, writes))
         return again
 
-    async def _live(self, kind: Kind, key: Key) -> Object | None:
-        try:
-            return await self._client.get(kind, key)
-        except NotFound:
-            return None
-
     async def _release_lost(self, key: Key) -> None:
         """Have an access let go of storage that is gone without having done so."""
         held = self._storages.by("holder", str(key))
-        if held and await self._live(kinds.NNF_ACCESS, key) is None:
+        if held and await read_live(self._client, kinds.NNF_ACCESS, key) is None:
             released = [locks.released(read(obj, NnfStorage), key) for obj in held]
             await perform(self._client, [each for each in released if each is not None])
 
@@ -97,7 +91,7 @@ class AccessController:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
         for key in accessholds.rivals(current, storage):
-            raw = self._accesses.get(key) or await self._live(kinds.NNF_ACCESS, key)
+            raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
                 found.append(Holding(access=key, on_rabbits=True, nodes=None))
                 continue
@@ -106,7 +100,7 @@ class AccessController:
             clients = other.spec.client_reference
             computes = self._computes.get(clients.key) if clients else None
             if clients and not (computes and computes.get("data")):
-                computes = await self._live(kinds.COMPUTES, clients.key)
+                computes = await read_live(self._client, kinds.COMPUTES, clients.key)
             found.append(accessholds.holding(other, read(computes, Computes) if computes else None))
         return found
 
@@ -116,7 +110,7 @@ class AccessController:
         owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
         computes = self._computes.get(clients.key) if clients else self._lost(current)
-        configuration = self._configurations.get(CONFIGURATION)
+        configuration = self._configurations.get(kinds.CONFIGURATION)
         known = read(storage, NnfStorage) if storage else None
         return AccessSnapshot(
             access=current,
@@ -138,7 +132,9 @@ class AccessController:
         if key is None:
             return None
         # What was not seen yet is read: its news wakes an access in error alone.
-        raw = self._profiles.get(key) or await self._live(kinds.NNF_STORAGE_PROFILE, key)
+        raw = self._profiles.get(key) or await read_live(
+            self._client, kinds.NNF_STORAGE_PROFILE, key
+        )
         return None if raw is None else read(raw, NnfStorageProfile)
 
     def _lost(self, current: NnfAccess) -> Object | None:

@@ -4,6 +4,7 @@ from functools import partial
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.filesystemtypes import is_made_by_some
+from warren.controllers.live import read_live
 from warren.dws import breakdown, kinds
 from warren.dws.breakdownindexes import instance_of
 from warren.dws.breakdownsnapshot import BreakdownSnapshot
@@ -11,7 +12,7 @@ from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
-from warren.kube.client import Client, Invalid, NotFound
+from warren.kube.client import Client, Invalid
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -40,7 +41,7 @@ class BreakdownController:
         """Reconcile a DirectiveBreakdown."""
         raw = self._breakdowns.get(key)
         if key in self._maybe_gone:
-            raw = await self._live(key)
+            raw = await read_live(self._client, kinds.BREAKDOWN, key)
             self._maybe_gone.discard(key)
         if raw is not None:
             current = read(raw, DirectiveBreakdown)
@@ -50,12 +51,6 @@ class BreakdownController:
                 # The definitions may be HPE's, which know fewer file systems than ours.
                 await perform(self._client, breakdown.unsupported(current, str(error)))
         return None
-
-    async def _live(self, key: Key) -> Object | None:
-        try:
-            return await self._client.get(kinds.BREAKDOWN, key)
-        except NotFound:
-            return None
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:
         named = instance_of(raw)

@@ -15,6 +15,14 @@ REQUEUE_DELAY: Final = 5.0
 of it may never come: an informer that has not seen a thing does not see it go."""
 
 
+async def read_live(client: Client, kind: Kind, key: Key) -> Object | None:
+    """Return an object as it is by now; None where there is none."""
+    try:
+        return await client.get(kind, key)
+    except NotFound:
+        return None
+
+
 async def orphans(
     client: Client, owner: Kind, key: Key, kind: Kind, objects: Sequence[Object]
 ) -> list[Remove]:
@@ -27,8 +35,6 @@ async def orphans(
     left = [obj for obj in objects if not obj["metadata"].get("deletionTimestamp")]
     if not left:
         return []
-    try:
-        await client.get(owner, key)
-    except NotFound:
-        return [Remove(kind=kind, key=key_of(obj)) for obj in left]
-    return []
+    if await read_live(client, owner, key) is not None:
+        return []
+    return [Remove(kind=kind, key=key_of(obj)) for obj in left]

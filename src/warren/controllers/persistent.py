@@ -4,7 +4,7 @@ from typing import Final, TypeVar
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.controllers.live import REQUEUE_DELAY
+from warren.controllers.live import REQUEUE_DELAY, read_live
 from warren.dws import kinds, persistent
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
@@ -39,16 +39,10 @@ class Instances:
 
     async def read(self, key: Key) -> Instance | None:
         """Return an instance as it is, and None where there is none."""
-        found = {kinds.PERSISTENT: await self._get(kinds.PERSISTENT, key)}
+        found = {kinds.PERSISTENT: await read_live(self._client, kinds.PERSISTENT, key)}
         if found[kinds.PERSISTENT] is not None:
-            found |= {kind: await self._get(kind, key) for kind in PARTS}
+            found |= {kind: await read_live(self._client, kind, key) for kind in PARTS}
         return _instance(found)
-
-    async def _get(self, kind: Kind, key: Key) -> Object | None:
-        try:
-            return await self._client.get(kind, key)
-        except NotFound:
-            return None
 
 
 def _instance(found: dict[Kind, Object | None]) -> Instance | None:

@@ -4,7 +4,6 @@ a Storage, which says what the rabbit says of itself (`dws.rabbits`)."""
 from collections.abc import Mapping
 
 from warren.base.objects import Key, Object, Write, key_of
-from warren.controllers.access import CONFIGURATION
 from warren.controllers.heartbeats import Heartbeats, orphans
 from warren.dws import configuration, kinds, rabbits
 from warren.dws.objects.decoding import read
@@ -44,7 +43,7 @@ class SystemController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile the configuration, or one rabbit."""
-        if key == CONFIGURATION:
+        if key == kinds.CONFIGURATION:
             await perform(self._client, self._configured())
         elif not key.namespace:
             await self._settle(key)
@@ -53,7 +52,7 @@ class SystemController:
             await perform(self._client, [*self._heartbeats.missing(key.namespace), *writes])
             known = self._configuration.status
             if not (writes or known.ready or known.error):
-                self.reconciler.add(CONFIGURATION)
+                self.reconciler.add(kinds.CONFIGURATION)
             # No news tells that its Lease was not renewed.
             return self._heartbeats.left(key.namespace) or None
         else:
@@ -64,7 +63,7 @@ class SystemController:
 
     def _configured(self) -> list[Write]:
         """Learn which rabbits there are; return what is to be written once all of them are done."""
-        raw = self._configurations.get(CONFIGURATION)
+        raw = self._configurations.get(kinds.CONFIGURATION)
         known, found = self._configuration, read(raw, SystemConfiguration) if raw else None
         self._configuration = found
         if found is None:
@@ -79,7 +78,7 @@ class SystemController:
             self._homeless = {*self._nodes_known} - there
             for name in sorted(self._homeless):
                 self.reconciler.add(Key("", name))
-        owner = f"{kinds.SYSTEM_CONFIGURATION.name} {CONFIGURATION}"
+        owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION}"
         own = [read(obj, Storage) for obj in self._storages.by("owner", owner)]
         storages = rabbits.dismissed(found, own)
         dismissed = [*orphans(storages), *storages]
@@ -99,7 +98,7 @@ class SystemController:
         # It is there, though it may not have been seen yet.
         self._homeless.discard(key.name)
         if not self._homeless and not self._configuration.status.ready:
-            self.reconciler.add(CONFIGURATION)
+            self.reconciler.add(kinds.CONFIGURATION)
 
     def _namespace_changed(self, obj: Object) -> None:
         key = key_of(obj)
@@ -127,7 +126,7 @@ class SystemController:
     def _storage_changed(self, obj: Object) -> None:
         key = _key(key_of(obj).name)
         # One of a rabbit that has left since is the configuration's to remove.
-        self.reconciler.add(key if key in self._rabbits else CONFIGURATION)
+        self.reconciler.add(key if key in self._rabbits else kinds.CONFIGURATION)
 
 
 def _key(rabbit: str) -> Key:

@@ -3,8 +3,7 @@
 from typing import Final, TypeVar
 
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.controllers.access import CONFIGURATION
-from warren.controllers.live import REQUEUE_DELAY
+from warren.controllers.live import REQUEUE_DELAY, read_live
 from warren.dws import kinds, rabbits, systemstorage
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes, Servers
@@ -14,7 +13,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.systemstorages import NnfSystemStorage
 from warren.dws.systemstorage import SystemStorageSnapshot
-from warren.kube.client import Client, NotFound
+from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
@@ -53,16 +52,12 @@ class SystemStorageController:
         found = self._snapshot(current, {kind: each.get(key) for kind, each in self._parts.items()})
         if systemstorage.leaves(found):
             # About to let go: what was just made may not have been seen yet.
-            found = self._snapshot(current, {kind: await self._get(kind, key) for kind in PARTS})
+            found = self._snapshot(
+                current, {kind: await read_live(self._client, kind, key) for kind in PARTS}
+            )
             again = REQUEUE_DELAY if found.parts else None
         await perform(self._client, systemstorage.decide(found))
         return again
-
-    async def _get(self, kind: Kind, key: Key) -> Object | None:
-        try:
-            return await self._client.get(kind, key)
-        except NotFound:
-            return None
 
     def _snapshot(
         self, current: NnfSystemStorage, parts: dict[Kind, Object | None]
@@ -71,7 +66,7 @@ class SystemStorageController:
             obj = parts[kind]
             return None if obj is None else read(obj, type_)
 
-        configuration = self._configurations.get(CONFIGURATION)
+        configuration = self._configurations.get(kinds.CONFIGURATION)
         return SystemStorageSnapshot(
             object=current,
             configuration=read(configuration, SystemConfiguration) if configuration else None,

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 from warren.base.accounts import groups_of
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.controllers.access import CONFIGURATION
 from warren.controllers.filesystemtypes import why_not_made
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.newkeys import new_ssh_key
@@ -189,7 +188,7 @@ class WorkflowController:
 
         So are their places at their rabbits, and where copies are asked for.
         """
-        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(CONFIGURATION)
+        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
         if raw is not self._configuration:
             self._configuration = raw
             found = read(raw, SystemConfiguration) if raw else None

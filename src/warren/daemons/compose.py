@@ -283,7 +283,7 @@ def _validator(
         why_not_made=partial(why_not_made, rabbits),
         is_made_by_some=partial(is_made_by_some, rabbits),
         offload=lambda: (
-            offload.of_configuration(configurations.get(offload.CONFIGURATION)) is not None
+            offload.of_configuration(configurations.get(kinds.CONFIGURATION)) is not None
         ),
     )
 

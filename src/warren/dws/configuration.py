@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from warren.base.objects import Key, Write
+from warren.base.objects import Write
 from warren.dws import kinds, reports
 from warren.dws.faults import Fault
 from warren.dws.objects.systemconfiguration import SystemConfiguration
-
-KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
 
 _TYPES: Final = ("Rabbit",)
 _NAMED: Final = 10
@@ -39,8 +37,9 @@ def is_right(configuration: SystemConfiguration) -> bool:
 
 def _mistakes(configuration: SystemConfiguration) -> Iterator[str]:
     key, spec = configuration.metadata.key, configuration.spec
-    if key != KEY:
-        yield f"the SystemConfiguration is {KEY}, and {key} has no effect: delete it"
+    one = kinds.CONFIGURATION
+    if key != one:
+        yield f"the SystemConfiguration is {one}, and {key} has no effect: delete it"
         return
     wired = [each.name for node in spec.storage_nodes for each in node.computes_access]
     external = [each.name for each in spec.external_compute_nodes]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from warren.base.objects import Kind
+from warren.base.objects import Key, Kind
 
 _DWS: Final = ("dataworkflowservices.github.io", "v1alpha7")
 _NNF: Final = ("nnf.cray.hpe.com", "v1alpha11")
@@ -116,5 +116,7 @@ def versions(dws: str | None = None, nnf: str | None = None) -> Mapping[str, tup
 
 
 DEFAULT_NAMESPACE: Final = "default"
+CONFIGURATION: Final = Key(DEFAULT_NAMESPACE, "default")
+"""The one SystemConfiguration that there is (dws-spec section 6)."""
 RULES_NAMESPACE: Final = "dws-system"
 PROFILES_NAMESPACE: Final = "nnf-system"

@@ -10,15 +10,13 @@ from typing import Final
 
 import msgspec
 
-from warren.base.objects import Change, Key, Object
+from warren.base.objects import Change, Object
 from warren.directives.parse import Directive
 from warren.dws import kinds, labels
 from warren.dws.objects.workflows import Workflow
 
 WORD: Final = "copy-offload"
 """The word of `requires` by which a user asks for it."""
-
-CONFIGURATION: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
 
 NOT_FOR_RABBITS: Final = ("xfs", "ext4", "raw")
 """Types of storage that rabbits do not mount while compute nodes do."""
@@ -39,7 +37,7 @@ def announced(service: Service | None) -> Change:
     text = None if service is None else msgspec.json.encode(service).decode()
     return Change(
         kind=kinds.SYSTEM_CONFIGURATION,
-        key=CONFIGURATION,
+        key=kinds.CONFIGURATION,
         patch={"metadata": {"annotations": {labels.COPY_OFFLOAD: text}}},
     )
 

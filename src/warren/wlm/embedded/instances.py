@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from warren.base.objects import Key, Object
-from warren.dws import configuration, kinds, nodelocal
+from warren.dws import kinds, nodelocal
 from warren.dws.computeaccess import is_node_local
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
@@ -44,7 +44,7 @@ class Instances(Mapping[str, Persistent]):
             return None
         servers = self._servers.get(Key(kinds.DEFAULT_NAMESPACE, name))
         sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
-        raw = self._configurations.get(configuration.KEY)
+        raw = self._configurations.get(kinds.CONFIGURATION)
         if raw is not self._seen:
             self._seen, self._system = raw, read(raw, SystemConfiguration) if raw else None
         if not sets or self._system is None:
