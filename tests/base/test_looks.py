@@ -1,11 +1,14 @@
 """Looks at what may never answer."""
 
+import gc
 import os
 import threading
 from pathlib import Path
 
 import pytest
 
+from tests.node.processes import eventually, zombies
+from warren.base import looks
 from warren.base.looks import SILENT, look
 
 HERE = Path(__file__).parents[2]
@@ -69,3 +72,14 @@ def test_no_user_reads_what_is_asked_for() -> None:
 def test_a_look_that_cannot_be_made_is_no_answer(function: object) -> None:
     with pytest.raises(ChildProcessError, match="has ended too early"):
         look(function, [1])  # type: ignore[arg-type]
+
+
+def test_a_child_that_is_slow_to_die_is_reaped_by_a_later_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patience:
+        patience.setattr(looks, "_DYING", 0.0)
+        assert look(doubled, [1], patience=0.1) == [SILENT]
+    gc.collect()  # which would tell of a child that was let go of
+
+    eventually(lambda: look(doubled, [2]) == [4] and not zombies())

@@ -42,6 +42,9 @@ It may be at what cannot be killed, and goes when that does.
 
 _CHUNK: Final = 2**16
 
+_dying: Final[list["subprocess.Popen[bytes]"]] = []
+"""Children that were killed, and were not waited for to their end."""
+
 
 class Silent(Enum):
     """What stands for the answer that did not come."""
@@ -68,6 +71,9 @@ def look(
     answers: list[T | Silent] = [SILENT] * len(subjects)
     if not subjects:
         return answers
+    for dead in [each for each in _dying if each.poll() is not None]:
+        with suppress(ValueError):  # another thread has removed it
+            _dying.remove(dead)
     request = [function.__module__, function.__qualname__, subjects, args, at_most]
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", __name__],
@@ -89,8 +95,10 @@ def look(
                     break
         finally:
             child.kill()
-            with suppress(subprocess.TimeoutExpired):
+            try:
                 child.wait(_DYING)
+            except subprocess.TimeoutExpired:
+                _dying.append(child)
     return answers
 
 
