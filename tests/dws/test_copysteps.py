@@ -21,8 +21,8 @@ from tests.dws.builders import (
 from tests.dws.test_driver import ALL, COPYING, FINISHED, STORAGE, WAITS, keys, seen, told
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels, offloadmovements
+from warren.dws.copysteps import is_of
 from warren.dws.driver import decide
-from warren.dws.movement import is_of
 
 
 @pytest.mark.parametrize(("state", "index"), [("DataIn", 1), ("DataOut", 2)])

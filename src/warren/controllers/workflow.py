@@ -17,10 +17,10 @@ from warren.controllers.tokens import Tokens
 from warren.dws import (
     containerauth,
     containerlife,
+    copysteps,
     driver,
     kinds,
     labels,
-    movement,
     news,
     nodelocal,
     offload,
@@ -232,7 +232,7 @@ class WorkflowController:
         token: Found | None,
     ) -> WorkflowSnapshot:
         movements = [
-            obj for obj in children[kinds.NNF_DATA_MOVEMENT] if movement.is_of(obj, workflow)
+            obj for obj in children[kinds.NNF_DATA_MOVEMENT] if copysteps.is_of(obj, workflow)
         ]
         children = {**children, kinds.NNF_DATA_MOVEMENT: movements}
 

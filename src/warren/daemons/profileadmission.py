@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.dws import containerprofiles, copyprofiles, kinds, profiles
-from warren.dws.profiles import ProfileMistake
+from warren.dws.profilemistakes import ProfileMistake
 from warren.kube.admission import Denied, Operation, Review
 
 _Rules = Callable[[Object, Object | None], Sequence[ProfileMistake]]

@@ -19,7 +19,7 @@ from warren.directives.diagnostics import listed
 from warren.dws import containerauth, indexmounts, kinds
 from warren.dws.objects.decoding import Malformed, Struct, read
 from warren.dws.objects.meta import Meta
-from warren.dws.profiles import ProfileMistake
+from warren.dws.profilemistakes import ProfileMistake
 
 JOB: Final = "DW_JOB_"
 PERSISTENT: Final = "DW_PERSISTENT_"

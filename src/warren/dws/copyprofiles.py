@@ -11,14 +11,12 @@ from typing import Any
 import msgspec
 
 from warren.base.errors import UserMistake
-from warren.base.objects import Create, Object
+from warren.base.objects import Object
 from warren.directives.diagnostics import did_you_mean, listed
-from warren.directives.parse import Directive
-from warren.dws import children, copycommands, kinds, labels
+from warren.dws import copycommands, kinds, labels
 from warren.dws.faults import Fault
 from warren.dws.objects.meta import Meta
-from warren.dws.profiles import ProfileMistake
-from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.profilemistakes import ProfileMistake
 
 
 class CopyProfile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -51,32 +49,6 @@ def chosen(name: str | None, profiles: Mapping[str, Object]) -> Object | None:
             f"{len(defaults)} NnfDataMovementProfiles are the default, and one may be: {names}"
         )
     return defaults[0] if defaults else None
-
-
-def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    """Make the directive's own copy of its profile, if it has one, which is read from then on."""
-    name = snapshot.child(index)
-    if name in snapshot.copies_by:
-        return DONE
-    source = chosen(directive.values.get("profile"), snapshot.copy_profiles)
-    if source is None:
-        return DONE
-    annotation(source)  # nothing is begun with one that cannot be used
-    made = {
-        "metadata": children.metadata(snapshot.workflow, name, index),
-        "data": {**source["data"], "default": False, "pinned": True},
-    }
-    write = Create(kind=kinds.COPY_PROFILE, object=made)
-    return Outcome(writes=[write], waiting="status pending")
-
-
-def own(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Object | None:
-    """Return the directive's own copy, if it has one. Raises Fault where that is gone."""
-    name = snapshot.child(index)
-    found = snapshot.copies_by.get(name)
-    if found is None and "profile" in directive.values:
-        raise Fault(f"the NnfDataMovementProfile {name} is gone")
-    return found
 
 
 def on_movement(profile: Object | None) -> tuple[Object, Object]:

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-from warren.base.objects import Create, Write
+from warren.base.objects import Create, Object, Write
 from warren.directives.parse import Directive
 from warren.dws import (
     accessrequests,
+    children,
     copyprofiles,
     kinds,
     labels,
     locks,
     movement,
     nodelocal,
+    offloadmovements,
     staging,
     tolerance,
 )
@@ -21,8 +23,35 @@ from warren.dws.mountturns import instance_of, instance_options, is_its_turn, is
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.nnfstorages import NnfStorage
-from warren.dws.objects.workflows import State
+from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+
+
+def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Make the directive's own copy of its profile, if it has one, which is read from then on."""
+    name = snapshot.child(index)
+    if name in snapshot.copies_by:
+        return DONE
+    source = copyprofiles.chosen(directive.values.get("profile"), snapshot.copy_profiles)
+    if source is None:
+        return DONE
+    copyprofiles.annotation(source)  # nothing is begun with one that cannot be used
+    made = {
+        "metadata": children.metadata(snapshot.workflow, name, index),
+        "data": {**source["data"], "default": False, "pinned": True},
+    }
+    write = Create(kind=kinds.COPY_PROFILE, object=made)
+    return Outcome(writes=[write], waiting="status pending")
+
+
+def is_of(movement: Object, workflow: Workflow) -> bool:
+    """Return whether a movement that is labelled as a Workflow's is one, by its name.
+
+    A rabbit's agent may change the labels of those of its own, and would fail or hold up jobs.
+    Those of its directives are meant, and those that its job has asked for.
+    """
+    own = (f"{workflow.metadata.name}-", offloadmovements.prefix(workflow))
+    return str(movement["metadata"]["name"]).startswith(own)
 
 
 def copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -112,7 +141,7 @@ def _move(
         snapshot.file_systems,
         snapshot.mount_path(target),
         _parts(snapshot, target),
-        copyprofiles.own(snapshot, index, directive),
+        _own_profile(snapshot, index, directive),
     )
     missing = [
         Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj)
@@ -151,3 +180,12 @@ def _movements(snapshot: WorkflowSnapshot, index: int) -> list[NnfDataMovement]:
         for each in snapshot.movements
         if each.metadata.labels.get(labels.DIRECTIVE_INDEX) == own
     ]
+
+
+def _own_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Object | None:
+    """Return the directive's own copy, if it has one. Raises Fault where that is gone."""
+    name = snapshot.child(index)
+    found = snapshot.copies_by.get(name)
+    if found is None and "profile" in directive.values:
+        raise Fault(f"the NnfDataMovementProfile {name} is gone")
+    return found

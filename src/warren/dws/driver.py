@@ -20,7 +20,6 @@ from warren.dws import (
     children,
     containerauth,
     containerlife,
-    copyprofiles,
     copysteps,
     kinds,
     labels,
@@ -480,7 +479,7 @@ def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
     instance = snapshot.instances.get(path.storage or "") if path.lifetime != "job" else None
     if instance is not None and instance.object.spec.fs_type == "raw":
         raise Fault("data movement can not be used with raw allocations", type="User")
-    return copyprofiles.pin(snapshot, index, directive) if outcome is DONE else outcome
+    return copysteps.pin_profile(snapshot, index, directive) if outcome is DONE else outcome
 
 
 def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

@@ -6,7 +6,7 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.directives.parse import Directive
-from warren.dws import copyprofiles, kinds, labels, offloadmovements, staging
+from warren.dws import copyprofiles, kinds, labels, staging
 from warren.dws.faults import Fault
 from warren.dws.node import LUSTRE
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
@@ -97,15 +97,6 @@ def _lustre_places(storage: NnfStorage) -> Iterator[tuple[str, int]]:
     )  # fmt: skip
     for first in islice(rabbits, 1):
         yield first, 0
-
-
-def is_of(movement: Object, workflow: Workflow) -> bool:
-    """Return whether a movement that is labelled as a Workflow's is one, by its name.
-
-    A rabbit's agent may change the labels of those of its own, and would fail or hold up jobs.
-    """
-    own = (f"{workflow.metadata.name}-", offloadmovements.prefix(workflow))
-    return str(movement["metadata"]["name"]).startswith(own)
 
 
 def _end(

@@ -6,7 +6,6 @@ is pinned: what is changed in the source meanwhile changes nothing for it (dws-s
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from warren.dws.node import LUSTRE
 from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storageprofiles import LustreProfile, NnfStorageProfile
+from warren.dws.profilemistakes import ProfileMistake
 
 # Choice
 
@@ -119,17 +119,6 @@ def padding(text: str, size: int) -> int:
 
 
 # What none may say
-
-
-@dataclass(frozen=True)
-class ProfileMistake:
-    """One thing that is wrong with a profile, and where."""
-
-    path: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.why}"
 
 
 def mistakes(new: Object, old: Object | None = None) -> list[ProfileMistake]:

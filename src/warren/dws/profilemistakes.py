@@ -1,0 +1,14 @@
+"""What is wrong with a profile, of storage, of containers or of copies."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ProfileMistake:
+    """One thing that is wrong with a profile, and where."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
