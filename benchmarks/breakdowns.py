@@ -20,13 +20,14 @@ from warren.conductor.conductor import Conductor
 from warren.controllers.breakdown import BreakdownController
 from warren.daemons.cluster import manifests
 from warren.daemons.workflowadmission import WorkflowAdmission
-from warren.dws import kinds, labels, profiles
+from warren.dws import kinds, labels
 from warren.dws.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
 from warren.dws.binding import Phase
 from warren.dws.jobsnapshot import Job
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.workflows import Workflow
+from warren.dws.storage import storageprofiles
 from warren.kube.admission import Operation, Review
 
 DIRECTIVES: Final = [JOBDW.replace("my-fs", f"fs-{number}") for number in range(10)]
@@ -63,7 +64,7 @@ async def _broken_down(copies: int) -> float:
         await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
         for number in range(copies):
             owner = read(meta(f"old-{number}"), Meta)
-            copy = profiles.pinned(raw_profile(), kinds.BREAKDOWN, owner, {})
+            copy = storageprofiles.pinned(raw_profile(), kinds.BREAKDOWN, owner, {})
             await api.store.create(kinds.NNF_STORAGE_PROFILE, copy)
         controller = BreakdownController(api, api.informers)
         async with informed(api):

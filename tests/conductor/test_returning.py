@@ -9,11 +9,12 @@ from tests.controllers.alone import Api, alone, caught_up, running
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from warren.base.objects import Change, Key, Remove
 from warren.conductor.returning import Returning
-from warren.dws import abort, kinds, labels, outofservice, selftest
+from warren.dws import abort, kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
-from warren.dws.outofservice import Action
+from warren.dws.rabbits import outofservice, selftest
+from warren.dws.rabbits.outofservice import Action
 
 RABBIT = Key("default", "r0")
 WORKFLOW = Key("default", "fluxjob-7")

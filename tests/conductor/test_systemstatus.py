@@ -12,7 +12,7 @@ from tests.kube.clusters import alongside
 from warren.base.errors import Retryable
 from warren.conductor.systemstatus import KEY, SystemStatus
 from warren.dws import kinds
-from warren.dws.systemstatus import changes
+from warren.dws.rabbits.systemstatus import changes
 from warren.kube.client import Unavailable
 
 ALL = {"n0": True, "n1": True, "n2": True}

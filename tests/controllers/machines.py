@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress, Volume
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.node.simulated import Flash, SimulatedMachine
 
 CAPACITY: Final = 2**40

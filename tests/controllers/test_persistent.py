@@ -11,9 +11,10 @@ from tests.dws.test_persistent import CREATE, DESTROY, KEY, USE
 from warren.base.objects import Change, Key, Kind
 from warren.controllers.persistent import PersistentController
 from warren.controllers.workflow import WorkflowController
-from warren.dws import expiry, kinds, labels
+from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
+from warren.dws.persistent import expiry
 
 HOUR = 3600.0
 PERS = Key("default", "pers")

@@ -40,8 +40,9 @@ from warren.daemons import roles, users
 from warren.daemons.cluster import definitions, manifests
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds, labels, rabbits
+from warren.dws import kinds, labels
 from warren.dws.node import Copy, NodeTrouble, Progress
+from warren.dws.rabbits import rabbits
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers

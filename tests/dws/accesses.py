@@ -20,11 +20,11 @@ from tests.dws.builders import (
 from warren.base.objects import Key
 from warren.dws import kinds, labels
 from warren.dws.accesssnapshot import AccessSnapshot
-from warren.dws.locks import Holding
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Reference
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfStorage
+from warren.dws.storage.locks import Holding
 
 SHARES = [share("r1", 1), share("r0", 2)]
 

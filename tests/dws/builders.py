@@ -8,7 +8,7 @@ import msgspec
 from tests.directives.rulebook import RULES
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write, merged
 from warren.directives.parse import parse
-from warren.dws import kinds, labels, profiles
+from warren.dws import kinds, labels
 from warren.dws.allocationneeds import needs_of
 from warren.dws.binding import Binding, Phase
 from warren.dws.objects.accesses import ClientMount, NnfAccess
@@ -23,6 +23,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.storage import storageprofiles
 from warren.dws.workflowstates import admitted
 
 BINDING = Binding(
@@ -318,14 +319,14 @@ def profile(name: str = "default", default: bool = True, **xfs: Any) -> NnfStora
 
 def copied(source: Object, owner: Kind = kinds.BREAKDOWN, name: str = "wf-0") -> Object:
     """Make the pinned copy that an owner has of a profile."""
-    copy = profiles.pinned(source, owner, read(meta(name), Meta), {})
+    copy = storageprofiles.pinned(source, owner, read(meta(name), Meta), {})
     return {**copy, "metadata": {**meta(name), **copy["metadata"]}}
 
 
 def needed(directive: str, *choices: NnfStorageProfile) -> list[AllocationNeed]:
     """Return what a directive needs, by the profile that it chooses."""
     found = parse(directive)
-    return needs_of(found, profiles.chosen(found.values.get("profile"), choices))
+    return needs_of(found, storageprofiles.chosen(found.values.get("profile"), choices))
 
 
 def configuration(

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.dws.builders import share_of
-from warren.dws import alerts, labels
+from warren.dws import labels
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
     ComputeLink,
@@ -12,6 +12,7 @@ from warren.dws.objects.storages import (
     StorageSpec,
     StorageStatus,
 )
+from warren.dws.rabbits import alerts
 
 NOTE = '{"by": "ann", "since": "2026-11-23T12:00:00Z", "reason": "bad disk"}'
 BY = " by ann since 2026-11-23T12:00:00Z: bad disk"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.dws.builders import meta
 from warren.base.objects import Create, Object, Write
-from warren.dws import access, accessmounts, commandlines, kinds, labels, storage
+from warren.dws import access, accessmounts, commandlines, kinds, labels
 from warren.dws.accesssnapshot import AccessSnapshot
 from warren.dws.faults import Fault
 from warren.dws.objects.accesses import NnfAccess
@@ -17,6 +17,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.storage import nnfstorage
 
 MKFS = "data.xfsStorage.fileSystemCommands.rabbitCommands.mkfs"
 MOUNT = "data.xfsStorage.fileSystemCommands.{}Commands.mount"
@@ -50,12 +51,12 @@ def created(writes: Sequence[Write], kind: Any) -> list[Object]:
 
 
 def share(of: NnfStorageProfile | None) -> Object:
-    (found,) = created(storage.decide(made_storage(), [], [], of), kinds.NNF_NODE_STORAGE)
+    (found,) = created(nnfstorage.decide(made_storage(), [], [], of), kinds.NNF_NODE_STORAGE)
     return found
 
 
 def test_a_share_has_the_commands_of_its_profile_with_values_and_its_flash_has_none() -> None:
-    writes = storage.decide(made_storage(), [], [], profile(**COMMANDS))
+    writes = nnfstorage.decide(made_storage(), [], [], profile(**COMMANDS))
     (found,) = created(writes, kinds.NNF_NODE_STORAGE)
     said = commandlines.parsed(found["metadata"]["annotations"][labels.COMMANDS])
     assert said.file_system == "xfs"
@@ -72,7 +73,7 @@ def test_a_share_of_a_profile_without_commands_says_nothing(of: NnfStorageProfil
 
 def test_a_pinned_profile_that_was_made_wrong_is_told_of_with_its_place() -> None:
     wrong = profile(userCommands={"postSetup": 5})
-    (change,) = storage.decide(made_storage(), [], [], wrong)
+    (change,) = nnfstorage.decide(made_storage(), [], [], wrong)
     error = change.patch["status"]["error"]  # type: ignore[union-attr]
     assert "data.xfsStorage.userCommands.postSetup" in error["debugMessage"]
     told = read(
@@ -80,7 +81,7 @@ def test_a_pinned_profile_that_was_made_wrong_is_told_of_with_its_place() -> Non
             {"name": "xfs", "capacity": 1, "nodes": [{"name": "r0", "count": 1}]}]},
          "status": {"error": error}}, NnfStorage,
     )  # fmt: skip
-    assert list(storage.decide(told, [], [], wrong)) == []
+    assert list(nnfstorage.decide(told, [], [], wrong)) == []
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from tests.dws.builders import meta
 from tests.rfc.vectors import vector as vector_file
 from warren.base.errors import UserMistake
-from warren.dws import commandlines, kinds, profiles
+from warren.dws import commandlines, kinds
 from warren.dws.commandlines import ProfileCommands, vector
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.storage import storageprofiles
 
 PATH = "data.xfsStorage.fileSystemCommands.rabbitCommands.mkfs"
 TEXTS = st.text(st.characters(categories=("L", "N", "P", "S", "Z")))
@@ -131,7 +132,7 @@ def profile(**data: Any) -> dict[str, Any]:
 def test_a_profile_is_refused_for_a_command_with_its_place(
     data: dict[str, Any], told: list[str]
 ) -> None:
-    assert [str(each) for each in profiles.mistakes(profile(**data))] == told
+    assert [str(each) for each in storageprofiles.mistakes(profile(**data))] == told
 
 
 def example() -> dict[str, Any]:
@@ -152,11 +153,11 @@ def lines(data: Any) -> Iterator[str]:
 
 
 def test_the_example_profile_of_nnf_is_right() -> None:
-    assert profiles.mistakes(example()) == []
+    assert storageprofiles.mistakes(example()) == []
 
 
 def test_commands_of_a_profile_come_with_their_places_and_variables() -> None:
-    found = profiles.commands_of(
+    found = storageprofiles.commands_of(
         read(example(), NnfStorageProfile), "xfs", {"$JOBID": "7", "$USERID": "5"}
     )
 
@@ -174,8 +175,8 @@ def test_commands_of_a_profile_come_with_their_places_and_variables() -> None:
 def test_a_profile_without_commands_says_nothing() -> None:
     data = {"xfsStorage": {"allocationPadding": "1MiB", "userCommands": {"postSetup": []}}}
     empty = read(profile(**data), NnfStorageProfile)
-    assert not profiles.commands_of(empty, "xfs", {"$JOBID": "7"})
-    assert not profiles.commands_of(None, "xfs", {})
+    assert not storageprofiles.commands_of(empty, "xfs", {"$JOBID": "7"})
+    assert not storageprofiles.commands_of(None, "xfs", {})
 
 
 def test_what_overrides_a_variable_holds() -> None:
@@ -185,7 +186,9 @@ def test_what_overrides_a_variable_holds() -> None:
             "variableOverride": {"$USERID": "99"},
         }
     }
-    found = profiles.commands_of(read(profile(**data), NnfStorageProfile), "xfs", {"$USERID": "5"})
+    found = storageprofiles.commands_of(
+        read(profile(**data), NnfStorageProfile), "xfs", {"$USERID": "5"}
+    )
     assert found.vectors("userCommands.postSetup", {"$MOUNT_PATH": "/m"}) == [["chown", "99", "/m"]]
 
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import DELETING, meta
 from warren.base.objects import Change, Object, Write, merged
-from warren.dws import globalfs, labels
+from warren.dws import labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.storage import globalfs
 
 FINALIZERS = [labels.LUSTRE_FINALIZER]
 VOLUME = {"state": "Ready", "persistentVolumeRef": {"name": "global0-volume"}}

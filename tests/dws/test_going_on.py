@@ -26,7 +26,7 @@ from warren.dws.conduct import decide
 from warren.dws.jobactions import Drain, Fail, Later
 from warren.dws.jobsnapshot import JobSnapshot
 from warren.dws.objects.breakdowns import AllocationNeed
-from warren.dws.persistent import Instance
+from warren.dws.persistent.persistent import Instance
 from warren.dws.timeouts import Timeouts
 
 OF_R0, OF_R1 = (

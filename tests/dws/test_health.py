@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.dws.health import Policy, Verdict, verdict
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
     ComputeLink,
@@ -15,6 +14,7 @@ from warren.dws.objects.storages import (
     StorageSpec,
     StorageStatus,
 )
+from warren.dws.rabbits.health import Policy, Verdict, verdict
 
 STATES = ("Starting", "Ready", "Disabled", "Offline", "Failed", "Degraded", "Drained", "Fenced")
 DRAIN = Policy()

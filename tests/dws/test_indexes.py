@@ -13,7 +13,7 @@ from warren.dws.breakdownindexes import instance_of, profile_of
 from warren.dws.node import TYPES
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits import lacks_of, makes_of, placeable
+from warren.dws.rabbits.rabbits import lacks_of, makes_of, placeable
 
 WITHOUT: list[Object] = [{}, {"spec": None}, {"spec": "text"}]
 """What stands where an object of a kind has its parts, if it is another's."""

@@ -8,12 +8,13 @@ import pytest
 
 from tests.dws.builders import BINDING, JOBDW, meta, rabbit, workflow
 from warren.base.objects import Change
-from warren.dws import abort, health, kinds, labels, outofservice, tolerance
+from warren.dws import abort, kinds, labels, tolerance
 from warren.dws.jobaudit import Difference, Sides, Undrain, differences, remedies
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import ComputeLink, Storage, StorageAccess
-from warren.dws.outofservice import Action
+from warren.dws.rabbits import health, outofservice
+from warren.dws.rabbits.outofservice import Action
 
 GONE = "default/fluxjob-7"
 

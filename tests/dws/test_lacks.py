@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tests.dws.builders import meta, rabbit
 from tests.dws.test_storage import node, settle, written
 from warren.base.objects import Object
-from warren.dws import kinds, labels, rabbits
+from warren.dws import kinds, labels
 from warren.dws.node import MAKES, TYPES
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import NnfNode, Storage
+from warren.dws.rabbits import rabbits
 
 REASONS = st.dictionaries(st.sampled_from(TYPES), st.text(string.printable, min_size=1))
 

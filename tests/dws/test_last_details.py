@@ -30,7 +30,7 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Change, Create
 from warren.directives.parse import parse
-from warren.dws import access, breakdown, conduct, driver, kinds, labels, profiles, storage
+from warren.dws import access, breakdown, conduct, driver, kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobsnapshot import Job, JobSnapshot
@@ -42,7 +42,8 @@ from warren.dws.objects.workflows import State
 from warren.dws.placement import filled
 from warren.dws.retries import Retries
 from warren.dws.slots import Claim, granted
-from warren.dws.storage import decide as stored
+from warren.dws.storage import nnfstorage, storageprofiles
+from warren.dws.storage.nnfstorage import decide as stored
 from warren.dws.waits import reason
 from warren.dws.workflowstates import create_refusal, update_refusal
 
@@ -266,8 +267,8 @@ def test_what_is_8_eib_with_its_padding_is_too_large() -> None:
 
 def test_of_several_profiles_the_default_is_taken() -> None:
     choices = [profile("other", default=False), profile("mine"), profile("third", default=False)]
-    assert profiles.chosen(None, choices).metadata.name == "mine"
-    assert profiles.chosen("other", choices).metadata.name == "other"
+    assert storageprofiles.chosen(None, choices).metadata.name == "mine"
+    assert storageprofiles.chosen("other", choices).metadata.name == "other"
 
 
 def test_a_fault_that_is_told_is_not_told_again() -> None:
@@ -382,4 +383,4 @@ def test_a_share_of_just_the_least_size_is_one_for_each_node() -> None:
 
 
 def test_the_storage_is_made_as_it_was_assigned() -> None:
-    assert storage.volume(share("r0"), 3) == ("r0", "uid-default-wf-0-xfs-0-3")
+    assert nnfstorage.volume(share("r0"), 3) == ("r0", "uid-default-wf-0-xfs-0-3")

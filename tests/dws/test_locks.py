@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import DELETING, after, meta
 from warren.base.objects import Change, Key
-from warren.dws import labels, locks, storage
+from warren.dws import labels
 from warren.dws.faults import Fault
-from warren.dws.locks import Holding
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.storage import locks, nnfstorage
+from warren.dws.storage.locks import Holding
 
 ONE, TWO = Key("default", "one-0-computes"), Key("default", "two-0-computes")
 GUARD = "nnf.cray.hpe.com/one-0-computes"
@@ -96,8 +97,8 @@ def test_storage_that_is_about_to_go_is_not_mounted_any_more() -> None:
 
 def test_flash_stays_until_those_who_hold_it_have_let_go() -> None:
     going = held("raw", (labels.STORAGE_FINALIZER, GUARD), going=True)
-    assert storage.decide(going, []) == ()
-    assert storage.decide(held(going=True), []) != ()
+    assert nnfstorage.decide(going, []) == ()
+    assert nnfstorage.decide(held(going=True), []) != ()
 
 
 def test_the_holders_of_a_storage_are_found_by_it() -> None:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from tests.dws.builders import meta
 from tests.rfc.vectors import vector
 from warren.base.objects import Key
-from warren.dws import commandlines, lustre, profiles
+from warren.dws import commandlines
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreClaim, NnfLustreMGT
 from warren.dws.objects.meta import Reference
 from warren.dws.objects.nnfstorages import NnfStorageSet, NodeCount
 from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.storage import lustre, storageprofiles
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=8)
 
@@ -82,7 +83,7 @@ VALUES = {
     ],
 )  # fmt: skip
 def test_each_kind_of_target_is_made_with_what_it_needs(kind: str, words: list[str]) -> None:
-    found = profiles.lustre_commands(None, kind, {"$JOBID": "f7"})
+    found = storageprofiles.lustre_commands(None, kind, {"$JOBID": "f7"})
     assert found.vector("commandlines.mkfs", VALUES) == words
 
 
@@ -96,8 +97,8 @@ def test_what_a_profile_does_not_say_is_as_in_the_example_of_nnf(kind: str, name
         for each in every["NnfStorageProfile"]
         if each.get("metadata", {}).get("name") == "default"
     )
-    theirs = profiles.lustre_commands(read(example, NnfStorageProfile), kind, {})
-    ours = profiles.lustre_commands(None, kind, {})
+    theirs = storageprofiles.lustre_commands(read(example, NnfStorageProfile), kind, {})
+    ours = storageprofiles.lustre_commands(None, kind, {})
 
     found, wanted = (each.vector(f"commandlines.{name}", VALUES) or [] for each in (ours, theirs))
     assert sorted(found) == sorted(wanted)
@@ -107,7 +108,7 @@ def test_what_a_profile_does_not_say_is_as_in_the_example_of_nnf(kind: str, name
 def test_commands_of_a_file_system_on_its_mgs_are_those_of_the_profile() -> None:
     data = {"lustreStorage": {"mgtOptions": {"preMountCommands": [
         "lctl set_param -P osc.$FS_NAME-*.checksums=1"]}}}  # fmt: skip
-    found = profiles.lustre_commands(
+    found = storageprofiles.lustre_commands(
         read({"metadata": meta("p"), "data": data}, NnfStorageProfile), "mgt", {}
     )
     (words,) = found.vectors("preMountCommands", VALUES)
@@ -115,7 +116,7 @@ def test_commands_of_a_file_system_on_its_mgs_are_those_of_the_profile() -> None
 
 
 def test_commands_of_lustre_are_told_even_where_there_is_no_profile() -> None:
-    found = profiles.lustre_commands(None, "ost", {})
+    found = storageprofiles.lustre_commands(None, "ost", {})
     assert found.file_system == "lustre"
     assert commandlines.parsed(commandlines.written(found)) == found
 

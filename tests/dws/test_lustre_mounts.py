@@ -20,7 +20,7 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Object, Write
 from warren.directives.parse import parse
-from warren.dws import kinds, labels, storage
+from warren.dws import kinds, labels
 from warren.dws.access import decide
 from warren.dws.accesssnapshot import AccessSnapshot
 from warren.dws.movement import children
@@ -28,7 +28,8 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Reference
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
-from warren.dws.storage import Served
+from warren.dws.storage import nnfstorage
+from warren.dws.storage.nnfstorage import Served
 
 SETS: Mapping[str, Sequence[str]] = {"mgt": ["r2"], "mdt": ["r0"], "ost": ["r0", "r1", "r0"]}
 SERVED = Served("10.0.0.1@tcp", "aaaaaaab")
@@ -46,7 +47,7 @@ def stored(name: str = SERVED.name) -> NnfStorage:
 
 def view(access: NnfAccess, name: str = SERVED.name, **more: Any) -> AccessSnapshot:
     found = stored(name)
-    every = storage.children_of(found, None, SERVED).values()
+    every = nnfstorage.children_of(found, None, SERVED).values()
     shares = [read({**obj, "status": {"ready": True}}, NnfNodeStorage) for obj, _ in every]
     return seen(access, storage=found, node_storages=shares, **more)
 

@@ -9,7 +9,6 @@ import pytest
 from tests.dws.builders import DELETING, changes, error, made, meta, removed
 from warren.base.objects import Change, Key, Kind, Object, Write, key_of
 from warren.dws import kinds, labels
-from warren.dws.lustrestorage import LustreSnapshot, decide
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import NnfLustreMGT
 from warren.dws.objects.meta import Error
@@ -21,6 +20,7 @@ from warren.dws.objects.nnfstorages import (
 )
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.storage.lustrestorage import LustreSnapshot, decide
 
 GOING: dict[str, Any] = {**DELETING}
 IN_USE = NnfNodeStorageStatus(error=Error(debug_message="in use"))

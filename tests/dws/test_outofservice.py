@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.base.errors import UserMistake
-from warren.dws import labels, outofservice
+from warren.dws import labels
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage, StorageSpec, StorageStatus
-from warren.dws.outofservice import Action
-from warren.dws.rabbits import serves, standing, usable
+from warren.dws.rabbits import outofservice
+from warren.dws.rabbits.outofservice import Action
+from warren.dws.rabbits.rabbits import serves, standing, usable
 
 NOW = 1_790_000_000.0
 SINCE = "2026-09-21T14:13:20Z"

@@ -27,7 +27,7 @@ from tests.dws.builders import (
     workflow,
 )
 from warren.base.objects import Change, Key, key_of
-from warren.dws import kinds, labels, nodelocal, persistent
+from warren.dws import kinds, labels, nodelocal
 from warren.dws.driver import decide
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Servers
@@ -37,7 +37,8 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.workflows import Workflow
-from warren.dws.persistent import Instance
+from warren.dws.persistent import persistent
+from warren.dws.persistent.persistent import Instance
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"

@@ -11,7 +11,7 @@ from tests.rfc.vectors import vector
 from warren.base.objects import Object, merged
 from warren.dws import kinds, labels
 from warren.dws.objects.meta import Meta
-from warren.dws.profiles import choices_of, mistakes, pinned
+from warren.dws.storage.storageprofiles import choices_of, mistakes, pinned
 
 LUSTRE = "data.lustreStorage"
 

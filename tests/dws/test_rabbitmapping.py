@@ -7,10 +7,10 @@ import pytest
 from tests.dws.builders import configuration, rabbit
 from tests.rfc.vectors import vector
 from warren.base.errors import UserMistake
-from warren.dws import rabbitmapping
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
-from warren.dws.rabbitmapping import Rabbit, RabbitMapping
+from warren.dws.rabbits import rabbitmapping
+from warren.dws.rabbits.rabbitmapping import Rabbit, RabbitMapping
 
 FILE = b"""{"computes": {"n1": "r1", "n2": "r1", "n10": "r2"},
  "rabbits": {"r1": {"capacity": 5, "hostlist": "n[1-2]"}, "r2": {"hostlist": "n10"}}}"""

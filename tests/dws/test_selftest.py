@@ -7,12 +7,13 @@ import pytest
 
 from tests.dws.test_outofservice import NOW, changed, rabbit
 from warren.base.objects import Change, Create, Remove, Write
-from warren.dws import kinds, labels, outofservice, selftest
+from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Error, Meta
 from warren.dws.objects.nnfstorages import NnfStorage, NnfStorageStatus
 from warren.dws.objects.storages import Storage
-from warren.dws.outofservice import Action
+from warren.dws.rabbits import outofservice, selftest
+from warren.dws.rabbits.outofservice import Action
 
 KEY = selftest.key_of("r0")
 

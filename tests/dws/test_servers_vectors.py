@@ -16,7 +16,7 @@ import pytest
 from tests.dws import nnf_objects
 from tests.dws.builders import made
 from warren.base.objects import Object
-from warren.dws import children, kinds, servers, storage
+from warren.dws import children, kinds, servers
 from warren.dws.faults import Fault
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
@@ -25,6 +25,7 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
+from warren.dws.storage import nnfstorage
 
 WIRED: Final = {
     "compute-00": "rabbit-0",
@@ -161,7 +162,7 @@ def stored(case: str) -> Object:
     owner = children.of_directive(read({**workflow, "metadata": metadata}, Workflow), 0)
     name = filled_in["metadata"]["name"]
     kind = filled_in["spec"]["allocationSets"][0]["label"]
-    return storage.child(owner, name, kind, read(filled_in, Servers))
+    return nnfstorage.child(owner, name, kind, read(filled_in, Servers))
 
 
 @pytest.mark.parametrize("case", LOCAL)
@@ -184,7 +185,7 @@ def test_the_shares_of_rabbits_are_as_nnfs(case: str) -> None:
         read({**each, "data": _data(each)}, NnfStorageProfile)
         for each in found(case, "NnfStorageProfile")
     ]
-    writes = storage.decide(read(stored(case), NnfStorage), [], [], profiles[0])
+    writes = nnfstorage.decide(read(stored(case), NnfStorage), [], [], profiles[0])
     shares = specs(made(writes, kinds.NNF_NODE_STORAGE))
     theirs = specs(found(case, "NnfNodeStorage"))
     assert shares.keys() == theirs.keys()

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.dws import labels, sharing
-from warren.dws.sharing import PRIVATE, Sharing, may_use
+from warren.dws import labels
+from warren.dws.persistent import sharing
+from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
 
 IDS = st.integers(min_value=0, max_value=2**32 - 2)
 FEW = st.integers(min_value=0, max_value=5)

@@ -32,7 +32,7 @@ from tests.dws.builders import (
 from warren.base.bytesize import GIB, TIB
 from warren.base.objects import Key, key_of
 from warren.base.placing import Held, Locality
-from warren.dws import children, kinds, labels, rabbits, storage
+from warren.dws import children, kinds, labels
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
 from warren.dws.objects.assignments import Servers
@@ -43,7 +43,9 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import ComputeAccess, StorageNode
 from warren.dws.placement import filled
+from warren.dws.rabbits import rabbits
 from warren.dws.servers import check, report
+from warren.dws.storage import nnfstorage
 
 TWO = (("r0", 2), ("r1", 1))
 
@@ -52,7 +54,7 @@ TWO = (("r0", 2), ("r1", 1))
 
 
 def test_each_rabbit_gets_its_share_in_its_own_namespace() -> None:
-    writes = storage.decide(nnf_storage(*TWO), [])
+    writes = nnfstorage.decide(nnf_storage(*TWO), [])
 
     shares = made(writes, kinds.NNF_NODE_STORAGE)
     assert [key_of(obj) for obj in shares] == [
@@ -84,7 +86,7 @@ def test_a_share_is_as_large_as_was_asked_for_and_its_flash_has_the_padding() ->
     """Sizes of the vectors (case 02): 10 GB, and 300 MiB of padding for each allocation."""
     data = {"xfsStorage": {"allocationPadding": "300MiB"}}
     profile = read({"metadata": meta("wf-0"), "data": data}, NnfStorageProfile)
-    writes = storage.decide(nnf_storage(*TWO), [], [], profile)
+    writes = nnfstorage.decide(nnf_storage(*TWO), [], [], profile)
 
     blocks = made(writes, kinds.NNF_NODE_BLOCK_STORAGE)
     shares = made(writes, kinds.NNF_NODE_STORAGE)
@@ -102,7 +104,7 @@ def test_a_share_is_as_large_as_was_asked_for_and_its_flash_has_the_padding() ->
         assert labels.owner_of(block) == labels.owner_of(of_share)
         flash, own = read(block, NnfNodeBlockStorage), read(of_share, NnfNodeStorage)
         # The user gets at least what was asked for: the volume is as large as it was assigned.
-        sizes = [storage.volume_size(own, flash, n) for n in range(own.spec.count)]
+        sizes = [nnfstorage.volume_size(own, flash, n) for n in range(own.spec.count)]
         assert sizes == [SIZE] * own.spec.count
 
 
@@ -118,27 +120,27 @@ def test_a_share_is_as_large_as_was_asked_for_and_its_flash_has_the_padding() ->
 )
 def test_padding_is_taken_off_as_it_was_added(padded: int, padding: str, size: int) -> None:
     """dws-spec section 3.1."""
-    assert storage.without_padding(padded, padding) == pytest.approx(size, abs=1)
+    assert nnfstorage.without_padding(padded, padding) == pytest.approx(size, abs=1)
 
 
 def test_a_volume_whose_flash_is_its_own_is_as_large_as_that() -> None:
     own = {"allocations": [{"capacity": 7}, {"capacity": 9}], "sharedAllocation": False}
     block = read({"metadata": meta("s"), "spec": own}, NnfNodeBlockStorage)
     found = share("r0", 2)
-    assert [storage.volume_size(found, block, n) for n in (0, 1)] == [7, 9]
-    assert storage.volume_size(found, None, 0) == SIZE
+    assert [nnfstorage.volume_size(found, block, n) for n in (0, 1)] == [7, 9]
+    assert nnfstorage.volume_size(found, None, 0) == SIZE
 
 
 def test_storage_goes_when_neither_shares_nor_their_flash_are_left() -> None:
     going = nnf_storage(*TWO, metadata=DELETING)
     block = read({"metadata": meta("default-wf-0-xfs-0", "r0")}, NnfNodeBlockStorage)
 
-    writes = storage.decide(going, [share("r0")], [block])
+    writes = nnfstorage.decide(going, [share("r0")], [block])
     assert removed(writes, kinds.NNF_NODE_STORAGE) == ["r0/default-wf-0-xfs-0"]
     assert removed(writes, kinds.NNF_NODE_BLOCK_STORAGE) == ["r0/default-wf-0-xfs-0"]
     assert changes(writes, kinds.NNF_STORAGE) == []
-    assert changes(storage.decide(going, [], [block]), kinds.NNF_STORAGE) == []
-    assert len(changes(storage.decide(going, [], []), kinds.NNF_STORAGE)) == 1
+    assert changes(nnfstorage.decide(going, [], [block]), kinds.NNF_STORAGE) == []
+    assert len(changes(nnfstorage.decide(going, [], []), kinds.NNF_STORAGE)) == 1
 
 
 def test_what_a_directive_has_made_owns_storage_as_a_workflow_does() -> None:
@@ -148,8 +150,8 @@ def test_what_a_directive_has_made_owns_storage_as_a_workflow_does() -> None:
     owner = replace(made_for, kind=kinds.STORAGE, meta=instance)
     assigned = servers(share_of(r0=1))
 
-    own = storage.child(made_for, "wf-2", "xfs", assigned)
-    given = storage.child(owner, "per", "xfs", assigned)
+    own = nnfstorage.child(made_for, "wf-2", "xfs", assigned)
+    given = nnfstorage.child(owner, "per", "xfs", assigned)
 
     assert given["spec"] == own["spec"]
     assert given["metadata"]["name"] == "per"
@@ -174,16 +176,16 @@ def test_what_a_directive_has_made_owns_storage_as_a_workflow_does() -> None:
 
 def test_a_rabbit_that_is_listed_twice_gets_two_shares() -> None:
     twice = nnf_storage(("r0", 1), ("r1", 1), ("r0", 2))
-    assert [str(key) for key in storage.node_storage_keys(twice)] == [
+    assert [str(key) for key in nnfstorage.node_storage_keys(twice)] == [
         "r0/default-wf-0-xfs-0",
         "r1/default-wf-0-xfs-0",
         "r0/default-wf-0-xfs-1",
     ]
-    assert set(storage.node_storage_keys(twice).values()) == {"xfs"}
+    assert set(nnfstorage.node_storage_keys(twice).values()) == {"xfs"}
 
 
 def test_only_the_shares_that_are_missing_are_made() -> None:
-    writes = storage.decide(nnf_storage(*TWO), [share("r0", 2)])
+    writes = nnfstorage.decide(nnf_storage(*TWO), [share("r0", 2)])
     assert [key_of(obj).namespace for obj in made(writes, kinds.NNF_NODE_STORAGE)] == ["r1"]
 
 
@@ -198,7 +200,7 @@ def test_only_the_shares_that_are_missing_are_made() -> None:
     ],
 )
 def test_storage_is_ready_when_all_its_shares_are(shares: list[Any], ready: bool) -> None:
-    patches = changes(storage.decide(nnf_storage(*TWO), shares), kinds.NNF_STORAGE)
+    patches = changes(nnfstorage.decide(nnf_storage(*TWO), shares), kinds.NNF_STORAGE)
     assert any(patch["status"]["ready"] for patch in patches) == ready
 
 
@@ -215,7 +217,7 @@ def test_storage_says_of_each_set_on_how_many_rabbits_it_is(
 ) -> None:
     """dws-spec section 8: NnfStorage.status."""
     known = nnf_storage(*TWO, ready=count == 1)
-    (patch,) = changes(storage.decide(known, [share("r0", ready=True), last]), kinds.NNF_STORAGE)
+    (patch,) = changes(nnfstorage.decide(known, [share("r0", ready=True), last]), kinds.NNF_STORAGE)
     assert patch["status"]["health"] == health
     assert patch["status"]["allocationSets"] == [
         {"ready": count == 2, "health": health, "allocationCount": count}
@@ -224,7 +226,7 @@ def test_storage_says_of_each_set_on_how_many_rabbits_it_is(
 
 def test_an_error_of_a_share_is_the_storages_error_with_the_rabbits_name() -> None:
     broken = share("r1", error=error("no room", "Fatal"))
-    writes = storage.decide(nnf_storage(*TWO), [share("r0"), broken])
+    writes = nnfstorage.decide(nnf_storage(*TWO), [share("r0"), broken])
     (patch,) = changes(writes, kinds.NNF_STORAGE)
     assert patch["status"]["error"]["userMessage"] == "r1: no room"
     assert patch["status"]["error"]["severity"] == "Fatal"
@@ -232,7 +234,7 @@ def test_an_error_of_a_share_is_the_storages_error_with_the_rabbits_name() -> No
 
 def test_storage_whose_share_fails_later_is_not_ready_any_more() -> None:
     shares = [share("r0", ready=True), share("r1", error=error())]
-    (patch,) = changes(storage.decide(nnf_storage(*TWO, ready=True), shares), kinds.NNF_STORAGE)
+    (patch,) = changes(nnfstorage.decide(nnf_storage(*TWO, ready=True), shares), kinds.NNF_STORAGE)
     assert patch["status"]["ready"] is False
 
 
@@ -246,34 +248,34 @@ def test_storage_whose_share_fails_later_is_not_ready_any_more() -> None:
 )
 def test_a_second_pass_over_the_same_shares_writes_nothing(shares: list[Any]) -> None:
     first = nnf_storage(*TWO)
-    writes = storage.decide(first, shares)
-    assert not storage.decide(after(first, writes), shares)
+    writes = nnfstorage.decide(first, shares)
+    assert not nnfstorage.decide(after(first, writes), shares)
 
 
 def test_storage_in_deletion_removes_its_shares_and_then_lets_go() -> None:
     going = nnf_storage(*TWO, metadata=DELETING)
 
-    writes = storage.decide(going, [share("r0"), share("r1", deleting=True)])
+    writes = nnfstorage.decide(going, [share("r0"), share("r1", deleting=True)])
     assert removed(writes, kinds.NNF_NODE_STORAGE) == ["r0/default-wf-0-xfs-0"]
     assert len(writes) == 1
-    assert storage.decide(going, [share("r1", deleting=True)]) == []
+    assert nnfstorage.decide(going, [share("r1", deleting=True)]) == []
 
 
 def test_a_storage_in_deletion_tells_what_keeps_a_rabbit_from_giving_back() -> None:
     going = nnf_storage(("r0", 1), metadata=DELETING)
     stuck = share("r0", deleting=True, error=error("in use"))
-    writes = storage.decide(going, [stuck])
+    writes = nnfstorage.decide(going, [stuck])
 
     (patch,) = changes(writes, kinds.NNF_STORAGE)
     assert patch["status"]["error"]["userMessage"] == "r0: in use"
-    assert storage.decide(after(going, writes), [stuck]) == []
-    assert changes(storage.decide(going, []), kinds.NNF_STORAGE) == [
+    assert nnfstorage.decide(after(going, writes), [stuck]) == []
+    assert changes(nnfstorage.decide(going, []), kinds.NNF_STORAGE) == [
         {"metadata": {"finalizers": []}}
     ]
 
 
 def test_a_volume_is_named_after_its_rabbit_and_its_shares_uid() -> None:
-    assert storage.volume(share("r0", 2), 1) == ("r0", "uid-default-wf-0-xfs-0-1")
+    assert nnfstorage.volume(share("r0", 2), 1) == ("r0", "uid-default-wf-0-xfs-0-1")
 
 
 # Servers, filled in

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import DELETING, changes, made, meta, removed
 from warren.base.objects import Kind, Object, Write
-from warren.dws import kinds, labels, systemstorage
+from warren.dws import kinds, labels
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.systemstorages import NnfSystemStorage
-from warren.dws.systemstorage import SystemStorageSnapshot
+from warren.dws.storage import systemstorage
+from warren.dws.storage.systemstorage import SystemStorageSnapshot
 
 PROFILE = {"kind": "NnfStorageProfile", "name": "system", "namespace": "nnf-system"}
 WIRED = {"r0": ("n0", "n1"), "r1": ("n2", "n3"), "r2": ()}

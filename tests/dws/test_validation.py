@@ -13,7 +13,7 @@ from warren.directives.parse import parse
 from warren.directives.rules import checked
 from warren.dws import containerprofiles
 from warren.dws.node import RawVolumes
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.dws.validation.facts import UNKNOWN, Facts, Persistent, persistent_of
 from warren.dws.validation.findings import findings
 

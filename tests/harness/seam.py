@@ -11,7 +11,7 @@ from contextlib import aclosing
 from warren.controllers.machine import Machine
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.perilog import Command, Commands
 from warren.journal import Journal

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from warren.dws.node import NodeTrouble
-from warren.dws.sharing import PRIVATE, Sharing
+from warren.dws.persistent.sharing import PRIVATE, Sharing
 from warren.node import acl
 
 USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20

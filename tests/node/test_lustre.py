@@ -12,8 +12,8 @@ import pytest
 
 from tests.node.conftest import Nodes
 from warren.base.bytesize import MIB
-from warren.dws import profiles
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Target, Volume
+from warren.dws.storage import storageprofiles
 from warren.node import abilities, filesystems, lustre
 from warren.node.blocks import Blocks
 from warren.node.loopdisk import LoopDisk
@@ -66,7 +66,7 @@ class Rabbit:
             file_system=LUSTRE,
             userid=0,
             groupid=0,
-            commands=profiles.lustre_commands(None, kind, {"$JOBID": "f7"}),
+            commands=storageprofiles.lustre_commands(None, kind, {"$JOBID": "f7"}),
             target=Target(kind=kind, index=index, file_system="aaaaaaaa", mgs="10.0.0.9@tcp"),
         )
 

@@ -9,7 +9,7 @@ import pytest
 from tests.rfc.vectors import vector
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
-from warren.dws import rabbitmapping
+from warren.dws.rabbits import rabbitmapping
 from warren.rfc import jgf, resource_set
 from warren.rfc.resource_set import Rank
 from warren.scheduling import rabbitgraph

@@ -14,11 +14,12 @@ from tests.system.test_timeouts import Slow, slow
 from warren.base.objects import Change, Key, key_of
 from warren.conductor.systemstatus import KEY
 from warren.daemons.compose import Control
-from warren.dws import kinds, labels, outofservice
+from warren.dws import kinds, labels
 from warren.dws.node import NodeTrouble, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
-from warren.dws.outofservice import Action
+from warren.dws.rabbits import outofservice
+from warren.dws.rabbits.outofservice import Action
 from warren.instance import keys
 from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive

@@ -11,7 +11,8 @@ from tests.harness.world import DIRECTIVES, World, opened
 from warren.base.bytesize import GIB
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.daemons.compose import Control
-from warren.dws import kinds, rabbits
+from warren.dws import kinds
+from warren.dws.rabbits import rabbits
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informer

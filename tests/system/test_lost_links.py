@@ -10,8 +10,8 @@ from tests.system.test_health import DW, OF_R0, R0, ends, opening, patch, storag
 from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.dws.health import REASON
-from warren.dws.rabbits import NODE_NAME
+from warren.dws.rabbits.health import REASON
+from warren.dws.rabbits.rabbits import NODE_NAME
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play

@@ -11,7 +11,7 @@ from warren.daemons.site import Site
 from warren.daemons.together import Part, System, synced
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result

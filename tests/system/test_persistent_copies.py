@@ -18,7 +18,7 @@ from warren.dws import kinds, labels
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy
 from warren.dws.objects.workflows import State
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine

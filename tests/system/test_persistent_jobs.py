@@ -16,8 +16,9 @@ from warren.base.accounts import groups_of
 from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds, labels, sharing
-from warren.dws.sharing import Sharing
+from warren.dws import kinds, labels
+from warren.dws.persistent import sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.instance import keys
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result

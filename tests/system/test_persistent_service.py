@@ -16,7 +16,8 @@ from warren.base.objects import Change, Key
 from warren.base.times import parse_rfc3339
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import expiry, kinds, labels
+from warren.dws import kinds, labels
+from warren.dws.persistent import expiry
 from warren.instance.config import Config
 from warren.instance.simulated import Play
 from warren.instance.storagetables import Storage

@@ -19,8 +19,8 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeStorage
-from warren.dws.sharing import Sharing
-from warren.dws.storage import volume
+from warren.dws.persistent.sharing import Sharing
+from warren.dws.storage.nnfstorage import volume
 from warren.instance import keys
 from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play

@@ -11,7 +11,7 @@ from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.instance.jobs.manager import Inactive
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine

@@ -131,7 +131,7 @@ def _mapping(tables: "Configuration | None") -> Path:
 
 
 def _chassis(path: Path) -> list["Chassis"]:
-    from warren.dws import rabbitmapping
+    from warren.dws.rabbits import rabbitmapping
     from warren.scheduling.topology import Chassis
 
     try:

@@ -11,7 +11,7 @@ from warren.cli.common import LOCAL, ask_flux, json_option, print_json, statedir
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:
-    from warren.dws.rabbitmapping import RabbitMapping
+    from warren.dws.rabbits.rabbitmapping import RabbitMapping
     from warren.rpc.message import Handle
 
 
@@ -109,7 +109,7 @@ async def _configured(handle: "Handle") -> str | None:
 
 def read(path: Path) -> "RabbitMapping":
     """Read a mapping. Raises UserMistake."""
-    from warren.dws import rabbitmapping
+    from warren.dws.rabbits import rabbitmapping
 
     try:
         return rabbitmapping.parse(path.read_bytes(), str(path))

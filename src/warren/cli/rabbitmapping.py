@@ -12,7 +12,7 @@ from warren.cli.common import run
 
 if TYPE_CHECKING:
     from warren.base.objects import Object
-    from warren.dws.rabbitmapping import RabbitMapping
+    from warren.dws.rabbits.rabbitmapping import RabbitMapping
     from warren.kube.kubeconfig import Access
 
 
@@ -48,11 +48,11 @@ def rabbitmapping(
 def _drawn_up(access: "Access", whole: bool) -> "RabbitMapping":
     """Draw up the mapping of a cluster. Raises UserMistake where it has no rabbits described."""
     from warren.dws import kinds
-    from warren.dws import rabbitmapping as mappings
     from warren.dws.objects.assignments import Servers
     from warren.dws.objects.decoding import read
     from warren.dws.objects.storages import Storage
     from warren.dws.objects.systemconfiguration import SystemConfiguration
+    from warren.dws.rabbits import rabbitmapping as mappings
     from warren.kube import versions
     from warren.kube.http import connect
 

@@ -21,10 +21,11 @@ from warren.cli.common import (
 from warren.cli.lazy import Group
 from warren.cli.storage import list_rabbits
 from warren.daemons.statedir import StateDir
-from warren.dws import kinds, labels, outofservice
+from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
-from warren.dws.outofservice import Action
+from warren.dws.rabbits import outofservice
+from warren.dws.rabbits.outofservice import Action
 
 
 @click.group(cls=Group, invoke_without_command=True)

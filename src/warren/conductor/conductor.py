@@ -23,7 +23,6 @@ from warren.conductor.port import WorkloadManager
 from warren.conductor.returning import Returning
 from warren.dws import (
     abort,
-    alerts,
     conduct,
     jobactions,
     kinds,
@@ -47,6 +46,7 @@ from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
+from warren.dws.rabbits import alerts
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
 from warren.kube.client import Client, Forbidden, LogReader, NotFound
@@ -70,7 +70,7 @@ class Settings:
     drains: bool = True
     """Whether nodes are drained that jobs lose to failing storage."""
     returns: bool = False
-    """Whether what was taken out of service with a job returns by itself (`dws.selftest`)."""
+    """Whether what was taken out of service with a job returns by itself (`rabbits.selftest`)."""
     kept_movements: int = 0
     """How many copies are kept with the record of a job."""
 

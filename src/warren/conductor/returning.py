@@ -1,12 +1,16 @@
-"""Rabbits that were disabled with storage of jobs go back into service (`dws.selftest` decides)."""
+"""Rabbits that were disabled with storage of jobs go back into service.
+
+Which of them, `dws.rabbits.selftest` decides.
+"""
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, key_of
-from warren.dws import abort, alerts, kinds, labels, selftest
+from warren.dws import abort, kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
+from warren.dws.rabbits import alerts, selftest
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -14,7 +14,7 @@ from warren.base.errors import Retryable
 from warren.base.objects import Change, Key
 from warren.conductor.port import Nodes
 from warren.dws import kinds
-from warren.dws.systemstatus import changes
+from warren.dws.rabbits.systemstatus import changes
 from warren.kube.client import AlreadyExists, Client, NotFound
 
 log = structlog.get_logger()

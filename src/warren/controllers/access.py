@@ -4,25 +4,16 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
-from warren.dws import (
-    access,
-    accessholds,
-    accessmounts,
-    kinds,
-    labels,
-    locks,
-    news,
-    profiles,
-    reports,
-)
+from warren.dws import access, accessholds, accessmounts, kinds, labels, news, reports
 from warren.dws.accesssnapshot import AccessSnapshot
-from warren.dws.locks import Holding
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.storage import locks, storageprofiles
+from warren.dws.storage.locks import Holding
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -128,7 +119,7 @@ class AccessController:
 
     async def _profile(self, storage: NnfStorage | None) -> NnfStorageProfile | None:
         """Return the profile that was pinned for a storage, if one was."""
-        key = profiles.pinned_for(storage.metadata) if storage is not None else None
+        key = storageprofiles.pinned_for(storage.metadata) if storage is not None else None
         if key is None:
             return None
         # What was not seen yet is read: its news wakes an access in error alone.

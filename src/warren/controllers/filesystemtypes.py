@@ -1,8 +1,8 @@
 """Which types of file systems the rabbits make, by the indexes of their Storages."""
 
-from warren.dws import rabbits
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
+from warren.dws.rabbits import rabbits
 from warren.kube.informer import Informer
 
 

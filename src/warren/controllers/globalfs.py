@@ -1,9 +1,10 @@
-"""LustreFileSystems (decided in `dws.globalfs`)."""
+"""LustreFileSystems (decided in `dws.storage.globalfs`)."""
 
 from warren.base.objects import Key, key_of
-from warren.dws import globalfs, kinds
+from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.storage import globalfs
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -1,9 +1,10 @@
-"""NnfLustreMGTs: the names of the file systems that an MGT serves (decided in `dws.lustre`)."""
+"""NnfLustreMGTs: the names of the file systems of an MGT (`dws.storage.lustre` decides)."""
 
 from warren.base.objects import Key, key_of
-from warren.dws import kinds, lustre
+from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import NnfLustreMGT
+from warren.dws.storage import lustre
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

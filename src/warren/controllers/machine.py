@@ -5,7 +5,7 @@ from typing import Protocol
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 
 
 class Machine(Protocol):

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
-from warren.dws import kinds, labels, reports, sharing
+from warren.dws import kinds, labels, reports
 from warren.dws.node import LustreMount, NodeTrouble
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
+from warren.dws.persistent import sharing
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -8,7 +8,8 @@ until its Lease is over again.
 from warren.base.clock import Clock
 from warren.base.objects import Key
 from warren.controllers.heartbeats import Heartbeats
-from warren.dws import kinds, nodestatus
+from warren.dws import kinds
+from warren.dws.rabbits import nodestatus
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

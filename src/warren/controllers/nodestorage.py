@@ -6,12 +6,13 @@ from typing import Final
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
-from warren.dws import kinds, labels, rabbits, reports
+from warren.dws import kinds, labels, reports
 from warren.dws.node import NodeTrouble, Target, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.storages import NnfNode
-from warren.dws.storage import health, volume, volume_size
+from warren.dws.rabbits import rabbits
+from warren.dws.storage.nnfstorage import health, volume, volume_size
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

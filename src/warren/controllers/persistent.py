@@ -1,17 +1,18 @@
-"""PersistentStorageInstances (decided in `dws.persistent`)."""
+"""PersistentStorageInstances (decided in `dws.persistent.persistent`)."""
 
 from typing import Final, TypeVar
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, read_live
-from warren.dws import kinds, persistent
+from warren.dws import kinds
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta, Reference
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
-from warren.dws.persistent import Instance
+from warren.dws.persistent import persistent
+from warren.dws.persistent.persistent import Instance
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

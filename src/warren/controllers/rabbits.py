@@ -1,14 +1,15 @@
 """The nodes of the system, from the SystemConfiguration: a namespace for each, and for each rabbit
-a Storage, which says what the rabbit says of itself (`dws.rabbits`)."""
+a Storage, which says what the rabbit says of itself (`dws.rabbits.rabbits`)."""
 
 from collections.abc import Mapping
 
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.heartbeats import Heartbeats, orphans
-from warren.dws import configuration, kinds, rabbits
+from warren.dws import configuration, kinds
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
+from warren.dws.rabbits import rabbits
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -6,7 +6,8 @@ from typing import Final
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, key_of
-from warren.dws import kinds, nodestatus
+from warren.dws import kinds
+from warren.dws.rabbits import nodestatus
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -1,4 +1,4 @@
-"""NnfStorages: shares on rabbits, and what the Servers say of them (decided in `dws.storage`)."""
+"""NnfStorages: shares on rabbits, and what their Servers say (`dws.storage.nnfstorage` decides)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,8 +6,7 @@ from functools import partial
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import kinds, labels, lustrestorage, news, profiles, reports, servers, storage
-from warren.dws.lustrestorage import LustreSnapshot
+from warren.dws import kinds, labels, news, reports, servers
 from warren.dws.node import LUSTRE
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
@@ -16,7 +15,9 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, 
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import NnfNode
-from warren.dws.rabbits import NODE_NAME
+from warren.dws.rabbits.rabbits import NODE_NAME
+from warren.dws.storage import lustrestorage, nnfstorage, storageprofiles
+from warren.dws.storage.lustrestorage import LustreSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -79,7 +80,7 @@ class StorageController:
             if current.spec.file_system_type == LUSTRE:
                 decided = lustrestorage.decide(self._of_lustre(current, node_storages, flash))
             else:
-                decided = storage.decide(current, node_storages, flash, self._profile(current))
+                decided = nnfstorage.decide(current, node_storages, flash, self._profile(current))
             writes = [
                 *decided,
                 *self._report(current, node_storages),
@@ -162,7 +163,7 @@ class StorageController:
 
     def _profile(self, current: NnfStorage) -> NnfStorageProfile | None:
         """Return the profile that was pinned for a storage, if one was."""
-        key = profiles.pinned_for(current.metadata)
+        key = storageprofiles.pinned_for(current.metadata)
         raw = self._profiles.get(key) if key is not None else None
         return None if raw is None else read(raw, NnfStorageProfile)
 
@@ -197,7 +198,7 @@ class StorageController:
         raw = self._servers.get(current.metadata.key)
         if raw is None or current.metadata.deleting:
             return []
-        sets = {key.name: label for key, label in storage.node_storage_keys(current).items()}
+        sets = {key.name: label for key, label in nnfstorage.node_storage_keys(current).items()}
         now = self._clock.now()
         change = servers.report(read(raw, Servers), node_storages, sets, now)
         return [] if change is None else [change]

@@ -1,10 +1,10 @@
-"""NnfSystemStorages (decided in `dws.systemstorage`)."""
+"""NnfSystemStorages (decided in `dws.storage.systemstorage`)."""
 
 from typing import Final, TypeVar
 
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, read_live
-from warren.dws import kinds, rabbits, systemstorage
+from warren.dws import kinds
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.decoding import read
@@ -12,7 +12,9 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.systemstorages import NnfSystemStorage
-from warren.dws.systemstorage import SystemStorageSnapshot
+from warren.dws.rabbits import rabbits
+from warren.dws.storage import systemstorage
+from warren.dws.storage.systemstorage import SystemStorageSnapshot
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -24,7 +24,6 @@ from warren.dws import (
     news,
     nodelocal,
     offload,
-    persistent,
     ports,
     reports,
 )
@@ -41,6 +40,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import Service
+from warren.dws.persistent import persistent
 from warren.dws.pods import why_none
 from warren.dws.ports import NnfPortManager
 from warren.dws.workflowsnapshot import WorkflowSnapshot

@@ -36,13 +36,13 @@ from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
 from warren.dws import containerprofiles, kinds, offload
 from warren.dws.containerprofiles import ContainerProfile
-from warren.dws.health import Policy as DrainPolicy
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.placement import Policy
 from warren.dws.pods import why_none
+from warren.dws.rabbits.health import Policy as DrainPolicy
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
 from warren.instance import config, rabbittable, storagetables

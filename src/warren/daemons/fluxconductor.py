@@ -22,7 +22,7 @@ from warren.daemons.conductor import InstanceType, Link, ReachedInstance
 from warren.daemons.together import Part
 from warren.dws import kinds
 from warren.dws.binding import Phase
-from warren.dws.health import Policy
+from warren.dws.rabbits.health import Policy
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
 from warren.kube.client import Client, LogReader

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from warren.base.objects import Object
-from warren.dws import containerprofiles, copyprofiles, kinds, profiles
+from warren.dws import containerprofiles, copyprofiles, kinds
 from warren.dws.profilemistakes import ProfileMistake
+from warren.dws.storage import storageprofiles
 from warren.kube.admission import Denied, Operation, Review
 
 _Rules = Callable[[Object, Object | None], Sequence[ProfileMistake]]
@@ -13,7 +14,7 @@ _Rules = Callable[[Object, Object | None], Sequence[ProfileMistake]]
 _RULES: Final[Mapping[tuple[str, str], tuple[str, _Rules]]] = {
     (kind.group, kind.plural): (webhook, rules)
     for kind, webhook, rules in (
-        (kinds.NNF_STORAGE_PROFILE, "vnnfstorageprofile.kb.io", profiles.mistakes),
+        (kinds.NNF_STORAGE_PROFILE, "vnnfstorageprofile.kb.io", storageprofiles.mistakes),
         (kinds.COPY_PROFILE, "vnnfdatamovementprofile.kb.io", copyprofiles.mistakes),
         (kinds.CONTAINER_PROFILE, "vnnfcontainerprofile.kb.io", containerprofiles.mistakes),
     )

@@ -5,18 +5,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warren.dws import (
-    access,
-    alerts,
-    breakdownindexes,
-    labels,
-    locks,
-    persistent,
-    profiles,
-    rabbits,
-    reports,
-    systemstorage,
-)
+from warren.dws import access, breakdownindexes, labels, reports
+from warren.dws.persistent import persistent
+from warren.dws.rabbits import alerts, rabbits
+from warren.dws.storage import locks, storageprofiles, systemstorage
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
@@ -27,7 +19,7 @@ INDEXES = {
     "consumer": persistent.consumers_of,
     "storage": access.storage_of,
     "holder": locks.holders_of,
-    "profiles": profiles.choices_of,
+    "profiles": storageprofiles.choices_of,
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,
     "makes": rabbits.makes_of,

@@ -9,11 +9,12 @@ from typing import Final
 
 from warren.base.objects import Change
 from warren.base.times import rfc3339
-from warren.dws import kinds, labels, outofservice
+from warren.dws import kinds, labels
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
-from warren.dws.outofservice import Action
+from warren.dws.rabbits import outofservice
+from warren.dws.rabbits.outofservice import Action
 
 REASON: Final = "failed to unmount rabbit"
 """Why nodes are drained. Those that are drained for this are Disabled in the SystemStatus."""

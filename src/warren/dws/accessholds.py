@@ -1,12 +1,12 @@
 """An NnfAccess holds its storage while nodes mount it, against others that want the same part."""
 
 from warren.base.objects import Change, Key
-from warren.dws import locks
 from warren.dws.accesssnapshot import AccessSnapshot, names_clients, outlives_jobs
-from warren.dws.locks import Holding
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.storage import locks
+from warren.dws.storage.locks import Holding
 
 
 def hold(snapshot: AccessSnapshot) -> list[Change]:

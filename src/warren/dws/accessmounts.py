@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Key, Object
-from warren.dws import commandlines, kinds, labels, nodelocal, profiles, tolerance
+from warren.dws import commandlines, kinds, labels, nodelocal, tolerance
 from warren.dws.accesssnapshot import AccessSnapshot, kept_allocations, names_clients, outlives_jobs
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
@@ -16,7 +16,8 @@ from warren.dws.node import LUSTRE
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
-from warren.dws.storage import commands_of, node_storage_keys, volume
+from warren.dws.storage import storageprofiles
+from warren.dws.storage.nnfstorage import commands_of, node_storage_keys, volume
 
 
 def mount_name(access: Key) -> str:
@@ -72,7 +73,7 @@ def _commands(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profile
     Not those on its shares: a rabbit's agent may write there, and would have other machines run as
     root what it likes.
     """
-    if profile is None and profiles.pinned_for(storage.metadata) is not None:
+    if profile is None and storageprofiles.pinned_for(storage.metadata) is not None:
         raise Fault("the profile of the storage is not there yet", severity="Minor")
     try:
         return commands_of(storage, profile)

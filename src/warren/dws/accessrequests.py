@@ -7,7 +7,7 @@ from warren.base.objects import Change, Object
 from warren.dws import children, kinds, labels, tolerance
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 
 COMPUTES = "computes"
 SERVERS = "servers"

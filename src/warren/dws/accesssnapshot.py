@@ -3,14 +3,15 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from warren.dws import labels, locks, tolerance
+from warren.dws import labels, tolerance
 from warren.dws.faults import Fault
-from warren.dws.locks import Holding
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.storage import locks
+from warren.dws.storage.locks import Holding
 
 
 @dataclass(frozen=True, kw_only=True)

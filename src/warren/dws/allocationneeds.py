@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.parse import Directive
-from warren.dws import labels, profiles, rabbits
+from warren.dws import labels
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.dws.objects.storageprofiles import FileSystemProfile, LustreTarget, NnfStorageProfile
+from warren.dws.rabbits import rabbits
+from warren.dws.storage import storageprofiles
 
 T = TypeVar("T")
 
@@ -45,7 +47,7 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
     path = f"data.{kind}Storage"
     size = _scaled(directive, profile, f"{path}.capacityScalingFactor", options)
     where = f"{path}.allocationPadding"
-    size += _read(profile, where, profiles.padding, options.allocation_padding, size)
+    size += _read(profile, where, storageprofiles.padding, options.allocation_padding, size)
     constraints = Constraints(labels=(*options.storage_labels, RABBIT))
     return [
         AllocationNeed(
@@ -85,7 +87,7 @@ def _lustre(directive: Directive, profile: NnfStorageProfile) -> list[Allocation
     if is_standalone(profile):
         _demand_mgt(directive, profile)
         return [_target(profile, "mgt", SINGLE_SERVER, alone)]
-    path = f"data.lustreStorage.{profiles.OPTIONS['ost']}.capacityScalingFactor"
+    path = f"data.lustreStorage.{storageprofiles.OPTIONS['ost']}.capacityScalingFactor"
     size = _in_64_bits(directive, _scaled(directive, profile, path, lustre.ost_options))
     ost = _set("ost", ACROSS_SERVERS, size, lustre.ost_options, ())
     if lustre.combined_mgt_mdt:
@@ -126,8 +128,8 @@ def _target(
 ) -> AllocationNeed:
     """Return the set of targets whose size the profile says: that of `sized`, or of their own."""
     targets, sized = profile.data.lustre_storage.targets, sized or label
-    path = f"data.lustreStorage.{profiles.OPTIONS[sized]}.capacity"
-    size = _read(profile, path, profiles.size_of_target, targets[sized].capacity)
+    path = f"data.lustreStorage.{storageprofiles.OPTIONS[sized]}.capacity"
+    size = _read(profile, path, storageprofiles.size_of_target, targets[sized].capacity)
     return _set(label, strategy, size, targets[label], colocation)
 
 
@@ -159,7 +161,7 @@ def _scaled(
 ) -> int:
     """Return the bytes that a directive asks for, scaled."""
     asked = _asked(directive)
-    scaled = _read(profile, path, profiles.factor, options.capacity_scaling_factor) * asked
+    scaled = _read(profile, path, storageprofiles.factor, options.capacity_scaling_factor) * asked
     if scaled >= capacity.LIMIT:
         raise _too_large(directive)
     if scaled < 1:

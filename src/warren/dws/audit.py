@@ -17,7 +17,7 @@ from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.workflows import Workflow
-from warren.dws.storage import volume, volume_size
+from warren.dws.storage.nnfstorage import volume, volume_size
 from warren.rfc import hostlist
 
 OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT, kinds.SYSTEM_STORAGE, kinds.STORAGE)

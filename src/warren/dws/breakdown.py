@@ -10,16 +10,7 @@ from typing import Final
 from warren.base.objects import Create, Object, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import (
-    allocationneeds,
-    breakdownstatus,
-    children,
-    expiry,
-    kinds,
-    labels,
-    newinstance,
-    profiles,
-)
+from warren.dws import allocationneeds, breakdownstatus, children, kinds, labels, newinstance
 from warren.dws.breakdownprofile import chosen
 from warren.dws.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.breakdownstatus import PERSISTENT
@@ -28,6 +19,8 @@ from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.workflows import Workflow
+from warren.dws.persistent import expiry
+from warren.dws.storage import storageprofiles
 
 
 def child(workflow: Workflow, index: int) -> Object:
@@ -76,9 +69,9 @@ def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
     meta = snapshot.breakdown.metadata
     carried = labels.inherited(meta)
     if snapshot.copy is None:
-        copy = profiles.pinned(chosen(snapshot, directive), kinds.BREAKDOWN, meta, carried)
+        copy = storageprofiles.pinned(chosen(snapshot, directive), kinds.BREAKDOWN, meta, carried)
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
-    profiles.demand_copy(snapshot.copy, kinds.BREAKDOWN, meta)
+    storageprofiles.demand_copy(snapshot.copy, kinds.BREAKDOWN, meta)
     profile = read(snapshot.copy, NnfStorageProfile)
     needs = _needs(snapshot, directive, profile)
     servers = {
@@ -113,9 +106,9 @@ def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write
     newinstance.demand_same(instance, snapshot.breakdown, directive)
     meta = instance.metadata
     if snapshot.copy is None:
-        copy = profiles.pinned(chosen(snapshot, directive), kinds.PERSISTENT, meta, {})
+        copy = storageprofiles.pinned(chosen(snapshot, directive), kinds.PERSISTENT, meta, {})
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
-    profiles.demand_copy(snapshot.copy, kinds.PERSISTENT, meta)
+    storageprofiles.demand_copy(snapshot.copy, kinds.PERSISTENT, meta)
     needs = _needs(snapshot, directive, read(snapshot.copy, NnfStorageProfile))
     if snapshot.instance_servers is None:
         return ()  # the instance's controller makes them
@@ -145,7 +138,7 @@ def _use(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
         )
     copy = None
     if snapshot.copy is not None:
-        profiles.demand_copy(snapshot.copy, kinds.PERSISTENT, instance.metadata)
+        storageprofiles.demand_copy(snapshot.copy, kinds.PERSISTENT, instance.metadata)
         copy = read(snapshot.copy, NnfStorageProfile)
     found = [each.label for each in sets]
     compute = breakdownstatus.compute(snapshot, name, instance.spec.fs_type, found, copy)

@@ -2,18 +2,19 @@
 
 from warren.base.objects import Object
 from warren.directives.parse import Directive
-from warren.dws import allocationneeds, profiles
+from warren.dws import allocationneeds
 from warren.dws.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.faults import Fault
+from warren.dws.storage import storageprofiles
 
 
 def chosen(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
     """Choose the profile that is to be copied, if the directive can be made by it. Raises Fault."""
-    profile = profiles.chosen(directive.values.get("profile"), snapshot.choices())
+    profile = storageprofiles.chosen(directive.values.get("profile"), snapshot.choices())
     allocationneeds.needs_of(directive, profile)
     name = profile.metadata.name
     found = next(each for each in snapshot.profiles if each["metadata"]["name"] == name)
     # Made before there were rules for it, or past them: its copy would be refused.
-    for mistake in profiles.mistakes(found):
+    for mistake in storageprofiles.mistakes(found):
         raise Fault(f"NnfStorageProfile {name} is wrong: {mistake}")
     return found

@@ -11,10 +11,8 @@ from typing import Final
 from warren.base.objects import Change, Create, Key, Object, Remove
 from warren.dws import (
     abort,
-    alerts,
     containerlife,
     daemons,
-    expiry,
     kinds,
     labels,
     maximums,
@@ -55,6 +53,8 @@ from warren.dws.jobsnapshot import (
     needs_of,
 )
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.persistent import expiry
+from warren.dws.rabbits import alerts
 from warren.dws.timeouts import Timeouts
 from warren.dws.workflowstates import ADVANCE
 from warren.rfc import hostlist

@@ -10,7 +10,6 @@ from warren.dws import (
     copyprofiles,
     kinds,
     labels,
-    locks,
     movement,
     nodelocal,
     offloadmovements,
@@ -24,6 +23,7 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.storage import locks
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 

@@ -25,11 +25,9 @@ from warren.dws import (
     labels,
     location,
     offloadlife,
-    persistent,
     reports,
     servers,
     staging,
-    storage,
     teardown,
     workflowstates,
 )
@@ -38,7 +36,9 @@ from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.mountturns import instance_options, is_its_turn, is_mounted
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.workflows import DriverStatus, State, Workflow
-from warren.dws.persistent import Instance
+from warren.dws.persistent import persistent
+from warren.dws.persistent.persistent import Instance
+from warren.dws.storage import nnfstorage
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _GRAVE: Final = ("TransientCondition", "Error")
@@ -308,7 +308,7 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
         sets = need.status.storage.allocation_sets
         where = location.localities({need.status.storage.reference.name: sets}, [need])
         servers.check(sets, assigned, snapshot.rabbits, _placed(snapshot), where)
-        made = storage.child(
+        made = nnfstorage.child(
             children.of_directive(snapshot.workflow, index),
             snapshot.child(index),
             need.status.storage.allocation_sets[0].label,
@@ -335,7 +335,7 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
         if not persistent.made_by(found.object, need):
             return Outcome(waiting="waits for the job that creates the same")
         servers.check(need.status.storage.allocation_sets, found.servers, snapshot.rabbits)
-        made = storage.child(
+        made = nnfstorage.child(
             persistent.owner(found.object, children.of_directive(snapshot.workflow, index)),
             name,
             need.status.storage.allocation_sets[0].label,

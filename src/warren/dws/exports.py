@@ -1,7 +1,7 @@
 """Which nodes reach the volumes of a rabbit over a network, as its NnfNodeBlockStorage says it."""
 
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
-from warren.dws.storage import volume
+from warren.dws.storage.nnfstorage import volume
 
 
 def offers(share: NnfNodeStorage, block: NnfNodeBlockStorage | None) -> dict[str, list[str]]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.objects import Change
-from warren.dws import abort, health, kinds, labels, outofservice, tolerance
+from warren.dws import abort, kinds, labels, tolerance
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.outofservice import Action
+from warren.dws.rabbits import health, outofservice
+from warren.dws.rabbits.outofservice import Action
 
 _OURS: Final = (abort.REASON, health.REASON, tolerance.REASON)
 """The reasons for which nodes are drained that have lost storage."""

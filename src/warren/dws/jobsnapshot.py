@@ -6,7 +6,7 @@ from typing import Any
 
 from warren.base.objects import Key, Object
 from warren.base.placing import Held, Locality
-from warren.dws import location, persistent, placement
+from warren.dws import location, placement
 from warren.dws.binding import Binding, Phase
 from warren.dws.breakdownstatus import PERSISTENT
 from warren.dws.objects.assignments import Computes, Servers
@@ -15,6 +15,7 @@ from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.persistent import persistent
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
 from warren.dws.workflowstates import drivers_of

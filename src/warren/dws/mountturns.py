@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from warren.directives.parse import Directive
-from warren.dws import sharing
 from warren.dws.objects.accesses import NnfAccess
+from warren.dws.persistent import sharing
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 
 

@@ -2,7 +2,7 @@
 
 from warren.base.objects import Object
 from warren.directives.parse import Directive
-from warren.dws import expiry, kinds, labels, persistent
+from warren.dws import kinds, labels
 from warren.dws.allocationneeds import is_standalone
 from warren.dws.breakdownprofile import chosen
 from warren.dws.breakdownsnapshot import BreakdownSnapshot
@@ -11,6 +11,7 @@ from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.persistent import expiry, persistent
 
 
 def made(snapshot: BreakdownSnapshot, directive: Directive) -> Object:

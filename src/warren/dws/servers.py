@@ -19,7 +19,7 @@ from warren.dws.objects.assignments import Servers, ServersSet
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits import serves, standing
+from warren.dws.rabbits.rabbits import serves, standing
 
 
 def check(

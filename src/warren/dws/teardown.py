@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from warren.base.objects import Key, Kind, Remove, Write
 from warren.base.words import plural
 from warren.directives.parse import Directive
-from warren.dws import containerlife, kinds, persistent, workflowstates
+from warren.dws import containerlife, kinds, workflowstates
 from warren.dws.accessrequests import COMPUTES, SERVERS
 from warren.dws.faults import raise_for
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State
-from warren.dws.persistent import Instance
+from warren.dws.persistent import persistent
+from warren.dws.persistent.persistent import Instance
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 

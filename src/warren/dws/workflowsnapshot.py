@@ -8,7 +8,7 @@ from typing import Final
 from warren.base.objects import Key, Kind, Object, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, containerauth, containerprofiles, rabbits, tolerance
+from warren.dws import children, containerauth, containerprofiles, tolerance
 from warren.dws.batchjobs import BatchJob
 from warren.dws.mpi import SshKey
 from warren.dws.objects.accesses import NnfAccess
@@ -20,9 +20,10 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import Service
-from warren.dws.persistent import Instance
+from warren.dws.persistent.persistent import Instance
 from warren.dws.pods import NOTHING
 from warren.dws.ports import NnfPortManager
+from warren.dws.rabbits import rabbits
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings
 

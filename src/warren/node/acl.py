@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from warren.dws.node import NodeTrouble
 
 if TYPE_CHECKING:  # the copier imports this module, and starts faster without the rest
-    from warren.dws.sharing import Sharing
+    from warren.dws.persistent.sharing import Sharing
 
 NAME: Final = "system.posix_acl_access"
 

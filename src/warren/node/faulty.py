@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, Progress, RawVolumes, Volume
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.node.behaviour import Behaviour
 from warren.node.linking import LinkingMachine
 from warren.node.machine import NamespacedMachine

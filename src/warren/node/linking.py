@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.node import acl, copiers
 from warren.node.directory import Directories
 from warren.node.machine import prune

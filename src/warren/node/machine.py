@@ -11,7 +11,7 @@ import structlog
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.node import acl, commands, copiers, filesystems, lustre, usercommands
 from warren.node.busy import Patience
 from warren.node.flash import Flash, Source

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
-from warren.dws.sharing import Sharing
+from warren.dws.persistent.sharing import Sharing
 from warren.node.behaviour import EASY, Behaviour
 
 

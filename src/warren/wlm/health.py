@@ -1,8 +1,9 @@
 """Which flash the scheduler may give to jobs: that of rabbits whose Storages are Ready.
 
 And how much of it: what a rabbit says that it has, without what storage that is in no job's R
-takes of it. Nodes that have lost the link to their rabbit are drained or tagged (`dws.health`).
-All of it is told rabbit by rabbit, when there is news of one, and of all when it begins.
+takes of it. Nodes that have lost the link to their rabbit are drained or tagged
+(`dws.rabbits.health`). All of it is told rabbit by rabbit, when there is news of one, and of all
+when it begins.
 """
 
 import asyncio
@@ -14,12 +15,12 @@ from warren.base.objects import Object, key_of
 from warren.dws import kinds, labels
 from warren.dws.allocationneeds import RABBIT
 from warren.dws.binding import Binding
-from warren.dws.health import REASON, Policy, Verdict, verdict
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits import placeable, standing, usable
-from warren.dws.storage import flash_by_rabbit
+from warren.dws.rabbits.health import REASON, Policy, Verdict, verdict
+from warren.dws.rabbits.rabbits import placeable, standing, usable
+from warren.dws.storage.nnfstorage import flash_by_rabbit
 from warren.kube.informer import Informer
 from warren.rfc.fluid import JobId
 

@@ -7,10 +7,11 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Mistake, listed
 from warren.directives.parse import Directive
-from warren.dws import allocationneeds, profiles
+from warren.dws import allocationneeds
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
 from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.storage import storageprofiles
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.offloaduse import offload_mistakes
@@ -79,7 +80,7 @@ def profile_mistakes(
     if directive.command.text not in _MAKING or directive.argument("type") is None:
         return
     try:
-        profile = profiles.chosen(directive.values.get("profile"), available)
+        profile = storageprofiles.chosen(directive.values.get("profile"), available)
         allocationneeds.needs_of(directive, profile)
     except Fault as fault:
         value = value_of(directive, fault.argument)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from warren.directives.diagnostics import Mistake, did_you_mean
 from warren.directives.parse import Directive, Token
-from warren.dws import expiry
 from warren.dws.node import RawVolumes
-from warren.dws.persistent import is_same
+from warren.dws.persistent import expiry
+from warren.dws.persistent.persistent import is_same
 from warren.dws.validation.facts import Facts, Persistent
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.newstorage import size_mistakes, type_mistakes

@@ -15,11 +15,12 @@ from warren.base.accounts import groups_of, user_name
 from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Object
 from warren.base.words import plural
-from warren.dws import expiry, kinds, labels, persistent, sharing
+from warren.dws import kinds, labels
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
-from warren.dws.sharing import Sharing, may_use
+from warren.dws.persistent import expiry, persistent, sharing
+from warren.dws.persistent.sharing import Sharing, may_use
 from warren.kube.client import Client, Conflict, NotFound
 from warren.kube.informer import Informers
 from warren.rpc.bus import Method, Methods

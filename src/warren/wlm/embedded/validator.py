@@ -17,14 +17,10 @@ from warren.directives.rules import Rule
 from warren.dws import (
     allocationneeds,
     computeaccess,
-    expiry,
     location,
     maximums,
     nodelocal,
-    persistent,
     placement,
-    profiles,
-    rabbits,
     resources,
 )
 from warren.dws.containerprofiles import ContainerProfile
@@ -33,8 +29,11 @@ from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
+from warren.dws.persistent import expiry, persistent
 from warren.dws.pods import NOTHING
+from warren.dws.rabbits import rabbits
 from warren.dws.results import Unsaved
+from warren.dws.storage import storageprofiles
 from warren.dws.validation.facts import Facts, Persistent
 from warren.dws.validation.findings import findings
 from warren.rfc import jobspec as jobspecs
@@ -193,7 +192,7 @@ class StorageValidator:
             asked: list[tuple[str, Sequence[AllocationNeed]]] = []
             for directive in directives:
                 if self._makes(directive):
-                    profile = profiles.chosen(directive.values.get("profile"), available)
+                    profile = storageprofiles.chosen(directive.values.get("profile"), available)
                     own = allocationneeds.needs_of(directive, profile)
                     kind = directive.values["type"]
                     if self._is_made_by_some(kind):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren.base.errors import UserMistake
-from warren.dws import persistent
+from warren.dws.persistent import persistent
 from warren.instance.rabbittable import Rabbit
 from warren.wlm import view
 from warren.wlm.presets import Presets

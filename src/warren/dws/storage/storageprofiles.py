@@ -13,7 +13,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Key, Kind, Object
 from warren.directives import capacity
 from warren.directives.diagnostics import did_you_mean, listed
-from warren.dws import commandlines, kinds, labels, lustre
+from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
 from warren.dws.node import LUSTRE
@@ -21,6 +21,7 @@ from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storageprofiles import LustreProfile, NnfStorageProfile
 from warren.dws.profilemistakes import ProfileMistake
+from warren.dws.storage import lustre
 
 # Choice
 

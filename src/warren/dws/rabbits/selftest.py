@@ -8,10 +8,11 @@ and it stays Disabled.
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import kinds, labels, outofservice
+from warren.dws import kinds, labels
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.outofservice import Action
+from warren.dws.rabbits import outofservice
+from warren.dws.rabbits.outofservice import Action
 
 _SIZE: Final = 512 << 20
 """Bytes: xfs takes no less than 300 MiB."""

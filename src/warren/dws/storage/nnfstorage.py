@@ -12,22 +12,14 @@ from typing import Any, Final
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.directives import capacity
-from warren.dws import (
-    children,
-    commandlines,
-    kinds,
-    labels,
-    locks,
-    lustre,
-    profiles,
-    reports,
-)
+from warren.dws import children, commandlines, kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault, raise_for
 from warren.dws.node import LUSTRE
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.storage import locks, lustre, storageprofiles
 
 
 def child(owner: children.Owner, name: str, file_system: str, servers: Servers) -> Object:
@@ -158,9 +150,11 @@ def children_of(
             ]
             values = {each["name"]: str(each["value"]) for each in variables if "value" in each}
             if kind == LUSTRE:
-                commands = profiles.lustre_commands(profile, part.kind, {**values, **of_lustre})
+                commands = storageprofiles.lustre_commands(
+                    profile, part.kind, {**values, **of_lustre}
+                )
             else:
-                commands = profiles.commands_of(profile, kind, values)
+                commands = storageprofiles.commands_of(profile, kind, values)
             share = {
                 "metadata": {
                     "name": name,

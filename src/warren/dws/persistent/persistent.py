@@ -12,7 +12,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, expiry, kinds, labels, reports, sharing
+from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -20,6 +20,7 @@ from warren.dws.objects.meta import Error, Meta, Reference
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.workflows import Workflow
+from warren.dws.persistent import expiry, sharing
 
 COMMANDS: Final = ("create_persistent", "persistentdw", "destroy_persistent")
 """The directives that name an instance."""

@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.dws import labels, outofservice
+from warren.dws import labels
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits import standing
+from warren.dws.rabbits import outofservice
+from warren.dws.rabbits.rabbits import standing
 from warren.rfc import hostlist
 
 EXCEPTION: Final = "rabbit-alert"

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from warren.base.objects import Change, Create, Object, Remove, Write
-from warren.dws import kinds, labels, outofservice, reports
+from warren.dws import kinds, labels, reports
 from warren.dws.node import LUSTRE, TYPES, RawVolumes
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
@@ -19,6 +19,7 @@ from warren.dws.objects.storages import (
     StorageDevice,
 )
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
+from warren.dws.rabbits import outofservice
 
 NODE_NAME = "nnf-nlc"
 """The name of the NnfNode in each rabbit's namespace."""

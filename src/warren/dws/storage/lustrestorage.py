@@ -11,15 +11,17 @@ from typing import Any
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
-from warren.dws import kinds, labels, locks, lustre, persistent, reports, storage
+from warren.dws import kinds, labels, reports
 from warren.dws.faults import Fault
-from warren.dws.lustre import reference_to
 from warren.dws.objects.lustrefilesystems import NnfLustreMGT
 from warren.dws.objects.meta import Reference
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
-from warren.dws.storage import Served
+from warren.dws.persistent import persistent
+from warren.dws.storage import locks, lustre, nnfstorage
+from warren.dws.storage.lustre import reference_to
+from warren.dws.storage.nnfstorage import Served
 
 POOL = "pool:"
 """Before the name of a pool of MGTs, in a profile's `externalMgs`."""
@@ -89,7 +91,7 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
         name = claims.get(snapshot.storage.metadata.key, "")
         if not name:
             return _claimed(snapshot, mgt)
-    wanted = storage.children_of(snapshot.storage, snapshot.profile, Served(address, name))
+    wanted = nnfstorage.children_of(snapshot.storage, snapshot.profile, Served(address, name))
     present = {each.metadata.key: each for each in snapshot.shares}
     known = {each.metadata.key for each in snapshot.blocks}
     now = wanted
@@ -100,7 +102,7 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
             now = {first: wanted[first]}  # the others find the file system by it
     missing = [
         *(
-            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=storage.block_of(obj, size))
+            Create(kind=kinds.NNF_NODE_BLOCK_STORAGE, object=nnfstorage.block_of(obj, size))
             for key, (obj, size) in now.items()
             if key not in known
         ),
@@ -119,7 +121,7 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
     told = snapshot.storage.status
     is_known = (told.mgs_address, told.file_system_name) == (address, name)
     shares = {key: present.get(key) for key in wanted}
-    return [*missing, *storage.reported(snapshot.storage, shares, more, is_known=is_known)]
+    return [*missing, *nnfstorage.reported(snapshot.storage, shares, more, is_known=is_known)]
 
 
 def _with_mgs(wanted: Mapping[Key, tuple[Object, int]]) -> Key:
@@ -154,7 +156,7 @@ def _address(snapshot: LustreSnapshot) -> str:
         for instance, each in snapshot.pools.get(pool, ())
         if each.status.ready and instance.status.state in persistent.USABLE
     ]
-    healthy = [each for each in ready if each.status.health == storage.HEALTH[0]] or ready
+    healthy = [each for each in ready if each.status.health == nnfstorage.HEALTH[0]] or ready
     if not healthy:
         why = f"no MGT of pool {pool!r} is ready: create one with a profile that has "
         raise Fault(f"{why}standaloneMgtPoolName: {pool}", severity="Major")
@@ -245,9 +247,9 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
     others = [each for each in snapshot.shares if each.metadata.key not in keys]
     blocks = [each for each in snapshot.blocks if each.metadata.key not in keys]
     if others or blocks:
-        return storage.given_back(snapshot.storage, others, blocks)
+        return nnfstorage.given_back(snapshot.storage, others, blocks)
     if snapshot.shares or snapshot.blocks:
-        return storage.given_back(snapshot.storage, snapshot.shares, snapshot.blocks)
+        return nnfstorage.given_back(snapshot.storage, snapshot.shares, snapshot.blocks)
     key = snapshot.storage.metadata.key
     for mgt in snapshot.mgts:
         if mgt.metadata.key == own and (going := _without(mgt, snapshot)):

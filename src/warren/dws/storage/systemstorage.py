@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write
-from warren.dws import children, kinds, labels, reports, storage
+from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
 from warren.dws.node import MAKES
 from warren.dws.objects.accesses import NnfAccess
@@ -20,6 +20,7 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
 from warren.dws.objects.systemstorages import NnfSystemStorage
+from warren.dws.storage import nnfstorage
 
 LABEL: Final = "system-storage"
 """The allocation set."""
@@ -329,7 +330,7 @@ def _create(kind: Kind, obj: NnfSystemStorage, body: Object, *finalizers: str) -
 
 def _storage(obj: NnfSystemStorage, filled: ServersSpec) -> Object:
     servers = Servers(metadata=obj.metadata, spec=filled)
-    made = storage.child(_owner(obj), obj.metadata.name, obj.spec.type, servers)
+    made = nnfstorage.child(_owner(obj), obj.metadata.name, obj.spec.type, servers)
     made["metadata"]["labels"] |= _profile(obj)
     return made
 

@@ -1,0 +1,1 @@
+"""Persistent storage: instances that outlive the Workflows which make and use them."""
