@@ -21,8 +21,8 @@ from warren.controllers.breakdown import BreakdownController
 from warren.daemons.cluster import manifests
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds, labels
-from warren.dws.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
 from warren.dws.binding import Phase
+from warren.dws.breakdown.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
 from warren.dws.jobsnapshot import Job
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta

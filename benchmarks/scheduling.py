@@ -14,7 +14,7 @@ import orjson
 from benchmarks.measure import Result, median_ms
 from warren.base.bytesize import GIB, TIB
 from warren.dws import placement
-from warren.dws.allocationneeds import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
+from warren.dws.breakdown.allocationneeds import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.dws.resources import rewritten
 from warren.rfc.fluid import JobId

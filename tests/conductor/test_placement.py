@@ -13,7 +13,8 @@ from warren.base.bytesize import GIB
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.directives.parse import Directive
-from warren.dws import allocationneeds, computeaccess, kinds
+from warren.dws import kinds
+from warren.dws.breakdown import allocationneeds, computeaccess
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.instance import keys

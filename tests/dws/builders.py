@@ -9,8 +9,8 @@ from tests.directives.rulebook import RULES
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write, merged
 from warren.directives.parse import parse
 from warren.dws import kinds, labels
-from warren.dws.allocationneeds import needs_of
 from warren.dws.binding import Binding, Phase
+from warren.dws.breakdown.allocationneeds import needs_of
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import AllocationNeed, Constraints, DirectiveBreakdown

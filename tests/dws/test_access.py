@@ -8,7 +8,7 @@ import pytest
 from tests.dws.accesses import losing, mounted, mounting, seen, status, storage_held
 from tests.dws.builders import after, changes, client_mount, error, nnf_access, removed, settled
 from warren.dws import kinds, labels
-from warren.dws.access import decide
+from warren.dws.access.nnfaccess import decide
 from warren.dws.objects.accesses import NnfAccess
 
 

@@ -19,7 +19,7 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
-from warren.dws.access import decide
+from warren.dws.access.nnfaccess import decide
 
 
 def test_each_compute_mounts_the_next_allocation_of_its_own_rabbit() -> None:

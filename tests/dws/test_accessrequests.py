@@ -2,7 +2,7 @@
 
 from tests.dws.builders import workflow
 from warren.dws import labels
-from warren.dws.accessrequests import child
+from warren.dws.access.requests import child
 
 
 def test_the_access_of_computes_and_of_rabbits_differ_as_nnf_has_it() -> None:

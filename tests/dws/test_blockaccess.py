@@ -5,7 +5,7 @@ from typing import Any
 from tests.dws.accesses import by, flash, lasting, mounted, reached, seen
 from tests.dws.builders import changes, computes, nnf_access
 from warren.dws import kinds
-from warren.dws.access import decide
+from warren.dws.access.nnfaccess import decide
 from warren.dws.objects.accesses import NnfAccess
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from tests.dws.builders import meta
 from warren.base.objects import Create, Object, Write
-from warren.dws import access, accessmounts, commandlines, kinds, labels
-from warren.dws.accesssnapshot import AccessSnapshot
+from warren.dws import commandlines, kinds, labels
+from warren.dws.access import clientmounts, nnfaccess
+from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.faults import Fault
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes
@@ -111,7 +112,7 @@ def test_a_mount_has_the_commands_of_its_side_alone(target: str, node: str, side
         mounts=[],
         profile=profile(**COMMANDS),
     )
-    (mount,) = created(access.decide(snapshot), kinds.CLIENT_MOUNT)
+    (mount,) = created(nnfaccess.decide(snapshot), kinds.CLIENT_MOUNT)
     assert mount["metadata"]["namespace"] == node
     said = commandlines.parsed(mount["metadata"]["annotations"][labels.COMMANDS])
     assert MOUNT.format(side) in said.lines
@@ -126,4 +127,4 @@ def test_nothing_is_mounted_before_the_profile_of_the_storage_is_seen() -> None:
     made = made_storage()
     carried = msgspec.structs.replace(made.metadata, labels=pinned)
     with pytest.raises(Fault, match="the profile of the storage is not there yet"):
-        accessmounts._commands(msgspec.structs.replace(made, metadata=carried), None)
+        clientmounts._commands(msgspec.structs.replace(made, metadata=carried), None)

@@ -7,9 +7,9 @@ import pytest
 from tests.dws.builders import meta, nnf_access, rabbit
 from warren.base.objects import Object
 from warren.dws import kinds, labels
-from warren.dws.access import storage_of
-from warren.dws.accessrequests import unmounted
-from warren.dws.breakdownindexes import instance_of, profile_of
+from warren.dws.access.nnfaccess import storage_of
+from warren.dws.access.requests import unmounted
+from warren.dws.breakdown.indexes import instance_of, profile_of
 from warren.dws.node import TYPES
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage

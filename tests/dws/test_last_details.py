@@ -30,8 +30,10 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Change, Create
 from warren.directives.parse import parse
-from warren.dws import access, breakdown, conduct, driver, kinds, labels
+from warren.dws import conduct, driver, kinds, labels
+from warren.dws.access import nnfaccess
 from warren.dws.binding import Phase
+from warren.dws.breakdown import directivebreakdown
 from warren.dws.faults import Fault
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.movement import children
@@ -51,7 +53,7 @@ from warren.dws.workflowstates import create_refusal, update_refusal
 
 
 def test_computes_that_are_not_filled_in_yet_are_no_computes_at_all() -> None:
-    writes = access.decide(accesses.seen(nnf_access(), computes=computes()))
+    writes = nnfaccess.decide(accesses.seen(nnf_access(), computes=computes()))
 
     assert made(writes, kinds.CLIENT_MOUNT) == []
     told = accesses.status(writes)
@@ -62,14 +64,14 @@ def test_computes_that_are_not_filled_in_yet_are_no_computes_at_all() -> None:
 @pytest.mark.parametrize("node_storages", [[], [share("r0", 2)], [share("r1", 1)]])
 @pytest.mark.parametrize("clients", ["computes", "servers"])
 def test_half_of_a_storage_is_not_mounted(node_storages: list[Any], clients: str) -> None:
-    writes = access.decide(accesses.seen(nnf_access(clients), node_storages=node_storages))
+    writes = nnfaccess.decide(accesses.seen(nnf_access(clients), node_storages=node_storages))
 
     assert made(writes, kinds.CLIENT_MOUNT) == []
     assert "not all of the storage is there" in accesses.status(writes)["error"]["debugMessage"]
 
 
 def test_rabbits_mount_without_any_computes() -> None:
-    writes = access.decide(accesses.seen(nnf_access("servers"), computes=None))
+    writes = nnfaccess.decide(accesses.seen(nnf_access("servers"), computes=None))
     assert len(made(writes, kinds.CLIENT_MOUNT)) == 2
 
 
@@ -87,7 +89,7 @@ def test_a_raw_volume_is_bound_as_a_file_with_its_users_permissions(
         for each in accesses.SHARES
     ]
     for obj in made(
-        access.decide(accesses.seen(nnf_access(), node_storages=node_storages)),
+        nnfaccess.decide(accesses.seen(nnf_access(), node_storages=node_storages)),
         kinds.CLIENT_MOUNT,
     ):
         for mount in obj["spec"]["mounts"]:
@@ -98,7 +100,7 @@ def test_a_raw_volume_is_bound_as_a_file_with_its_users_permissions(
 def test_mounts_that_are_in_the_way_of_a_deletion_are_told_as_not_ready() -> None:
     mount = client_mount("n0", error=error("in use"), deleting=True)
     going = nnf_access(deleting=True, ready=True, state="mounted")
-    told = accesses.status(access.decide(accesses.seen(going, mount)))
+    told = accesses.status(nnfaccess.decide(accesses.seen(going, mount)))
 
     assert (told["ready"], told["error"]["debugMessage"]) == (False, "in use")
 
@@ -281,8 +283,8 @@ def test_a_fault_that_is_told_is_not_told_again() -> None:
         },
         DirectiveBreakdown,
     )
-    assert breakdown.unsupported(known, "no") == ()
-    assert len(breakdown.unsupported(known, "another")) == 1
+    assert directivebreakdown.unsupported(known, "no") == ()
+    assert len(directivebreakdown.unsupported(known, "another")) == 1
 
 
 # Words and numbers

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
-from warren.dws.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
-from warren.dws.maximums import demand_within
+from warren.dws.breakdown.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
+from warren.dws.breakdown.maximums import demand_within
 from warren.dws.objects.breakdowns import AllocationNeed
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from warren.base.bytesize import GIB
 from warren.base.placing import Held, Shared
-from warren.dws.allocationneeds import RABBIT
+from warren.dws.breakdown.allocationneeds import RABBIT
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.dws.placement import Policy, Reservation, filled, reserve

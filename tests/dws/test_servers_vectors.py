@@ -16,7 +16,8 @@ import pytest
 from tests.dws import nnf_objects
 from tests.dws.builders import made
 from warren.base.objects import Object
-from warren.dws import children, kinds, servers
+from warren.dws import children, kinds
+from warren.dws.breakdown import servers
 from warren.dws.faults import Fault
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown

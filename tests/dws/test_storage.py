@@ -33,6 +33,7 @@ from warren.base.bytesize import GIB, TIB
 from warren.base.objects import Key, key_of
 from warren.base.placing import Held, Locality
 from warren.dws import children, kinds, labels
+from warren.dws.breakdown.servers import check, report
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
 from warren.dws.objects.assignments import Servers
@@ -44,7 +45,6 @@ from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import ComputeAccess, StorageNode
 from warren.dws.placement import filled
 from warren.dws.rabbits import rabbits
-from warren.dws.servers import check, report
 from warren.dws.storage import nnfstorage
 
 TWO = (("r0", 2), ("r1", 1))

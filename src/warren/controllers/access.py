@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
-from warren.dws import access, accessholds, accessmounts, kinds, labels, news, reports
-from warren.dws.accesssnapshot import AccessSnapshot
+from warren.dws import kinds, labels, news, reports
+from warren.dws.access import clientmounts, holds, nnfaccess
+from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
@@ -67,7 +68,7 @@ class AccessController:
                     self._client, kinds.NNF_STORAGE, current.spec.storage_reference.key
                 )
                 again = REQUEUE_DELAY if mounts else None
-            writes = access.decide(await self._snapshot(current, storage, mounts))
+            writes = nnfaccess.decide(await self._snapshot(current, storage, mounts))
             self.reconciler.wrote(key, await perform(self._client, writes))
         return again
 
@@ -81,7 +82,7 @@ class AccessController:
     async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
-        for key in accessholds.rivals(current, storage):
+        for key in holds.rivals(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
                 found.append(Holding(access=key, on_rabbits=True, nodes=None))
@@ -92,7 +93,7 @@ class AccessController:
             computes = self._computes.get(clients.key) if clients else None
             if clients and not (computes and computes.get("data")):
                 computes = await read_live(self._client, kinds.COMPUTES, clients.key)
-            found.append(accessholds.holding(other, read(computes, Computes) if computes else None))
+            found.append(holds.holding(other, read(computes, Computes) if computes else None))
         return found
 
     async def _snapshot(
@@ -181,5 +182,5 @@ class AccessController:
 
 
 def _own(access: Key, mounts: Sequence[Object]) -> list[Object]:
-    name = accessmounts.mount_name(access)
+    name = clientmounts.mount_name(access)
     return [obj for obj in mounts if obj["metadata"]["name"] == name]

@@ -5,9 +5,10 @@ from functools import partial
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.filesystemtypes import is_made_by_some
 from warren.controllers.live import read_live
-from warren.dws import breakdown, kinds
-from warren.dws.breakdownindexes import instance_of
-from warren.dws.breakdownsnapshot import BreakdownSnapshot
+from warren.dws import kinds
+from warren.dws.breakdown import directivebreakdown
+from warren.dws.breakdown.indexes import instance_of
+from warren.dws.breakdown.snapshot import BreakdownSnapshot
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
@@ -46,10 +47,10 @@ class BreakdownController:
         if raw is not None:
             current = read(raw, DirectiveBreakdown)
             try:
-                await perform(self._client, breakdown.decide(self._snapshot(raw, current)))
+                await perform(self._client, directivebreakdown.decide(self._snapshot(raw, current)))
             except Invalid as error:
                 # The definitions may be HPE's, which know fewer file systems than ours.
-                await perform(self._client, breakdown.unsupported(current, str(error)))
+                await perform(self._client, directivebreakdown.unsupported(current, str(error)))
         return None
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:

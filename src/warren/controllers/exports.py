@@ -9,7 +9,7 @@ from typing import Protocol
 
 from warren.base.objects import Key, key_of
 from warren.dws import kinds
-from warren.dws.exports import offers
+from warren.dws.access.exports import offers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.kube.informer import Informers

@@ -1,4 +1,4 @@
-"""PersistentStorageInstances (decided in `dws.persistent.persistent`)."""
+"""PersistentStorageInstances (decided in `dws.persistent`)."""
 
 from typing import Final, TypeVar
 

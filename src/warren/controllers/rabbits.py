@@ -1,5 +1,5 @@
 """The nodes of the system, from the SystemConfiguration: a namespace for each, and for each rabbit
-a Storage, which says what the rabbit says of itself (`dws.rabbits.rabbits`)."""
+a Storage, which says what the rabbit says of itself (`dws.rabbits`)."""
 
 from collections.abc import Mapping
 

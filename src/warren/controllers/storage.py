@@ -1,4 +1,4 @@
-"""NnfStorages: shares on rabbits, and what their Servers say (`dws.storage.nnfstorage` decides)."""
+"""NnfStorages: shares on rabbits, and what their Servers say (`dws.storage` decides)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -6,7 +6,8 @@ from functools import partial
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import kinds, labels, news, reports, servers
+from warren.dws import kinds, labels, news, reports
+from warren.dws.breakdown import servers
 from warren.dws.node import LUSTRE
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read

@@ -5,7 +5,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warren.dws import access, breakdownindexes, labels, reports
+from warren.dws import labels, reports
+from warren.dws.access import nnfaccess
+from warren.dws.breakdown import indexes
 from warren.dws.persistent import persistent
 from warren.dws.rabbits import alerts, rabbits
 from warren.dws.storage import locks, storageprofiles, systemstorage
@@ -17,7 +19,7 @@ INDEXES = {
     "owner": labels.owner_of,
     "instance": persistent.users_of,
     "consumer": persistent.consumers_of,
-    "storage": access.storage_of,
+    "storage": nnfaccess.storage_of,
     "holder": locks.holders_of,
     "profiles": storageprofiles.choices_of,
     "system profile": systemstorage.profile_of,
@@ -26,8 +28,8 @@ INDEXES = {
     "lacks": rabbits.lacks_of,
     "rabbit": alerts.rabbits_of,
     "compute": alerts.nodes_of,
-    "breakdown instance": breakdownindexes.instance_of,
-    "breakdown profile": breakdownindexes.profile_of,
+    "breakdown instance": indexes.instance_of,
+    "breakdown profile": indexes.profile_of,
 }
 
 Part = Callable[[], Awaitable[None]]

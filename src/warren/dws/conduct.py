@@ -15,7 +15,6 @@ from warren.dws import (
     daemons,
     kinds,
     labels,
-    maximums,
     nodelocal,
     offload,
     placement,
@@ -25,7 +24,8 @@ from warren.dws import (
     trouble,
 )
 from warren.dws.binding import Phase
-from warren.dws.breakdownstatus import PERSISTENT
+from warren.dws.breakdown import maximums
+from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.jobactions import (
     Action,

@@ -164,7 +164,7 @@ def _volumes(
 
 
 def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
-    """Return which allocation of its rabbit is each compute node's (`dws.accessmounts`)."""
+    """Return which allocation of its rabbit is each compute node's (`dws.access.clientmounts`)."""
     if snapshot.directives[index].command.text == "persistentdw":
         return snapshot.places
     nodes = snapshot.computes.data if snapshot.computes is not None else ()

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from warren.base.objects import Create, Object, Write
 from warren.directives.parse import Directive
 from warren.dws import (
-    accessrequests,
     children,
     copyprofiles,
     kinds,
@@ -16,7 +15,8 @@ from warren.dws import (
     staging,
     tolerance,
 )
-from warren.dws.accessrequests import SERVERS
+from warren.dws.access import requests
+from warren.dws.access.requests import SERVERS
 from warren.dws.faults import Fault, raise_for
 from warren.dws.mountturns import instance_of, instance_options, is_its_turn, is_mounted
 from warren.dws.objects.accesses import NnfAccess
@@ -103,9 +103,9 @@ def _mounting(
     if found is not None:
         # By the first copy alone of those that need it: all see the same version.
         first = min(number for number, each in targets.items() if each == target)
-        again = accessrequests.mounted_again(found, index, command, snapshot.lost)
+        again = requests.mounted_again(found, index, command, snapshot.lost)
         return [again] if index == first else []
-    made = accessrequests.child(
+    made = requests.child(
         snapshot.workflow,
         target,
         SERVERS,

@@ -15,8 +15,6 @@ from warren.base.objects import Change, Create, Object, Remove, Write, merged
 from warren.base.times import rfc3339_micro
 from warren.directives.parse import Directive
 from warren.dws import (
-    accessrequests,
-    breakdown,
     children,
     containerauth,
     containerlife,
@@ -26,12 +24,13 @@ from warren.dws import (
     location,
     offloadlife,
     reports,
-    servers,
     staging,
     teardown,
     workflowstates,
 )
-from warren.dws.accessrequests import COMPUTES, SERVERS
+from warren.dws.access import requests
+from warren.dws.access.requests import COMPUTES, SERVERS
+from warren.dws.breakdown import directivebreakdown, servers
 from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.mountturns import instance_options, is_its_turn, is_mounted
 from warren.dws.objects.accesses import NnfAccess
@@ -282,7 +281,9 @@ def _propose(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Ou
     _validate(snapshot, index, directive)
     found = snapshot.breakdowns.get(snapshot.child(index))
     if found is None:
-        made = Create(kind=kinds.BREAKDOWN, object=breakdown.child(snapshot.workflow, index))
+        made = Create(
+            kind=kinds.BREAKDOWN, object=directivebreakdown.child(snapshot.workflow, index)
+        )
         return Outcome(writes=[made], waiting="status pending")
     raise_for(found.status.error)
     return DONE if found.status.ready else Outcome(waiting="status pending")
@@ -423,7 +424,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
         _check_computes(snapshot)
         if not is_its_turn(snapshot, index, range(len(snapshot.directives)), COMPUTES):
             return Outcome(waiting="pending mount")
-        made = accessrequests.child(
+        made = requests.child(
             snapshot.workflow, index, COMPUTES, path, **instance_options(snapshot, directive)
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
@@ -467,7 +468,7 @@ def _unmounted(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
     if found is None:
         return DONE
     if found.spec.desired_state != "unmounted":
-        return Outcome(writes=[accessrequests.unmounted(found, lost)], waiting="pending unmount")
+        return Outcome(writes=[requests.unmounted(found, lost)], waiting="pending unmount")
     raise_for(found.status.error)
     done = found.status.ready and found.status.state == "unmounted"
     return DONE if done else Outcome(waiting="pending unmount")
@@ -504,7 +505,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
     if found is None:
         if not is_its_turn(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
-        made = accessrequests.child(
+        made = requests.child(
             snapshot.workflow,
             target,
             SERVERS,
@@ -516,7 +517,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     is_kept = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
     if found.spec.desired_state != "mounted" or not is_kept:
-        again = accessrequests.mounted_again(found, *copy, snapshot.lost)
+        again = requests.mounted_again(found, *copy, snapshot.lost)
         return Outcome(writes=[again], waiting="pending mount")
     raise_for(found.status.error)
     return DONE if is_mounted(found) else Outcome(waiting="pending mount")

@@ -8,7 +8,7 @@ from warren.base.objects import Key, Object
 from warren.base.placing import Held, Locality
 from warren.dws import location, placement
 from warren.dws.binding import Binding, Phase
-from warren.dws.breakdownstatus import PERSISTENT
+from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.persistentinstances import PersistentStorageInstance

@@ -90,7 +90,7 @@ def _places(
 
 
 def _lustre_places(storage: NnfStorage) -> Iterator[tuple[str, int]]:
-    """Return the first rabbit that mounts a Lustre file system (`dws.accessmounts`)."""
+    """Return the first rabbit that mounts a Lustre file system (`dws.access.clientmounts`)."""
     rabbits = (
         node.name for each in storage.spec.allocation_sets if each.name == "ost"
         for node in each.nodes

@@ -16,7 +16,7 @@ from msgspec import structs
 from warren.base.bytesize import GIB, gib, whole_gib
 from warren.base.placing import Held, Locality, Place, Shared, described, placed, units
 from warren.base.words import plural
-from warren.dws.allocationneeds import (
+from warren.dws.breakdown.allocationneeds import (
     ACROSS_SERVERS,
     PER_COMPUTE,
     PER_SERVER,

@@ -6,7 +6,7 @@ from warren.base.objects import Key, Kind, Remove, Write
 from warren.base.words import plural
 from warren.directives.parse import Directive
 from warren.dws import containerlife, kinds, workflowstates
-from warren.dws.accessrequests import COMPUTES, SERVERS
+from warren.dws.access.requests import COMPUTES, SERVERS
 from warren.dws.faults import raise_for
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfStorage

@@ -13,8 +13,8 @@ from typing import Protocol
 from warren.base.bytesize import GIB
 from warren.base.objects import Object, key_of
 from warren.dws import kinds, labels
-from warren.dws.allocationneeds import RABBIT
 from warren.dws.binding import Binding
+from warren.dws.breakdown.allocationneeds import RABBIT
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage

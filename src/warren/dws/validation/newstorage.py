@@ -7,7 +7,7 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Mistake, listed
 from warren.directives.parse import Directive
-from warren.dws import allocationneeds
+from warren.dws.breakdown import allocationneeds
 from warren.dws.faults import Fault
 from warren.dws.node import RawVolumes
 from warren.dws.objects.storageprofiles import NnfStorageProfile

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from warren.base.objects import Key, Object
 from warren.dws import kinds, nodelocal
-from warren.dws.computeaccess import is_node_local
+from warren.dws.breakdown.computeaccess import is_node_local
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration

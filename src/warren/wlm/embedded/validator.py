@@ -14,15 +14,8 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
-from warren.dws import (
-    allocationneeds,
-    computeaccess,
-    location,
-    maximums,
-    nodelocal,
-    placement,
-    resources,
-)
+from warren.dws import location, nodelocal, placement, resources
+from warren.dws.breakdown import allocationneeds, computeaccess, maximums
 from warren.dws.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed

@@ -1,7 +1,7 @@
 """An NnfAccess holds its storage while nodes mount it, against others that want the same part."""
 
 from warren.base.objects import Change, Key
-from warren.dws.accesssnapshot import AccessSnapshot, names_clients, outlives_jobs
+from warren.dws.access.snapshot import AccessSnapshot, names_clients, outlives_jobs
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfStorage

@@ -9,7 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from warren.base.errors import UserMistake
 from warren.base.objects import Key, Object
 from warren.dws import commandlines, kinds, labels, nodelocal, tolerance
-from warren.dws.accesssnapshot import AccessSnapshot, kept_allocations, names_clients, outlives_jobs
+from warren.dws.access.snapshot import (
+    AccessSnapshot,
+    kept_allocations,
+    names_clients,
+    outlives_jobs,
+)
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
 from warren.dws.node import LUSTRE

@@ -13,7 +13,7 @@ from warren.base.placing import Locality
 from warren.base.times import rfc3339_micro
 from warren.base.words import plural
 from warren.dws import kinds, reports
-from warren.dws.allocationneeds import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
+from warren.dws.breakdown.allocationneeds import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
 from warren.dws.faults import Fault
 from warren.dws.objects.assignments import Servers, ServersSet
 from warren.dws.objects.breakdowns import AllocationNeed

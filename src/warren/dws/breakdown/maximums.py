@@ -6,7 +6,7 @@ from typing import Final
 from warren.base.bytesize import gib, whole_gib
 from warren.base.errors import UserMistake
 from warren.directives.parse import parse
-from warren.dws.allocationneeds import PER_COMPUTE
+from warren.dws.breakdown.allocationneeds import PER_COMPUTE
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 
 KINDS: Final = ("xfs", "gfs2", "raw", "lustre")

@@ -1,16 +1,17 @@
 """NnfAccess: one ClientMount on each node that is to mount a storage.
 
-Which nodes mount what is decided in `dws.accessmounts`, who keeps whom out in `dws.accessholds`.
+Which nodes mount what is decided in `clientmounts`, who keeps whom out in `holds`.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from warren.base.objects import Change, Create, Object, Remove, Write
-from warren.dws import blockaccess, kinds, labels, reports, tolerance
-from warren.dws.accessholds import hold, release
-from warren.dws.accessmounts import client_mounts
-from warren.dws.accesssnapshot import AccessSnapshot, kept_allocations, on_rabbits
+from warren.dws import kinds, labels, reports, tolerance
+from warren.dws.access import blockaccess
+from warren.dws.access.clientmounts import client_mounts
+from warren.dws.access.holds import hold, release
+from warren.dws.access.snapshot import AccessSnapshot, kept_allocations, on_rabbits
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 

@@ -10,10 +10,11 @@ from typing import Final
 from warren.base.objects import Create, Object, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import allocationneeds, breakdownstatus, children, kinds, labels, newinstance
-from warren.dws.breakdownprofile import chosen
-from warren.dws.breakdownsnapshot import BreakdownSnapshot
-from warren.dws.breakdownstatus import PERSISTENT
+from warren.dws import children, kinds, labels
+from warren.dws.breakdown import allocationneeds, newinstance, statuses
+from warren.dws.breakdown.profile import chosen
+from warren.dws.breakdown.snapshot import BreakdownSnapshot
+from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.decoding import read
@@ -52,16 +53,16 @@ def decide(snapshot: BreakdownSnapshot) -> Sequence[Write]:
             raise Fault(f"{directive.command.text} needs no storage and no nodes", type="User")
         return handler(snapshot, directive)
     except Mistake as mistake:
-        return breakdownstatus.failed(breakdown, Fault(str(mistake), type="User"))
+        return statuses.failed(breakdown, Fault(str(mistake), type="User"))
     except Fault as fault:
-        return breakdownstatus.failed(breakdown, fault)
+        return statuses.failed(breakdown, fault)
 
 
 def unsupported(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
     """Report that the definitions of this cluster do not support what the directive needs."""
     kind = parse(breakdown.spec.directive).values.get("type", "")
     words = f"the definitions of this cluster do not allow for type {kind}"
-    return breakdownstatus.failed(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))
+    return statuses.failed(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))
 
 
 def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
@@ -85,13 +86,13 @@ def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
         "spec": {},
     }
     status = {
-        **breakdownstatus.requires(directive),
-        "storage": breakdownstatus.storage(snapshot, needs, "job", meta.name),
-        "compute": breakdownstatus.compute(
+        **statuses.requires(directive),
+        "storage": statuses.storage(snapshot, needs, "job", meta.name),
+        "compute": statuses.compute(
             snapshot, meta.name, directive.values["type"], [need.label for need in needs], profile
         ),
     }
-    return [Create(kind=kinds.SERVERS, object=servers), breakdownstatus.ready(snapshot, status)]
+    return [Create(kind=kinds.SERVERS, object=servers), statuses.ready(snapshot, status)]
 
 
 def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
@@ -113,8 +114,8 @@ def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write
     if snapshot.instance_servers is None:
         return ()  # the instance's controller makes them
     return [
-        breakdownstatus.ready(
-            snapshot, {"storage": breakdownstatus.storage(snapshot, needs, PERSISTENT, meta.name)}
+        statuses.ready(
+            snapshot, {"storage": statuses.storage(snapshot, needs, PERSISTENT, meta.name)}
         )
     ]
 
@@ -141,10 +142,8 @@ def _use(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
         storageprofiles.demand_copy(snapshot.copy, kinds.PERSISTENT, instance.metadata)
         copy = read(snapshot.copy, NnfStorageProfile)
     found = [each.label for each in sets]
-    compute = breakdownstatus.compute(snapshot, name, instance.spec.fs_type, found, copy)
-    return [
-        breakdownstatus.ready(snapshot, {**breakdownstatus.requires(directive), "compute": compute})
-    ]
+    compute = statuses.compute(snapshot, name, instance.spec.fs_type, found, copy)
+    return [statuses.ready(snapshot, {**statuses.requires(directive), "compute": compute})]
 
 
 def _needs(

@@ -1,0 +1,1 @@
+"""Nodes that reach and mount storage: NnfAccesses and their ClientMounts."""
