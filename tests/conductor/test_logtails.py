@@ -16,7 +16,7 @@ from warren.base.objects import Key
 from warren.conductor.conductor import Conductor
 from warren.conductor.logtails import LogTails
 from warren.dws import kinds
-from warren.dws.podsummary import KEPT, LogRef
+from warren.dws.pods.podsummary import KEPT, LogRef
 from warren.kube.client import Forbidden, LogReader, NotFound, Unavailable
 
 CONTAINER = "#DW container name=beside profile=index"

@@ -9,8 +9,9 @@ from tests.dws.builders import meta
 from warren.base.objects import Key, key_of
 from warren.base.times import rfc3339
 from warren.controllers.batchjobs import JobController
-from warren.dws import jobpods, kinds
-from warren.dws.jobpods import FIRST_PAUSE
+from warren.dws import kinds
+from warren.dws.pods import jobpods
+from warren.dws.pods.jobpods import FIRST_PAUSE
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 

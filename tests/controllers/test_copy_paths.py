@@ -16,7 +16,7 @@ import pytest
 from tests.dws.builders import JOBDW, lustre, nnf_storage, workflow
 from warren.controllers.movement import _work
 from warren.directives.parse import parse
-from warren.dws import movement
+from warren.dws.copies import datamovement
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
@@ -110,7 +110,7 @@ class Place:
     def run(self, directive: str, **changed: Any) -> None:
         """Make the movements of a directive, and have their copies made."""
         wf = workflow(JOBDW, directive)
-        objects = movement.children(
+        objects = datamovement.children(
             wf,
             1,
             parse(directive),

@@ -14,8 +14,8 @@ from warren.base.objects import Key
 from warren.base.times import parse_rfc3339, rfc3339_micro
 from warren.controllers.movement import MovementReconciler
 from warren.dws import kinds, labels
+from warren.dws.copies.retries import Retries
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.dws.retries import Retries
 from warren.kube.client import Unavailable
 
 KIND = kinds.NNF_DATA_MOVEMENT

@@ -18,7 +18,7 @@ from warren.dws import containerauth, kinds, labels
 from warren.dws.containerauth import Found
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offloadrequests import Refusal
+from warren.dws.offload.requests import Refusal
 from warren.kube.client import Unavailable
 from warren.kube.server.local import LocalClient
 

@@ -12,10 +12,11 @@ from tests.dws.builders import meta
 from tests.kube.clusters import alongside
 from warren.base.objects import Key, Object
 from warren.controllers.pods import FINALIZER, PodReconciler
-from warren.dws import kinds, podstatus
+from warren.dws import kinds
 from warren.dws.node import NodeTrouble
-from warren.dws.podplans import Image
-from warren.dws.pods import PodState
+from warren.dws.pods import podstatus
+from warren.dws.pods.plans import Image
+from warren.dws.pods.pod import PodState
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 

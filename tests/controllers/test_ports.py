@@ -8,7 +8,7 @@ from tests.dws.builders import meta
 from warren.base.objects import Key
 from warren.controllers.ports import PortController
 from warren.dws import kinds
-from warren.dws.ports import MANAGER
+from warren.dws.containers.ports import MANAGER
 
 WORKFLOW = {
     "metadata": meta("wf"),

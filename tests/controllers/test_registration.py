@@ -12,7 +12,7 @@ from warren.controllers import heartbeats
 from warren.controllers.nodelife import NodeLifeController
 from warren.controllers.registration import NodeRegistration
 from warren.dws import kinds
-from warren.dws.pods import why_not
+from warren.dws.pods.pod import why_not
 from warren.kube.client import Unavailable
 from warren.kube.informer import Informers
 from warren.kube.leader import LEASE

@@ -20,8 +20,9 @@ from tests.dws.builders import JOBDW, meta, raw_workflow
 from tests.dws.test_containers import BARE, BARE_PROFILE
 from warren.base.objects import Key, Kind
 from warren.controllers.shutdowns import HttpsAsking, ShutdownController
-from warren.dws import kinds, ports, shutdowns
-from warren.dws.shutdowns import AskShutdown
+from warren.dws import kinds
+from warren.dws.containers import ports, shutdowns
+from warren.dws.containers.shutdowns import AskShutdown
 from warren.kube.server.access import tls
 
 KEY = Key("default", "wf")

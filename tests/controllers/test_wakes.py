@@ -10,7 +10,8 @@ from tests.controllers.test_workflow import KEY, child, computes, in_data_in, wi
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from warren.base.objects import Key
 from warren.controllers.workflow import WorkflowController
-from warren.dws import kinds, labels, ports
+from warren.dws import kinds, labels
+from warren.dws.containers import ports
 
 USES = "#DW persistentdw name=pers"
 INSTANCE = Key("default", "pers")

@@ -11,7 +11,8 @@ from tests.dws.builders import COPY_IN, JOBDW, meta, raw_workflow
 from warren.base.objects import Key, Kind
 from warren.controllers.ports import PortController
 from warren.controllers.workflow import WorkflowController
-from warren.dws import kinds, labels, ports
+from warren.dws import kinds, labels
+from warren.dws.containers import ports
 
 KEY = Key("default", "wf")
 FIRST = Key("default", "wf-0")

@@ -10,7 +10,7 @@ from warren.daemons import cluster
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds
-from warren.dws.ports import MANAGER
+from warren.dws.containers.ports import MANAGER
 from warren.kube.server.local import LocalClient
 
 

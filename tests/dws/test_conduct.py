@@ -29,7 +29,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Key, Remove, key_of
 from warren.base.placing import Held
 from warren.base.times import rfc3339_micro
-from warren.dws import kinds, labels, offload
+from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.conduct import asks_for_abort, decide, is_past, made, needs_flash
 from warren.dws.faults import Fault
@@ -54,7 +54,8 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage, StorageSpec
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offload import Service
+from warren.dws.offload import offload
+from warren.dws.offload.offload import Service
 from warren.dws.placement import Policy
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts

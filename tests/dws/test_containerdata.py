@@ -8,8 +8,9 @@ from tests.dws.test_containers import FAST, lus, mounted, pinned, view
 from tests.dws.test_driver import driver, told
 from tests.rfc.vectors import vector
 from warren.directives.parse import parse
-from warren.dws import containerdata, containerprofiles, kinds
-from warren.dws.containers import Application, Volume
+from warren.dws import kinds
+from warren.dws.containers import containerdata, containerprofiles
+from warren.dws.containers.applications import Application, Volume
 from warren.dws.driver import decide
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow

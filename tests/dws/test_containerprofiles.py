@@ -10,7 +10,7 @@ from tests.dws import nnf_objects
 from tests.dws.builders import meta
 from tests.rfc.vectors import vector
 from warren.base.objects import Object, merged
-from warren.dws.containerprofiles import by_name, mistakes, of
+from warren.dws.containers.containerprofiles import by_name, mistakes, of
 
 RFC = """
 kind: NnfContainerProfile

@@ -25,15 +25,16 @@ from tests.dws.test_ports import configuration, request
 from tests.dws.test_ports import raw as raw_manager
 from tests.rfc.vectors import vector
 from warren.base.objects import Object, Write
-from warren.dws import containerlife, containerprofiles, indexmounts, kinds, labels
-from warren.dws.batchjobs import BatchJob
-from warren.dws.containers import Application, Volume
+from warren.dws import containerlife, kinds, labels
+from warren.dws.containers import containerprofiles, indexmounts
+from warren.dws.containers.applications import Application, Volume
+from warren.dws.containers.ports import NnfPortManager
 from warren.dws.driver import decide
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.workflows import Workflow
-from warren.dws.ports import NnfPortManager
+from warren.dws.pods.batchjobs import BatchJob
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 
 FAST = "#DW jobdw type=gfs2 capacity=1GiB name=fast"

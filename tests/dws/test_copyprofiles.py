@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import meta
 from warren.base.errors import UserMistake
-from warren.dws import copycommands, copyprofiles, labels
-from warren.dws.copycommands import CopyMethod
+from warren.dws import labels
+from warren.dws.copies import commands, copyprofiles
+from warren.dws.copies.commands import CopyMethod
+from warren.dws.copies.staging import Plan
 from warren.dws.faults import Fault
 from warren.dws.node import Copy
 from warren.dws.objects.meta import Meta
-from warren.dws.staging import Plan
 
 COPY = Copy(source="/lus/in", destination="/m/out", index=None, userid=7, groupid=8)
 NNF = (
@@ -45,7 +46,7 @@ def profile(name: str = "fast", namespace: str = "nnf-system", **data: Any) -> d
     ],
 )
 def test_a_command_is_words(text: str, means: CopyMethod) -> None:
-    found = copycommands.parse(text)
+    found = commands.parse(text)
     assert replace(found, words=tuple(found.words)) == means
 
 
@@ -69,7 +70,7 @@ def test_a_command_is_words(text: str, means: CopyMethod) -> None:
 )
 def test_what_cannot_be_run_is_said(text: str, why: str) -> None:
     with pytest.raises(UserMistake) as caught:
-        copycommands.parse(text)
+        commands.parse(text)
     assert why in str(caught.value)
 
 
@@ -78,7 +79,7 @@ def test_whatever_a_path_is_it_stays_in_its_word(name: str) -> None:
     copy = replace(COPY, command=["p", "--from=$SRC", "$DEST", "$UID:$GID", "$HOSTFILE"])
     plan = Plan(f"/lus/{name}", "/m", ("x",), contents=False)
 
-    assert copycommands.words(copy, plan, False, "/h") == [
+    assert commands.words(copy, plan, False, "/h") == [
         "p", f"--from=/lus/{name}", "/m/x", "7:8", "/h",
     ]  # fmt: skip
 
@@ -96,7 +97,7 @@ def test_whatever_a_path_is_it_stays_in_its_word(name: str) -> None:
     ],
 )
 def test_paths_say_what_a_plan_does(plan: Plan, tree: bool, expected: tuple[str, str]) -> None:
-    assert copycommands.paths(plan, tree) == expected
+    assert commands.paths(plan, tree) == expected
 
 
 # Output
@@ -123,21 +124,21 @@ def test_paths_say_what_a_plan_does(plan: Plan, tree: bool, expected: tuple[str,
 def test_output_is_understood_as_far_as_it_says_something(
     line: str, shown: dict[str, object]
 ) -> None:
-    assert copycommands.shown(copycommands.said(line)) == {"lastMessage": line, **shown}
+    assert commands.shown(commands.said(line)) == {"lastMessage": line, **shown}
 
 
 def test_time_that_passes_is_no_progress() -> None:
     first, second, third = (
-        copycommands.said(f"Copied {data} ({percent}%) in {seconds} secs")["moved"]
+        commands.said(f"Copied {data} ({percent}%) in {seconds} secs")["moved"]
         for data, percent, seconds in (("1 GiB", 4, 1), ("1 GiB", 4, 60), ("2 GiB", 4, 61))
     )
     assert first == second != third
 
 
 def test_the_hosts_are_the_rabbit_itself() -> None:
-    assert copycommands.hosts(8, 0) == "localhost slots=8\n"
-    assert copycommands.hosts(0, 0) == "localhost\n"
-    assert copycommands.hosts(2, 4) == "localhost slots=2 max_slots=4\n"
+    assert commands.hosts(8, 0) == "localhost slots=8\n"
+    assert commands.hosts(0, 0) == "localhost\n"
+    assert commands.hosts(2, 4) == "localhost slots=2 max_slots=4\n"
 
 
 # Choice

@@ -20,9 +20,10 @@ from tests.dws.builders import (
 )
 from tests.dws.test_driver import ALL, COPYING, FINISHED, STORAGE, WAITS, keys, seen, told
 from warren.base.objects import Key, key_of
-from warren.dws import kinds, labels, offloadmovements
+from warren.dws import kinds, labels
 from warren.dws.copysteps import is_of
 from warren.dws.driver import decide
+from warren.dws.offload import movements
 
 
 @pytest.mark.parametrize(("state", "index"), [("DataIn", 1), ("DataOut", 2)])
@@ -55,7 +56,7 @@ def test_copies_have_the_profile_that_is_pinned(state: str, index: int) -> None:
 def test_a_movement_is_a_workflows_by_its_name() -> None:
     """Its labels a rabbit's agent may change."""
     wf = workflow(*ALL)
-    asked = f"{offloadmovements.prefix(wf)}0123"
+    asked = f"{movements.prefix(wf)}0123"
     found = {
         name: is_of({"metadata": meta(name, "r0", labels=labels.of_workflow(wf))}, wf)
         for name in ("wf-1-0", asked, "wfx-1-0", "other-1-0", "nnf-copy-offload-node-0123")

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from tests.dws.builders import made, nnf_storage, workflow
 from tests.dws.test_containers import BESIDE, FAST, FOO, application, mounted, pinned, pod, view
 from warren.base.objects import Object
-from warren.dws import indexmounts, kinds, labels
+from warren.dws import kinds, labels
+from warren.dws.containers import indexmounts
+from warren.dws.containers.indexmounts import Index
 from warren.dws.driver import decide
-from warren.dws.indexmounts import Index
 
 COMPUTES = {"n0": 0, "n1": 1, "n2": 2}
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tests.dws.builders import NOW, meta
 from warren.base.objects import Change, Create, Object, Write, merged
 from warren.base.times import rfc3339
-from warren.dws import jobpods, kinds
-from warren.dws.batchjobs import BatchJob
-from warren.dws.jobpods import FIRST_PAUSE, LONGEST_PAUSE, JobSnapshot
+from warren.dws import kinds
 from warren.dws.objects.decoding import read
-from warren.dws.pods import Pod
+from warren.dws.pods import jobpods
+from warren.dws.pods.batchjobs import BatchJob
+from warren.dws.pods.jobpods import FIRST_PAUSE, LONGEST_PAUSE, JobSnapshot
+from warren.dws.pods.pod import Pod
 
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "index"}},

@@ -34,16 +34,16 @@ from warren.dws import conduct, driver, kinds, labels
 from warren.dws.access import nnfaccess
 from warren.dws.binding import Phase
 from warren.dws.breakdown import directivebreakdown
+from warren.dws.copies.datamovement import children
+from warren.dws.copies.retries import Retries
+from warren.dws.copies.slots import Claim, granted
 from warren.dws.faults import Fault
 from warren.dws.jobsnapshot import Job, JobSnapshot
-from warren.dws.movement import children
 from warren.dws.node import InUse, NodeTrouble, Progress
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State
 from warren.dws.placement import filled
-from warren.dws.retries import Retries
-from warren.dws.slots import Claim, granted
 from warren.dws.storage import nnfstorage, storageprofiles
 from warren.dws.storage.nnfstorage import decide as stored
 from warren.dws.waits import reason

@@ -23,7 +23,7 @@ from warren.directives.parse import parse
 from warren.dws import kinds, labels
 from warren.dws.access.nnfaccess import decide
 from warren.dws.access.snapshot import AccessSnapshot
-from warren.dws.movement import children
+from warren.dws.copies.datamovement import children
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Reference

@@ -10,10 +10,11 @@ from tests.dws.test_containers import application, condition, environment, job, 
 from tests.dws.test_driver import driver, told
 from tests.rfc.vectors import vector
 from warren.base.objects import Object, Write
-from warren.dws import containerprofiles, kinds, mpi
-from warren.dws.batchjobs import BatchJob
+from warren.dws import kinds
+from warren.dws.containers import containerprofiles, mpi
+from warren.dws.containers.mpi import SshKey
 from warren.dws.driver import decide
-from warren.dws.mpi import SshKey
+from warren.dws.pods.batchjobs import BatchJob
 
 BESIDE = "#DW container name=beside profile=ring"
 RING: dict[str, Any] = {

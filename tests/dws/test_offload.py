@@ -13,20 +13,13 @@ import pytest
 from tests.dws.builders import lustre, meta, raw_workflow
 from tests.dws.test_containerauth import KEY, secret
 from warren.base.objects import Key, Object, merged
-from warren.dws import (
-    containerauth,
-    labels,
-    offload,
-    offloadmovements,
-    offloadrequests,
-    offloadstatus,
-    offloadtokens,
-)
+from warren.dws import containerauth, labels, offloadtokens
 from warren.dws.containerauth import Found
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offload import Service
-from warren.dws.offloadrequests import Refusal, Request
+from warren.dws.offload import movements, offload, progress, requests
+from warren.dws.offload.offload import Service
+from warren.dws.offload.requests import Refusal, Request
 
 FAST = "#DW jobdw type=gfs2 capacity=1GiB name=fast requires=copy-offload"
 ON: dict[str, Any] = {"requires": ["copy-offload", "container-auth"]}
@@ -171,7 +164,7 @@ def refused(status: int, words: str) -> Any:
 def test_a_request_of_nnfs_library_is_understood() -> None:
     sent = body(dmProfile="", dryrun=True, dcpOptions="", logStdout=True, storeStdout=False,
                 slots=-1, maxSlots=-1)  # fmt: skip
-    assert offloadrequests.parsed(sent) == Request(
+    assert requests.parsed(sent) == Request(
         compute_name="n0",
         source_path="/mnt/nnf/uid-wf-0/out",
         destination_path="/lus/results/",
@@ -210,7 +203,7 @@ def test_a_request_of_nnfs_library_is_understood() -> None:
 )
 def test_a_bad_request_is_refused_with_what_is_wrong(sent: bytes, words: str) -> None:
     with refused(400, words):
-        offloadrequests.parsed(sent)
+        requests.parsed(sent)
 
 
 # Where the ends are
@@ -274,16 +267,16 @@ def become(
     profiles: Mapping[str, Object] = {},
     **more: Any,
 ) -> Object:
-    asked = request or offloadrequests.parsed(body(**more))
-    ends = offloadrequests.ends(asked, on_compute, [lustre()])
-    return offloadmovements.movement(asked, ends, running(), on_rabbits, profiles, "x")
+    asked = request or requests.parsed(body(**more))
+    ends = requests.ends(asked, on_compute, [lustre()])
+    return movements.movement(asked, ends, running(), on_rabbits, profiles, "x")
 
 
 def test_a_copy_is_made_by_the_rabbit_of_what_the_node_has_mounted() -> None:
     made = become(sourcePath="/mnt/nnf/uid-wf-0/out/", dryrun=True)
     assert (made["metadata"]["namespace"], made["metadata"]["name"]) == (
         "r0",
-        f"{offloadmovements.prefix(running())}x",
+        f"{movements.prefix(running())}x",
     )
     # No link leads the copy out of there (ADR 093).
     assert made["metadata"]["annotations"] == {
@@ -329,8 +322,8 @@ def test_lustre_is_copied_by_a_rabbit_that_has_it_mounted_at_the_same_place() ->
         *on_compute,
         *(mount(each, path, "lustre", reference=storage) for each in ("r1", "r0")),
     ]
-    ends = offloadrequests.ends(offloadrequests.parsed(body()), on_compute, [lustre()])
-    assert offloadmovements.servers(running(), ends)[0] == ""
+    ends = requests.ends(requests.parsed(body()), on_compute, [lustre()])
+    assert movements.servers(running(), ends)[0] == ""
     made = become(on_compute=on_compute, on_rabbits=everywhere)
     assert made["metadata"]["namespace"] == "r0"
     assert made["spec"]["source"]["path"] == "/mnt/nnf/uid-wf-0/out"
@@ -346,8 +339,8 @@ def test_a_rabbit_does_not_have_others_copy_by_what_it_says_of_its_mounts() -> N
 
 
 def test_the_mounts_to_look_at_are_those_of_the_workflow_on_the_rabbit() -> None:
-    ends = offloadrequests.ends(offloadrequests.parsed(body()), ON_COMPUTE, [lustre()])
-    assert offloadmovements.servers(running(), ends) == ("r0", labels.of_workflow(running()))
+    ends = requests.ends(requests.parsed(body()), ON_COMPUTE, [lustre()])
+    assert movements.servers(running(), ends) == ("r0", labels.of_workflow(running()))
 
 
 @pytest.mark.parametrize(
@@ -407,9 +400,9 @@ def test_a_profile_says_how_and_the_request_says_more() -> None:
     ],
 )
 def test_copies_are_taken_while_the_tasks_may_run_and_never_else(workflow: Workflow) -> None:
-    offloadmovements.demand_running(running())
+    movements.demand_running(running())
     with refused(409, "workflow must be in 'PreRun' state and 'Completed' status"):
-        offloadmovements.demand_running(workflow)
+        movements.demand_running(workflow)
 
 
 def movement(number: int, status: str | None = "Success", **more: Any) -> Object:
@@ -424,33 +417,33 @@ def movement(number: int, status: str | None = "Success", **more: Any) -> Object
 
 def test_a_job_has_so_many_copies_at_a_time_and_the_oldest_are_forgotten() -> None:
     some = [movement(3), movement(1), movement(2, "Failed"), movement(0, None)]
-    offloadmovements.demand_few(some, most=2, kept=3)
+    movements.demand_few(some, most=2, kept=3)
     with refused(429, "1 copies of this job have not ended"):
-        offloadmovements.demand_few(some, most=1)
+        movements.demand_few(some, most=1)
     with refused(429, "2 copies of this job go on or have failed"):
-        offloadmovements.demand_few(some, kept=2)
-    assert offloadmovements.surplus(some, kept=5) == []
-    assert offloadmovements.surplus(some, kept=4) == [Key("r0", "c1")]
-    assert offloadmovements.surplus(some, kept=2) == [Key("r0", "c1"), Key("r0", "c3")]
+        movements.demand_few(some, kept=2)
+    assert movements.surplus(some, kept=5) == []
+    assert movements.surplus(some, kept=4) == [Key("r0", "c1")]
+    assert movements.surplus(some, kept=2) == [Key("r0", "c1"), Key("r0", "c3")]
 
 
 def test_a_copy_is_known_by_its_rabbit_and_its_name() -> None:
     one = movement(1)
-    assert offloadmovements.name_of(one) == "r0--c1"
-    assert offloadmovements.named("r0--c1") == Key("r0", "c1")
-    assert offloadmovements.named("a--b--c1") == Key("a--b", "c1")
+    assert movements.name_of(one) == "r0--c1"
+    assert movements.named("r0--c1") == Key("r0", "c1")
+    assert movements.named("a--b--c1") == Key("a--b", "c1")
     for bad in ("r0", "r0--", "--c1", "r0--c1/x", "../r0--c1", "r0--c1\n", "R0--c1"):
-        assert offloadmovements.named(bad) is None
+        assert movements.named(bad) is None
 
 
 def test_what_is_another_jobs_or_a_directives_copy_is_none_that_was_asked_for() -> None:
     one = become()
-    assert offloadmovements.is_of(one, running())
+    assert movements.is_of(one, running())
     # By its labels alone, which a rabbit's agent may change.
-    assert not offloadmovements.is_of(movement(1), running())
-    assert not offloadmovements.is_of(one, running(metadata={"uid": "uid-later"}))
+    assert not movements.is_of(movement(1), running())
+    assert not movements.is_of(one, running(metadata={"uid": "uid-later"}))
     by_directive = merged(one, {"metadata": {"labels": {labels.TEARDOWN_STATE: "DataOut"}}})
-    assert not offloadmovements.is_of(by_directive, running())
+    assert not movements.is_of(by_directive, running())
 
 
 # How far they are
@@ -499,8 +492,8 @@ def test_how_far_a_copy_is_stands_in_the_words_of_nnfs_library(
     status: Object, told: Object
 ) -> None:
     asked = {**become(), "status": status}
-    assert offloadstatus.told(asked) == told
-    text = offloadstatus.body(asked)
+    assert progress.told(asked) == told
+    text = progress.body(asked)
     assert json.loads(text) == told
     assert text.endswith(b"\n")  # the library reads a line
 
@@ -508,6 +501,6 @@ def test_how_far_a_copy_is_stands_in_the_words_of_nnfs_library(
 def test_a_copy_that_is_to_be_cancelled_says_so_until_it_has_ended() -> None:
     asked = merged(become(), {"spec": {"cancel": True}})
     going_on = {**asked, "status": {"state": "Running", **STARTED}}
-    assert offloadstatus.told(going_on)["state"] == "cancelling"
+    assert progress.told(going_on)["state"] == "cancelling"
     ended = {**asked, "status": {"state": "Finished", "status": "Success"}}
-    assert offloadstatus.told(ended)["state"] == "completed"
+    assert progress.told(ended)["state"] == "completed"

@@ -20,11 +20,12 @@ from tests.dws.test_containerauth import KEY, key_secret
 from tests.dws.test_driver import seen, told
 from tests.dws.test_offload import FAST, ON, SERVICE
 from warren.base.objects import Change, Write
-from warren.dws import kinds, labels, offloadmovements
+from warren.dws import kinds, labels
 from warren.dws.containerauth import Found
 from warren.dws.driver import decide, needs_live_read
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
+from warren.dws.offload import movements
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 
 T = TypeVar("T", NnfAccess, NnfDataMovement)
@@ -55,7 +56,7 @@ def mounted(clients: str, index: int = 0, until: str = "Teardown") -> NnfAccess:
 
 def asked(number: int = 0, **status: Any) -> NnfDataMovement:
     found = movement(0, number=number, **status)
-    name = f"{offloadmovements.prefix(seen(workflow()).workflow)}{number}"
+    name = f"{movements.prefix(seen(workflow()).workflow)}{number}"
     return msgspec.structs.replace(
         found, metadata=msgspec.structs.replace(found.metadata, name=name)
     )

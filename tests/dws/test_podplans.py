@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import meta
 from warren.base.objects import Object, merged
-from warren.dws import podplans
-from warren.dws.podplans import Image, Missing, References, Unfit
+from warren.dws.pods import plans
+from warren.dws.pods.plans import Image, Missing, References, Unfit
 
 IDENTITY = {"runAsUser": 1000, "runAsGroup": 100, "capabilities": {"drop": ["ALL"]}}
 IMAGE = Image(
@@ -43,7 +43,7 @@ def found(**more: Any) -> References:
 
 
 def planned(obj: Object, **more: Any) -> Any:
-    return podplans.plan(obj, found(**more))
+    return plans.plan(obj, found(**more))
 
 
 def app(container: Mapping[str, Any], **more: Any) -> Any:
@@ -116,9 +116,9 @@ def test_text_without_a_reference_stays_and_what_is_put_in_is_not_expanded_again
     text: str, value: str
 ) -> None:
     if "$$" not in text and "$(" not in text:
-        assert podplans.expanded(text, {"A": value}) == text
-    assert podplans.expanded("$(A)", {"A": value}) == value
-    assert podplans.expanded("$$(A)", {"A": value}) == "$(A)"
+        assert plans.expanded(text, {"A": value}) == text
+    assert plans.expanded("$(A)", {"A": value}) == value
+    assert plans.expanded("$$(A)", {"A": value}) == "$(A)"
 
 
 def test_fields_of_the_pod_are_told() -> None:
@@ -152,8 +152,8 @@ def test_variables_come_from_config_maps_and_secrets() -> None:
     own = app(said, config_maps=maps, secrets=secret)["environment"]
     assert (own["A"], own["B"], own["X_WORDS"]) == ("here", "hidden", "here")
     assert "C" not in own
-    assert podplans.config_maps_of(pod(said)) == {"site"}
-    assert podplans.secrets_of(pod(said)) == {"token", "no"}
+    assert plans.config_maps_of(pod(said)) == {"site"}
+    assert plans.secrets_of(pod(said)) == {"token", "no"}
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_volumes_are_paths_of_the_rabbit_directories_and_files() -> None:
         "token": {"files": {"key": "AAA="}},
         "all": {"files": {"a": one, "key": "AAA=", "name": name}},
     }
-    assert podplans.config_maps_of(obj) == {"site"}
-    assert podplans.secrets_of(obj) == {"token"}
+    assert plans.config_maps_of(obj) == {"site"}
+    assert plans.secrets_of(obj) == {"token"}
 
 
 def test_mounts_say_what_of_a_volume_is_where() -> None:
@@ -224,7 +224,7 @@ def test_ports_of_the_node_lead_to_those_of_the_container() -> None:
 def test_the_image_of_a_container_that_prepares_is_found_too() -> None:
     first = {"name": "first", "image": "bare", "command": ["/x"], "securityContext": IDENTITY}
     obj = pod(initContainers=[first])
-    assert podplans.images_of(obj) == ["bare", "index:1"]
+    assert plans.images_of(obj) == ["bare", "index:1"]
     assert [each["root"] for each in planned(obj)["init"]] == ["/images/bare"]
 
 

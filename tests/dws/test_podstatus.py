@@ -7,8 +7,8 @@ import pytest
 from tests.dws.builders import NOW, meta
 from warren.base.objects import Object
 from warren.base.times import rfc3339
-from warren.dws import podstatus
-from warren.dws.pods import NOTHING, PodState, why_none
+from warren.dws.pods import podstatus
+from warren.dws.pods.pod import NOTHING, PodState, why_none
 
 APP = {"name": "app", "image": "index:1"}
 ADDRESSES = ("10.0.1.2", "127.9.0.1")

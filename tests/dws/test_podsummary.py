@@ -7,12 +7,12 @@ import pytest
 from tests.dws.builders import JOBDW, workflow
 from tests.dws.test_conduct import at, job, notes, seen
 from warren.base.objects import Key, Object
-from warren.dws import podsummary
 from warren.dws.binding import Phase
 from warren.dws.conduct import decide, needs_pods
 from warren.dws.jobactions import SUMMARY, KeepLogs, Note
 from warren.dws.objects.workflows import Workflow
-from warren.dws.podsummary import KEPT, LogRef
+from warren.dws.pods import podsummary
+from warren.dws.pods.podsummary import KEPT, LogRef
 
 CONTAINER = "#DW container name=beside profile=index"
 RUNNING = {"running": {"startedAt": "2026-11-24T12:00:00Z"}}

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import NOW, meta, workflow
 from warren.base.objects import Change, Object, merged
-from warren.dws import kinds, ports
+from warren.dws import kinds
+from warren.dws.containers import ports
+from warren.dws.containers.ports import NnfPortManager, PortSnapshot
 from warren.dws.faults import Fault
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
-from warren.dws.ports import NnfPortManager, PortSnapshot
 
 MINUTE = 60
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.dws.retries import Retries
+from warren.dws.copies.retries import Retries
 
 RETRIES = Retries(tries=3, pause=5.0)
 

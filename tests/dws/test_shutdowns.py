@@ -7,10 +7,10 @@ import pytest
 from tests.dws.builders import meta, workflow
 from tests.dws.test_containers import BARE, BARE_PROFILE, condition
 from warren.base.objects import Object
-from warren.dws import containerprofiles, shutdowns
-from warren.dws.batchjobs import BatchJob
+from warren.dws.containers import containerprofiles, shutdowns
+from warren.dws.containers.shutdowns import AskShutdown
 from warren.dws.objects.decoding import read
-from warren.dws.shutdowns import AskShutdown
+from warren.dws.pods.batchjobs import BatchJob
 
 TWO: dict[str, Any] = {
     **BARE_PROFILE,

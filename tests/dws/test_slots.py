@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.base.objects import Key
-from warren.dws.slots import Claim, granted
+from warren.dws.copies.slots import Claim, granted
 
 
 def claims(*users: int) -> list[Claim]:

@@ -11,11 +11,11 @@ from warren.base.objects import Key, key_of
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import labels
-from warren.dws.movement import children
+from warren.dws.copies.datamovement import children
+from warren.dws.copies.staging import Plan, StagingPath, file_system_of, inside, plan, storage_named
+from warren.dws.copies.staging import parse as parse_path
 from warren.dws.node import RawVolumes
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
-from warren.dws.staging import Plan, StagingPath, file_system_of, inside, plan, storage_named
-from warren.dws.staging import parse as parse_path
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings
 

@@ -11,7 +11,7 @@ from tests.dws.builders import lustre, meta, profile
 from tests.rfc.vectors import vector
 from warren.directives.parse import parse
 from warren.directives.rules import checked
-from warren.dws import containerprofiles
+from warren.dws.containers import containerprofiles
 from warren.dws.node import RawVolumes
 from warren.dws.persistent.sharing import Sharing
 from warren.dws.validation.facts import UNKNOWN, Facts, Persistent, persistent_of

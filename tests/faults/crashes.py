@@ -29,13 +29,14 @@ from warren.base.objects import Change, Key, Object, key_of
 from warren.controllers.offload import Offload
 from warren.daemons.compose import Control
 from warren.daemons.site import Site
-from warren.dws import kinds, offload
+from warren.dws import kinds
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offload import Service
-from warren.dws.offloadrequests import Refusal
+from warren.dws.offload import offload
+from warren.dws.offload.offload import Service
+from warren.dws.offload.requests import Refusal
 from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
 from warren.instance.rabbittable import Rabbit

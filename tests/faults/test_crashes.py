@@ -20,7 +20,7 @@ from warren.dws.jobactions import Drain, Finish, Start
 from warren.dws.jobsnapshot import is_complete
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.workflows import State
-from warren.dws.offloadrequests import UNAVAILABLE, Refusal
+from warren.dws.offload.requests import UNAVAILABLE, Refusal
 from warren.dws.workflowsnapshot import DONE
 from warren.instance.simulated import SimulatedLauncher
 from warren.kube.server.garbage import Garbage

@@ -13,10 +13,10 @@ import pytest
 from tests.harness import users
 from tests.node.copied import Copier, User, copier_at, shape, tree
 from tests.node.processes import alive, eventually
-from warren.dws import copycommands
+from warren.dws.copies import commands
 from warren.node import copiers, copying
 
-RSYNC = copycommands.parse("rsync -a --info=progress2 $SRC $DEST").words
+RSYNC = commands.parse("rsync -a --info=progress2 $SRC $DEST").words
 needs_rsync = pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not here")
 
 
@@ -199,7 +199,7 @@ def test_a_command_and_what_it_runs_find_its_hosts_and_no_file_is_left_of_them(
         "print(os.stat(path).st_nlink, repr(read + again))"
     )
     words = program(copy, text, "$HOSTFILE", "$SRC", "$DEST")
-    outcome = copy("in", "out", command=words, hosts=copycommands.hosts(8, 0))
+    outcome = copy("in", "out", command=words, hosts=commands.hosts(8, 0))
 
     assert outcome.last.said is not None
     links, _, read = outcome.last.said["lastMessage"].partition(" ")

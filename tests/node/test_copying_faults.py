@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.node.copied import OLD, Copier, Outcome, User, shape, tree
-from warren.dws import staging
+from warren.dws.copies import staging
 from warren.dws.node import Progress
 from warren.node import copying, syncing
 from warren.node.copying import copier

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from warren.dws.node import NodeTrouble
-from warren.dws.podplans import Image
+from warren.dws.pods.plans import Image
 from warren.node import commands
 from warren.node.images import Images
 

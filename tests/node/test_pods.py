@@ -22,7 +22,7 @@ from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
-from warren.dws.pods import PodState
+from warren.dws.pods.pod import PodState
 from warren.node import commands
 from warren.node.images import Images
 from warren.node.podnetwork import PodNetwork, free_address, host_address

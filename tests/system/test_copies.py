@@ -15,8 +15,8 @@ from warren.base.objects import Change, Key, Object, Remove
 from warren.controllers.copies import SLOTS
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
+from warren.dws.copies.retries import Retries
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.dws.retries import Retries
 from warren.instance.jobs.manager import Inactive
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine

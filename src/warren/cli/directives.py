@@ -10,11 +10,13 @@ from warren.cli.common import run
 from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import Finding
 from warren.directives.rules import Rule
-from warren.dws import containerprofiles, kinds, offload
+from warren.dws import kinds
+from warren.dws.containers import containerprofiles
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
+from warren.dws.offload import offload
 from warren.dws.rabbits import rabbits
 from warren.dws.validation.facts import UNKNOWN, Facts, persistent_of
 from warren.dws.validation.findings import findings

@@ -8,8 +8,8 @@ from typing import Final
 import structlog
 
 from warren.base.errors import WarrenError
-from warren.dws import podsummary
-from warren.dws.podsummary import LogRef
+from warren.dws.pods import podsummary
+from warren.dws.pods.podsummary import LogRef
 from warren.kube.client import LogReader
 
 log = structlog.get_logger()

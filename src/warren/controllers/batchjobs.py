@@ -1,12 +1,13 @@
-"""The pods of batch Jobs, for clusters whose Kubernetes is ours (decided in `dws.jobpods`)."""
+"""The pods of batch Jobs, for clusters whose Kubernetes is ours (decided in `dws.pods.jobpods`)."""
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, key_of
-from warren.dws import jobpods, kinds
-from warren.dws.batchjobs import BatchJob
-from warren.dws.jobpods import JobSnapshot
+from warren.dws import kinds
 from warren.dws.objects.decoding import read
-from warren.dws.pods import Pod
+from warren.dws.pods import jobpods
+from warren.dws.pods.batchjobs import BatchJob
+from warren.dws.pods.jobpods import JobSnapshot
+from warren.dws.pods.pod import Pod
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

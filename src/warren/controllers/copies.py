@@ -5,8 +5,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from warren.base.objects import Key
-from warren.dws import slots
-from warren.dws.slots import Claim
+from warren.dws.copies import slots
+from warren.dws.copies.slots import Claim
 
 SLOTS: Final = 8
 """Copies at a time on one rabbit; more only where more users have copies to be made."""

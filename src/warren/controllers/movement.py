@@ -16,11 +16,12 @@ from warren.base.objects import Change, Key, Object, key_of
 from warren.base.times import go_duration, parse_rfc3339, rfc3339_micro
 from warren.controllers.copies import SLOTS, Copies
 from warren.controllers.machine import Machine
-from warren.dws import copycommands, copyprofiles, kinds, labels
+from warren.dws import kinds, labels
+from warren.dws.copies import commands, copyprofiles
+from warren.dws.copies.retries import Retries
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.dws.objects.datamovements import MovementEnd, NnfDataMovement
 from warren.dws.objects.decoding import read
-from warren.dws.retries import Retries
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -291,7 +292,7 @@ def _shown(progress: Progress) -> dict[str, object]:
             "lastMessage": "",
             "elapsedTime": go_duration(progress.seconds),
             "seconds": f"{progress.seconds:.3f}",
-            **copycommands.shown(progress.said),
+            **commands.shown(progress.said),
             **({"lastMessage": progress.remark} if progress.remark else {}),
         }
     return {

@@ -3,7 +3,7 @@
 What makes them is loaded by those alone who need one.
 """
 
-from warren.dws.mpi import SshKey
+from warren.dws.containers.mpi import SshKey
 
 
 def new_token_key() -> bytes:

@@ -1,7 +1,7 @@
 """Copies that running jobs ask for: their requests, as writes to the API (ADR 092).
 
-What a request is worth is decided in `dws.offloadtokens`, `dws.offloadrequests` and
-`dws.offloadmovements`. Nothing is kept here: all that is known of copies stands in their objects.
+What a request is worth is decided in `dws.offloadtokens`, `dws.offload.requests` and
+`dws.offload.movements`. Nothing is kept here: all that is known of copies stands in their objects.
 """
 
 import asyncio
@@ -14,19 +14,12 @@ from typing import Final
 import msgspec
 
 from warren.base.objects import Change, Key, Object, Remove, key_of
-from warren.dws import (
-    containerauth,
-    kinds,
-    labels,
-    offload,
-    offloadmovements,
-    offloadrequests,
-    offloadtokens,
-)
+from warren.dws import containerauth, kinds, labels, offloadtokens
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offloadrequests import (
+from warren.dws.offload import movements, offload, requests
+from warren.dws.offload.requests import (
     FORBIDDEN,
     NOT_FOUND,
     TOO_MANY,
@@ -112,8 +105,8 @@ class Offload:
 
     async def create(self, workflow: Workflow, body: bytes) -> str:
         """Have a copy made; return its name. Raises Refusal."""
-        said = offloadrequests.parsed(body)
-        offloadmovements.demand_running(workflow)
+        said = requests.parsed(body)
+        movements.demand_running(workflow)
         request = msgspec.structs.replace(
             said,
             source_path=self._known(said.compute_name, said.source_path),
@@ -122,28 +115,28 @@ class Offload:
         made = await self._movement(workflow, request)
         async with self._turn(workflow.metadata.uid):
             asked = await self._asked(workflow)
-            offloadmovements.demand_few(asked)
+            movements.demand_few(asked)
             kind = kinds.NNF_DATA_MOVEMENT
-            done = [Remove(kind=kind, key=key) for key in offloadmovements.surplus(asked)]
+            done = [Remove(kind=kind, key=key) for key in movements.surplus(asked)]
             await perform(self._client, done)
             await self._client.create(kind, made)
         await self._demand_awaited(workflow, key_of(made))
-        return offloadmovements.name_of(made)
+        return movements.name_of(made)
 
     async def _movement(self, workflow: Workflow, request: Request) -> Object:
         own = labels.of_workflow(workflow)
         mounts, node = kinds.CLIENT_MOUNT, request.compute_name
         on_compute = (await self._client.list(mounts, node, own)).items
         file_systems = (await self._client.list(kinds.LUSTRE)).items
-        ends = offloadrequests.ends(
+        ends = requests.ends(
             request, on_compute, [read(obj, LustreFileSystem) for obj in file_systems]
         )
-        namespace, carried = offloadmovements.servers(workflow, ends)
+        namespace, carried = movements.servers(workflow, ends)
         on_rabbits = (await self._client.list(mounts, namespace, carried)).items
         profiles = (await self._client.list(kinds.COPY_PROFILE, kinds.PROFILES_NAMESPACE)).items
         named = {obj["metadata"]["name"]: obj for obj in profiles}
         suffix = secrets.token_hex(5)
-        return offloadmovements.movement(request, ends, workflow, on_rabbits, named, suffix)
+        return movements.movement(request, ends, workflow, on_rabbits, named, suffix)
 
     async def _demand_awaited(self, workflow: Workflow, made: Key) -> None:
         """Raise Refusal, and take a copy back, where its job has ended before it was written.
@@ -152,7 +145,7 @@ class Offload:
         """
         try:
             now = read(await self._client.get(kinds.WORKFLOW, workflow.metadata.key), Workflow)
-            offloadmovements.demand_running(now)
+            movements.demand_running(now)
         except BaseException:
             removal = Remove(kind=kinds.NNF_DATA_MOVEMENT, key=made)
             with suppress(NotFound):
@@ -175,16 +168,12 @@ class Offload:
     async def names(self, workflow: Workflow) -> list[str]:
         """Return the names of a job's copies that go on."""
         asked = await self._asked(workflow)
-        return sorted(
-            offloadmovements.name_of(each)
-            for each in asked
-            if not offloadmovements.is_finished(each)
-        )
+        return sorted(movements.name_of(each) for each in asked if not movements.is_finished(each))
 
     async def _asked(self, workflow: Workflow) -> list[Object]:
         own = {**labels.of_workflow(workflow), labels.TEARDOWN_STATE: State.POST_RUN.value}
         found = (await self._client.list(kinds.NNF_DATA_MOVEMENT, labels=own)).items
-        return [each for each in found if offloadmovements.is_of(each, workflow)]
+        return [each for each in found if movements.is_of(each, workflow)]
 
     async def cancel(self, workflow: Workflow, name: str) -> None:
         """Have a copy ended; one that has ended stays as it is. Raises Refusal."""
@@ -192,7 +181,7 @@ class Offload:
             found = await self._found(workflow, name)
         except Refusal as refusal:
             raise Refusal(refusal.status, f"unable to cancel request: {refusal}") from None
-        if not offloadmovements.is_finished(found):
+        if not movements.is_finished(found):
             key, patch = key_of(found), {"spec": {"cancel": True}}
             change = Change(kind=kinds.NNF_DATA_MOVEMENT, key=key, patch=patch)
             await perform(self._client, [change])
@@ -216,7 +205,7 @@ class Offload:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     # Asked for anew: it may have ended before its news were listened for.
-                    while waits() and not offloadmovements.is_finished(
+                    while waits() and not movements.is_finished(
                         found := await self._found(workflow, name)
                     ):
                         await _news(news, waits)
@@ -231,7 +220,7 @@ class Offload:
             each.set()
 
     async def _found(self, workflow: Workflow, name: str) -> Object:
-        key = offloadmovements.named(name)
+        key = movements.named(name)
         if key is None:
             raise Refusal(NOT_FOUND, "request not found")
         try:
@@ -239,7 +228,7 @@ class Offload:
         except NotFound:
             raise Refusal(NOT_FOUND, "request not found") from None
         # Not even whether there is one of another job.
-        if not offloadmovements.is_of(found, workflow):
+        if not movements.is_of(found, workflow):
             raise Refusal(NOT_FOUND, "request not found")
         return found
 

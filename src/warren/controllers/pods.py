@@ -14,11 +14,12 @@ from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
 from warren.base.times import parse_rfc3339
 from warren.controllers.pulls import Pulls
-from warren.dws import kinds, podplans, podstatus, reports
+from warren.dws import kinds, reports
 from warren.dws.node import NodeTrouble
 from warren.dws.objects.decoding import read
-from warren.dws.podplans import Image, Missing, References, Unfit
-from warren.dws.pods import Pod, PodState
+from warren.dws.pods import plans, podstatus
+from warren.dws.pods.plans import Image, Missing, References, Unfit
+from warren.dws.pods.pod import Pod, PodState
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -195,7 +196,7 @@ class PodReconciler:
         """Begin a pod; None where it has not, and the reason is told."""
         now = self._clock.now()
         try:
-            images = self._pulls.images(item, podplans.images_of(raw))
+            images = self._pulls.images(item, plans.images_of(raw))
         except NodeTrouble as trouble:
             await self._report(pod, raw, podstatus.waiting(raw, now, "ErrImagePull", str(trouble)))
             return None  # it is tried again, and there is news of that
@@ -203,8 +204,8 @@ class PodReconciler:
             await self._report(pod, raw, podstatus.waiting(raw, now, "Pulling", _PULLING))
             return None  # there is news of their end
         space = pod.metadata.namespace
-        maps = await self._named(kinds.CONFIG_MAP, space, podplans.config_maps_of(raw))
-        secrets = await self._named(kinds.SECRET, space, podplans.secrets_of(raw))
+        maps = await self._named(kinds.CONFIG_MAP, space, plans.config_maps_of(raw))
+        secrets = await self._named(kinds.SECRET, space, plans.secrets_of(raw))
 
         # Not in `make`, which may be in a thread. What is news later is told when it has begun.
         siblings = self._alike(raw)
@@ -218,7 +219,7 @@ class PodReconciler:
                 host_address=self._runner.host_address,
             )
             hosts = podstatus.hosts(raw, address, siblings)
-            return {**podplans.plan(raw, found), "hosts": hosts}
+            return {**plans.plan(raw, found), "hosts": hosts}
 
         try:
             await self._runner.start(item.uid, make)

@@ -1,11 +1,12 @@
-"""Ports for containers: each NnfPortManager answers those who ask it (decided in `dws.ports`)."""
+"""Ports for containers: each NnfPortManager answers those who ask it (`containers.ports`)."""
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, key_of
-from warren.dws import kinds, ports
+from warren.dws import kinds
+from warren.dws.containers import ports
+from warren.dws.containers.ports import NnfPortManager, PortSnapshot
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
-from warren.dws.ports import NnfPortManager, PortSnapshot
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

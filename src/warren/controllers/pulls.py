@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from warren.dws.node import NodeTrouble
-from warren.dws.podplans import Image
+from warren.dws.pods.plans import Image
 from warren.kube.queue import backoff
 
 log = structlog.get_logger()

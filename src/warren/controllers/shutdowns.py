@@ -1,4 +1,4 @@
-"""Asking containers to end, while PostRun waits for them (decided in `dws.shutdowns`).
+"""Asking containers to end, while PostRun waits for them (decided in `dws.containers.shutdowns`).
 
 Beside the reconciles of Workflows: a container that does not answer delays none of them.
 """
@@ -12,14 +12,15 @@ import aiohttp
 import structlog
 
 from warren.base.objects import Key, Object, key_of
-from warren.dws import children, containerauth, containerlife, containerprofiles, kinds, shutdowns
-from warren.dws import ports as port_managers
-from warren.dws.batchjobs import BatchJob
+from warren.dws import children, containerauth, containerlife, kinds
+from warren.dws.containers import containerprofiles, shutdowns
+from warren.dws.containers import ports as port_managers
+from warren.dws.containers.ports import NnfPortManager
+from warren.dws.containers.shutdowns import AskShutdown
 from warren.dws.faults import Fault
 from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.workflows import Workflow
-from warren.dws.ports import NnfPortManager
-from warren.dws.shutdowns import AskShutdown
+from warren.dws.pods.batchjobs import BatchJob
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler

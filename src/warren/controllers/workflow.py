@@ -23,12 +23,11 @@ from warren.dws import (
     labels,
     news,
     nodelocal,
-    offload,
-    ports,
     reports,
 )
-from warren.dws.batchjobs import BatchJob
 from warren.dws.containerauth import Found
+from warren.dws.containers import ports
+from warren.dws.containers.ports import NnfPortManager
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -39,10 +38,11 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offload import Service
+from warren.dws.offload import offload
+from warren.dws.offload.offload import Service
 from warren.dws.persistent import persistent
-from warren.dws.pods import why_none
-from warren.dws.ports import NnfPortManager
+from warren.dws.pods.batchjobs import BatchJob
+from warren.dws.pods.pod import why_none
 from warren.dws.workflowsnapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers

@@ -15,7 +15,7 @@ from warren.controllers.nodestorage import RabbitReconciler
 from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
 from warren.daemons.together import INDEXES, Part, System, synced
-from warren.dws import podstatus
+from warren.dws.pods import podstatus
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler

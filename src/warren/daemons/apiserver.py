@@ -24,7 +24,8 @@ from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.together import System, synced
 from warren.daemons.workflowadmission import WorkflowAdmission
-from warren.dws import jobpods, kinds
+from warren.dws import kinds
+from warren.dws.pods import jobpods
 from warren.journal import Journal
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import kubeconfig

@@ -12,7 +12,8 @@ import warren
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Kind, Object, Remove, key_of
 from warren.daemons.site import Site
-from warren.dws import containerauth, kinds, offload
+from warren.dws import containerauth, kinds
+from warren.dws.offload import offload
 from warren.kube.client import AlreadyExists, Client
 from warren.kube.server.builtin import CRD, NAMESPACE
 

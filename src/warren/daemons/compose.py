@@ -34,14 +34,16 @@ from warren.daemons.instance import Foundation, Instance, assemble
 from warren.daemons.site import Site
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
-from warren.dws import containerprofiles, kinds, offload
-from warren.dws.containerprofiles import ContainerProfile
+from warren.dws import kinds
+from warren.dws.containers import containerprofiles
+from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
+from warren.dws.offload import offload
 from warren.dws.placement import Policy
-from warren.dws.pods import why_none
+from warren.dws.pods.pod import why_none
 from warren.dws.rabbits.health import Policy as DrainPolicy
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts

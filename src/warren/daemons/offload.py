@@ -15,8 +15,9 @@ from warren.daemons.foreground import until_stopped
 from warren.daemons.offloadserver import OffloadServer
 from warren.daemons.statedir import StateDir
 from warren.daemons.together import System
-from warren.dws import kinds, offload
-from warren.dws.offload import Service
+from warren.dws import kinds
+from warren.dws.offload import offload
+from warren.dws.offload.offload import Service
 from warren.journal import files
 from warren.kube import http, serving, versions, webhook
 from warren.kube.client import Client

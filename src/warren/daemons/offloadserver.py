@@ -9,9 +9,9 @@ from aiohttp import web
 
 from warren.base.errors import Retryable, UserMistake
 from warren.controllers.offload import Offload
-from warren.dws import offloadstatus
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offloadrequests import (
+from warren.dws.offload import progress
+from warren.dws.offload.requests import (
     BAD,
     CONFLICT,
     LARGEST,
@@ -115,7 +115,7 @@ class OffloadServer:
             return request.transport is not None and not request.transport.is_closing()
 
         found = await self._offload.status(workflow, name, _seconds(request), waits)
-        return web.Response(body=offloadstatus.body(found), content_type="application/json")
+        return web.Response(body=progress.body(found), content_type="application/json")
 
     async def _cancel(self, request: web.Request, workflow: Workflow, name: str) -> web.Response:
         await self._offload.cancel(workflow, name)

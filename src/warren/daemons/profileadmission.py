@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from warren.base.objects import Object
-from warren.dws import containerprofiles, copyprofiles, kinds
+from warren.dws import kinds
+from warren.dws.containers import containerprofiles
+from warren.dws.copies import copyprofiles
 from warren.dws.profilemistakes import ProfileMistake
 from warren.dws.storage import storageprofiles
 from warren.kube.admission import Denied, Operation, Review

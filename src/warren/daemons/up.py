@@ -32,8 +32,9 @@ from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder, privately
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
-from warren.dws import kinds, offload
+from warren.dws import kinds
 from warren.dws.node import NodeTrouble
+from warren.dws.offload import offload
 from warren.instance import config
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig

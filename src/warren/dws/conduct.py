@@ -16,7 +16,6 @@ from warren.dws import (
     kinds,
     labels,
     nodelocal,
-    offload,
     placement,
     resources,
     results,
@@ -53,6 +52,7 @@ from warren.dws.jobsnapshot import (
     needs_of,
 )
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.offload import offload
 from warren.dws.persistent import expiry
 from warren.dws.rabbits import alerts
 from warren.dws.timeouts import Timeouts

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from warren.base.objects import Create, Object
 from warren.directives.parse import Directive, parse
-from warren.dws import children, kinds, offload
+from warren.dws import children, kinds
 from warren.dws.faults import Fault
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.offload import offload
 
 ASKED: Final = "user-container-auth"
 """The word of `requires` by which a user asks for it: no daemon has it for its name."""

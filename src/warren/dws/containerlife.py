@@ -11,25 +11,16 @@ from typing import Final
 from warren.base.objects import Change, Create, Object, Write
 from warren.base.times import parse_rfc3339
 from warren.directives.parse import Directive, parse
-from warren.dws import (
-    children,
-    containerauth,
-    containerdata,
-    containerprofiles,
-    containers,
-    kinds,
-    mpi,
-    nodelocal,
-    ports,
-    staging,
-)
-from warren.dws.batchjobs import BatchJob
-from warren.dws.containerprofiles import GLOBAL, ContainerProfile
-from warren.dws.containers import Application, Volume
+from warren.dws import children, containerauth, kinds, nodelocal
+from warren.dws.containers import applications, containerdata, containerprofiles, mpi, ports
+from warren.dws.containers.applications import Application, Volume
+from warren.dws.containers.containerprofiles import GLOBAL, ContainerProfile
+from warren.dws.copies import staging
 from warren.dws.faults import Fault
 from warren.dws.objects.decoding import Malformed
 from warren.dws.objects.workflows import State
-from warren.dws.pods import why_not
+from warren.dws.pods.batchjobs import BatchJob
+from warren.dws.pods.pod import why_not
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _REQUEUE_DELAY: Final = 1.0
@@ -226,7 +217,7 @@ def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
     manager, workflow = snapshot.ports, snapshot.workflow
     given = ports.assigned(manager, workflow, profile.ports)
     if given:
-        return Outcome(env=containers.port_variables(profile, given))
+        return Outcome(env=applications.port_variables(profile, given))
     asked = ports.asked(manager, workflow, profile.ports) if manager is not None else None
     return Outcome(writes=[asked] if asked else [], waiting="waits for ports of its containers")
 

@@ -4,25 +4,17 @@ from collections.abc import Mapping, Sequence
 
 from warren.base.objects import Create, Object, Write
 from warren.directives.parse import Directive
-from warren.dws import (
-    children,
-    copyprofiles,
-    kinds,
-    labels,
-    movement,
-    nodelocal,
-    offloadmovements,
-    staging,
-    tolerance,
-)
+from warren.dws import children, kinds, labels, nodelocal, tolerance
 from warren.dws.access import requests
 from warren.dws.access.requests import SERVERS
+from warren.dws.copies import copyprofiles, datamovement, staging
 from warren.dws.faults import Fault, raise_for
 from warren.dws.mountturns import instance_of, instance_options, is_its_turn, is_mounted
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.offload import movements
 from warren.dws.storage import locks
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
@@ -50,7 +42,7 @@ def is_of(movement: Object, workflow: Workflow) -> bool:
     A rabbit's agent may change the labels of those of its own, and would fail or hold up jobs.
     Those of its directives are meant, and those that its job has asked for.
     """
-    own = (f"{workflow.metadata.name}-", offloadmovements.prefix(workflow))
+    own = (f"{workflow.metadata.name}-", movements.prefix(workflow))
     return str(movement["metadata"]["name"]).startswith(own)
 
 
@@ -133,7 +125,7 @@ def _move(
     snapshot: WorkflowSnapshot, index: int, directive: Directive, found: NnfStorage, target: int
 ) -> Outcome:
     present = {each.metadata.key: each for each in _movements(snapshot, index)}
-    wanted = movement.children(
+    wanted = datamovement.children(
         snapshot.workflow,
         index,
         directive,

@@ -24,13 +24,13 @@ from warren.dws import (
     location,
     offloadlife,
     reports,
-    staging,
     teardown,
     workflowstates,
 )
 from warren.dws.access import requests
 from warren.dws.access.requests import COMPUTES, SERVERS
 from warren.dws.breakdown import directivebreakdown, servers
+from warren.dws.copies import staging
 from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.mountturns import instance_options, is_its_turn, is_mounted
 from warren.dws.objects.accesses import NnfAccess

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from warren.base.objects import Change, Object, Write
-from warren.dws import kinds, labels, podsummary, reports, summary
+from warren.dws import kinds, labels, reports, summary
 from warren.dws.jobsnapshot import Job, JobSnapshot
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.podsummary import LogRef
+from warren.dws.pods import podsummary
+from warren.dws.pods.podsummary import LogRef
 
 
 @dataclass(frozen=True)

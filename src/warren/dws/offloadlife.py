@@ -7,10 +7,11 @@ of those that have failed (dws-spec section 11, ADR 092).
 
 from collections.abc import Mapping
 
-from warren.dws import containerlife, offload, offloadmovements
+from warren.dws import containerlife
 from warren.dws.faults import Fault
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.workflows import State
+from warren.dws.offload import movements, offload
 from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _STORAGE = ("jobdw", "persistentdw")
@@ -68,7 +69,7 @@ def _asked(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     return [
         each
         for each in snapshot.movements
-        if each.metadata.name.startswith(offloadmovements.prefix(workflow))
+        if each.metadata.name.startswith(movements.prefix(workflow))
     ]
 
 

@@ -5,11 +5,12 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.dws import podsummary, tolerance
+from warren.dws import tolerance
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
+from warren.dws.pods import podsummary
 from warren.rfc import hostlist
 
 _MOST: Final = 100

@@ -8,9 +8,10 @@ from typing import Final
 from warren.base.objects import Key, Kind, Object, Write
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
-from warren.dws import children, containerauth, containerprofiles, tolerance
-from warren.dws.batchjobs import BatchJob
-from warren.dws.mpi import SshKey
+from warren.dws import children, containerauth, tolerance
+from warren.dws.containers import containerprofiles
+from warren.dws.containers.mpi import SshKey
+from warren.dws.containers.ports import NnfPortManager
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -19,10 +20,10 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offload import Service
+from warren.dws.offload.offload import Service
 from warren.dws.persistent.persistent import Instance
-from warren.dws.pods import NOTHING
-from warren.dws.ports import NnfPortManager
+from warren.dws.pods.batchjobs import BatchJob
+from warren.dws.pods.pod import NOTHING
 from warren.dws.rabbits import rabbits
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings

@@ -18,7 +18,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from warren.dws.node import NodeTrouble
-from warren.dws.podplans import Image
+from warren.dws.pods.plans import Image
 from warren.node import commands
 from warren.node.threads import in_thread
 

@@ -22,8 +22,8 @@ import warren
 from warren.base import bounds
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
-from warren.dws.podplans import Image
-from warren.dws.pods import PodState
+from warren.dws.pods.plans import Image
+from warren.dws.pods.pod import PodState
 from warren.journal.files import replace
 from warren.node.endings import wait_ended
 from warren.node.images import Images

@@ -7,7 +7,7 @@ from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import containerprofiles
+from warren.dws.containers import containerprofiles
 from warren.dws.validation.copypaths import global_path_mistakes
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.jobdirectives import JobDirectives, type_of, value_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from warren.directives.diagnostics import Mistake, did_you_mean, listed
 from warren.directives.parse import Argument, Directive, Token
-from warren.dws import staging
+from warren.dws.copies import staging
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.jobdirectives import (
     JobDirectives,

@@ -4,14 +4,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warren.dws.containerprofiles import ContainerProfile
+from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.node import TYPES, RawVolumes
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, sharing
 from warren.dws.persistent.persistent import USABLE
 from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
-from warren.dws.pods import NOTHING
+from warren.dws.pods.pod import NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)

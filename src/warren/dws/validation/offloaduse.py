@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from warren.directives.diagnostics import Mistake, listed
 from warren.directives.parse import Directive
-from warren.dws import offload
+from warren.dws.offload import offload
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 

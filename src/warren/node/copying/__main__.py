@@ -8,9 +8,9 @@ import sys
 from dataclasses import replace
 from typing import Any, Final
 
-from warren.dws import staging
+from warren.dws.copies import staging
+from warren.dws.copies.staging import Plan
 from warren.dws.node import Copy
-from warren.dws.staging import Plan
 from warren.node import beneath, identity
 from warren.node.copying import FAILED
 from warren.node.copying.command import Command

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Final
 
-from warren.dws import copycommands, staging
+from warren.dws.copies import commands, staging
 from warren.dws.node import Copy, Progress
 from warren.node import beneath, identity
 from warren.node.copying.tally import words
@@ -54,7 +54,7 @@ class Command:
                 hosts.write(self._copy.hosts)
                 hosts.flush()
                 name = f"/proc/self/fd/{hosts.fileno()}"
-                argv = copycommands.words(self._copy, self._plan, self._tree, name)
+                argv = commands.words(self._copy, self._plan, self._tree, name)
                 return self._run(argv, hosts.fileno())
         except OSError as error:
             print(f"{error.filename or self._copy.command[0]}: {words(error)}", file=sys.stderr)
@@ -96,7 +96,7 @@ class Command:
         self._tell()
         for line in _lines(process.stdout):
             last = [*last[1 - _KEPT :], line]
-            self._said |= copycommands.said(line)
+            self._said |= commands.said(line)
             if time.monotonic() >= self._told + _INTERVAL:
                 self._tell()
         code = process.wait()

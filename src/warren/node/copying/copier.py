@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from warren.dws import staging
+from warren.dws.copies import staging
 from warren.node import identity
 from warren.node.beneath import (
     NotAFile,

@@ -1,6 +1,6 @@
 """A pod as a process: it has the pod's namespaces, runs its containers and tells how they are.
 
-Run as a program, with a directory that holds `plan.json` (`warren.dws.podplans`) and
+Run as a program, with a directory that holds `plan.json` (`warren.dws.pods.plans`) and
 `machine.json` (`warren.node.pods`). It imports nothing else of Warren, and begins in 50 ms:
 
 1. It takes the volumes out of its rabbit's mount namespace (open_tree(2)), and listens on the

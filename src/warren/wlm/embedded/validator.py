@@ -16,14 +16,14 @@ from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import location, nodelocal, placement, resources
 from warren.dws.breakdown import allocationneeds, computeaccess, maximums
-from warren.dws.containerprofiles import ContainerProfile
+from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.persistent import expiry, persistent
-from warren.dws.pods import NOTHING
+from warren.dws.pods.pod import NOTHING
 from warren.dws.rabbits import rabbits
 from warren.dws.results import Unsaved
 from warren.dws.storage import storageprofiles

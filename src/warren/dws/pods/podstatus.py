@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 from warren.base.times import rfc3339
-from warren.dws.pods import FAILED, SUCCEEDED, PodState
+from warren.dws.pods.pod import FAILED, SUCCEEDED, PodState
 
 _LOST: Final = 137
 """The exit code of a container that was killed with its pod."""

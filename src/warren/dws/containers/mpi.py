@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 from warren.dws import children
-from warren.dws.containerprofiles import MPI, SSH, Mpi
-from warren.dws.containers import NAMES, Application
+from warren.dws.containers.applications import NAMES, Application
+from warren.dws.containers.containerprofiles import MPI, SSH, Mpi
 from warren.dws.objects.meta import Meta
 
 _HOME: Final = "/home/mpiuser"

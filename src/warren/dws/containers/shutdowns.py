@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from warren.base.objects import Object
-from warren.dws import mpi
-from warren.dws.batchjobs import BatchJob
-from warren.dws.containerprofiles import ContainerProfile, ports_of
+from warren.dws.containers import mpi
+from warren.dws.containers.containerprofiles import ContainerProfile, ports_of
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.pods.batchjobs import BatchJob
 
 RETRY_DELAY: Final = 2.0
 """After how many seconds those that have not ended are asked again."""

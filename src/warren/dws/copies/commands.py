@@ -15,8 +15,8 @@ from typing import Final
 from warren.base.errors import UserMistake
 from warren.directives import capacity
 from warren.directives.diagnostics import did_you_mean
+from warren.dws.copies.staging import Plan
 from warren.dws.node import Copy
-from warren.dws.staging import Plan
 
 OWN: Final = "warren-copy"
 

@@ -16,7 +16,8 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.directives import capacity
 from warren.directives.diagnostics import listed
-from warren.dws import containerauth, indexmounts, kinds
+from warren.dws import containerauth, kinds
+from warren.dws.containers import indexmounts
 from warren.dws.objects.decoding import Malformed, Struct, read
 from warren.dws.objects.meta import Meta
 from warren.dws.profilemistakes import ProfileMistake

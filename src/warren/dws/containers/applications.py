@@ -2,7 +2,7 @@
 
 The profile's pod, with the storage, variables, ports and identity that it has for one Workflow
 (dws-spec section 12.3; the ConfigMap is the container RFC's). What an MPI application has besides
-is in `dws.mpi`.
+is in `dws.containers.mpi`.
 """
 
 import json
@@ -12,8 +12,9 @@ from itertools import islice
 from typing import Any, Final
 
 from warren.base.objects import Object
-from warren.dws import children, containerauth, indexmounts, labels
-from warren.dws.containerprofiles import (
+from warren.dws import children, containerauth, labels
+from warren.dws.containers import indexmounts
+from warren.dws.containers.containerprofiles import (
     CONFIG,
     HOST_PASSWD,
     PASSWD,
@@ -23,7 +24,7 @@ from warren.dws.containerprofiles import (
     ports_of,
     volume_name,
 )
-from warren.dws.indexmounts import Index
+from warren.dws.containers.indexmounts import Index
 from warren.dws.objects.workflows import Workflow
 
 FOREGROUND: Final = "foregroundDeletion"

@@ -2,7 +2,7 @@
 
 One end of it, or both, is in storage of the job as the named compute node has it mounted, the other
 one in a global file system (dws-spec section 18). A refusal says with which HTTP status it is
-answered. What becomes of a request stands in `dws.offloadmovements`.
+answered. What becomes of a request stands in `dws.offload.movements`.
 """
 
 import re
@@ -14,8 +14,10 @@ import msgspec
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
-from warren.dws import kinds, labels, offload, staging
+from warren.dws import kinds, labels
+from warren.dws.copies import staging
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
+from warren.dws.offload import offload
 
 VERSION: Final = "1.0"
 """Of the requests, as the header `Accepts-version` says."""

@@ -13,7 +13,8 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.directives.diagnostics import did_you_mean, listed
-from warren.dws import copycommands, kinds, labels
+from warren.dws import kinds, labels
+from warren.dws.copies import commands
 from warren.dws.faults import Fault
 from warren.dws.objects.meta import Meta
 from warren.dws.profilemistakes import ProfileMistake
@@ -85,12 +86,12 @@ def means(movement: Meta) -> dict[str, Any]:
         profile = msgspec.json.decode(text, type=CopyProfile)
     except msgspec.DecodeError as error:
         raise UserMistake(f"The movement's annotation {labels.COPY_PROFILE}: {error}") from None
-    found = copycommands.parse(profile.command)
+    found = commands.parse(profile.command)
     if not found.words:
         return {"verify": found.verify, "rate": found.rate}
     return {
         "command": found.words,
-        "hosts": copycommands.hosts(profile.slots, profile.max_slots),
+        "hosts": commands.hosts(profile.slots, profile.max_slots),
         "makes_directories": profile.create_dest_dir,
         "tells_output": profile.store_stdout,
     }
@@ -120,6 +121,6 @@ def _mistakes(profile: CopyProfile, new: Object, old: Object | None) -> Iterator
         if value < 0:
             yield ProfileMistake(f"data.{name}", "is a number from 0 on")
     try:
-        copycommands.parse(profile.command)
+        commands.parse(profile.command)
     except UserMistake as error:
         yield ProfileMistake("data.command", str(error).removesuffix("."))

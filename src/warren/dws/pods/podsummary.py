@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from warren.base.objects import Key, Object
 from warren.dws.objects.decoding import read
-from warren.dws.pods import FAILED, ContainerStatus, Pod
+from warren.dws.pods.pod import FAILED, ContainerStatus, Pod
 
 _MOST: Final = 100
 """Pods that a summary names: those that failed first."""

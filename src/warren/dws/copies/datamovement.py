@@ -6,7 +6,8 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.directives.parse import Directive
-from warren.dws import copyprofiles, kinds, labels, staging
+from warren.dws import kinds, labels
+from warren.dws.copies import copyprofiles, staging
 from warren.dws.faults import Fault
 from warren.dws.node import LUSTRE
 from warren.dws.objects.lustrefilesystems import LustreFileSystem

@@ -6,9 +6,9 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
-from warren.dws.batchjobs import Condition
 from warren.dws.objects.decoding import Struct
 from warren.dws.objects.meta import Meta
+from warren.dws.pods.batchjobs import Condition
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"

@@ -13,8 +13,8 @@ from typing import Final
 from warren.base.objects import Change, Create, Object, Write
 from warren.base.times import parse_rfc3339, rfc3339
 from warren.dws import kinds
-from warren.dws.batchjobs import BatchJob
-from warren.dws.pods import FAILED, SUCCEEDED, Pod
+from warren.dws.pods.batchjobs import BatchJob
+from warren.dws.pods.pod import FAILED, SUCCEEDED, Pod
 
 FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 360.0

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.objects import Key, Object, key_of
-from warren.dws import copyprofiles, kinds, labels, staging
+from warren.dws import kinds, labels
+from warren.dws.copies import copyprofiles, staging
 from warren.dws.faults import Fault
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offloadrequests import (
+from warren.dws.offload.requests import (
     BAD,
     CONFLICT,
     TOO_MANY,

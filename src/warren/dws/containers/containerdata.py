@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from warren.base.objects import Object
 from warren.directives.parse import Directive
 from warren.dws import children
-from warren.dws.containers import Application
+from warren.dws.containers.applications import Application
 
 
 def of(

@@ -1,0 +1,1 @@
+"""Containers beside a job: their profiles, and the objects that an application is made of."""

@@ -1,0 +1,1 @@
+"""Copies that a running job asks for (ADR 092)."""

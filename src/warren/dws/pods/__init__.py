@@ -1,0 +1,1 @@
+"""Pods and batch Jobs, as far as containers beside jobs need them."""
