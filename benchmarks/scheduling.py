@@ -13,10 +13,10 @@ import orjson
 
 from benchmarks.measure import Result, median_ms
 from warren.base.bytesize import GIB, TIB
-from warren.dws import placement
 from warren.dws.breakdown.allocationneeds import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
+from warren.dws.jobs import placement
+from warren.dws.jobs.resources import rewritten
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
-from warren.dws.resources import rewritten
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import Running, Waiting, decide
 from warren.scheduling.graph import Allocation, Graph

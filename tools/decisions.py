@@ -1,13 +1,14 @@
-"""What the conductor does for a job, as a table that is made by asking `dws.conduct.decide`."""
+"""What the conductor does for a job, as a table that is made by asking `jobs.conduct.decide`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from warren.base.objects import Change, Create, Object, Remove
-from warren.dws import conduct, jobactions, kinds
+from warren.dws import kinds
 from warren.dws.binding import Binding, Phase
-from warren.dws.jobsnapshot import Job, JobSnapshot
+from warren.dws.jobs import conduct, jobactions
+from warren.dws.jobs.snapshot import Job, JobSnapshot
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read

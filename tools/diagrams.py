@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tools.decisions import decision_table
 
-from warren.dws.driver import HANDLERS
 from warren.dws.objects.workflows import State as WorkflowState
-from warren.dws.workflowstates import ADVANCE
+from warren.dws.workflow.driver import HANDLERS
+from warren.dws.workflow.states import ADVANCE
 from warren.lifecycle.states import ALLOWED, FATAL, TRANSITIONS, State
 
 TARGET = Path(__file__).parents[1] / "docs" / "states.md"
@@ -19,8 +19,8 @@ def document() -> str:
         [
             "# States",
             "",
-            "Made by `make docs` from the tables in `dws/workflowstates.py`, `dws/driver.py` and",
-            "`lifecycle/states.py`.",
+            "Made by `make docs` from the tables in `dws/workflow/states.py`,",
+            "`dws/workflow/driver.py` and `lifecycle/states.py`.",
             "",
             "## Workflow",
             "",
@@ -35,8 +35,8 @@ def document() -> str:
             "",
             "## What the conductor does",
             "",
-            "For each Workflow, by where its job is (`dws/conduct.py`). What is only kept with the",
-            "job's record is left out, and so are limits of states and lost nodes.",
+            "For each Workflow, by where its job is (`dws/jobs/conduct.py`). What is only kept",
+            "with the job's record is left out, and so are limits of states and lost nodes.",
             "",
             *decision_table(),
             "",

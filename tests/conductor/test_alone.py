@@ -18,7 +18,7 @@ from warren.base.placing import Held
 from warren.conductor.conductor import Conductor, Settings
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
-from warren.dws.jobsnapshot import Job
+from warren.dws.jobs.snapshot import Job
 from warren.dws.timeouts import Timeouts
 from warren.kube.client import Conflict, Forbidden, Refused
 

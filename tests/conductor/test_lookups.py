@@ -27,9 +27,10 @@ from warren.base.bytesize import GIB
 from warren.base.objects import Key
 from warren.base.times import parse_rfc3339, rfc3339_micro
 from warren.conductor.conductor import Conductor, Settings
-from warren.dws import abort, kinds, labels
+from warren.dws import kinds, labels
 from warren.dws.binding import Phase
-from warren.dws.jobactions import CONTAINER_LOG, SUMMARY
+from warren.dws.jobs import abort
+from warren.dws.jobs.jobactions import CONTAINER_LOG, SUMMARY
 from warren.dws.objects.meta import Meta
 from warren.dws.rabbits import selftest
 from warren.dws.timeouts import Timeouts

@@ -9,7 +9,8 @@ from tests.controllers.alone import Api, alone, caught_up, running
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from warren.base.objects import Change, Key, Remove
 from warren.conductor.returning import Returning
-from warren.dws import abort, kinds, labels
+from warren.dws import kinds, labels
+from warren.dws.jobs import abort
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow

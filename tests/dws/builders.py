@@ -24,7 +24,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.storage import storageprofiles
-from warren.dws.workflowstates import admitted
+from warren.dws.workflow.states import admitted
 
 BINDING = Binding(
     "flux",

@@ -31,9 +31,9 @@ from warren.base.placing import Held
 from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
-from warren.dws.conduct import asks_for_abort, decide, is_past, made, needs_flash
 from warren.dws.faults import Fault
-from warren.dws.jobactions import (
+from warren.dws.jobs.conduct import asks_for_abort, decide, is_past, made, needs_flash
+from warren.dws.jobs.jobactions import (
     SUMMARY,
     Drain,
     Fail,
@@ -46,7 +46,8 @@ from warren.dws.jobactions import (
     Start,
     Undrain,
 )
-from warren.dws.jobsnapshot import Job, JobSnapshot
+from warren.dws.jobs.placement import Policy
+from warren.dws.jobs.snapshot import Job, JobSnapshot
 from warren.dws.nodelocal import per_rabbit
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
@@ -56,10 +57,9 @@ from warren.dws.objects.storages import Storage, StorageSpec
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import offload
 from warren.dws.offload.offload import Service
-from warren.dws.placement import Policy
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import Timeouts
-from warren.dws.workflowstates import ADVANCE, create_refusal
+from warren.dws.workflow.states import ADVANCE, create_refusal
 
 NODE = {
     "type": "node",

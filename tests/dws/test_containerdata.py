@@ -11,9 +11,9 @@ from warren.directives.parse import parse
 from warren.dws import kinds
 from warren.dws.containers import containerdata, containerprofiles
 from warren.dws.containers.applications import Application, Volume
-from warren.dws.driver import decide
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
+from warren.dws.workflow.driver import decide
 
 ELSEWHERE: dict[str, Any] = {
     "kind": "NnfContainerProfile",

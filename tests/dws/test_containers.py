@@ -25,17 +25,18 @@ from tests.dws.test_ports import configuration, request
 from tests.dws.test_ports import raw as raw_manager
 from tests.rfc.vectors import vector
 from warren.base.objects import Object, Write
-from warren.dws import containerlife, kinds, labels
+from warren.dws import kinds, labels
 from warren.dws.containers import containerprofiles, indexmounts
 from warren.dws.containers.applications import Application, Volume
 from warren.dws.containers.ports import NnfPortManager
-from warren.dws.driver import decide
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.workflows import Workflow
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.workflowsnapshot import WorkflowSnapshot
+from warren.dws.workflow import containersteps
+from warren.dws.workflow.driver import decide
+from warren.dws.workflow.snapshot import WorkflowSnapshot
 
 FAST = "#DW jobdw type=gfs2 capacity=1GiB name=fast"
 BESIDE = "#DW container name=beside profile=foo DW_JOB_foo-fast=fast"
@@ -434,12 +435,12 @@ def test_containers_that_do_not_start_in_time_fail_the_workflow() -> None:
 
 def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
     about = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"]}
-    assert containerlife.deadline(view(workflow(BARE, state="PreRun"), **about)) == 300
-    assert containerlife.deadline(view(workflow(BARE, state="Setup"), **about)) is None
-    assert containerlife.deadline(view(workflow(state="PreRun"), pinned={})) is None
+    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 300
+    assert containersteps.deadline(view(workflow(BARE, state="Setup"), **about)) is None
+    assert containersteps.deadline(view(workflow(state="PreRun"), pinned={})) is None
     never = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "preRunTimeoutSeconds": 0}}
     about["pinned"] = pinned(never, 0)
-    assert containerlife.deadline(view(workflow(BARE, state="PreRun"), **about)) is None
+    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) is None
 
 
 @pytest.mark.parametrize(
@@ -479,7 +480,7 @@ def test_a_rabbit_that_runs_no_containers_is_waited_for_in_its_words(
 
 def test_a_workflow_that_waits_for_a_rabbit_looks_again() -> None:
     about = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"], "runners": {"r1": {}}}
-    assert containerlife.deadline(view(workflow(BARE, state="PreRun"), **about)) == 1.0
+    assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 1.0
 
 
 def test_postrun_is_ready_when_all_have_succeeded() -> None:
@@ -687,5 +688,5 @@ def test_teardown_waits_until_its_ports_are_free() -> None:
 
 
 def test_a_workflow_without_containers_looks_at_no_profile() -> None:
-    assert not containerlife.is_wanted([FAST])
-    assert containerlife.is_wanted([FAST, BARE])
+    assert not containersteps.is_wanted([FAST])
+    assert containersteps.is_wanted([FAST, BARE])

@@ -1,4 +1,4 @@
-"""The work of copy_in and copy_out, by `dws.driver`."""
+"""The work of copy_in and copy_out, by `dws.workflow.driver`."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ from tests.dws.builders import (
 from tests.dws.test_driver import ALL, COPYING, FINISHED, STORAGE, WAITS, keys, seen, told
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
-from warren.dws.copysteps import is_of
-from warren.dws.driver import decide
 from warren.dws.offload import movements
+from warren.dws.workflow.copysteps import is_of
+from warren.dws.workflow.driver import decide
 
 
 @pytest.mark.parametrize(("state", "index"), [("DataIn", 1), ("DataOut", 2)])

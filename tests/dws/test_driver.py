@@ -34,12 +34,12 @@ from warren.base.objects import Change, Key, Write, key_of
 from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.containerauth import Found
-from warren.dws.driver import HANDLERS, decide, is_final, needs_live_read
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.workflowsnapshot import WorkflowSnapshot
+from warren.dws.workflow.driver import HANDLERS, decide, is_final, needs_live_read
+from warren.dws.workflow.snapshot import WorkflowSnapshot
 
 ALL = (JOBDW, COPY_IN, COPY_OUT)
 SECOND = "#DW jobdw type=xfs capacity=2GiB name=other"

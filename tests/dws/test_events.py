@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tests.dws.builders import JOBDW, rabbit, workflow
-from warren.dws import events, kinds, labels
-from warren.dws.events import News
+from warren.dws import kinds, labels
+from warren.dws.jobs import events
+from warren.dws.jobs.events import News
 from warren.dws.objects.storages import ComputeLink, StorageAccess
 
 

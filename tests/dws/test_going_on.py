@@ -20,14 +20,15 @@ from tests.dws.builders import (
     workflow,
 )
 from tests.dws.test_conduct import SINGLE, at, job, seen
-from warren.dws import driver, kinds, labels, tolerance
+from warren.dws import kinds, labels, tolerance
 from warren.dws.binding import Phase
-from warren.dws.conduct import decide
-from warren.dws.jobactions import Drain, Fail, Later
-from warren.dws.jobsnapshot import JobSnapshot
+from warren.dws.jobs.conduct import decide
+from warren.dws.jobs.jobactions import Drain, Fail, Later
+from warren.dws.jobs.snapshot import JobSnapshot
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.persistent.persistent import Instance
 from warren.dws.timeouts import Timeouts
+from warren.dws.workflow import driver
 
 OF_R0, OF_R1 = (
     {"label": "xfs", "storage": {rabbit: {"ready": True, "allocationSize": 5}}}

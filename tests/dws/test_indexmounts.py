@@ -15,7 +15,7 @@ from warren.base.objects import Object
 from warren.dws import kinds, labels
 from warren.dws.containers import indexmounts
 from warren.dws.containers.indexmounts import Index
-from warren.dws.driver import decide
+from warren.dws.workflow.driver import decide
 
 COMPUTES = {"n0": 0, "n1": 1, "n2": 2}
 

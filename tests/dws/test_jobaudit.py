@@ -8,8 +8,9 @@ import pytest
 
 from tests.dws.builders import BINDING, JOBDW, meta, rabbit, workflow
 from warren.base.objects import Change
-from warren.dws import abort, kinds, labels, tolerance
-from warren.dws.jobaudit import Difference, Sides, Undrain, differences, remedies
+from warren.dws import kinds, labels, tolerance
+from warren.dws.jobs import abort
+from warren.dws.jobs.jobaudit import Difference, Sides, Undrain, differences, remedies
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import ComputeLink, Storage, StorageAccess

@@ -30,7 +30,7 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Change, Create
 from warren.directives.parse import parse
-from warren.dws import conduct, driver, kinds, labels
+from warren.dws import kinds, labels
 from warren.dws.access import nnfaccess
 from warren.dws.binding import Phase
 from warren.dws.breakdown import directivebreakdown
@@ -38,16 +38,18 @@ from warren.dws.copies.datamovement import children
 from warren.dws.copies.retries import Retries
 from warren.dws.copies.slots import Claim, granted
 from warren.dws.faults import Fault
-from warren.dws.jobsnapshot import Job, JobSnapshot
+from warren.dws.jobs import conduct
+from warren.dws.jobs.placement import filled
+from warren.dws.jobs.snapshot import Job, JobSnapshot
+from warren.dws.jobs.waits import reason
 from warren.dws.node import InUse, NodeTrouble, Progress
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State
-from warren.dws.placement import filled
 from warren.dws.storage import nnfstorage, storageprofiles
 from warren.dws.storage.nnfstorage import decide as stored
-from warren.dws.waits import reason
-from warren.dws.workflowstates import create_refusal, update_refusal
+from warren.dws.workflow import driver
+from warren.dws.workflow.states import create_refusal, update_refusal
 
 # Mounts
 

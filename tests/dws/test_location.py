@@ -8,10 +8,10 @@ from tests.dws.builders import breakdown, need
 from warren.base.bytesize import GIB
 from warren.base.placing import Held, Locality
 from warren.dws.faults import Fault
+from warren.dws.jobs.placement import Policy, filled, reserve
+from warren.dws.jobs.resources import rewritten
 from warren.dws.location import localities
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
-from warren.dws.placement import Policy, filled, reserve
-from warren.dws.resources import rewritten
 
 SETS = [need("one", GIB, "AllocateSingleServer"), need("two", GIB, "AllocateSingleServer")]
 JOB_ALONE = (Locality.JOB, Locality.JOB)

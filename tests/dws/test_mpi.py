@@ -13,8 +13,8 @@ from warren.base.objects import Object, Write
 from warren.dws import kinds
 from warren.dws.containers import containerprofiles, mpi
 from warren.dws.containers.mpi import SshKey
-from warren.dws.driver import decide
 from warren.dws.pods.batchjobs import BatchJob
+from warren.dws.workflow.driver import decide
 
 BESIDE = "#DW container name=beside profile=ring"
 RING: dict[str, Any] = {

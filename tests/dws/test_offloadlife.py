@@ -22,11 +22,11 @@ from tests.dws.test_offload import FAST, ON, SERVICE
 from warren.base.objects import Change, Write
 from warren.dws import kinds, labels
 from warren.dws.containerauth import Found
-from warren.dws.driver import decide, needs_live_read
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.offload import movements
-from warren.dws.workflowsnapshot import WorkflowSnapshot
+from warren.dws.workflow.driver import decide, needs_live_read
+from warren.dws.workflow.snapshot import WorkflowSnapshot
 
 T = TypeVar("T", NnfAccess, NnfDataMovement)
 

@@ -28,7 +28,6 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Change, Key, key_of
 from warren.dws import kinds, labels, nodelocal
-from warren.dws.driver import decide
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -39,7 +38,8 @@ from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.workflows import Workflow
 from warren.dws.persistent import persistent
 from warren.dws.persistent.persistent import Instance
-from warren.dws.workflowsnapshot import WorkflowSnapshot
+from warren.dws.workflow.driver import decide
+from warren.dws.workflow.snapshot import WorkflowSnapshot
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 USE = "#DW persistentdw name=pers"

@@ -12,9 +12,9 @@ from warren.base.bytesize import GIB
 from warren.base.placing import Held, Shared
 from warren.dws.breakdown.allocationneeds import RABBIT
 from warren.dws.faults import Fault
+from warren.dws.jobs.placement import Policy, Reservation, filled, reserve
+from warren.dws.jobs.resources import counts, rewritten
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
-from warren.dws.placement import Policy, Reservation, filled, reserve
-from warren.dws.resources import counts, rewritten
 
 ACROSS, SINGLE = "AllocateAcrossServers", "AllocateSingleServer"
 MGT = ("lustre-mgt",)

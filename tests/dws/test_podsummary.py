@@ -8,8 +8,8 @@ from tests.dws.builders import JOBDW, workflow
 from tests.dws.test_conduct import at, job, notes, seen
 from warren.base.objects import Key, Object
 from warren.dws.binding import Phase
-from warren.dws.conduct import decide, needs_pods
-from warren.dws.jobactions import SUMMARY, KeepLogs, Note
+from warren.dws.jobs.conduct import decide, needs_pods
+from warren.dws.jobs.jobactions import SUMMARY, KeepLogs, Note
 from warren.dws.objects.workflows import Workflow
 from warren.dws.pods import podsummary
 from warren.dws.pods.podsummary import KEPT, LogRef

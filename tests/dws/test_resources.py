@@ -11,9 +11,9 @@ from tests.dws.builders import need
 from tests.rfc.vectors import vector
 from warren.base.bytesize import GIB
 from warren.dws.faults import Fault
+from warren.dws.jobs.resources import Rewritten, rewritten
 from warren.dws.objects.breakdowns import AllocationNeed, BreakdownStatus
 from warren.dws.objects.decoding import read
-from warren.dws.resources import Rewritten, rewritten
 
 NODE: dict[str, Any] = {
     "type": "node",

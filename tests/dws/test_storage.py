@@ -35,6 +35,7 @@ from warren.base.placing import Held, Locality
 from warren.dws import children, kinds, labels
 from warren.dws.breakdown.servers import check, report
 from warren.dws.faults import Fault
+from warren.dws.jobs.placement import filled
 from warren.dws.node import RawVolumes
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
@@ -43,7 +44,6 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import ComputeAccess, StorageNode
-from warren.dws.placement import filled
 from warren.dws.rabbits import rabbits
 from warren.dws.storage import nnfstorage
 

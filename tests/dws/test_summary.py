@@ -7,9 +7,9 @@ import orjson
 from tests.dws.builders import JOBDW, computes, workflow
 from tests.dws.test_conduct import copied
 from warren.dws import labels
+from warren.dws.jobs.summary import summary
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
-from warren.dws.summary import summary
 
 SERVERS = read(
     {

@@ -8,7 +8,7 @@ from tests.dws.builders import DELETING, changes, movement, nnf_access, removed,
 from tests.dws.test_driver import ALL, STORAGE, broken, seen, told
 from warren.base.objects import Key
 from warren.dws import kinds, labels
-from warren.dws.driver import decide
+from warren.dws.workflow.driver import decide
 
 HAS = {
     "movements": [movement(1), movement(2)],

@@ -4,11 +4,11 @@ import pytest
 
 from tests.dws.builders import BINDING
 from warren.dws.binding import Phase
-from warren.dws.jobsnapshot import Job
+from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.waits import reason
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.waits import reason
 
 CONFIGURATION = read(
     {

@@ -13,7 +13,7 @@ from tests.dws.builders import COPY_IN, COPY_OUT, JOBDW, NOW, STAMP, raw_workflo
 from warren.base.objects import merged
 from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.workflowstates import (
+from warren.dws.workflow.states import (
     ADVANCE,
     IMMUTABLE,
     admitted,

@@ -14,14 +14,15 @@ from tests.faults.crashes import STORIES, crashed, lived, points
 from tests.harness.extent import extent
 from warren.controllers.offload import Offload
 from warren.controllers.ports import PortController
-from warren.dws import conduct, containerlife, driver, offloadlife
 from warren.dws.binding import Phase
-from warren.dws.jobactions import Drain, Finish, Start
-from warren.dws.jobsnapshot import is_complete
+from warren.dws.jobs import conduct
+from warren.dws.jobs.jobactions import Drain, Finish, Start
+from warren.dws.jobs.snapshot import is_complete
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.workflows import State
 from warren.dws.offload.requests import UNAVAILABLE, Refusal
-from warren.dws.workflowsnapshot import DONE
+from warren.dws.workflow import containersteps, driver, offloadsteps
+from warren.dws.workflow.snapshot import DONE
 from warren.instance.simulated import SimulatedLauncher
 from warren.kube.server.garbage import Garbage
 from warren.node.simulated import SimulatedMachine
@@ -93,7 +94,7 @@ def test_a_conductor_that_is_too_fast_is_found(
 def test_a_job_that_does_not_wait_for_its_containers_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(containerlife, "start", lambda snapshot, index, directive: DONE)
+    monkeypatch.setattr(containersteps, "start", lambda snapshot, index, directive: DONE)
 
     wrong = lived(STORIES["container"]).wrong
     assert any("a task started before the containers" in each for each in wrong)
@@ -128,7 +129,7 @@ def test_a_copy_that_is_not_made_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_copy_that_was_promised_and_is_not_waited_for_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(offloadlife, "finish", lambda snapshot: DONE)
+    monkeypatch.setattr(offloadsteps, "finish", lambda snapshot: DONE)
 
     wrong = lived(STORIES["copies on request"]).wrong
     assert wrong == ["/global/kept-1 was promised, and is not copied"]
@@ -185,7 +186,7 @@ def test_persistent_storage_that_nothing_destroys_is_found(monkeypatch: pytest.M
 
 
 def test_ports_that_are_not_given_back_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(containerlife, "free_ports", lambda snapshot: DONE)
+    monkeypatch.setattr(containersteps, "free_ports", lambda snapshot: DONE)
     monkeypatch.setattr(PortController, "_workflow_changed", lambda self, obj: None)
 
     assert any("ports are left" in each for each in lived(STORIES["container"]).wrong)

@@ -7,7 +7,8 @@ import pytest
 from tests.faults import crashes
 from tests.faults.crashes import STORIES, lived
 from tests.harness.extent import extent
-from warren.dws import driver, kinds, news
+from warren.dws import kinds
+from warren.dws.workflow import driver, news
 from warren.node.behaviour import Action, Behaviour
 
 SEEDS = extent("WARREN_REST_SEEDS", usual=1, everything=20)

@@ -13,7 +13,7 @@ from tests.flux.test_conductor import JOBDW, fatal, named
 from tests.journeys.conftest import wait_for
 from warren.daemons import fluxbroker
 from warren.dws import tolerance
-from warren.dws.abort import REASON
+from warren.dws.jobs.abort import REASON
 
 TABLES = """
 [rabbit]

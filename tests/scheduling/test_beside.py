@@ -12,8 +12,8 @@ from tests.dws.builders import need
 from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
 from warren.base.placing import Held, Locality, Place, Shared, placed, units
+from warren.dws.jobs.placement import filled, reserve
 from warren.dws.objects.breakdowns import AllocationNeed
-from warren.dws.placement import filled, reserve
 from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.graph import Allocation, Graph, Refusal

@@ -13,7 +13,7 @@ from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
 from warren.base.placing import Shared
 from warren.dws.faults import Fault
-from warren.dws.resources import rewritten
+from warren.dws.jobs.resources import rewritten
 from warren.rfc import jobspec
 from warren.rfc.errors import BadFormat
 from warren.scheduling.graph import Allocation, Graph, Refusal

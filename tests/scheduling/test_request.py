@@ -11,7 +11,7 @@ from tests.rfc.vectors import vector
 from tests.scheduling.systems import system, want
 from warren.base.bytesize import GIB
 from warren.base.placing import Locality, Shared
-from warren.dws import resources
+from warren.dws.jobs import resources
 from warren.rfc import jgf, jobspec, resource_set
 from warren.rfc.errors import BadFormat
 from warren.scheduling.request import Request, from_jobspec

@@ -14,7 +14,7 @@ from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
 from warren.dws.binding import Phase
-from warren.dws.jobsnapshot import Job
+from warren.dws.jobs.snapshot import Job
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec

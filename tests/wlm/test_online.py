@@ -8,7 +8,7 @@ from typing import Any
 from tests.harness import virtual
 from tests.harness.world import World, opened
 from warren.daemons.compose import Control
-from warren.dws.abort import REASON
+from warren.dws.jobs.abort import REASON
 from warren.wlm.online import OnlineNodes
 
 

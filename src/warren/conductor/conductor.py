@@ -21,22 +21,12 @@ from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
 from warren.conductor.port import WorkloadManager
 from warren.conductor.returning import Returning
-from warren.dws import (
-    abort,
-    conduct,
-    jobactions,
-    kinds,
-    labels,
-    news,
-    nodelocal,
-    placement,
-    summary,
-    waits,
-)
+from warren.dws import kinds, labels, nodelocal
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
-from warren.dws.jobactions import Action
-from warren.dws.jobsnapshot import Job, JobSnapshot
+from warren.dws.jobs import abort, conduct, jobactions, placement, summary, waits
+from warren.dws.jobs.jobactions import Action
+from warren.dws.jobs.snapshot import Job, JobSnapshot
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -49,6 +39,7 @@ from warren.dws.objects.workflows import Workflow
 from warren.dws.rabbits import alerts
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
+from warren.dws.workflow import news
 from warren.kube.client import Client, Forbidden, LogReader, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

@@ -8,8 +8,9 @@ from typing import Final
 import structlog
 
 from warren.base.objects import Object
-from warren.dws import containerlife, kinds, labels
+from warren.dws import kinds, labels
 from warren.dws.objects.workflows import Workflow
+from warren.dws.workflow import containersteps
 from warren.kube.client import Client, Refused, Unavailable
 
 log = structlog.get_logger()
@@ -34,7 +35,7 @@ class PodLists:
 
     async def now(self, workflow: Workflow) -> Sequence[Object]:
         """Return a Workflow's pods. What cannot be told of them holds nothing up."""
-        if not containerlife.is_wanted(workflow.spec.dw_directives):
+        if not containersteps.is_wanted(workflow.spec.dw_directives):
             return ()
         space, own = workflow.metadata.namespace, labels.of_workflow(workflow)
         try:

@@ -5,7 +5,8 @@ Which of them, `dws.rabbits.selftest` decides.
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, key_of
-from warren.dws import abort, kinds, labels
+from warren.dws import kinds, labels
+from warren.dws.jobs import abort
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
-from warren.dws import kinds, labels, news, reports
+from warren.dws import kinds, labels, reports
 from warren.dws.access import clientmounts, holds, nnfaccess
 from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.objects.accesses import ClientMount, NnfAccess
@@ -15,6 +15,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.storage import locks, storageprofiles
 from warren.dws.storage.locks import Holding
+from warren.dws.workflow import news
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

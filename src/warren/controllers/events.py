@@ -1,4 +1,4 @@
-"""Kubernetes Events of Workflows and rabbits (`dws.events`): told once, for `kubectl describe`."""
+"""Kubernetes Events of Workflows and rabbits (`jobs.events`): told once, for `kubectl describe`."""
 
 from typing import Final
 
@@ -6,8 +6,9 @@ import structlog
 
 from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
-from warren.dws import events, kinds, labels
-from warren.dws.events import News
+from warren.dws import kinds, labels
+from warren.dws.jobs import events
+from warren.dws.jobs.events import News
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage

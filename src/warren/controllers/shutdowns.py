@@ -12,7 +12,7 @@ import aiohttp
 import structlog
 
 from warren.base.objects import Key, Object, key_of
-from warren.dws import children, containerauth, containerlife, kinds
+from warren.dws import children, containerauth, kinds
 from warren.dws.containers import containerprofiles, shutdowns
 from warren.dws.containers import ports as port_managers
 from warren.dws.containers.ports import NnfPortManager
@@ -21,6 +21,7 @@ from warren.dws.faults import Fault
 from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.workflows import Workflow
 from warren.dws.pods.batchjobs import BatchJob
+from warren.dws.workflow import containersteps
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
@@ -109,7 +110,7 @@ class ShutdownController:
     def _workflow_changed(self, obj: Object) -> None:
         status = obj.get("status") or {}
         waits = status.get("state") == "PostRun" and not status.get("ready")
-        if waits and containerlife.is_wanted(obj["spec"].get("dwDirectives") or ()):
+        if waits and containersteps.is_wanted(obj["spec"].get("dwDirectives") or ()):
             self.reconciler.add(key_of(obj))
 
     async def reconcile(self, key: Key) -> float | None:
@@ -132,7 +133,7 @@ class ShutdownController:
         return shutdowns.RETRY_DELAY
 
     def _decided(self, workflow: Workflow) -> list[AskShutdown]:
-        index = containerlife.index_of(workflow.spec.dw_directives)
+        index = containersteps.index_of(workflow.spec.dw_directives)
         if index is None:
             return []
         own = Key(workflow.metadata.namespace, children.name(workflow, index))

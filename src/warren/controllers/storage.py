@@ -6,7 +6,7 @@ from functools import partial
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import kinds, labels, news, reports
+from warren.dws import kinds, labels, reports
 from warren.dws.breakdown import servers
 from warren.dws.node import LUSTRE
 from warren.dws.objects.assignments import Servers
@@ -19,6 +19,7 @@ from warren.dws.objects.storages import NnfNode
 from warren.dws.rabbits.rabbits import NODE_NAME
 from warren.dws.storage import lustrestorage, nnfstorage, storageprofiles
 from warren.dws.storage.lustrestorage import LustreSnapshot
+from warren.dws.workflow import news
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform

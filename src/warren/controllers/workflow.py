@@ -1,4 +1,4 @@
-"""Workflows: their states, and the work of their directives (decided in `dws.driver`)."""
+"""Workflows: their states, and the work of their directives (decided in `dws.workflow.driver`)."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,17 +14,7 @@ from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.newkeys import new_ssh_key
 from warren.controllers.persistent import Instances
 from warren.controllers.tokens import Tokens
-from warren.dws import (
-    containerauth,
-    containerlife,
-    copysteps,
-    driver,
-    kinds,
-    labels,
-    news,
-    nodelocal,
-    reports,
-)
+from warren.dws import containerauth, kinds, labels, nodelocal, reports
 from warren.dws.containerauth import Found
 from warren.dws.containers import ports
 from warren.dws.containers.ports import NnfPortManager
@@ -43,7 +33,8 @@ from warren.dws.offload.offload import Service
 from warren.dws.persistent import persistent
 from warren.dws.pods.batchjobs import BatchJob
 from warren.dws.pods.pod import why_none
-from warren.dws.workflowsnapshot import WorkflowSnapshot
+from warren.dws.workflow import containersteps, copysteps, driver, news
+from warren.dws.workflow.snapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
 from warren.kube.perform import perform
@@ -121,7 +112,7 @@ class WorkflowController:
                 uid = workflow.metadata.uid
                 own = [each for each in written if each["metadata"].get("uid") == uid]
                 self.reconciler.wrote(key, own)
-            return REQUEUE_DELAY if unmade else containerlife.deadline(snapshot)
+            return REQUEUE_DELAY if unmade else containersteps.deadline(snapshot)
         asked = _LEFT_BY_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
         children |= await self._live(workflow, asked, contained=snapshot.contained)
         instances = {each.name: await self._instances.read(each) for each in named}
@@ -277,7 +268,7 @@ class WorkflowController:
         self, workflow: Workflow, children: Mapping[Kind, Sequence[Object]]
     ) -> dict[str, Any]:
         """Return what Workflows with containers look at."""
-        if not containerlife.is_wanted(workflow.spec.dw_directives):
+        if not containersteps.is_wanted(workflow.spec.dw_directives):
             return {}
         profiles = self._informers.of(kinds.CONTAINER_PROFILE)
         raw = self._informers.of(kinds.PORT_MANAGER).get(ports.MANAGER)

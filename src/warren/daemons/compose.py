@@ -37,12 +37,12 @@ from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.containers import containerprofiles
 from warren.dws.containers.containerprofiles import ContainerProfile
+from warren.dws.jobs.placement import Policy
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.offload import offload
-from warren.dws.placement import Policy
 from warren.dws.pods.pod import why_none
 from warren.dws.rabbits.health import Policy as DrainPolicy
 from warren.dws.results import Unsaved

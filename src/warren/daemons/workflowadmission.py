@@ -7,7 +7,8 @@ from warren.base.objects import Object
 from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import SHOWN, Finding
 from warren.directives.rules import Rule
-from warren.dws import kinds, workflowstates
+from warren.dws import kinds
+from warren.dws.workflow import states
 from warren.kube.admission import Denied, Operation, Reader, Review
 
 WEBHOOK = "vworkflow.kb.io"
@@ -31,15 +32,15 @@ class WorkflowAdmission:
         if review.operation is Operation.CREATE and new is not None:
             return self._created(new)
         if review.operation is Operation.UPDATE and new is not None and review.old is not None:
-            _deny_if(workflowstates.update_refusal(review.old, new))
+            _deny_if(states.update_refusal(review.old, new))
         return new
 
     def _created(self, obj: Object) -> Object:
-        _deny_if(workflowstates.create_refusal(obj))
+        _deny_if(states.create_refusal(obj))
         rules = self._rules()
         findings = directive_rules.checked(obj["spec"].get("dwDirectives") or (), rules).findings
         _deny_if(_message(findings) if findings else None)
-        return workflowstates.admitted(obj, rules)
+        return states.admitted(obj, rules)
 
     def _rules(self) -> Sequence[Rule]:
         found = [

@@ -255,7 +255,7 @@ _NOTHING: Final = _Demand()
 
 
 def _demands(given: Any) -> Mapping[str, _Demand]:
-    """Read what flash demands of rabbits, by the labels of the resources (`dws.resources`)."""
+    """Read what flash demands of rabbits, by the labels of the resources (`dws.jobs.resources`)."""
     path = "jobspec: attributes.system.dw_constraints"
     if not isinstance(given, Mapping):
         raise BadFormat(f"{path} is not an object")

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 
 from warren.base.errors import Retryable
-from warren.dws.abort import REASON
+from warren.dws.jobs.abort import REASON
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rpc.message import Handle, Payload, RpcError

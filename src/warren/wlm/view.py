@@ -9,7 +9,7 @@ from warren.base.errors import UserMistake
 from warren.directives.parse import split
 from warren.dws import tolerance
 from warren.dws.binding import Phase
-from warren.dws.jobsnapshot import Job
+from warren.dws.jobs.snapshot import Job
 from warren.dws.persistent import expiry, persistent
 from warren.dws.rabbits import alerts
 from warren.dws.results import CANCEL, Unsaved

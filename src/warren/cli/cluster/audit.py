@@ -11,8 +11,9 @@ from warren.base.printable import printable
 from warren.cli.common import ask_instance, f58, json_option, print_json, run, statedir_option
 from warren.cli.storage import listed
 from warren.daemons.statedir import StateDir
-from warren.dws import jobaudit, kinds
-from warren.dws.jobaudit import Difference, Sides, Undrain
+from warren.dws import kinds
+from warren.dws.jobs import jobaudit
+from warren.dws.jobs.jobaudit import Difference, Sides, Undrain
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage

@@ -27,7 +27,7 @@ class AccessSnapshot:
     blocks: Sequence[NnfNodeBlockStorage] = ()
     """The flash of the storage."""
     held: Sequence[Holding] = ()
-    """What those of `accessholds.rivals` hold."""
+    """What those of `holds.rivals` hold."""
     profile: NnfStorageProfile | None = None
     """The one that was pinned for the storage."""
 

@@ -14,10 +14,11 @@ from warren.directives import rules as directive_rules
 from warren.directives.diagnostics import demand_none
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
-from warren.dws import location, nodelocal, placement, resources
+from warren.dws import location, nodelocal
 from warren.dws.breakdown import allocationneeds, computeaccess, maximums
 from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
+from warren.dws.jobs import placement, resources
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.objects import Change
-from warren.dws import abort, kinds, labels, tolerance
+from warren.dws import kinds, labels, tolerance
+from warren.dws.jobs import abort
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import State, Workflow

@@ -9,24 +9,13 @@ from itertools import islice
 from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove
-from warren.dws import (
-    abort,
-    containerlife,
-    daemons,
-    kinds,
-    labels,
-    nodelocal,
-    placement,
-    resources,
-    results,
-    tolerance,
-    trouble,
-)
+from warren.dws import daemons, kinds, labels, nodelocal, results, tolerance
 from warren.dws.binding import Phase
 from warren.dws.breakdown import maximums
 from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
-from warren.dws.jobactions import (
+from warren.dws.jobs import abort, placement, resources, trouble
+from warren.dws.jobs.jobactions import (
     Action,
     Drain,
     Fail,
@@ -43,7 +32,7 @@ from warren.dws.jobactions import (
     let_go,
     record,
 )
-from warren.dws.jobsnapshot import (
+from warren.dws.jobs.snapshot import (
     Job,
     JobSnapshot,
     is_complete,
@@ -56,7 +45,8 @@ from warren.dws.offload import offload
 from warren.dws.persistent import expiry
 from warren.dws.rabbits import alerts
 from warren.dws.timeouts import Timeouts
-from warren.dws.workflowstates import ADVANCE
+from warren.dws.workflow import containersteps
+from warren.dws.workflow.states import ADVANCE
 from warren.rfc import hostlist
 
 
@@ -104,7 +94,7 @@ def needs_pods(snapshot: JobSnapshot) -> bool:
     return (
         workflow.spec.desired_state is not State.TEARDOWN
         and (phase is Phase.ENDING or (phase is Phase.OVER and abort.is_marked(workflow)))
-        and containerlife.is_wanted(workflow.spec.dw_directives)
+        and containersteps.is_wanted(workflow.spec.dw_directives)
     )
 
 

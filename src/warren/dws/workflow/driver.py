@@ -14,31 +14,20 @@ import msgspec
 from warren.base.objects import Change, Create, Object, Remove, Write, merged
 from warren.base.times import rfc3339_micro
 from warren.directives.parse import Directive
-from warren.dws import (
-    children,
-    containerauth,
-    containerlife,
-    copysteps,
-    kinds,
-    labels,
-    location,
-    offloadlife,
-    reports,
-    teardown,
-    workflowstates,
-)
+from warren.dws import children, containerauth, kinds, labels, location, reports
 from warren.dws.access import requests
 from warren.dws.access.requests import COMPUTES, SERVERS
 from warren.dws.breakdown import directivebreakdown, servers
 from warren.dws.copies import staging
 from warren.dws.faults import STATUS, Fault, raise_for
-from warren.dws.mountturns import instance_options, is_its_turn, is_mounted
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.workflows import DriverStatus, State, Workflow
 from warren.dws.persistent import persistent
 from warren.dws.persistent.persistent import Instance
 from warren.dws.storage import nnfstorage
-from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow import containersteps, copysteps, offloadsteps, states, teardown
+from warren.dws.workflow.mountturns import instance_options, is_its_turn, is_mounted
+from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
 
 _GRAVE: Final = ("TransientCondition", "Error")
 
@@ -53,7 +42,7 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
     left = snapshot.storages or snapshot.accesses or snapshot.movements or snapshot.jobs
     if workflow.metadata.deleting:
         return not left and not snapshot.dependents
-    if offloadlife.is_last_look(snapshot):
+    if offloadsteps.is_last_look(snapshot):
         return True
     said = workflow.status.state is State.TEARDOWN and workflow.status.ready
     return workflow.spec.desired_state is State.TEARDOWN and not left and not said
@@ -90,10 +79,10 @@ def decide(snapshot: WorkflowSnapshot) -> list[Write]:
         return _leave(snapshot)
     if workflow.spec.desired_state is State.PROPOSAL and _unprepared(snapshot):
         return _prepare(snapshot)
-    entered = workflowstates.entered(workflow, snapshot.now)
+    entered = states.entered(workflow, snapshot.now)
     if entered is not None:
         # In one write with what is found in the new state: each write wakes all that watch.
-        return _drive(replace(snapshot, workflow=workflowstates.within(workflow, entered)), entered)
+        return _drive(replace(snapshot, workflow=states.within(workflow, entered)), entered)
     return [] if workflow.status.ready else _drive(snapshot)
 
 
@@ -119,7 +108,7 @@ def _prepare(snapshot: WorkflowSnapshot) -> list[Write]:
         "metadata": {"finalizers": sorted(finalizers)},
         "status": {"computes": reference},
     }
-    entered = workflowstates.entered(workflow, snapshot.now) or {}
+    entered = states.entered(workflow, snapshot.now) or {}
     computes: Object = {
         "metadata": children.metadata(workflow, meta.name),
         "data": [],
@@ -166,7 +155,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
     outcomes: list[Outcome] = []
     env: dict[str, str] = {}
     drivers = []
-    for driver in workflowstates.drivers_of(workflow):
+    for driver in states.drivers_of(workflow):
         if driver.watch_state is workflow.status.state and not driver.completed:
             command = directives[driver.dwd_index].command.text
             handler = HANDLERS.get((driver.watch_state, command))
@@ -176,7 +165,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
         drivers.append(driver)
     if workflow.spec.force_ready and workflow.status.state is State.PRE_RUN:
         env.update(_variables(snapshot))
-    status = workflowstates.concluded(workflow, drivers, snapshot.now)
+    status = states.concluded(workflow, drivers, snapshot.now)
     patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env
@@ -297,7 +286,7 @@ def _validate(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> O
 
 
 def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    token = offloadlife.set_up(snapshot)
+    token = offloadsteps.set_up(snapshot)
     if token is not DONE:
         return token
     found = snapshot.storages.get(snapshot.child(index))
@@ -372,7 +361,7 @@ def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
 
 def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Enter the Workflow into the instance, which cannot be destroyed from then on."""
-    token = offloadlife.set_up(snapshot)
+    token = offloadsteps.set_up(snapshot)
     if token is not DONE:
         return token
     name = directive.values["name"]
@@ -411,8 +400,8 @@ _NAMED: Final = 10
 
 
 def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
-    offloads = offloadlife.targets(snapshot)
-    if index not in (*offloads, *containerlife.all_targets(snapshot)):
+    offloads = offloadsteps.targets(snapshot)
+    if index not in (*offloads, *containersteps.all_targets(snapshot)):
         # One NnfAccess mounts a node-local file system at a time: rabbits let go first.
         rabbits = _unmounted(snapshot.accesses.get(f"{snapshot.child(index)}-{SERVERS}"))
         if rabbits is not DONE:
@@ -434,7 +423,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     served = _served(snapshot, index, offloads) if index in offloads else DONE
     if served is not DONE:
         return served
-    return Outcome(env={**_variables(snapshot), **offloadlife.variables(snapshot)})
+    return Outcome(env={**_variables(snapshot), **offloadsteps.variables(snapshot)})
 
 
 def _variables(snapshot: WorkflowSnapshot) -> dict[str, str]:
@@ -460,7 +449,7 @@ _LIFETIMES: Final = {"jobdw": "JOB", "persistentdw": "PERSISTENT"}
 def _unmount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     found = snapshot.accesses.get(f"{snapshot.child(index)}-{COMPUTES}")
     outcome = _unmounted(found, snapshot.lost)
-    return outcome if outcome is not DONE else offloadlife.finish(snapshot)
+    return outcome if outcome is not DONE else offloadsteps.finish(snapshot)
 
 
 def _unmounted(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
@@ -485,17 +474,17 @@ def _propose_copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
 
 def _propose_container(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     _validate(snapshot, index, directive)
-    return containerlife.pin(snapshot, index, directive)
+    return containersteps.pin(snapshot, index, directive)
 
 
 def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Have rabbits mount what a directive's containers use, and start those."""
-    targets = containerlife.targets(snapshot, directive)
+    targets = containersteps.targets(snapshot, directive)
     served = [_served(snapshot, target, targets) for target in targets]
     waiting = next((each for each in served if each is not DONE), None)
     if waiting is not None:
         return Outcome(writes=[w for each in served for w in each.writes], waiting=waiting.waiting)
-    return containerlife.start(snapshot, index, directive)
+    return containersteps.start(snapshot, index, directive)
 
 
 def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
@@ -534,14 +523,14 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.SETUP, "jobdw"): _set_up,
     (State.SETUP, "create_persistent"): _set_up_instance,
     (State.SETUP, "persistentdw"): _claim,
-    (State.SETUP, "container"): containerlife.set_up,
+    (State.SETUP, "container"): containersteps.set_up,
     (State.DATA_IN, "copy_in"): copysteps.copy,
     (State.PRE_RUN, "jobdw"): _mount,
     (State.PRE_RUN, "persistentdw"): _mount,
     (State.PRE_RUN, "container"): _start,
     (State.POST_RUN, "jobdw"): _unmount,
     (State.POST_RUN, "persistentdw"): _unmount,
-    (State.POST_RUN, "container"): containerlife.finish,
+    (State.POST_RUN, "container"): containersteps.finish,
     (State.DATA_OUT, "copy_out"): copysteps.copy,
     (State.TEARDOWN, "jobdw"): teardown.tear_down,
     (State.TEARDOWN, "create_persistent"): teardown.leave_behind,

@@ -7,12 +7,12 @@ of those that have failed (dws-spec section 11, ADR 092).
 
 from collections.abc import Mapping
 
-from warren.dws import containerlife
 from warren.dws.faults import Fault
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.workflows import State
 from warren.dws.offload import movements, offload
-from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow import containersteps
+from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
 
 _STORAGE = ("jobdw", "persistentdw")
 _FAILED = ("Failed", "Invalid")
@@ -26,13 +26,13 @@ def targets(snapshot: WorkflowSnapshot) -> list[int]:
         index
         for index, directive in enumerate(snapshot.directives)
         if directive.command.text in _STORAGE
-        and containerlife.type_of(snapshot, index) not in offload.NOT_FOR_RABBITS
+        and containersteps.type_of(snapshot, index) not in offload.NOT_FOR_RABBITS
     ]
 
 
 def set_up(snapshot: WorkflowSnapshot) -> Outcome:
     """Have the token made, if the job asks for copies."""
-    return containerlife.make_token(snapshot) if offload.is_asked(snapshot.directives) else DONE
+    return containersteps.make_token(snapshot) if offload.is_asked(snapshot.directives) else DONE
 
 
 def variables(snapshot: WorkflowSnapshot) -> Mapping[str, str]:

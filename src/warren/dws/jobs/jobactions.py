@@ -1,4 +1,4 @@
-"""What may be done for a job and its Workflow (`dws.conduct` decides)."""
+"""What may be done for a job and its Workflow (`dws.jobs.conduct` decides)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from warren.base.objects import Change, Object, Write
-from warren.dws import kinds, labels, reports, summary
-from warren.dws.jobsnapshot import Job, JobSnapshot
+from warren.dws import kinds, labels, reports
+from warren.dws.jobs import summary
+from warren.dws.jobs.snapshot import Job, JobSnapshot
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.pods import podsummary
 from warren.dws.pods.podsummary import LogRef
@@ -19,7 +20,7 @@ class Release:
 
     resources: Sequence[Mapping[str, Any]]
     constraints: Mapping[str, Any] = field(default_factory=dict)
-    """What their flash demands of rabbits (`dws.resources`)."""
+    """What their flash demands of rabbits (`dws.jobs.resources`)."""
     nodes: tuple[str, ...] | None = None
     """The nodes that it may have; None for all."""
     daemons: tuple[str, ...] = ()
@@ -115,7 +116,7 @@ Action = (
 
 
 SUMMARY: Final = "rabbit_storage"
-"""The key of what there is to say of a job's storage (`dws.summary`)."""
+"""The key of what there is to say of a job's storage (`dws.jobs.summary`)."""
 
 CONTAINER_LOG: Final = "rabbit_container_log"
 """The key of what containers beside a job have printed; flux-coral2's."""

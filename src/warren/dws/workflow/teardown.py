@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from warren.base.objects import Key, Kind, Remove, Write
 from warren.base.words import plural
 from warren.directives.parse import Directive
-from warren.dws import containerlife, kinds, workflowstates
+from warren.dws import kinds
 from warren.dws.access.requests import COMPUTES, SERVERS
 from warren.dws.faults import raise_for
 from warren.dws.objects.accesses import NnfAccess
@@ -13,7 +13,8 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State
 from warren.dws.persistent import persistent
 from warren.dws.persistent.persistent import Instance
-from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow import containersteps, states
+from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
 
 
 def tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
@@ -58,7 +59,7 @@ def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None)
 def stop(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Remove containers, and then give their ports back."""
     outcome = tear_down(snapshot, index, directive)
-    return outcome if outcome.waiting is not None else containerlife.free_ports(snapshot)
+    return outcome if outcome.waiting is not None else containersteps.free_ports(snapshot)
 
 
 def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -69,7 +70,7 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
         return DONE
     complete = all(
         driver.completed
-        for driver in workflowstates.drivers_of(snapshot.workflow)
+        for driver in states.drivers_of(snapshot.workflow)
         if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
     )
     if complete and not found.going:

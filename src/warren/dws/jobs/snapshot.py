@@ -1,4 +1,4 @@
-"""A job and its Workflow, as the conductor sees them when it decides (`dws.conduct`)."""
+"""A job and its Workflow, as the conductor sees them when it decides (`dws.jobs.conduct`)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,9 +6,10 @@ from typing import Any
 
 from warren.base.objects import Key, Object
 from warren.base.placing import Held, Locality
-from warren.dws import location, placement
+from warren.dws import location
 from warren.dws.binding import Binding, Phase
 from warren.dws.breakdown.statuses import PERSISTENT
+from warren.dws.jobs import placement
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
@@ -18,7 +19,7 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.persistent import persistent
 from warren.dws.results import Unsaved
 from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
-from warren.dws.workflowstates import drivers_of
+from warren.dws.workflow.states import drivers_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from warren.base.objects import Key, Kind, Object
 from warren.base.times import rfc3339
-from warren.dws import abort, tolerance
+from warren.dws import tolerance
+from warren.dws.jobs import abort
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow

@@ -4,11 +4,12 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from warren.dws import timeouts, tolerance, waits
+from warren.dws import timeouts, tolerance
 from warren.dws.binding import Phase
 from warren.dws.breakdown.allocationneeds import PER_COMPUTE
-from warren.dws.jobactions import Action, Drain, Fail, Later, ask, last_record
-from warren.dws.jobsnapshot import JobSnapshot, is_refused, needs_of
+from warren.dws.jobs import waits
+from warren.dws.jobs.jobactions import Action, Drain, Fail, Later, ask, last_record
+from warren.dws.jobs.snapshot import JobSnapshot, is_refused, needs_of
 from warren.dws.objects.workflows import State, Workflow
 from warren.rfc import hostlist
 

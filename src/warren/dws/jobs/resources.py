@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.base.placing import Locality, Shared
-from warren.dws import placement
 from warren.dws.faults import Fault
+from warren.dws.jobs import placement
 from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed
 
 _ACCESS: Final = {Locality.NODE: "physical", Locality.ANY: "network"}

@@ -9,14 +9,14 @@ from warren.dws.access import requests
 from warren.dws.access.requests import SERVERS
 from warren.dws.copies import copyprofiles, datamovement, staging
 from warren.dws.faults import Fault, raise_for
-from warren.dws.mountturns import instance_of, instance_options, is_its_turn, is_mounted
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import movements
 from warren.dws.storage import locks
-from warren.dws.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow.mountturns import instance_of, instance_options, is_its_turn, is_mounted
+from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
 
 
 def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

@@ -1,0 +1,1 @@
+"""What the workload manager's side does for a job and its Workflow."""

@@ -1,0 +1,1 @@
+"""The work behind each state of a Workflow."""
