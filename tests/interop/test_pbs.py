@@ -43,7 +43,12 @@ class Site:
     def configure(self, **tunables: float) -> None:
         """Register the hook with a socket for each mom, and half a second for each request."""
         nodes = {m: {"unix_socket_file": self.pbs.inside(self.socket(m))} for m in MOMS}
-        config = {"post_timeout": 0.5, "delete_timeout": 0.5, **tunables, "nodes": nodes}
+        config = {
+            "post_timeout": table.BRIEF,
+            "delete_timeout": table.BRIEF,
+            **tunables,
+            "nodes": nodes,
+        }
         path = self.pbs.directory / "config.json"
         path.write_text(json.dumps(config))
         said = self.warren(SERVER, "install", "--enable", "--config", self.pbs.inside(path))

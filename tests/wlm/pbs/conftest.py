@@ -17,11 +17,11 @@ def socket(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def configure(tmp_path: Path, socket: Path) -> Configure:
-    """Return what writes a configuration: half a second for each request, and other tunables."""
+    """Return what writes a configuration: 30 s for each request, and other tunables."""
 
     def configured(**tunables: Any) -> Path:
         path = tmp_path / "PBS_cray_atom.CF"
-        usual = {"post_timeout": 0.5, "delete_timeout": 0.5, "unix_socket_file": str(socket)}
+        usual = {"post_timeout": 30, "delete_timeout": 30, "unix_socket_file": str(socket)}
         path.write_text(json.dumps({**usual, **tunables}))
         return path
 

@@ -246,7 +246,7 @@ def test_a_service_whose_queue_is_full_is_waited_for_and_not_for_ever(
         busy.bind(str(socket))
         busy.listen(0)
         stack.enter_context(sockets.socket(sockets.AF_UNIX)).connect(str(socket))
-        played = begin(configure())
+        played = begin(configure(post_timeout=0.5, delete_timeout=0.5))
     assert played.outcome == "error"
     assert "POST timed out" in played.message
 
@@ -259,7 +259,7 @@ def test_a_node_without_atom_begins_and_ends_jobs_without(configure: Configure) 
 
 
 @pytest.mark.parametrize("alarm", [3.0])
-@pytest.mark.parametrize("timeout", [0.1, 30, 86400])
+@pytest.mark.parametrize("timeout", [0.5, 30, 86400])
 def test_it_has_ended_before_the_alarm_whatever_is_configured(
     alarm: float, timeout: float, socket: Path, configure: Configure
 ) -> None:

@@ -13,7 +13,8 @@ from tests.wlm.pbs.table import COMPLAINS, ENDS, OFFLINE, RUNS, Case
 OUTCOMES = {RUNS: "accept", ENDS: "accept", OFFLINE: "error", COMPLAINS: "reject"}
 
 
-def judged(case: Case, event: str, socket: Path, config: Path) -> tuple[Played, Atom]:
+def judged(case: Case, event: str, socket: Path, configure: Configure) -> tuple[Played, Atom]:
+    config = configure(post_timeout=case.seconds, delete_timeout=case.seconds)
     with behaving(socket, case.atom) as atom:
         return moms.play(scenario(event, config)), atom
 
@@ -28,7 +29,7 @@ def test_at_the_begin_of_a_job(case: Case, socket: Path, configure: Configure) -
     Seed: If a response other than 200 Ok or a 400 (bad request) is received the hook will reject
     Seed: If the POST encounters a timeout, it will reject the event and offline the vnodes
     """
-    played, atom = judged(case, "execjob_begin", socket, configure())
+    played, atom = judged(case, "execjob_begin", socket, configure)
     assert (played.outcome, atom.methods) == (OUTCOMES[case.outcome], list(case.asked)), played.text
     assert case.says in f"{played.text}\n{played.message}"
     assert all(len(line) <= 2100 and line.isprintable() for _, line in played.log)
@@ -43,7 +44,7 @@ def test_at_the_end_of_a_job(case: Case, socket: Path, configure: Configure) -> 
     Seed: If the DELETE encounters a timeout, it will reject the event.
     Seed: If the DELETE encounters a timeout, it will not offline the vnodes
     """
-    played, atom = judged(case, "execjob_end", socket, configure())
+    played, atom = judged(case, "execjob_end", socket, configure)
     assert (played.outcome, atom.methods) == (OUTCOMES[case.outcome], list(case.asked)), played.text
     assert case.says in f"{played.text}\n{played.message}"
     assert played.asked == []
