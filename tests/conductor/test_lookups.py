@@ -31,9 +31,9 @@ from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.jobs import abort
 from warren.dws.jobs.jobactions import CONTAINER_LOG, SUMMARY
+from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.meta import Meta
 from warren.dws.rabbits import selftest
-from warren.dws.timeouts import Timeouts
 
 RUNNING = replace(WITH_NODES, phase=Phase.RUNNING, ran=True)
 MOUNTS = [{"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}]

@@ -14,7 +14,7 @@ from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfStorage
-from warren.dws.rabbits.rabbits import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NODE_NAME
 
 KEY = Key("default", "wide")
 POOLED = Key("default", "pooled")

@@ -12,7 +12,7 @@ from warren.base.objects import Key
 from warren.controllers import heartbeats
 from warren.controllers.rabbits import SystemController
 from warren.dws import kinds, labels
-from warren.dws.rabbits.rabbits import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NODE_NAME
 from warren.kube.client import Forbidden, Unavailable
 from warren.kube.leader import LEASE
 

@@ -42,7 +42,7 @@ from warren.daemons.compose import Control
 from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.dws.node import Copy, NodeTrouble, Progress
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers
@@ -212,7 +212,7 @@ async def is_in_error_and_deleted(world: World, control: Control) -> None:
 
 async def loses_a_label(world: World, control: Control) -> None:
     """A rabbit of before raw volumes were offered says so of itself, and its Storage after it."""
-    key = Key("rabbit-0", rabbits.NODE_NAME)
+    key = Key("rabbit-0", rabbitstorages.NODE_NAME)
     bare = {"metadata": {"labels": {labels.RAW_VOLUMES: None}}}
     await control.api.store.patch(Change(kind=kinds.NNF_NODE, key=key, patch=bare))
     await world.until(

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from tests.dws.accesses import by, copying, lasting, mounted, seen, status, storage_held, waits
 from tests.dws.builders import changes, computes, made, nnf_access, nnf_storage
 from warren.dws import kinds, labels
-from warren.dws.access.holds import holding, rivals
 from warren.dws.access.nnfaccess import decide
+from warren.dws.access.storagelock import holding, rivals
 
 
 def test_storage_is_held_before_it_is_mounted_and_let_go_of_when_no_node_has_it() -> None:

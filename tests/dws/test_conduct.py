@@ -48,6 +48,8 @@ from warren.dws.jobs.jobactions import (
 )
 from warren.dws.jobs.placement import Policy
 from warren.dws.jobs.snapshot import Job, JobSnapshot
+from warren.dws.jobs.timeouts import Timeouts
+from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.nodelocal import per_rabbit
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
@@ -55,10 +57,8 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage, StorageSpec
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offload import offload
-from warren.dws.offload.offload import Service
-from warren.dws.results import Unsaved
-from warren.dws.timeouts import Timeouts
+from warren.dws.offload import copyservice
+from warren.dws.offload.copyservice import Service
 from warren.dws.workflow.states import ADVANCE, create_refusal
 
 NODE = {
@@ -189,7 +189,7 @@ def test_a_job_is_released_with_the_daemons_that_it_needs_if_there_are_such() ->
 
 def test_copies_that_the_storage_side_makes_are_no_daemons_matter() -> None:
     service = Service(launcher="here", port=1, certificate="/cert.pem")
-    served = after(configuration(), [offload.announced(service)])
+    served = after(configuration(), [copyservice.announced(service)])
     wanted = {"wf-0": breakdown(0, need(), requires=["copy-offload", "other"])}
     snapshot = seen(
         job(Phase.HELD),

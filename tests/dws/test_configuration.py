@@ -6,9 +6,10 @@ import pytest
 
 from tests.dws.builders import after, changes, meta
 from tests.dws.builders import configuration as built
-from warren.dws import configuration, kinds
+from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.rabbits import configurationmistakes
 
 
 def system(name: str = "default", status: Any = None, **spec: Any) -> SystemConfiguration:
@@ -23,8 +24,8 @@ def node(name: str, *computes: str, type: str = "Rabbit") -> dict[str, Any]:
 
 def said(seen: SystemConfiguration) -> tuple[bool, str | None]:
     """Return what its status says once nothing is left to be said."""
-    seen = after(seen, configuration.report(seen))
-    assert configuration.report(seen) == []
+    seen = after(seen, configurationmistakes.report(seen))
+    assert configurationmistakes.report(seen) == []
     return seen.status.ready, seen.status.error.user_message if seen.status.error else None
 
 
@@ -86,7 +87,7 @@ def test_a_configuration_that_was_ready_and_is_wrong_now_says_so_and_recovers() 
     wrong = {**RIGHT, "storageNodes": [node("r0", "n0", "n0")]}
     seen = system(status={"ready": True}, **wrong)
 
-    seen = after(seen, configuration.report(seen))
+    seen = after(seen, configurationmistakes.report(seen))
     assert (seen.status.ready, seen.status.error is not None) == (False, True)
 
     status = {"ready": False, "error": {"debugMessage": "n0 is listed", "severity": "Fatal"}}
@@ -103,7 +104,7 @@ def test_only_one_configuration_has_an_effect() -> None:
 
 
 def test_a_mistake_is_the_administrators() -> None:
-    (patch,) = changes(configuration.report(system("other")), kinds.SYSTEM_CONFIGURATION)
+    (patch,) = changes(configurationmistakes.report(system("other")), kinds.SYSTEM_CONFIGURATION)
 
     assert (patch["status"]["error"]["type"], patch["status"]["error"]["severity"]) == (
         "User",

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from warren.dws import daemons
 from warren.dws.faults import Fault
+from warren.dws.jobs import requireddaemons
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 
 
@@ -25,16 +25,16 @@ def test_a_job_needs_what_its_breakdowns_require_each_once_and_in_order() -> Non
         breakdown(),
     ]
 
-    assert daemons.required(breakdowns) == ("b", "a", "c")
+    assert requireddaemons.required(breakdowns) == ("b", "a", "c")
 
 
 def test_the_token_for_containers_is_no_daemon() -> None:
     asked = [breakdown(requires=["user-container-auth", "copy-offload"])]
-    assert daemons.required(asked) == ("copy-offload",)
+    assert requireddaemons.required(asked) == ("copy-offload",)
 
 
 def test_a_daemon_that_is_not_known_is_a_fault_of_the_user_with_the_nearest_one() -> None:
-    daemons.demand_known(["copy-offload"], ["copy-offload"])
+    requireddaemons.demand_known(["copy-offload"], ["copy-offload"])
     for known, words in (
         (["copy-offload"], "the daemon 'copy-ofload' is not offered by this cluster. Did you mean "
                            "'copy-offload'?"),
@@ -42,5 +42,5 @@ def test_a_daemon_that_is_not_known_is_a_fault_of_the_user_with_the_nearest_one(
              "admin for it"),
     ):  # fmt: skip
         with pytest.raises(Fault) as fault:
-            daemons.demand_known(["copy-ofload"], known)
+            requireddaemons.demand_known(["copy-ofload"], known)
         assert (str(fault.value), fault.value.type) == (words, "User")

@@ -5,16 +5,15 @@ from typing import Any
 import pytest
 
 from tests.dws.builders import JOBDW, rabbit, workflow
-from warren.dws import kinds, labels
-from warren.dws.jobs import events
-from warren.dws.jobs.events import News
+from warren.dws import kinds, kubeevents, labels
+from warren.dws.kubeevents import News
 from warren.dws.objects.storages import ComputeLink, StorageAccess
 
 
 def told(status: str = "DriverWait", message: str = "", **facts: Any) -> set[tuple[str, str]]:
     said = {"status": status, "message": message}
     wf = workflow(JOBDW, state="Setup", ready=False, status=said, **facts)
-    return {(each.reason, each.message) for each in events.of_workflow(wf)}
+    return {(each.reason, each.message) for each in kubeevents.of_workflow(wf)}
 
 
 def test_a_workflow_that_lives_well_has_no_news() -> None:
@@ -43,18 +42,25 @@ def test_a_rabbit_is_told_with_what_it_is() -> None:
     )
     cut = rabbit("r0", status="Ready", access=access)
 
-    assert events.of_storage(ready) == {News("Ready", "flash is given to jobs", warning=False)}
-    assert events.of_storage(gone) == {News("Offline", "its agent has ended")}
-    assert News("LinkLost", "n1 cannot reach it") in events.of_storage(cut)
-    assert events.of_storage(rabbit("r0", status="Degraded")) == {News("Degraded", "is Degraded")}
+    assert kubeevents.of_storage(ready) == {News("Ready", "flash is given to jobs", warning=False)}
+    assert kubeevents.of_storage(gone) == {News("Offline", "its agent has ended")}
+    assert News("LinkLost", "n1 cannot reach it") in kubeevents.of_storage(cut)
+    assert kubeevents.of_storage(rabbit("r0", status="Degraded")) == {
+        News("Degraded", "is Degraded")
+    }
 
 
 def test_the_same_news_of_the_same_object_has_the_same_name_and_a_message_has_an_end() -> None:
     meta = rabbit("r0").metadata
     long = News("Offline", "x" * 5000)
-    made = events.event(kinds.STORAGE, meta, long, 0.0, "warren")
+    made = kubeevents.event(kinds.STORAGE, meta, long, 0.0, "warren")
 
-    assert made["metadata"]["name"] == events.name(meta, long) == events.key(meta, long).name
-    assert events.name(meta, long) != events.name(meta, News("Offline", "y"))
+    assert (
+        made["metadata"]["name"] == kubeevents.name(meta, long) == kubeevents.key(meta, long).name
+    )
+    assert kubeevents.name(meta, long) != kubeevents.name(meta, News("Offline", "y"))
     assert len(made["message"]) == 1024
-    assert events.again({"count": 3}, 0.0) == {"lastTimestamp": "1970-01-01T00:00:00Z", "count": 4}
+    assert kubeevents.again({"count": 3}, 0.0) == {
+        "lastTimestamp": "1970-01-01T00:00:00Z",
+        "count": 4,
+    }

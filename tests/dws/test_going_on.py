@@ -25,9 +25,9 @@ from warren.dws.binding import Phase
 from warren.dws.jobs.conduct import decide
 from warren.dws.jobs.jobactions import Drain, Fail, Later
 from warren.dws.jobs.snapshot import JobSnapshot
+from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.breakdowns import AllocationNeed
-from warren.dws.persistent.persistent import Instance
-from warren.dws.timeouts import Timeouts
+from warren.dws.persistent.instances import Instance
 from warren.dws.workflow import driver
 
 OF_R0, OF_R1 = (

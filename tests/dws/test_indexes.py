@@ -7,13 +7,13 @@ import pytest
 from tests.dws.builders import meta, nnf_access, rabbit
 from warren.base.objects import Object
 from warren.dws import kinds, labels
+from warren.dws.access.accessobjects import unmount
 from warren.dws.access.nnfaccess import storage_of
-from warren.dws.access.requests import unmounted
 from warren.dws.breakdown.indexes import instance_of, profile_of
 from warren.dws.node import TYPES
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits.rabbits import lacks_of, makes_of, placeable
+from warren.dws.rabbits.rabbitstorages import lacks_of, makes_of, placeable
 
 WITHOUT: list[Object] = [{}, {"spec": None}, {"spec": "text"}]
 """What stands where an object of a kind has its parts, if it is another's."""
@@ -97,8 +97,8 @@ def test_sets_ask_for_what_a_rabbit_carries_but_for_its_owner() -> None:
 
 def test_nodes_that_are_lost_are_noted_with_what_is_to_be_unmounted() -> None:
     noted = {"annotations": {labels.LOST_NODES: "n1"}}
-    assert unmounted(nnf_access(), {"n1"}).patch == {
+    assert unmount(nnf_access(), {"n1"}).patch == {
         "spec": {"desiredState": "unmounted"},
         "metadata": noted,
     }
-    assert unmounted(nnf_access()).patch == {"spec": {"desiredState": "unmounted"}}
+    assert unmount(nnf_access()).patch == {"spec": {"desiredState": "unmounted"}}

@@ -13,7 +13,7 @@ from warren.dws import kinds, labels
 from warren.dws.node import MAKES, TYPES
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import NnfNode, Storage
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 
 REASONS = st.dictionaries(st.sampled_from(TYPES), st.text(string.printable, min_size=1))
 
@@ -37,10 +37,10 @@ def telling(name: str, said: str) -> NnfNode:
 
 @given(REASONS)
 def test_what_an_agent_says_is_read_as_it_was_meant(lacks: dict[str, str]) -> None:
-    said = rabbits.said_of_lacks(lacks)
+    said = rabbitstorages.said_of_lacks(lacks)
 
-    assert rabbits.lacks(seen("r0", said).metadata) == lacks
-    assert set(rabbits.makes_of(storage("r0", said))) == set(TYPES) - set(lacks)
+    assert rabbitstorages.lacks(seen("r0", said).metadata) == lacks
+    assert set(rabbitstorages.makes_of(storage("r0", said))) == set(TYPES) - set(lacks)
 
 
 @given(st.lists(REASONS, min_size=1, max_size=4), st.sampled_from(TYPES))
@@ -48,16 +48,16 @@ def test_a_type_is_refused_where_no_rabbit_makes_it_and_nowhere_else(
     lacking: list[dict[str, str]], kind: str
 ) -> None:
     """The index by which jobs are let in, and the reason by which they are not, agree."""
-    said = [rabbits.said_of_lacks(each) for each in lacking]
-    indexed = any(kind in rabbits.makes_of(storage("r0", each)) for each in said)
-    why = rabbits.why_not_made(kind, [seen(f"r{n}", each) for n, each in enumerate(said)])
+    said = [rabbitstorages.said_of_lacks(each) for each in lacking]
+    indexed = any(kind in rabbitstorages.makes_of(storage("r0", each)) for each in said)
+    why = rabbitstorages.why_not_made(kind, [seen(f"r{n}", each) for n, each in enumerate(said)])
 
     assert (why is None) is indexed
 
 
 @pytest.mark.parametrize("said", [None, "", "[1]", '{"xfs": 5}', "{"])
 def test_a_rabbit_that_says_nothing_that_can_be_read_makes_all_but_lustre(said: str | None) -> None:
-    assert rabbits.makes_of(storage("r0", said)) == MAKES
+    assert rabbitstorages.makes_of(storage("r0", said)) == MAKES
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_a_rabbit_that_says_nothing_that_can_be_read_makes_all_but_lustre(said: 
     ],
 )
 def test_a_reason_names_some_of_the_rabbits(names: list[str], told: str) -> None:
-    said = rabbits.said_of_lacks({"gfs2": "no kernel"})
-    assert rabbits.why_not_made("gfs2", [seen(name, said) for name in names]) == told
+    said = rabbitstorages.said_of_lacks({"gfs2": "no kernel"})
+    assert rabbitstorages.why_not_made("gfs2", [seen(name, said) for name in names]) == told
 
 
 def test_each_reason_has_its_rabbits() -> None:
     found = [
-        seen("r0", rabbits.said_of_lacks({"xfs": "no mkfs"})),
-        seen("r1", rabbits.said_of_lacks({"xfs": "no kernel"})),
+        seen("r0", rabbitstorages.said_of_lacks({"xfs": "no mkfs"})),
+        seen("r1", rabbitstorages.said_of_lacks({"xfs": "no kernel"})),
     ]
-    assert rabbits.why_not_made("xfs", found) == "no mkfs on r0; no kernel on r1"
+    assert rabbitstorages.why_not_made("xfs", found) == "no mkfs on r0; no kernel on r1"
 
 
 def test_without_rabbits_nothing_is_refused_but_what_one_has_to_say() -> None:
-    assert [kind for kind in TYPES if rabbits.why_not_made(kind, [])] == ["lustre"]
+    assert [kind for kind in TYPES if rabbitstorages.why_not_made(kind, [])] == ["lustre"]
 
 
 def test_a_storage_says_what_its_rabbit_says_and_takes_it_back() -> None:
@@ -102,11 +102,11 @@ def test_a_storage_carries_what_its_rabbit_makes_for_sets_to_ask_for() -> None:
     made = {key: each for key, each in found.metadata.labels.items() if "makes-" in key}
     assert made == {f"warren.cluster/makes-{kind}": "true" for kind in TYPES
                     if kind not in ("gfs2", "lustre")}  # fmt: skip
-    assert rabbits.label_of("xfs") in rabbits.placeable(found)
+    assert rabbitstorages.label_of("xfs") in rabbitstorages.placeable(found)
 
     again = settle(found, telling("r0", '{"xfs":"no mkfs","lustre":"no mkfs"}'))
-    assert rabbits.label_of("xfs") not in rabbits.placeable(again)
-    assert rabbits.label_of("gfs2") in rabbits.placeable(again)
+    assert rabbitstorages.label_of("xfs") not in rabbitstorages.placeable(again)
+    assert rabbitstorages.label_of("gfs2") in rabbitstorages.placeable(again)
 
     silent = settle(again, node("r0", status="Ready", capacity=5))
     assert not any("makes-" in each for each in silent.metadata.labels)
@@ -114,5 +114,5 @@ def test_a_storage_carries_what_its_rabbit_makes_for_sets_to_ask_for() -> None:
 
 @given(REASONS, st.sampled_from(TYPES))
 def test_a_rabbit_either_makes_a_type_or_lacks_it(lacks: dict[str, str], kind: str) -> None:
-    obj = storage("r0", rabbits.said_of_lacks(lacks))
-    assert (kind in rabbits.makes_of(obj)) is not (kind in rabbits.lacks_of(obj))
+    obj = storage("r0", rabbitstorages.said_of_lacks(lacks))
+    assert (kind in rabbitstorages.makes_of(obj)) is not (kind in rabbitstorages.lacks_of(obj))

@@ -6,7 +6,7 @@ import pytest
 
 from warren.base.objects import Kind
 from warren.dws import kinds, labels
-from warren.dws.workflow.news import (
+from warren.dws.changes import (
     is_news,
     is_news_for_manager,
     is_news_of_block,

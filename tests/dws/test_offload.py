@@ -17,8 +17,8 @@ from warren.dws import containerauth, labels, offloadtokens
 from warren.dws.containerauth import Found
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offload import movements, offload, progress, requests
-from warren.dws.offload.offload import Service
+from warren.dws.offload import copyservice, movements, progress, requests
+from warren.dws.offload.copyservice import Service
 from warren.dws.offload.requests import Refusal, Request
 
 FAST = "#DW jobdw type=gfs2 capacity=1GiB name=fast requires=copy-offload"
@@ -35,13 +35,13 @@ def running(state: str = "PreRun", ready: bool = True, **more: Any) -> Workflow:
 
 
 def test_where_the_service_is_stands_in_an_annotation_of_the_system() -> None:
-    said = merged({"metadata": {"name": "default"}}, offload.announced(SERVICE).patch)
-    assert offload.of_configuration(said) == SERVICE
-    gone = merged(said, offload.announced(None).patch)
-    assert offload.of_configuration(gone) is None
-    assert offload.of_configuration(None) is None
-    assert offload.offered({labels.COPY_OFFLOAD: '{"launcher": "a"}'}) is None
-    assert offload.variables(SERVICE) == {
+    said = merged({"metadata": {"name": "default"}}, copyservice.announced(SERVICE).patch)
+    assert copyservice.of_configuration(said) == SERVICE
+    gone = merged(said, copyservice.announced(None).patch)
+    assert copyservice.of_configuration(gone) is None
+    assert copyservice.of_configuration(None) is None
+    assert copyservice.offered({labels.COPY_OFFLOAD: '{"launcher": "a"}'}) is None
+    assert copyservice.variables(SERVICE) == {
         "NNF_CONTAINER_LAUNCHER": "rabbit-0",
         "NNF_CONTAINER_PORTS": "4000",
         "TLS_CERT_PATH": "/etc/cert.pem",

@@ -12,7 +12,7 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage, StorageSpec, StorageStatus
 from warren.dws.rabbits import outofservice
 from warren.dws.rabbits.outofservice import Action
-from warren.dws.rabbits.rabbits import serves, standing, usable
+from warren.dws.rabbits.rabbitstorages import serves, standing, usable
 
 NOW = 1_790_000_000.0
 SINCE = "2026-09-21T14:13:20Z"

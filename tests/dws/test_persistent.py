@@ -36,8 +36,8 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.workflows import Workflow
-from warren.dws.persistent import persistent
-from warren.dws.persistent.persistent import Instance
+from warren.dws.persistent import instances
+from warren.dws.persistent.instances import Instance
 from warren.dws.workflow.driver import decide
 from warren.dws.workflow.snapshot import WorkflowSnapshot
 
@@ -107,7 +107,7 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
     """dws-spec section 0.2: its finalizer."""
     new = psi(metadata={"finalizers": ["theirs"]})
 
-    (patch,) = changes(persistent.decide(Instance(object=new)), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(Instance(object=new)), kinds.PERSISTENT)
 
     assert patch == {"metadata": {"finalizers": ["theirs", labels.PERSISTENT_FINALIZER]}}
 
@@ -115,14 +115,14 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
 def test_what_its_owner_wants_destroyed_is_deleted_when_no_job_uses_it() -> None:
     """ADR 057: asked for by a single write, whatever dies after it."""
     wanted = whole(spec={"state": "Destroying"})
-    assert removed(persistent.decide(wanted), kinds.PERSISTENT) == ["default/pers"]
+    assert removed(instances.decide(wanted), kinds.PERSISTENT) == ["default/pers"]
     used = whole("Active", USER, spec={"state": "Destroying"})
-    assert removed(persistent.decide(used), kinds.PERSISTENT) == []
-    assert changes(persistent.decide(used), kinds.PERSISTENT)[0]["status"]["state"] == "Destroying"
+    assert removed(instances.decide(used), kinds.PERSISTENT) == []
+    assert changes(instances.decide(used), kinds.PERSISTENT)[0]["status"]["state"] == "Destroying"
 
 
 def test_an_instance_makes_its_servers_and_is_being_created() -> None:
-    writes = persistent.decide(Instance(object=psi()))
+    writes = instances.decide(Instance(object=psi()))
 
     (servers,) = made(writes, kinds.SERVERS)
     assert key_of(servers) == Key("default", "pers")
@@ -155,18 +155,18 @@ def test_an_instance_is_as_its_storage_is(
 ) -> None:
     seen = Instance(object=psi(before), servers=the_servers(), storage=storage)
 
-    writes = persistent.decide(seen)
+    writes = instances.decide(seen)
 
     told = after(seen.object, writes)
     assert told.status.state == state
-    assert not persistent.decide(replace(seen, object=told))
+    assert not instances.decide(replace(seen, object=told))
 
 
 def test_an_error_of_the_storage_is_the_instances() -> None:
     failed = the_storage(error=error("r0: broke"))
     seen = Instance(object=psi("Creating"), servers=the_servers(), storage=failed)
 
-    (patch,) = changes(persistent.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
 
     assert patch["status"]["error"]["debugMessage"] == "r0: broke"
 
@@ -181,7 +181,7 @@ def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind:
         storage=the_storage(theirs, ready=True) if kind is kinds.NNF_STORAGE else None,
     )
 
-    (patch,) = changes(persistent.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
 
     assert patch["status"]["state"] == "Creating"
     assert patch["status"]["error"]["type"] == "User"
@@ -196,7 +196,7 @@ def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind:
 
 def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:
     """dws-spec section 0.2: the finalizer is kept while consumerReferences is non-empty."""
-    writes = persistent.decide(whole("Active", USER, deleting=True))
+    writes = instances.decide(whole("Active", USER, deleting=True))
 
     (patch,) = changes(writes, kinds.PERSISTENT)
     assert patch["status"]["state"] == "Destroying"
@@ -210,17 +210,17 @@ def test_an_instance_gives_back_its_flash_then_the_rest_and_goes_last() -> None:
         object=going, servers=the_servers(), storage=the_storage(ready=True), profile=profile
     )
 
-    assert removed(persistent.decide(seen), kinds.NNF_STORAGE) == [KEY]
+    assert removed(instances.decide(seen), kinds.NNF_STORAGE) == [KEY]
     seen = replace(seen, storage=the_storage(DELETING))
-    assert persistent.decide(seen) == []
+    assert instances.decide(seen) == []
     seen = replace(seen, storage=None)
-    assert removed(persistent.decide(seen), kinds.SERVERS) == [KEY]
+    assert removed(instances.decide(seen), kinds.SERVERS) == [KEY]
     seen = replace(seen, servers=None)
-    assert removed(persistent.decide(seen), kinds.NNF_STORAGE_PROFILE) == [KEY]
-    assert not persistent.leaves(seen)
+    assert removed(instances.decide(seen), kinds.NNF_STORAGE_PROFILE) == [KEY]
+    assert not instances.leaves(seen)
     seen = replace(seen, profile=None)
-    assert persistent.leaves(seen)
-    (patch,) = changes(persistent.decide(seen), kinds.PERSISTENT)
+    assert instances.leaves(seen)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
     assert patch == {"metadata": {"finalizers": []}}
 
 
@@ -228,7 +228,7 @@ def test_what_keeps_an_instance_from_going_is_told() -> None:
     kept = the_storage(DELETING, error=error("r0: a process keeps it"))
     seen = Instance(object=psi("Destroying", deleting=True), storage=kept)
 
-    (patch,) = changes(persistent.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
 
     assert patch["status"]["error"]["debugMessage"] == "r0: a process keeps it"
 
@@ -241,7 +241,7 @@ def test_only_directives_that_name_instances_have_them_looked_up() -> None:
         "#DW persistentdw name=one",
         "#DW",
     ]
-    assert persistent.named_in(texts) == ["one", "two"]
+    assert instances.named_in(texts) == ["one", "two"]
 
 
 # What Workflows do with instances
@@ -398,7 +398,7 @@ def test_an_instance_may_be_shared_with_users_and_groups(
         snapshot = replace(seen(workflow(USE, state=state), shared), groups=groups)
         refused = "User ID does not match" in str(told(decide(snapshot)))
         assert refused is not may
-    assert persistent.shared_groups([None, shared]) is text.startswith("gid")
+    assert instances.shared_groups([None, shared]) is text.startswith("gid")
 
 
 MOMENT = "2026-01-31T12:00:00Z"
@@ -433,10 +433,10 @@ def test_an_instance_that_expires_is_destroyed_when_its_time_has_come(
     options: Any, late: float, decided: Any
 ) -> None:
     obj = psi("Active", **{"metadata": EXPIRES, **options})
-    writes, later = persistent.decide_expiry(obj, NOW + late)
+    writes, later = instances.decide_expiry(obj, NOW + late)
     assert (next((each.patch for each in writes), None), later) == decided
     used = psi("Active", USER, **{"metadata": EXPIRES, **options})
-    assert persistent.decide_expiry(used, NOW + 9) == ((), None)
+    assert instances.decide_expiry(used, NOW + 9) == ((), None)
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_a_site_bounds_for_how_long_an_instance_is_kept(
 ) -> None:
     annotations = {} if own is None else {labels.EXPIRES: own}
     obj = psi("Active", metadata={"creationTimestamp": MOMENT, "annotations": annotations})
-    writes, _ = persistent.decide_expiry(obj, NOW, most)
+    writes, _ = instances.decide_expiry(obj, NOW, most)
     wanted = [] if expires is None else [{"metadata": {"annotations": {labels.EXPIRES: expires}}}]
     assert [each.patch for each in writes] == wanted
 

@@ -44,7 +44,7 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import ComputeAccess, StorageNode
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import nnfstorage
 
 TWO = (("r0", 2), ("r1", 1))
@@ -636,7 +636,7 @@ def test_a_rabbit_that_cannot_use_its_flash_is_failed_with_the_reason() -> None:
 
 def written(storage_: Storage | None, node_: NnfNode | None) -> list[Any]:
     """Return what is written about a rabbit with two nodes."""
-    return list(rabbits.decide(configuration(), WIRED, storage_, node_))
+    return list(rabbitstorages.decide(configuration(), WIRED, storage_, node_))
 
 
 def status_of(storage_: Storage, node_: NnfNode | None) -> Any:
@@ -744,7 +744,7 @@ def test_the_status_of_a_storage_that_is_tested_is_the_testers() -> None:
 @pytest.mark.parametrize(
     ("spec", "status", "expected"),
     [
-        *(({}, status, status == "Ready") for status in sorted(rabbits._STATUSES)),
+        *(({}, status, status == "Ready") for status in sorted(rabbitstorages._STATUSES)),
         ({"state": "Disabled"}, "Ready", False),
         ({"mode": "Testing"}, "Ready", True),
     ],
@@ -752,7 +752,7 @@ def test_the_status_of_a_storage_that_is_tested_is_the_testers() -> None:
 def test_only_flash_of_rabbits_that_are_ready_is_given_to_jobs(
     spec: dict[str, str], status: str, expected: bool
 ) -> None:
-    assert rabbits.usable(rabbit("r0", spec, status=status)) is expected
+    assert rabbitstorages.usable(rabbit("r0", spec, status=status)) is expected
 
 
 def offering(name: str, raw: RawVolumes = RawVolumes.FOR_USERS) -> NnfNode:
@@ -764,22 +764,22 @@ def test_raw_volumes_are_for_users_where_every_rabbit_offers_them() -> None:
     offered = settle(rabbit("r0"), offering("r0"))
     other = settle(rabbit("r0"), node("r0", **READY))
 
-    assert rabbits.raw_volumes([offered]) is RawVolumes.FOR_USERS
-    assert rabbits.raw_volumes([offered, other]) is RawVolumes.FOR_ROOT
-    assert rabbits.raw_volumes([]) is RawVolumes.FOR_ROOT
+    assert rabbitstorages.raw_volumes([offered]) is RawVolumes.FOR_USERS
+    assert rabbitstorages.raw_volumes([offered, other]) is RawVolumes.FOR_ROOT
+    assert rabbitstorages.raw_volumes([]) is RawVolumes.FOR_ROOT
 
 
 def test_raw_volumes_are_for_no_user_where_a_rabbit_has_no_devices() -> None:
     offered = settle(rabbit("r0"), offering("r0"))
     without = settle(rabbit("r1"), offering("r1", RawVolumes.NONE))
 
-    assert rabbits.raw_volumes([offered, without]) is RawVolumes.NONE
+    assert rabbitstorages.raw_volumes([offered, without]) is RawVolumes.NONE
 
 
 def test_a_rabbit_that_offers_raw_volumes_no_more_is_believed() -> None:
     found = settle(settle(rabbit("r0"), offering("r0")), node("r0", **READY))
 
-    assert rabbits.raw_volumes([found]) is RawVolumes.FOR_ROOT
+    assert rabbitstorages.raw_volumes([found]) is RawVolumes.FOR_ROOT
 
 
 @pytest.mark.parametrize("said", [None, node("r0", **READY), node("r0", **READY, fenced=True)])

@@ -10,8 +10,8 @@ from tests.dws.builders import JOBDW, workflow
 from warren.base.times import rfc3339_micro
 from warren.dws import labels
 from warren.dws.binding import Phase
+from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts, deadline
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.timeouts import NO_TIMEOUTS, Timeouts, deadline
 
 NOON = 1_790_000_000.0
 ALL = Timeouts(setup=10, prerun=20, postrun=30, teardown_after=100, teardown_latest=400)

@@ -34,8 +34,8 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offload import offload
-from warren.dws.offload.offload import Service
+from warren.dws.offload import copyservice
+from warren.dws.offload.copyservice import Service
 from warren.dws.offload.requests import Refusal
 from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
@@ -175,7 +175,7 @@ class Applications:
     async def establish(self, control: Control) -> None:
         """Say that there is a service, as it does itself."""
         service = Service(launcher="here", port=1, certificate="/authority")
-        await control.api.store.patch(offload.announced(service))
+        await control.api.store.patch(copyservice.announced(service))
         await asyncio.sleep(1)  # until informers have heard of it
 
     async def run(self, control: Control) -> None:

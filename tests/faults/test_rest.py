@@ -7,8 +7,8 @@ import pytest
 from tests.faults import crashes
 from tests.faults.crashes import STORIES, lived
 from tests.harness.extent import extent
-from warren.dws import kinds
-from warren.dws.workflow import driver, news
+from warren.dws import changes, kinds
+from warren.dws.workflow import driver
 from warren.node.behaviour import Action, Behaviour
 
 SEEDS = extent("WARREN_REST_SEEDS", usual=1, everything=20)
@@ -34,12 +34,12 @@ def test_at_rest_nothing_is_left_to_decide(name: str) -> None:
 
 
 def test_news_that_wakes_no_controller_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = news.is_news
+    told = changes.is_news
 
     def deaf(kind: Any, *others: Any) -> bool:
         return kind != kinds.NNF_STORAGE and told(kind, *others)
 
-    monkeypatch.setattr(news, "is_news", deaf)
+    monkeypatch.setattr(changes, "is_news", deaf)
     wrong = lived(STORIES["copies"], behaviour=slow(0)).wrong
 
     assert any("at rest, workflow had to patch Workflow" in each for each in wrong)
@@ -48,7 +48,7 @@ def test_news_that_wakes_no_controller_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_a_write_of_ones_own_that_more_follows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Workflow is prepared by one write, and broken down when that is seen."""
     monkeypatch.setattr(driver, "is_final", lambda snapshot: True)
-    monkeypatch.setattr(news, "is_news", lambda *arguments: False)
+    monkeypatch.setattr(changes, "is_news", lambda *arguments: False)
     monkeypatch.setattr(crashes, "LONGEST", 60.0)
     wrong = lived(STORIES["copies"], behaviour=slow(0)).wrong
 

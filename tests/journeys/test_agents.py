@@ -27,7 +27,7 @@ from warren.daemons.agentservice import AgentState
 from warren.daemons.users import node_user
 from warren.dws import kinds
 from warren.dws.node import Volume
-from warren.dws.rabbits.rabbits import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NODE_NAME
 from warren.kube import http, kubeconfig
 from warren.kube.client import Refused
 from warren.kube.leader import LEASE

@@ -12,7 +12,7 @@ from warren.base.bytesize import GIB
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informer
@@ -332,7 +332,7 @@ def linked(control: Control) -> list[Mapping[str, Any]]:
 
 def test_news_of_one_rabbit_costs_no_look_at_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at = []
-    decide = rabbits.decide
+    decide = rabbitstorages.decide
 
     def counted(configuration: Any, rabbit: Any, *others: Any, **known: Any) -> Any:
         looked_at.append(rabbit.name)
@@ -346,7 +346,7 @@ def test_news_of_one_rabbit_costs_no_look_at_the_others(monkeypatch: pytest.Monk
         await asyncio.sleep(5.0)
         assert set(looked_at) == {R0}
 
-    monkeypatch.setattr(rabbits, "decide", counted)
+    monkeypatch.setattr(rabbitstorages, "decide", counted)
     lived(life)
 
 

@@ -11,7 +11,7 @@ from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.rabbits.health import REASON
-from warren.dws.rabbits.rabbits import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NODE_NAME
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play

@@ -16,8 +16,8 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
-from warren.dws.offload import offload
-from warren.dws.rabbits import rabbits
+from warren.dws.offload import copyservice
+from warren.dws.rabbits import rabbitstorages
 from warren.dws.validation.facts import UNKNOWN, Facts, persistent_of
 from warren.dws.validation.findings import findings
 from warren.kube.kubeconfig import Access
@@ -81,15 +81,15 @@ def of_cluster(access: Access) -> Measure:
         now=time.time(),
         groups=frozenset(os.getgroups()),
         file_systems=[read(obj, LustreFileSystem) for obj in file_systems],
-        raw=rabbits.raw_volumes(found),
-        why_not_made=lambda kind: rabbits.why_not_made(kind, found),
+        raw=rabbitstorages.raw_volumes(found),
+        why_not_made=lambda kind: rabbitstorages.why_not_made(kind, found),
         # Whose controllers run them on its nodes is not known.
         containers=None if nodes else False,
         container_profiles=containerprofiles.by_name(_within(kinds.PROFILES_NAMESPACE, containers)),
         copy_profiles=frozenset(
             obj["metadata"]["name"] for obj in _within(kinds.PROFILES_NAMESPACE, copies)
         ),
-        offload=any(offload.of_configuration(obj) for obj in configurations),
+        offload=any(copyservice.of_configuration(obj) for obj in configurations),
         groupid=os.getgid(),
         profiles=[
             read(obj, NnfStorageProfile) for obj in _within(kinds.PROFILES_NAMESPACE, profiles)

@@ -21,12 +21,14 @@ from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
 from warren.conductor.port import WorkloadManager
 from warren.conductor.returning import Returning
-from warren.dws import kinds, labels, nodelocal
+from warren.dws import changes, kinds, labels, nodelocal
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobs import abort, conduct, jobactions, placement, summary, waits
 from warren.dws.jobs.jobactions import Action
 from warren.dws.jobs.snapshot import Job, JobSnapshot
+from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
+from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -37,9 +39,6 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
 from warren.dws.rabbits import alerts
-from warren.dws.results import Unsaved
-from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
-from warren.dws.workflow import news
 from warren.kube.client import Client, Forbidden, LogReader, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -429,7 +428,7 @@ class Conductor:
             if (
                 raw is not None
                 and conduct.is_news(raw, self._settings.timeouts)
-                and news.is_news_for_manager(kind, before, after, raw)
+                and changes.is_news_for_manager(kind, before, after, raw)
             ):
                 self._wake(raw["metadata"]["name"])
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
-from warren.dws import kinds, labels, reports
-from warren.dws.access import clientmounts, holds, nnfaccess
+from warren.dws import changes, kinds, labels, reports
+from warren.dws.access import clientmounts, nnfaccess, storagelock
 from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
@@ -15,7 +15,6 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.storage import locks, storageprofiles
 from warren.dws.storage.locks import Holding
-from warren.dws.workflow import news
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -83,7 +82,7 @@ class AccessController:
     async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
-        for key in holds.rivals(current, storage):
+        for key in storagelock.rivals(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
                 found.append(Holding(access=key, on_rabbits=True, nodes=None))
@@ -94,7 +93,7 @@ class AccessController:
             computes = self._computes.get(clients.key) if clients else None
             if clients and not (computes and computes.get("data")):
                 computes = await read_live(self._client, kinds.COMPUTES, clients.key)
-            found.append(holds.holding(other, read(computes, Computes) if computes else None))
+            found.append(storagelock.holding(other, read(computes, Computes) if computes else None))
         return found
 
     async def _snapshot(
@@ -158,7 +157,7 @@ class AccessController:
     def _mount_changed(self, before: Object | None, after: Object | None) -> None:
         for owner in labels.owner_of(after or before or {}):
             key = Key(*owner.split(" ", 1)[1].split("/", 1))
-            if self._accesses.get(key) is None or news.is_news_of_mount(before, after):
+            if self._accesses.get(key) is None or changes.is_news_of_mount(before, after):
                 self.reconciler.add(key, after)
 
     def _job_changed(self, obj: Object) -> None:

@@ -6,9 +6,8 @@ import structlog
 
 from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
-from warren.dws import kinds, labels
-from warren.dws.jobs import events
-from warren.dws.jobs.events import News
+from warren.dws import kinds, kubeevents, labels
+from warren.dws.kubeevents import News
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage
@@ -58,15 +57,15 @@ class EventRecorder:
 
     async def _tell(self, kind: Kind, meta: Meta, news: News, *, first: bool) -> None:
         now = self._clock.now()
-        made = events.event(kind, meta, news, now, _COMPONENT)
+        made = kubeevents.event(kind, meta, news, now, _COMPONENT)
         try:
             try:
                 await self._client.create(kinds.EVENT, made)
             except AlreadyExists:
                 if not first:
-                    key = events.key(meta, news)
+                    key = kubeevents.key(meta, news)
                     known = await self._client.get(kinds.EVENT, key)
-                    patch = events.again(known, now)
+                    patch = kubeevents.again(known, now)
                     await self._client.patch(Change(kind=kinds.EVENT, key=key, patch=patch))
         except (Forbidden, NotFound) as error:
             # Nothing depends on it, and its object may be going with its namespace.
@@ -85,7 +84,7 @@ def _may_have_news(workflow: Object) -> bool:
     """Return whether there may be news of a Workflow: most live and die without any."""
     status = (workflow.get("status") or {}).get("status")
     annotations = workflow["metadata"].get("annotations") or {}
-    return status in events.TROUBLE or not {labels.ABORTED, labels.LOST_NODES}.isdisjoint(
+    return status in kubeevents.TROUBLE or not {labels.ABORTED, labels.LOST_NODES}.isdisjoint(
         annotations
     )
 
@@ -93,6 +92,6 @@ def _may_have_news(workflow: Object) -> bool:
 def _news(plural: str, raw: Object) -> tuple[Kind, Meta, frozenset[News]]:
     if plural == kinds.WORKFLOW.plural:
         workflow = read(raw, Workflow)
-        return kinds.WORKFLOW, workflow.metadata, events.of_workflow(workflow)
+        return kinds.WORKFLOW, workflow.metadata, kubeevents.of_workflow(workflow)
     storage = read(raw, Storage)
-    return kinds.STORAGE, storage.metadata, events.of_storage(storage)
+    return kinds.STORAGE, storage.metadata, kubeevents.of_storage(storage)

@@ -2,7 +2,7 @@
 
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 from warren.kube.informer import Informer
 
 
@@ -11,7 +11,7 @@ def why_not_made(storages: Informer, kind: str) -> str | None:
     # All rabbits are looked at only for a refusal.
     if storages.has("makes", kind):
         return None
-    return rabbits.why_not_made(kind, (read(obj, Storage) for obj in storages.values()))
+    return rabbitstorages.why_not_made(kind, (read(obj, Storage) for obj in storages.values()))
 
 
 def is_made_by_some(storages: Informer, kind: str) -> bool:

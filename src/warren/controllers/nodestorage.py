@@ -11,7 +11,7 @@ from warren.dws.node import NodeTrouble, Target, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.objects.storages import NnfNode
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage.nnfstorage import health, volume, volume_size
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -42,7 +42,7 @@ class RabbitReconciler:
         self._shares.listen(self._share_changed)
         self._blocks.listen(self._block_changed)
         self._nodes.listen(lambda obj: self.announcer.add(key_of(obj)))
-        self.announcer.add(Key(rabbit, rabbits.NODE_NAME))
+        self.announcer.add(Key(rabbit, rabbitstorages.NODE_NAME))
 
     async def announce(self, key: Key) -> float | None:
         """Say that the rabbit is here, and what it has; and again and again whether it still is."""
@@ -60,10 +60,10 @@ class RabbitReconciler:
         try:
             carried = await self._carried()
             capacity, nid = await self._machine.capacity(), await self._machine.lnet_nid()
-            status = rabbits.announced(self._rabbit, capacity, current.status, nid)
+            status = rabbitstorages.announced(self._rabbit, capacity, current.status, nid)
         except NodeTrouble as trouble:
             failure = str(trouble)
-            status = rabbits.failed(current.status)
+            status = rabbitstorages.failed(current.status)
         # First the reason: what it is the reason for is not seen without.
         carried = {
             **carried,
@@ -94,7 +94,9 @@ class RabbitReconciler:
         """Return what the object of the rabbit says of it. Raises NodeTrouble."""
         return {
             "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
-            "annotations": {labels.LACKS: rabbits.said_of_lacks(await self._machine.lacks())},
+            "annotations": {
+                labels.LACKS: rabbitstorages.said_of_lacks(await self._machine.lacks())
+            },
         }
 
     async def reconcile(self, key: Key) -> float | None:

@@ -18,7 +18,7 @@ from warren.dws import containerauth, kinds, labels, offloadtokens
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offload import movements, offload, requests
+from warren.dws.offload import copyservice, movements, requests
 from warren.dws.offload.requests import (
     FORBIDDEN,
     NOT_FOUND,
@@ -87,8 +87,8 @@ class Offload:
             raise Refusal(UNAUTHORIZED, "unauthorized")
         if workflow.spec.desired_state is State.TEARDOWN or workflow.metadata.deleting:
             raise Refusal(UNAUTHORIZED, "the token ended with its job")
-        if not offload.is_on(workflow):
-            raise Refusal(FORBIDDEN, f"the job's directives do not say requires={offload.WORD}")
+        if not copyservice.is_on(workflow):
+            raise Refusal(FORBIDDEN, f"the job's directives do not say requires={copyservice.WORD}")
         return workflow
 
     @contextmanager

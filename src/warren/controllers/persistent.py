@@ -11,8 +11,8 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta, Reference
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
-from warren.dws.persistent import persistent
-from warren.dws.persistent.persistent import Instance
+from warren.dws.persistent import instances
+from warren.dws.persistent.instances import Instance
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -89,20 +89,20 @@ class PersistentController:
             return None
         lost = await self._lost(found.object)
         if lost:
-            await perform(self._client, [persistent.without(found.object, lost)])
+            await perform(self._client, [instances.without(found.object, lost)])
             return None
-        expired, later = persistent.decide_expiry(found.object, self._clock.now(), self._most)
+        expired, later = instances.decide_expiry(found.object, self._clock.now(), self._most)
         if expired:
             await perform(self._client, expired)
             return None
         again = None if later is None else min(later, _LONGEST)
-        if persistent.leaves(found):
+        if instances.leaves(found):
             # About to let go: what was just made may not have been seen yet.
             found = await self._instances.read(key)
             if found is None:
                 return None
             again = REQUEUE_DELAY if found.parts else None
-        await perform(self._client, persistent.decide(found))
+        await perform(self._client, instances.decide(found))
         return again
 
     async def _lost(self, obj: PersistentStorageInstance) -> list[Reference]:
@@ -113,7 +113,7 @@ class PersistentController:
         """
         lost = []
         for each in obj.spec.consumer_references:
-            workflow = persistent.workflow_of(each)
+            workflow = instances.workflow_of(each)
             if workflow is None or self._workflows.get(workflow) is not None:
                 continue
             try:

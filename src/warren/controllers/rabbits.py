@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.heartbeats import Heartbeats, orphans
-from warren.dws import configuration, kinds
+from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import configurationmistakes, rabbitstorages
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -59,7 +59,9 @@ class SystemController:
         else:
             raw = self._configurations.get(key)
             if raw is not None:
-                await perform(self._client, configuration.report(read(raw, SystemConfiguration)))
+                await perform(
+                    self._client, configurationmistakes.report(read(raw, SystemConfiguration))
+                )
         return None
 
     def _configured(self) -> list[Write]:
@@ -81,21 +83,21 @@ class SystemController:
                 self.reconciler.add(Key("", name))
         owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION}"
         own = [read(obj, Storage) for obj in self._storages.by("owner", owner)]
-        storages = rabbits.dismissed(found, own)
+        storages = rabbitstorages.dismissed(found, own)
         dismissed = [*orphans(storages), *storages]
         at_work = not found.status.ready and (
             bool(self._homeless) or any(self._decided(found, key) for key in self._rabbits)
         )
-        if at_work and configuration.is_right(found):
+        if at_work and configurationmistakes.is_right(found):
             return [*dismissed]
-        return [*dismissed, *configuration.report(found)]
+        return [*dismissed, *configurationmistakes.report(found)]
 
     async def _settle(self, key: Key) -> None:
         """Make the namespace of a node that has none."""
         if self._configuration is None or key.name not in self._nodes_known:
             return
         if self._namespaces.get(key) is None:
-            await perform(self._client, [rabbits.space(self._configuration, key.name)])
+            await perform(self._client, [rabbitstorages.space(self._configuration, key.name)])
         # It is there, though it may not have been seen yet.
         self._homeless.discard(key.name)
         if not self._homeless and not self._configuration.status.ready:
@@ -111,7 +113,7 @@ class SystemController:
         storage = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit.name))
         node = self._nodes.get(key)
         return list(
-            rabbits.decide(
+            rabbitstorages.decide(
                 found,
                 rabbit,
                 read(storage, Storage) if storage is not None else None,
@@ -131,4 +133,4 @@ class SystemController:
 
 
 def _key(rabbit: str) -> Key:
-    return Key(rabbit, rabbits.NODE_NAME)
+    return Key(rabbit, rabbitstorages.NODE_NAME)

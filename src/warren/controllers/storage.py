@@ -6,7 +6,7 @@ from functools import partial
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
-from warren.dws import kinds, labels, reports
+from warren.dws import changes, kinds, labels, reports
 from warren.dws.breakdown import servers
 from warren.dws.node import LUSTRE
 from warren.dws.objects.assignments import Servers
@@ -16,10 +16,9 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, 
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import NnfNode
-from warren.dws.rabbits.rabbits import NODE_NAME
+from warren.dws.rabbits.rabbitstorages import NODE_NAME
 from warren.dws.storage import lustrestorage, nnfstorage, storageprofiles
 from warren.dws.storage.lustrestorage import LustreSnapshot
-from warren.dws.workflow import news
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -42,8 +41,8 @@ class StorageController:
         self._instances = informers.of(kinds.PERSISTENT)
         self.reconciler: Reconciler[Key] = Reconciler("storage", self.reconcile)
         self._storages.compare(self._storage_changed)
-        self._node_storages.compare(partial(self._part_changed, news.is_news_of_share))
-        self._blocks.compare(partial(self._part_changed, news.is_news_of_block))
+        self._node_storages.compare(partial(self._part_changed, changes.is_news_of_share))
+        self._blocks.compare(partial(self._part_changed, changes.is_news_of_block))
         self._mgts.listen(self._mgt_changed)
         self._nodes.listen(self._node_changed)
         self._instances.listen(self._pool_changed)
@@ -210,7 +209,7 @@ class StorageController:
         if after is None:
             if self._is_left_of(key):
                 self.reconciler.add(key)
-        elif news.is_news_of_storage(before, after):
+        elif changes.is_news_of_storage(before, after):
             self.reconciler.add(key, after)
 
     def _is_left_of(self, key: Key) -> bool:
@@ -230,7 +229,7 @@ class StorageController:
         key = key_of(after or before or {})
         # They may be seen after what was made from them.
         late = before is None and self._storages.get(key) is not None
-        if late or news.is_news_of_servers(before, after):
+        if late or changes.is_news_of_servers(before, after):
             self.reconciler.add(key, after)
 
     def _part_changed(

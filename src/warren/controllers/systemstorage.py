@@ -12,7 +12,7 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.systemstorages import NnfSystemStorage
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import systemstorage
 from warren.dws.storage.systemstorage import SystemStorageSnapshot
 from warren.kube.client import Client
@@ -82,7 +82,7 @@ class SystemStorageController:
 
     def _usable(self, rabbit: str) -> bool:
         raw = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit))
-        return raw is not None and rabbits.usable(read(raw, Storage))
+        return raw is not None and rabbitstorages.usable(read(raw, Storage))
 
     def _wake_all(self) -> None:
         for key in self._all.keys():  # noqa: SIM118

@@ -14,7 +14,7 @@ from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.newkeys import new_ssh_key
 from warren.controllers.persistent import Instances
 from warren.controllers.tokens import Tokens
-from warren.dws import containerauth, kinds, labels, nodelocal, reports
+from warren.dws import changes, containerauth, kinds, labels, nodelocal, reports
 from warren.dws.containerauth import Found
 from warren.dws.containers import ports
 from warren.dws.containers.ports import NnfPortManager
@@ -28,12 +28,12 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offload import offload
-from warren.dws.offload.offload import Service
-from warren.dws.persistent import persistent
+from warren.dws.offload import copyservice
+from warren.dws.offload.copyservice import Service
+from warren.dws.persistent.instances import Instance, named_in, shared_groups
 from warren.dws.pods.batchjobs import BatchJob
 from warren.dws.pods.pod import why_none
-from warren.dws.workflow import containersteps, copysteps, driver, news
+from warren.dws.workflow import containersteps, copysteps, driver
 from warren.dws.workflow.snapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
@@ -95,9 +95,7 @@ class WorkflowController:
         children: dict[Kind, Sequence[Object]] = {
             kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN
         }
-        named = [
-            Key(key.namespace, name) for name in persistent.named_in(workflow.spec.dw_directives)
-        ]
+        named = [Key(key.namespace, name) for name in named_in(workflow.spec.dw_directives)]
         instances = {each.name: self._instances.seen(each) for each in named}
         rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
         token = await self._tokens.found(workflow)
@@ -139,7 +137,7 @@ class WorkflowController:
             # Of one that is gone nothing is left but what was made too late.
             if self._informers.of(kinds.NNF_DATA_MOVEMENT).has("workflow", str(key)):
                 self.reconciler.add(key)
-        elif not news.is_settled(found):
+        elif not changes.is_settled(found):
             self.reconciler.add(key, found)
 
     def _child_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
@@ -147,7 +145,7 @@ class WorkflowController:
             key = Key(*name.split("/", 1))
             found = self._informers.of(kinds.WORKFLOW).get(key)
             if found is None or (
-                not news.is_settled(found) and news.is_news(kind, before, after, found)
+                not changes.is_settled(found) and changes.is_news(kind, before, after, found)
             ):
                 self.reconciler.add(key)
 
@@ -185,7 +183,7 @@ class WorkflowController:
             found = read(raw, SystemConfiguration) if raw else None
             self._wired = found.wiring() if found else None
             self._places = nodelocal.positions(found) if found else {}
-            self._offload = offload.of_configuration(raw)
+            self._offload = copyservice.of_configuration(raw)
         return self._wired
 
     def _unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
@@ -196,7 +194,7 @@ class WorkflowController:
         )
 
     async def _rabbits(
-        self, assigned: Sequence[Object], instances: Iterable[persistent.Instance | None]
+        self, assigned: Sequence[Object], instances: Iterable[Instance | None]
     ) -> "_Rabbits":
         """Return the rabbits: those that are assigned as they are by now."""
         all_servers = [read(servers, Servers) for servers in assigned]
@@ -219,7 +217,7 @@ class WorkflowController:
         workflow: Workflow,
         children: Mapping[Kind, Sequence[Object]],
         rabbits: Mapping[str, Storage],
-        instances: Mapping[str, persistent.Instance | None],
+        instances: Mapping[str, Instance | None],
         token: Found | None,
     ) -> WorkflowSnapshot:
         movements = [
@@ -243,9 +241,7 @@ class WorkflowController:
             ],
             rabbits=rabbits,
             instances={name: each for name, each in instances.items() if each is not None},
-            groups=groups_of(workflow.spec.user_id)
-            if persistent.shared_groups(instances.values())
-            else (),
+            groups=groups_of(workflow.spec.user_id) if shared_groups(instances.values()) else (),
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
             places=self._places,

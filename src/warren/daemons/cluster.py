@@ -13,7 +13,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Kind, Object, Remove, key_of
 from warren.daemons.site import Site
 from warren.dws import containerauth, kinds
-from warren.dws.offload import offload
+from warren.dws.offload import copyservice
 from warren.kube.client import AlreadyExists, Client
 from warren.kube.server.builtin import CRD, NAMESPACE
 
@@ -56,9 +56,9 @@ async def establish(client: Client, site: Site, daemons: Collection[str] = ()) -
     """
     await define(client)
     await apply_all(client, _objects(site, daemons))
-    if offload.WORD in daemons:
+    if copyservice.WORD in daemons:
         # The word is the site's own: an earlier start may have served it.
-        await client.patch(offload.announced(None))
+        await client.patch(copyservice.announced(None))
     wanted = {f"global-{number}" for number in range(len(site.global_file_systems))}
     for obj in (await client.list(kinds.LUSTRE, labels={_OURS: "true"})).items:
         if obj["metadata"]["name"] not in wanted:
@@ -107,7 +107,7 @@ def _requiring(rule: Object, daemons: Collection[str]) -> Object:
 
     Neither the token for containers nor copies that running jobs ask for need a daemon.
     """
-    words = {*daemons, containerauth.ASKED, offload.WORD}
+    words = {*daemons, containerauth.ASKED, copyservice.WORD}
     patterns = [f"^{name}$" for name in sorted(words)]
     spec = [
         {

@@ -38,15 +38,15 @@ from warren.dws import kinds
 from warren.dws.containers import containerprofiles
 from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.jobs.placement import Policy
+from warren.dws.jobs.timeouts import Timeouts
+from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
-from warren.dws.offload import offload
+from warren.dws.offload import copyservice
 from warren.dws.pods.pod import why_none
 from warren.dws.rabbits.health import Policy as DrainPolicy
-from warren.dws.results import Unsaved
-from warren.dws.timeouts import Timeouts
 from warren.instance import config, rabbittable, storagetables
 from warren.instance.ingest import Validator
 from warren.instance.resource import Resources
@@ -285,7 +285,7 @@ def _validator(
         why_not_made=partial(why_not_made, rabbits),
         is_made_by_some=partial(is_made_by_some, rabbits),
         offload=lambda: (
-            offload.of_configuration(configurations.get(kinds.CONFIGURATION)) is not None
+            copyservice.of_configuration(configurations.get(kinds.CONFIGURATION)) is not None
         ),
     )
 

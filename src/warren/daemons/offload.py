@@ -16,8 +16,8 @@ from warren.daemons.offloadserver import OffloadServer
 from warren.daemons.statedir import StateDir
 from warren.daemons.together import System
 from warren.dws import kinds
-from warren.dws.offload import offload
-from warren.dws.offload.offload import Service
+from warren.dws.offload import copyservice
+from warren.dws.offload.copyservice import Service
 from warren.journal import files
 from warren.kube import http, serving, versions, webhook
 from warren.kube.client import Client
@@ -47,7 +47,7 @@ class Endpoint:
 
     async def announce(self, client: Client) -> None:
         """Say in the API where it is, for jobs that are to come."""
-        await perform(client, [offload.announced(self.service)])
+        await perform(client, [copyservice.announced(self.service)])
 
     async def serve(self, client: Client, informers: Informers) -> None:
         """Serve until cancelled, with informers that run."""

@@ -8,8 +8,8 @@ from typing import Any
 from warren.dws import labels, reports
 from warren.dws.access import nnfaccess
 from warren.dws.breakdown import indexes
-from warren.dws.persistent import persistent
-from warren.dws.rabbits import alerts, rabbits
+from warren.dws.persistent import instances
+from warren.dws.rabbits import alerts, rabbitstorages
 from warren.dws.storage import locks, storageprofiles, systemstorage
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
@@ -17,15 +17,15 @@ from warren.kube.runtime import Reconciler
 INDEXES = {
     "workflow": labels.workflow_of,
     "owner": labels.owner_of,
-    "instance": persistent.users_of,
-    "consumer": persistent.consumers_of,
+    "instance": instances.users_of,
+    "consumer": instances.consumers_of,
     "storage": nnfaccess.storage_of,
     "holder": locks.holders_of,
     "profiles": storageprofiles.choices_of,
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,
-    "makes": rabbits.makes_of,
-    "lacks": rabbits.lacks_of,
+    "makes": rabbitstorages.makes_of,
+    "lacks": rabbitstorages.lacks_of,
     "rabbit": alerts.rabbits_of,
     "compute": alerts.nodes_of,
     "breakdown instance": indexes.instance_of,

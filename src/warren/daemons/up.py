@@ -34,7 +34,7 @@ from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
-from warren.dws.offload import offload
+from warren.dws.offload import copyservice
 from warren.instance import config
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
@@ -207,7 +207,9 @@ async def _live_together(
             instance=foundation,
             mount_prefix=str(state.mounts),
             printed=endpoint.logs,
-            offload=None if offload.WORD in foundation.config.daemons else offloads.opened(state),
+            offload=None
+            if copyservice.WORD in foundation.config.daemons
+            else offloads.opened(state),
         )
         counted = None
         if exposed is not None:
@@ -251,7 +253,7 @@ async def _live_separate(
     async with _children([supervisor.keep(_part(state, "apiserver", port))]):
         access = await _answering(state)
         without = {"apiserver"} | (set() if cluster.site.conductor else {"conductor"})
-        if offload.WORD in config.load(state.config).daemons:
+        if copyservice.WORD in config.load(state.config).daemons:
             without.add("copy-offload")
         others = [supervisor.keep(_part(state, name)) for name in PARTS if name not in without]
         async with (
@@ -338,7 +340,7 @@ async def _offload_ready(client: Client) -> None:
         async with asyncio.timeout(_RABBITS_SECONDS):
             while True:
                 system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION)
-                if offload.of_configuration(system) is not None:
+                if copyservice.of_configuration(system) is not None:
                     return
                 await asyncio.sleep(_LOOK)
 

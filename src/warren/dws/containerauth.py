@@ -17,14 +17,14 @@ from warren.directives.parse import Directive, parse
 from warren.dws import children, kinds
 from warren.dws.faults import Fault
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offload import offload
+from warren.dws.offload import copyservice
 
 ASKED: Final = "user-container-auth"
 """The word of `requires` by which a user asks for it: no daemon has it for its name."""
 
 _AUTH: Final = "container-auth"
 _GRANTED: Final[Mapping[str, tuple[str, ...]]] = {
-    offload.WORD: (offload.WORD, _AUTH),
+    copyservice.WORD: (copyservice.WORD, _AUTH),
     ASKED: (_AUTH,),
 }
 """What a Workflow says for the words of its directives."""
@@ -71,7 +71,7 @@ def has_token(directives: Iterable[str]) -> bool:
     """Return whether a job with such directives has a token: for containers, or for copies."""
     found = [parse(each) for each in directives]
     contained = any(each.command.text == "container" for each in found)
-    return (_AUTH in required(found) and contained) or offload.is_asked(found)
+    return (_AUTH in required(found) and contained) or copyservice.is_asked(found)
 
 
 def is_on(workflow: Workflow) -> bool:
@@ -125,7 +125,7 @@ def missing(workflow: Workflow, found: Found, now: float) -> Create | None:
     if found.token is None:
         key = _der(base64.b64decode(found.key["data"][_KEY]))
         # For copies there is one service, which has to be told whose token it is.
-        kid = str(workflow.metadata.key) if offload.is_on(workflow) else None
+        kid = str(workflow.metadata.key) if copyservice.is_on(workflow) else None
         return _create(workflow, token_name(workflow), _TOKEN, signed(key, now, kid))
     return None
 

@@ -1,4 +1,4 @@
-"""In which ways a job's nodes must reach its storage: location constraints (dws-spec section 3.2).
+"""Which rabbits may hold storage, by its location constraints (dws-spec section 3.2).
 
 Storage of a job is on rabbits that its nodes are wired to, which is as near as `bestEffort` can
 ask for, and every rabbit is reached over the network. Where access is `physical` and `mandatory`,

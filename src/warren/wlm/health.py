@@ -19,7 +19,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits.health import REASON, Policy, Verdict, verdict
-from warren.dws.rabbits.rabbits import placeable, standing, usable
+from warren.dws.rabbits.rabbitstorages import placeable, standing, usable
 from warren.dws.storage.nnfstorage import flash_by_rabbit
 from warren.kube.informer import Informer
 from warren.rfc.fluid import JobId

@@ -10,9 +10,9 @@ from warren.directives.parse import split
 from warren.dws import tolerance
 from warren.dws.binding import Phase
 from warren.dws.jobs.snapshot import Job
-from warren.dws.persistent import expiry, persistent
+from warren.dws.jobs.unsavedresults import CANCEL, Unsaved
+from warren.dws.persistent import expiry, instances
 from warren.dws.rabbits import alerts
-from warren.dws.results import CANCEL, Unsaved
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
 from warren.rfc import dependency, fluid, hostlist, resource_set
@@ -131,7 +131,7 @@ def of(
     """Return the conductor's view of a job of an owner's instance."""
     texts = directives(spec) or ()
     where = phase(job)
-    if where is Phase.HELD and len(job.dependencies) > 1 and persistent.named_in(texts, _LATE):
+    if where is Phase.HELD and len(job.dependencies) > 1 and instances.named_in(texts, _LATE):
         where = Phase.NEW  # until then
     moment, tolerated, chosen = None, 0, None
     with suppress(UserMistake):  # it was submitted without being looked at

@@ -41,7 +41,7 @@ def copy_offload(
     the role warren-copy-offload allows (deploy/rbac).
     """
     from warren.daemons import logs, offload
-    from warren.dws.offload.offload import Service
+    from warren.dws.offload.copyservice import Service
     from warren.kube import kubeconfig as kubeconfigs
 
     listener = listening("--port", address, port)

@@ -1,4 +1,4 @@
-"""Which nodes reach the flash under the storage of an NnfAccess."""
+"""Say in each NnfNodeBlockStorage which nodes may reach it, as an NnfAccess asks for it."""
 
 from warren.base.objects import Change
 from warren.dws import kinds

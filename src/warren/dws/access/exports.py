@@ -1,4 +1,4 @@
-"""Which nodes reach the volumes of a rabbit over a network, as its NnfNodeBlockStorage says it."""
+"""Which volumes a rabbit offers over a network, and to which nodes, by its NnfNodeBlockStorage."""
 
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.dws.storage.nnfstorage import volume

@@ -10,8 +10,8 @@ from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.dws import kinds, labels, reports, tolerance
 from warren.dws.access import blockaccess
 from warren.dws.access.clientmounts import client_mounts
-from warren.dws.access.holds import hold, release
 from warren.dws.access.snapshot import AccessSnapshot, kept_allocations, on_rabbits
+from warren.dws.access.storagelock import hold, release
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 

@@ -12,7 +12,7 @@ from warren.dws import labels
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.dws.objects.storageprofiles import FileSystemProfile, LustreTarget, NnfStorageProfile
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import storageprofiles
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
 
 def where_made(needs: Iterable[AllocationNeed], kind: str) -> list[AllocationNeed]:
     """Return allocation sets that ask for rabbits which make a type of file systems."""
-    label = rabbits.label_of(kind)
+    label = rabbitstorages.label_of(kind)
     return [
         replace(
             need,

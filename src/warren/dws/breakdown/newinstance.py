@@ -11,7 +11,7 @@ from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
-from warren.dws.persistent import expiry, persistent
+from warren.dws.persistent import expiry, instances
 
 
 def made(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
@@ -58,7 +58,7 @@ def demand_same(
         raise Fault(
             f"persistent storage {name!r} is about to be destroyed", type="User", severity="Major"
         )
-    if not persistent.is_same(spec.dw_directive, directive):
+    if not instances.is_same(spec.dw_directive, directive):
         raise Fault(
             f"persistent storage {name!r} is there already, made by {spec.dw_directive!r}: take "
             "another name, or destroy it first",

@@ -1,4 +1,4 @@
-"""Servers: which rabbits hold the storage. Checked in Setup, with a status (`placement` fills it).
+"""Servers: which rabbits hold the storage. Checked in Setup (`dws.jobs.placement` fills them).
 
 Only strategies, labels and capacities of the breakdown are read here, never the
 name of a file system: what is needed is what the breakdown says.
@@ -19,7 +19,7 @@ from warren.dws.objects.assignments import Servers, ServersSet
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits.rabbits import serves, standing
+from warren.dws.rabbits.rabbitstorages import serves, standing
 
 
 def check(

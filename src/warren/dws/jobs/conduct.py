@@ -9,12 +9,12 @@ from itertools import islice
 from typing import Final
 
 from warren.base.objects import Change, Create, Key, Object, Remove
-from warren.dws import daemons, kinds, labels, nodelocal, results, tolerance
+from warren.dws import kinds, labels, nodelocal, tolerance
 from warren.dws.binding import Phase
 from warren.dws.breakdown import maximums
 from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
-from warren.dws.jobs import abort, placement, resources, trouble
+from warren.dws.jobs import abort, placement, requireddaemons, resources, trouble, unsavedresults
 from warren.dws.jobs.jobactions import (
     Action,
     Drain,
@@ -40,11 +40,11 @@ from warren.dws.jobs.snapshot import (
     localities,
     needs_of,
 )
+from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.offload import offload
+from warren.dws.offload import copyservice
 from warren.dws.persistent import expiry
 from warren.dws.rabbits import alerts
-from warren.dws.timeouts import Timeouts
 from warren.dws.workflow import containersteps
 from warren.dws.workflow.states import ADVANCE
 from warren.rfc import hostlist
@@ -203,16 +203,16 @@ def _is_served(snapshot: JobSnapshot, word: str) -> bool:
     """Return whether what a job requires is served by the storage side, and no daemon's matter."""
     configuration = snapshot.configuration
     known = configuration.metadata.annotations if configuration is not None else {}
-    return word == offload.WORD and offload.offered(known) is not None
+    return word == copyservice.WORD and copyservice.offered(known) is not None
 
 
 def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not is_complete(workflow, State.PROPOSAL):
         return []
-    required = daemons.required(each for _, each in sorted(snapshot.breakdowns.items()))
+    required = requireddaemons.required(each for _, each in sorted(snapshot.breakdowns.items()))
     if snapshot.daemons is not None:
         required = tuple(each for each in required if not _is_served(snapshot, each))
-        daemons.demand_known(required, snapshot.daemons)
+        requireddaemons.demand_known(required, snapshot.daemons)
     needs = [need for each in needs_of(snapshot).values() for need in each]
     policy, own = snapshot.policy, snapshot.job.resources
     if policy.maximums:
@@ -313,7 +313,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         if is_refused(workflow):
             return [Finish()]
         return _free_nodes(snapshot, workflow)
-    dropped = results.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
+    dropped = unsavedresults.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
     if not job.ran or job.abandoned or dropped or workflow.status.status == "Error":
         return [*last_record(snapshot, workflow), ask(snapshot, workflow, State.TEARDOWN)]
     if not workflow.reached or workflow.status.state is None:

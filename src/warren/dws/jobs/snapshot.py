@@ -10,15 +10,15 @@ from warren.dws import location
 from warren.dws.binding import Binding, Phase
 from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.jobs import placement
+from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
+from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import State, Workflow
-from warren.dws.persistent import persistent
-from warren.dws.results import Unsaved
-from warren.dws.timeouts import NO_TIMEOUTS, Timeouts
+from warren.dws.persistent import instances
 from warren.dws.workflow.states import drivers_of
 
 
@@ -145,7 +145,7 @@ def _is_maker(breakdown: DirectiveBreakdown, key: Key, snapshot: JobSnapshot) ->
     The instance says so from before the job has any flash to when its storage is there.
     """
     instance = snapshot.instances.get(key)
-    return instance is not None and persistent.made_by(instance, breakdown)
+    return instance is not None and instances.made_by(instance, breakdown)
 
 
 def localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:

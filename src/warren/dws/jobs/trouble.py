@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from warren.dws import timeouts, tolerance
+from warren.dws import tolerance
 from warren.dws.binding import Phase
 from warren.dws.breakdown.allocationneeds import PER_COMPUTE
-from warren.dws.jobs import waits
+from warren.dws.jobs import timeouts, waits
 from warren.dws.jobs.jobactions import Action, Drain, Fail, Later, ask, last_record
 from warren.dws.jobs.snapshot import JobSnapshot, is_refused, needs_of
 from warren.dws.objects.workflows import State, Workflow

@@ -17,7 +17,7 @@ from warren.base.objects import Object
 from warren.dws import kinds, labels
 from warren.dws.copies import staging
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
-from warren.dws.offload import offload
+from warren.dws.offload import copyservice
 
 VERSION: Final = "1.0"
 """Of the requests, as the header `Accepts-version` says."""
@@ -186,7 +186,7 @@ def _place(
             if path != root and not path.startswith(f"{root}/"):
                 continue
             kind = _named(mount["type"])
-            if kind in offload.NOT_FOR_RABBITS or not device_of(mount):
+            if kind in copyservice.NOT_FOR_RABBITS or not device_of(mount):
                 raise Refusal(
                     BAD,
                     f"filesystem not supported: {path!r} is in {kind} storage, "

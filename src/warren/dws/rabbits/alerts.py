@@ -7,7 +7,7 @@ from warren.base.objects import Object
 from warren.dws import labels
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice
-from warren.dws.rabbits.rabbits import standing
+from warren.dws.rabbits.rabbitstorages import standing
 from warren.rfc import hostlist
 
 EXCEPTION: Final = "rabbit-alert"

@@ -1,7 +1,7 @@
 """What becomes of a rabbit's compute nodes when it, or a link of theirs to it, is lost.
 
-Whether the rabbit's flash is given out is another matter (`rabbits.usable`): that a rabbit is
-not Ready drains none of its nodes, which jobs without storage may go on using.
+Whether the rabbit's flash is given out is another matter (`rabbitstorages.usable`): that a rabbit
+is not Ready drains none of its nodes, which jobs without storage may go on using.
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Rabbits that `dws.abort` has disabled go back into service by themselves, where a site wants it.
+"""Return to service, after a test, rabbits that `dws.jobs.abort` disabled, where a site wants it.
 
 When nothing of what was let go is left on a rabbit, its agent makes a small file system there and
 gives it back: an NnfStorage that the Storage owns. What the rabbit cannot do is its new reason,

@@ -18,7 +18,7 @@ from warren.dws.objects.meta import Reference
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
-from warren.dws.persistent import persistent
+from warren.dws.persistent import instances
 from warren.dws.storage import locks, lustre, nnfstorage
 from warren.dws.storage.lustre import reference_to
 from warren.dws.storage.nnfstorage import Served
@@ -154,7 +154,7 @@ def _address(snapshot: LustreSnapshot) -> str:
     ready = [
         each
         for instance, each in snapshot.pools.get(pool, ())
-        if each.status.ready and instance.status.state in persistent.USABLE
+        if each.status.ready and instance.status.state in instances.USABLE
     ]
     healthy = [each for each in ready if each.status.health == nnfstorage.HEALTH[0]] or ready
     if not healthy:
@@ -175,8 +175,8 @@ def _kept(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
     own = _consumer(snapshot)
     for members in snapshot.pools.values():
         for instance, found in members:
-            if found.status.mgs_address == address and instance.status.state in persistent.USABLE:
-                change = persistent.claimed(instance, own)
+            if found.status.mgs_address == address and instance.status.state in instances.USABLE:
+                change = instances.claimed(instance, own)
                 return [] if change is None else [change]
     return []
 
@@ -262,7 +262,7 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
             writes.append(_claiming(mgt, [reference_to(each.kind, each.key) for each in left]))
     own_consumer = _consumer(snapshot)
     writes += [
-        persistent.without(instance, [own_consumer])
+        instances.without(instance, [own_consumer])
         for members in snapshot.pools.values()
         for instance, _ in members
         if own_consumer in instance.spec.consumer_references

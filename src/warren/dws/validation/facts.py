@@ -9,7 +9,7 @@ from warren.dws.node import TYPES, RawVolumes
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, sharing
-from warren.dws.persistent.persistent import USABLE
+from warren.dws.persistent.instances import USABLE
 from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
 from warren.dws.pods.pod import NOTHING
 
@@ -64,7 +64,7 @@ class Facts:
     """The groups that this user is in, where persistent storage is shared with some."""
     file_systems: Sequence[LustreFileSystem] | None
     raw: RawVolumes | None
-    """Who may have raw volumes (`rabbits.raw_volumes`)."""
+    """Who may have raw volumes (`rabbitstorages.raw_volumes`)."""
     persistent: Mapping[str, Persistent] | None = None
     """The instances of the Workflow's namespace by name."""
     profiles: Sequence[NnfStorageProfile] | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from warren.directives.diagnostics import Mistake, listed
 from warren.directives.parse import Directive
-from warren.dws.offload import offload
+from warren.dws.offload import copyservice
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 
@@ -12,20 +12,20 @@ from warren.dws.validation.jobdirectives import JobDirectives, value_of
 def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> Iterator[Mistake]:
     """Find why a job could ask for copies while it runs, as it says, and would get none."""
     words = value_of(directive, "requires")
-    if words is None or offload.WORD not in words.text.split(",") or not facts.offload:
+    if words is None or copyservice.WORD not in words.text.split(",") or not facts.offload:
         return
     if job.container is not None:
         yield directive.mistake(
             words,
             "A job with a container cannot ask for copies while it runs: both are found by the "
             "variable NNF_CONTAINER_PORTS.",
-            f"Leave out the container, or {offload.WORD}.",
+            f"Leave out the container, or {copyservice.WORD}.",
         )
     types = [each.values.get("type") for each in job.storage.values()]
     for name in job.persistent:
         found = (facts.persistent or {}).get(name)
         types.append(found.file_system if found is not None else None)
-    if not job.doubtful and all(each in offload.NOT_FOR_RABBITS for each in types):
+    if not job.doubtful and all(each in copyservice.NOT_FOR_RABBITS for each in types):
         yield directive.mistake(
             words,
             "Copies can be asked for while the job runs of storage that rabbits mount beside its "

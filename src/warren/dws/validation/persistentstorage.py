@@ -6,7 +6,7 @@ from warren.directives.diagnostics import Mistake, did_you_mean
 from warren.directives.parse import Directive, Token
 from warren.dws.node import RawVolumes
 from warren.dws.persistent import expiry
-from warren.dws.persistent.persistent import is_same
+from warren.dws.persistent.instances import is_same
 from warren.dws.validation.facts import Facts, Persistent
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.newstorage import size_mistakes, type_mistakes

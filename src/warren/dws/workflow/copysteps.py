@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from warren.base.objects import Create, Object, Write
 from warren.directives.parse import Directive
 from warren.dws import children, kinds, labels, nodelocal, tolerance
-from warren.dws.access import requests
-from warren.dws.access.requests import SERVERS
+from warren.dws.access import accessobjects
+from warren.dws.access.accessobjects import SERVERS
 from warren.dws.copies import copyprofiles, datamovement, staging
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
@@ -95,9 +95,9 @@ def _mounting(
     if found is not None:
         # By the first copy alone of those that need it: all see the same version.
         first = min(number for number, each in targets.items() if each == target)
-        again = requests.mounted_again(found, index, command, snapshot.lost)
+        again = accessobjects.mount_again(found, index, command, snapshot.lost)
         return [again] if index == first else []
-    made = requests.child(
+    made = accessobjects.new(
         snapshot.workflow,
         target,
         SERVERS,

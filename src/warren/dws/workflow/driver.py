@@ -15,15 +15,15 @@ from warren.base.objects import Change, Create, Object, Remove, Write, merged
 from warren.base.times import rfc3339_micro
 from warren.directives.parse import Directive
 from warren.dws import children, containerauth, kinds, labels, location, reports
-from warren.dws.access import requests
-from warren.dws.access.requests import COMPUTES, SERVERS
+from warren.dws.access import accessobjects
+from warren.dws.access.accessobjects import COMPUTES, SERVERS
 from warren.dws.breakdown import directivebreakdown, servers
 from warren.dws.copies import staging
 from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.workflows import DriverStatus, State, Workflow
-from warren.dws.persistent import persistent
-from warren.dws.persistent.persistent import Instance
+from warren.dws.persistent import instances
+from warren.dws.persistent.instances import Instance
 from warren.dws.storage import nnfstorage
 from warren.dws.workflow import containersteps, copysteps, offloadsteps, states, teardown
 from warren.dws.workflow.mountturns import instance_options, is_its_turn, is_mounted
@@ -322,11 +322,11 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
         own = found.servers is not None and found.has(found.servers.metadata)
         if need is None or need.status.storage is None or found.servers is None or not own:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
-        if not persistent.made_by(found.object, need):
+        if not instances.made_by(found.object, need):
             return Outcome(waiting="waits for the job that creates the same")
         servers.check(need.status.storage.allocation_sets, found.servers, snapshot.rabbits)
         made = nnfstorage.child(
-            persistent.owner(found.object, children.of_directive(snapshot.workflow, index)),
+            instances.owner(found.object, children.of_directive(snapshot.workflow, index)),
             name,
             need.status.storage.allocation_sets[0].label,
             found.servers,
@@ -335,14 +335,14 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
             writes=[Create(kind=kinds.NNF_STORAGE, object=made)],
             waiting="allocation set not ready",
         )
-    done = found.object.status.state in persistent.USABLE
+    done = found.object.status.state in instances.USABLE
     return DONE if done else Outcome(waiting="allocation set not ready")
 
 
 def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     found = snapshot.instances.get(directive.values["name"])
     if found is not None:
-        persistent.demand_shared(found.object, snapshot.workflow, snapshot.groups)
+        instances.demand_shared(found.object, snapshot.workflow, snapshot.groups)
         raise_for(found.object.status.error)  # nothing comes of it, and its breakdown would wait
     return _propose(snapshot, index, directive)
 
@@ -350,7 +350,7 @@ def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directi
 def _usable(snapshot: WorkflowSnapshot, name: str) -> Instance:
     """Return an instance that the Workflow's user may use. Raises Fault."""
     found = snapshot.instances.get(name)
-    return persistent.found(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
+    return instances.found(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
 
 
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -366,7 +366,7 @@ def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
         return token
     name = directive.values["name"]
     found = _usable(snapshot, name)
-    claim = persistent.claimed(found.object, persistent.consumer(snapshot.workflow, index))
+    claim = instances.claimed(found.object, instances.consumer(snapshot.workflow, index))
     if claim is not None:
         return Outcome(writes=[claim], waiting="waits to be a user of the persistent storage")
     ready = found.storage is not None and found.storage.status.ready
@@ -413,7 +413,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
         _check_computes(snapshot)
         if not is_its_turn(snapshot, index, range(len(snapshot.directives)), COMPUTES):
             return Outcome(waiting="pending mount")
-        made = requests.child(
+        made = accessobjects.new(
             snapshot.workflow, index, COMPUTES, path, **instance_options(snapshot, directive)
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
@@ -457,7 +457,7 @@ def _unmounted(found: NnfAccess | None, lost: Collection[str] = ()) -> Outcome:
     if found is None:
         return DONE
     if found.spec.desired_state != "unmounted":
-        return Outcome(writes=[requests.unmounted(found, lost)], waiting="pending unmount")
+        return Outcome(writes=[accessobjects.unmount(found, lost)], waiting="pending unmount")
     raise_for(found.status.error)
     done = found.status.ready and found.status.state == "unmounted"
     return DONE if done else Outcome(waiting="pending unmount")
@@ -494,7 +494,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
     if found is None:
         if not is_its_turn(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
-        made = requests.child(
+        made = accessobjects.new(
             snapshot.workflow,
             target,
             SERVERS,
@@ -506,7 +506,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     is_kept = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
     if found.spec.desired_state != "mounted" or not is_kept:
-        again = requests.mounted_again(found, *copy, snapshot.lost)
+        again = accessobjects.mount_again(found, *copy, snapshot.lost)
         return Outcome(writes=[again], waiting="pending mount")
     raise_for(found.status.error)
     return DONE if is_mounted(found) else Outcome(waiting="pending mount")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from warren.dws.faults import Fault
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.workflows import State
-from warren.dws.offload import movements, offload
+from warren.dws.offload import copyservice, movements
 from warren.dws.workflow import containersteps
 from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
 
@@ -20,26 +20,28 @@ _FAILED = ("Failed", "Invalid")
 
 def targets(snapshot: WorkflowSnapshot) -> list[int]:
     """Return the indexes of the directives whose storage rabbits are to have mounted, too."""
-    if snapshot.offload is None or not offload.is_asked(snapshot.directives):
+    if snapshot.offload is None or not copyservice.is_asked(snapshot.directives):
         return []
     return [
         index
         for index, directive in enumerate(snapshot.directives)
         if directive.command.text in _STORAGE
-        and containersteps.type_of(snapshot, index) not in offload.NOT_FOR_RABBITS
+        and containersteps.type_of(snapshot, index) not in copyservice.NOT_FOR_RABBITS
     ]
 
 
 def set_up(snapshot: WorkflowSnapshot) -> Outcome:
     """Have the token made, if the job asks for copies."""
-    return containersteps.make_token(snapshot) if offload.is_asked(snapshot.directives) else DONE
+    return (
+        containersteps.make_token(snapshot) if copyservice.is_asked(snapshot.directives) else DONE
+    )
 
 
 def variables(snapshot: WorkflowSnapshot) -> Mapping[str, str]:
     """Return the variables by which tasks find the service, if they ask it for copies."""
     if snapshot.offload is None or not targets(snapshot):
         return {}
-    return offload.variables(snapshot.offload)
+    return copyservice.variables(snapshot.offload)
 
 
 def left(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
@@ -64,7 +66,7 @@ def finish(snapshot: WorkflowSnapshot) -> Outcome:
 
 def _asked(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     workflow = snapshot.workflow
-    if not offload.is_on(workflow):
+    if not copyservice.is_on(workflow):
         return []
     return [
         each
@@ -82,4 +84,4 @@ def is_last_look(snapshot: WorkflowSnapshot) -> bool:
     workflow = snapshot.workflow
     ends = workflow.spec.desired_state is State.POST_RUN
     over = workflow.status.state is State.POST_RUN and workflow.status.ready
-    return ends and not over and offload.is_on(workflow) and not left(snapshot)
+    return ends and not over and copyservice.is_on(workflow) and not left(snapshot)

@@ -20,11 +20,11 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offload.offload import Service
-from warren.dws.persistent.persistent import Instance
+from warren.dws.offload.copyservice import Service
+from warren.dws.persistent.instances import Instance
 from warren.dws.pods.batchjobs import BatchJob
 from warren.dws.pods.pod import NOTHING
-from warren.dws.rabbits import rabbits
+from warren.dws.rabbits import rabbitstorages
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings
 
@@ -109,7 +109,7 @@ class WorkflowSnapshot:
         facts = Facts(
             userid=self.workflow.spec.user_id,
             file_systems=self.file_systems,
-            raw=rabbits.raw_volumes(self.rabbits.values()) if wanted else None,
+            raw=rabbitstorages.raw_volumes(self.rabbits.values()) if wanted else None,
             why_not_made=self.why_not_made,
             groupid=self.workflow.spec.group_id,
             copy_profiles=frozenset(self.copy_profiles),

@@ -6,13 +6,13 @@ from warren.base.objects import Key, Kind, Remove, Write
 from warren.base.words import plural
 from warren.directives.parse import Directive
 from warren.dws import kinds
-from warren.dws.access.requests import COMPUTES, SERVERS
+from warren.dws.access.accessobjects import COMPUTES, SERVERS
 from warren.dws.faults import raise_for
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State
-from warren.dws.persistent import persistent
-from warren.dws.persistent.persistent import Instance
+from warren.dws.persistent import instances
+from warren.dws.persistent.instances import Instance
 from warren.dws.workflow import containersteps, states
 from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
 
@@ -45,11 +45,11 @@ def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None)
     outcome = tear_down(snapshot, index, directive)
     if outcome.waiting is not None:
         return outcome
-    own = persistent.consumer(snapshot.workflow, index)
+    own = instances.consumer(snapshot.workflow, index)
     # No news of it would come here: it is written before what depends on it, and not waited for.
     return Outcome(
         writes=[
-            persistent.without(each.object, [own])
+            instances.without(each.object, [own])
             for each in snapshot.instances.values()
             if own in each.object.spec.consumer_references
         ]
@@ -66,7 +66,7 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     """Let an instance live on its own, if it has become one; else it goes."""
     found = snapshot.instances.get(directive.values["name"])
     made_by = snapshot.breakdowns.get(snapshot.child(index))
-    if found is None or not persistent.made_by(found.object, made_by):
+    if found is None or not instances.made_by(found.object, made_by):
         return DONE
     complete = all(
         driver.completed
@@ -74,7 +74,7 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
         if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
     )
     if complete and not found.going:
-        return Outcome(writes=[persistent.disowned(found.object)])
+        return Outcome(writes=[instances.disowned(found.object)])
     return _destroying(found, [Remove(kind=kinds.PERSISTENT, key=found.key)])
 
 
@@ -83,7 +83,7 @@ def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     found = snapshot.instances.get(directive.values["name"])
     if found is None:
         return DONE
-    return _destroying(found, persistent.destroyed(found.object, snapshot.workflow))
+    return _destroying(found, instances.destroyed(found.object, snapshot.workflow))
 
 
 def _destroying(found: Instance, writes: Sequence[Write]) -> Outcome:

@@ -19,7 +19,7 @@ from warren.dws import kinds, labels
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
-from warren.dws.persistent import expiry, persistent, sharing
+from warren.dws.persistent import expiry, instances, sharing
 from warren.dws.persistent.sharing import Sharing, may_use
 from warren.kube.client import Client, Conflict, NotFound
 from warren.kube.informer import Informers
@@ -224,7 +224,7 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
 
 def _users(obj: PersistentStorageInstance) -> Mapping[str, Any]:
     """Return the jobs that use an instance, and the Workflows of other workload managers."""
-    found = {persistent.workflow_of(each) for each in obj.spec.consumer_references}
+    found = {instances.workflow_of(each) for each in obj.spec.consumer_references}
     names = sorted(each.name for each in found if each is not None)
     return {
         "jobs": [job for name in names if (job := BINDING.job(name)) is not None],

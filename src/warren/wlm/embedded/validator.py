@@ -19,14 +19,14 @@ from warren.dws.breakdown import allocationneeds, computeaccess, maximums
 from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.faults import Fault
 from warren.dws.jobs import placement, resources
+from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
-from warren.dws.persistent import expiry, persistent
+from warren.dws.persistent import expiry, instances
 from warren.dws.pods.pod import NOTHING
-from warren.dws.rabbits import rabbits
-from warren.dws.results import Unsaved
+from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import storageprofiles
 from warren.dws.validation.facts import Facts, Persistent
 from warren.dws.validation.findings import findings
@@ -146,7 +146,7 @@ class StorageValidator:
             creates=self._creator in (None, userid),
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
-            raw=rabbits.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
+            raw=rabbitstorages.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
             why_not_made=self._why_not_made,
             persistent=self._persistent,
             profiles=self._profiles(),
@@ -157,7 +157,7 @@ class StorageValidator:
             coming=frozenset(
                 name
                 for job in before
-                for name in persistent.named_in(self._made_by(job, userid), ("create_persistent",))
+                for name in instances.named_in(self._made_by(job, userid), ("create_persistent",))
             ),
         )
         checked = directive_rules.checked(texts, self._rules())
@@ -166,11 +166,11 @@ class StorageValidator:
 
     def _by_groups(self, texts: Sequence[str]) -> bool:
         """Return whether it matters which groups the user is in: they are looked up for that."""
-        named = (self._persistent.get(name) for name in persistent.named_in(texts))
+        named = (self._persistent.get(name) for name in instances.named_in(texts))
         return any(each is not None and each.sharing.groups for each in named)
 
     def _has_raw(self, texts: Sequence[str]) -> bool:
-        named = (self._persistent.get(name) for name in persistent.named_in(texts))
+        named = (self._persistent.get(name) for name in instances.named_in(texts))
         return any("raw" in text for text in texts) or any(
             each is not None and each.file_system == "raw" for each in named
         )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren.base.errors import UserMistake
-from warren.dws.persistent import persistent
+from warren.dws.persistent import instances
 from warren.instance.rabbittable import Rabbit
 from warren.wlm import view
 from warren.wlm.presets import Presets
@@ -44,6 +44,6 @@ class SiteRules:
         view.failure_tolerance(jobspec)
         view.unsaved(jobspec, self._rabbit.unsaved_results)
         view.expires(jobspec)
-        creates = persistent.named_in(texts, ("create_persistent",))
+        creates = instances.named_in(texts, ("create_persistent",))
         if creates and self._rabbit.restricts_persistent and userid != self._owner:
             raise UserMistake("Only the instance's owner creates persistent storage at this site.")

@@ -1,4 +1,4 @@
-"""An NnfAccess holds its storage while nodes mount it, against others that want the same part."""
+"""Take and release the lock of `dws.storage.locks` for one NnfAccess, while nodes mount for it."""
 
 from warren.base.objects import Change, Key
 from warren.dws.access.snapshot import AccessSnapshot, names_clients, outlives_jobs

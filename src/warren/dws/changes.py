@@ -1,4 +1,4 @@
-"""Which changes of objects a controller has something to decide on.
+"""Which changes of an object a controller, or the conductor, has something to decide on.
 
 Of what the decision does not look at, no change is news. What is said here of changes by
 others; what a reconcile has written itself its `Reconciler` knows (ADR 095).

@@ -1,4 +1,4 @@
-"""NnfAccesses of a Workflow's directives: made, mounted again for another copy, and unmounted."""
+"""The NnfAccesses of a Workflow's directives: how they are made, mounted again and unmounted."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -20,7 +20,7 @@ TEARDOWN: Final[Mapping[str, State]] = {
 """In which state rabbits unmount what a command had them mount (dws-spec section 8)."""
 
 
-def child(
+def new(
     workflow: Workflow,
     index: int,
     clients: str,
@@ -80,9 +80,7 @@ def child(
     return {"metadata": metadata, "spec": spec}
 
 
-def mounted_again(
-    access: NnfAccess, index: int, command: str, lost: Collection[str] = ()
-) -> Change:
+def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[str] = ()) -> Change:
     """Have rabbits mount for another copy, the directive at `index`, what they had unmounted."""
     state = TEARDOWN[command]
     carried = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
@@ -97,7 +95,7 @@ def mounted_again(
     )
 
 
-def unmounted(access: NnfAccess, lost: Collection[str] = ()) -> Change:
+def unmount(access: NnfAccess, lost: Collection[str] = ()) -> Change:
     """Have nodes unmount; those that are lost are asked, and not waited for."""
     metadata = _annotated(lost)
     return Change(

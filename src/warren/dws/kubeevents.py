@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from warren.base.objects import Key, Kind, Object
 from warren.base.times import rfc3339
-from warren.dws import tolerance
-from warren.dws.jobs import abort
+from warren.dws import labels, tolerance
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
@@ -36,7 +35,7 @@ def of_workflow(workflow: Workflow) -> frozenset[News]:
     status, found = workflow.status, set[News]()
     if status.status in TROUBLE:
         found.add(News(status.status, f"{status.state}: {status.message}"))
-    if abort.is_marked(workflow):
+    if labels.ABORTED in workflow.metadata.annotations:
         why = "its job was let go before it: what has it mounted or holds flash is out of service"
         found.add(News("LetGo", why))
     lost = tolerance.of(workflow.metadata)
