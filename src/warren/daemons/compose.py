@@ -142,7 +142,7 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
         site.r(stands_on.config.storage.quantum_gib),
         stands_on,
         plugins=[plugin],
-        around=[DaemonCommands(stands_on.config.daemons)],
+        perilogs=[DaemonCommands(stands_on.config.daemons)],
         validators=validators,
         frobnicators=[presets],
     )
