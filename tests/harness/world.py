@@ -135,7 +135,7 @@ class World:
                 commands=SeamCommands(self.commands, seam),
                 owner=self.owner,
                 config=self.config,
-                barred=lambda userid: None,  # simulated tasks are no processes
+                guest_refusal=lambda userid: None,  # simulated tasks are no processes
             ),
             mount_prefix=self.mount_prefix,
             client=self.client,

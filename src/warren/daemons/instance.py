@@ -57,7 +57,7 @@ class Foundation:
     """Returns how many bytes the disk of that journal has left."""
     keep_config: Callable[[str], Awaitable[None]] = _forget
     """Keeps a configuration file's text for the next start."""
-    barred: Callable[[int], str | None] = imp.can_run_as
+    guest_refusal: Callable[[int], str | None] = imp.can_run_as
     """Returns why the launcher cannot run the jobs of a user; None if it can."""
 
 
@@ -122,7 +122,7 @@ def assemble(
         queues,
         validators(graph),
         frobnicators,
-        barred=stands_on.barred,
+        guest_refusal=stands_on.guest_refusal,
     )
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     configuration.listen(ingest.configure)
