@@ -53,7 +53,7 @@ prune-filters = "ALL:core,ALL:ssd"
 
 
 class Flux(NamedTuple):
-    """What runs."""
+    """A running Flux."""
 
     socket: Path
     """Of the broker of rank 0."""
