@@ -15,7 +15,7 @@ from tests.harness import users
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.test_users import User, user
 from tests.node import rings
-from warren.cli.cluster import munged
+from warren.daemons import munged
 from warren.daemons.sweep import leftovers
 from warren.node import loops
 
