@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.conftest import SECONDS, Cluster, wait_for
-from warren.daemons import site as sites
+from warren.daemons import clustershape
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import holder
 from warren.dws import kinds, labels
@@ -57,10 +57,10 @@ def like_a_task(cluster: Cluster) -> dict[str, str]:
 
 
 def nodes_of(cluster: Cluster) -> Nodes:
-    site, status = sites.load(cluster.state.site), cluster.state.status()
-    assert site is not None
+    shape, status = clustershape.load(cluster.state.shape), cluster.state.status()
+    assert shape is not None
     assert status is not None
-    return Nodes(cluster.state, site, isolated=status["isolated"])
+    return Nodes(cluster.state, shape, isolated=status["isolated"])
 
 
 async def make_strays(cluster: Cluster) -> None:

@@ -36,7 +36,7 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
             {"kind": str(each.sort), "where": each.where, "name": each.name, "why": each.why}
             for each in findings
         ]
-    elif state.site.exists():
+    elif state.shape.exists():
         left, failures = run(examine_stopped(state, repair=repair))
         found = [
             {"kind": kind, "where": "", "name": name, "why": _DEAD}
