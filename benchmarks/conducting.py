@@ -28,7 +28,7 @@ from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.conductor.conductor import Conductor
 from warren.daemons import apiserver
-from warren.daemons.site import Site
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
 from warren.daemons.together import INDEXES
 from warren.dws import kinds, labels
@@ -46,7 +46,7 @@ HELD: Final = 1000
 RATE: Final = 40
 """Lives that begin in a second."""
 LIVES: Final = 400
-SITE: Final = Site(rabbits=4)
+SITE: Final = ClusterShape(rabbits=4)
 NODES: Final = tuple(SITE.chassis()[0].hosts[:2])
 JOB: Final = Job(
     id=0,

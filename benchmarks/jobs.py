@@ -18,9 +18,9 @@ from tests.harness.world import World, opened
 
 from benchmarks.measure import Result, percentile
 from warren.base.clock import SystemClock
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.daemons.nodes import Nodes
-from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, holder
 from warren.dws import kinds
 from warren.instance import keys
@@ -279,7 +279,9 @@ def simulated(
         if before is not None:
             age(Path(directory), before)
             before.then()
-        return asyncio.run(lived(action, Path(directory), Site(rabbits=rabbits), counted=counted))
+        return asyncio.run(
+            lived(action, Path(directory), ClusterShape(rabbits=rabbits), counted=counted)
+        )
 
 
 def age(directory: Path, before: Before) -> None:
@@ -332,7 +334,7 @@ def leaves(kvs: Kvs, key: str, below: str = "") -> Mapping[str, bytes]:
 async def lived(
     action: Callable[[World, Control], Awaitable[list[Result]]],
     directory: Path,
-    site: Site,
+    shape: ClusterShape,
     nodes: Nodes | None = None,
     counted: Any = None,
 ) -> list[Result]:
@@ -341,7 +343,7 @@ async def lived(
         SqliteJournal(directory / "objects.db") as objects,
         SqliteJournal(directory / "jobs.db") as jobs,
     ):
-        async with opened(site, lambda command, environment: Play(seconds=0)) as world:
+        async with opened(shape, lambda command, environment: Play(seconds=0)) as world:
             world.clock = SystemClock()
             world.objects, world.jobs, world.copy_seconds = objects, jobs, 0.0
             if counted is not None:

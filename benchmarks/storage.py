@@ -11,9 +11,9 @@ from tests.harness.world import World
 
 from benchmarks.jobs import XFS, clean, lived, simulated
 from benchmarks.measure import Result, percentile
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.daemons.nodes import Nodes
-from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.node import loops
 
@@ -62,11 +62,11 @@ async def life(world: World, control: Control) -> None:
 async def _on_real_nodes(
     action: Callable[[World, Control], Awaitable[list[Result]]], directory: Path
 ) -> list[Result]:
-    state, site = StateDir(directory), Site(flash="image")
+    state, shape = StateDir(directory), ClusterShape(flash="image")
     state.prepare()
-    nodes = Nodes(state, site, isolated=True)
+    nodes = Nodes(state, shape, isolated=True)
     try:
-        return await lived(action, directory, site, nodes)
+        return await lived(action, directory, shape, nodes)
     finally:
         await nodes.end()
 

@@ -82,7 +82,7 @@ def _words(actions: list[jobactions.Action]) -> Iterator[str]:
             case Change():
                 yield f"fill the {action.kind.name}"
             case jobactions.Fail(type_, _, severity):
-                yield f"exception `{type_}` {severity}"
+                yield f"raise exception type `{type_}` of severity {severity}"
             case jobactions.Release():
                 yield "release to the scheduler"
             case jobactions.Start():

@@ -21,7 +21,7 @@ from warren.atom import listening
 from warren.atom.actions import Actions
 from warren.atom.api import JOBS, Api
 from warren.atom.register import Register
-from warren.atom.registration import Held, Registration, Stage
+from warren.atom.registration import RegisteredJob, Registration, Stage
 from warren.atom.service import Service
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
@@ -42,7 +42,7 @@ async def served(
     users: frozenset[int] = US,
     actions: Actions | None = None,
     most: int = 10_000,
-    held: list[Held] | None = None,
+    held: list[RegisteredJob] | None = None,
     most_connections: int = 100,
     patience: float = 60.0,
 ) -> AsyncIterator[Ask]:
@@ -187,7 +187,7 @@ def test_a_user_who_is_not_let_in_is_told_so_and_no_more(path: Path) -> None:
 
 def test_many_jobs_are_listed_whole_and_in_order(path: Path) -> None:
     held = [
-        Held(Registration(f"{number}.x", number, exclusive=False), Stage.ACTIVE, 1.0)
+        RegisteredJob(Registration(f"{number}.x", number, exclusive=False), Stage.ACTIVE, 1.0)
         for number in range(2500)
     ]
 

@@ -32,9 +32,9 @@ def test_a_job_is_active_when_the_commands_of_its_start_have_succeeded() -> None
     async def story(service: Service, register: Register) -> None:
         begun = asyncio.ensure_future(service.begin(job()))
         await asyncio.sleep(0.5)
-        held = register.get("1.pbshost")
-        assert held is not None
-        assert held.stage is Stage.STARTING
+        registered = register.get("1.pbshost")
+        assert registered is not None
+        assert registered.stage is Stage.STARTING
         assert not begun.done()
         assert (await begun).stage is Stage.ACTIVE
         assert [each.registration for each in register] == [job()]
@@ -65,9 +65,9 @@ def test_what_was_told_is_there_after_a_restart() -> None:
         await service.end("2.pbshost")
 
     async def second(service: Service, register: Register) -> None:
-        (held,) = register
-        assert held.registration == job(1, exclusive=True)
-        assert held.since == virtual.EPOCH + 1.0 - 1.0
+        (registered,) = register
+        assert registered.registration == job(1, exclusive=True)
+        assert registered.since == virtual.EPOCH + 1.0 - 1.0
 
     live(first, Scripted(), journal)
     live(second, Scripted(), journal)
@@ -143,8 +143,8 @@ def test_an_end_that_fails_is_tried_again_ever_more_seldom_until_it_succeeds() -
         await service.begin(job())
         with pytest.raises(Failed, match=r"the end of .* fails"):
             await service.end("1.pbshost")
-        (held,) = register
-        assert held.stage is Stage.ENDING
+        (registered,) = register
+        assert registered.stage is Stage.ENDING
         assert service.unclean == 1
         with pytest.raises(Conflict, match="not cleaned up after"):
             await service.begin(job())
@@ -225,7 +225,7 @@ def test_a_job_that_begins_while_its_dead_start_is_cleaned_up_after_waits_for_th
     async def second(service: Service, register: Register) -> None:
         assert (await service.begin(job())).stage is Stage.ACTIVE
         await asyncio.sleep(10)
-        assert [held.registration for held in register] == [job()]
+        assert [registered.registration for registered in register] == [job()]
 
     live(first, Scripted(), journal)
     actions = Scripted()
@@ -284,11 +284,11 @@ def test_every_job_is_cleaned_up_after_whatever_happens_and_wherever_the_service
 
             async def begin(number: int, uid: int) -> None:
                 try:
-                    held = await service.begin(job(number, uid=uid))
+                    registered = await service.begin(job(number, uid=uid))
                 except (Conflict, Failed):
                     return
-                assert held.registration == job(number, uid=uid)
-                promised.add(held.registration.jobid)
+                assert registered.registration == job(number, uid=uid)
+                promised.add(registered.registration.jobid)
 
             async def end(number: int) -> None:
                 promised.discard(f"{number}.pbshost")
@@ -314,7 +314,7 @@ def test_every_job_is_cleaned_up_after_whatever_happens_and_wherever_the_service
 
     async def after(service: Service, register: Register) -> None:
         # A client that was told that its job has begun finds it, unless it has ended it.
-        known = {held.registration.jobid for held in register}
+        known = {registered.registration.jobid for registered in register}
         assert promised <= known
         for number in (1, 2, 3):
             await service.end(f"{number}.pbshost")

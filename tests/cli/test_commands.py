@@ -17,7 +17,7 @@ from warren.cli.cluster.story import Step, Story
 from warren.cli.cluster.up import _size
 from warren.cli.job.specs import make_jobspec
 from warren.cli.main import cli
-from warren.daemons.site import Site
+from warren.daemons.clustershape import ClusterShape
 
 
 def test_help_loads_nothing_that_is_slow() -> None:
@@ -200,7 +200,7 @@ def test_a_demo_whose_cluster_does_not_start_says_why_or_where_to_look() -> None
     ],
 )
 def test_a_cluster_says_how_large_it_is(rabbits: int, computes: int, size: str) -> None:
-    assert _size(Site(rabbits=rabbits, computes_per_rabbit=computes)) == size
+    assert _size(ClusterShape(rabbits=rabbits, computes_per_rabbit=computes)) == size
 
 
 def test_a_timeline_is_drawn_with_a_dash_that_the_output_has() -> None:

@@ -471,7 +471,7 @@ def test_a_duration_cannot_be_changed_to_nothing_or_from_nothing(owned: Cluster)
     short, endless = owned.submit(1, duration=100.0), owned.submit(2)
 
     assert owned("job", "update", short, "duration=-2m").refusal == (
-        f"{short}: -2m leaves nothing of 1.66667m."
+        f"{short}: the time limit is 1.66667m, and -2m leaves none: give less."
     )
     assert owned("job", "update", endless, "duration=+1m").refusal == (
         f"{endless}: the job has no time limit that +1m could change."

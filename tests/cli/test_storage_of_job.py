@@ -59,7 +59,7 @@ def test_a_job_that_waits_is_shown_with_its_reason(capsys: pytest.CaptureFixture
         "nodes: n[0-2]",
         "lost: n2",
         "mounted on: r0",
-        "and 101 copies more",
+        "and 101 more copies",
         "1970-01-01T00:00:01Z dws: bad",
         "1970-01-01T00:00:02Z rabbit-alert (not fatal): r0 is Offline",
     ):
@@ -101,7 +101,9 @@ def test_a_job_without_a_summary_is_shown_with_its_trouble(
     shown = capsys.readouterr().out
 
     assert "Setup" in shown
-    assert shown.startswith("f7  Workflow fluxjob-7, of which the conductor does not tell now\n")
+    assert shown.startswith(
+        "f7  Workflow fluxjob-7 (from the job's record: the conductor tells nothing of it now)\n"
+    )
     assert "\x1b" not in shown
 
 

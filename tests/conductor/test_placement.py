@@ -10,8 +10,8 @@ from tests.harness import virtual
 from tests.harness.seam import Seam
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.directives.parse import Directive
 from warren.dws import kinds
 from warren.dws.breakdown import allocationneeds, computeaccess
@@ -133,7 +133,7 @@ def test_a_site_has_a_set_shared_out_as_finely_as_it_wants() -> None:
         await world.assert_nothing_left(control)
 
     async def main() -> None:
-        async with opened(Site(rabbits=2, capacity=64 * GIB)) as world:
+        async with opened(ClusterShape(rabbits=2, capacity=64 * GIB)) as world:
             world.config = Config(storage=Storage(scale=10))
             await world.live(lambda control: life(world, control))
 
@@ -161,8 +161,8 @@ def test_a_stop_after_any_write_leaves_the_allocation_where_it_was_reserved() ->
 
     async def once(write: int) -> bool:
         seam = Seam(stop_after=write)
-        site = Site(rabbits=1, capacity=12 * GIB)
-        async with opened(site, lambda command, environment: Play()) as world:
+        shape = ClusterShape(rabbits=1, capacity=12 * GIB)
+        async with opened(shape, lambda command, environment: Play()) as world:
             await world.live(lambda control: set_up(world, control), seam)
             await world.live(lambda control: set_up(world, control))
         return len(seam.actions) == write
@@ -187,8 +187,8 @@ def test_what_can_never_be_placed_is_refused_at_submit() -> None:
 
 def in_a_world(action: Any) -> None:
     async def main() -> None:
-        site = Site(rabbits=2, capacity=64 * GIB)
-        async with opened(site, lambda command, environment: Play(seconds=5)) as world:
+        shape = ClusterShape(rabbits=2, capacity=64 * GIB)
+        async with opened(shape, lambda command, environment: Play(seconds=5)) as world:
             await world.live(lambda control: action(world, control))
 
     virtual.run(main())

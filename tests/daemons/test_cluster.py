@@ -7,16 +7,18 @@ from tests.harness import virtual
 from tests.harness.world import opened
 from warren.base.objects import Change, Key
 from warren.daemons import cluster
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.containers.ports import MANAGER
 from warren.kube.server.local import LocalClient
 
 
-def in_a_cluster(action: Callable[[Control], Awaitable[None]], site: Site | None = None) -> None:
+def in_a_cluster(
+    action: Callable[[Control], Awaitable[None]], shape: ClusterShape | None = None
+) -> None:
     async def main() -> None:
-        async with opened(site) as world:
+        async with opened(shape) as world:
             await world.live(action)
 
     virtual.run(main())
@@ -53,7 +55,7 @@ def test_establishing_a_cluster_again_changes_nothing() -> None:
         await asyncio.sleep(5)  # until the rabbits are there, and no Lease is about to be renewed
         before = control.api.store.version
         await cluster.establish(
-            LocalClient(control.api.store), Site(global_file_systems=("/global",))
+            LocalClient(control.api.store), ClusterShape(global_file_systems=("/global",))
         )
         assert control.api.store.version == before
 
@@ -67,7 +69,7 @@ def test_who_has_ports_keeps_them_when_a_cluster_is_established_again() -> None:
         asked = [{"requester": requester, "count": 2}]
         patch = {"spec": {"allocations": asked}}
         await client.patch(Change(kind=kinds.PORT_MANAGER, key=MANAGER, patch=patch))
-        await cluster.establish(client, Site())
+        await cluster.establish(client, ClusterShape())
         found = await client.get(kinds.PORT_MANAGER, MANAGER)
         assert [each["count"] for each in found["spec"]["allocations"]] == [2]
 
@@ -77,11 +79,11 @@ def test_who_has_ports_keeps_them_when_a_cluster_is_established_again() -> None:
 def test_global_file_systems_come_and_go_with_the_site() -> None:
     async def look(control: Control) -> None:
         client = LocalClient(control.api.store)
-        await cluster.establish(client, Site(global_file_systems=("/a", "/b")))
+        await cluster.establish(client, ClusterShape(global_file_systems=("/a", "/b")))
         second = await client.get(kinds.LUSTRE, Key("default", "global-1"))
         assert second["spec"]["mountRoot"] == "/b"
 
-        await cluster.establish(client, Site())
+        await cluster.establish(client, ClusterShape())
         assert (await client.list(kinds.LUSTRE)).items == []
 
     in_a_cluster(look)

@@ -38,8 +38,8 @@ from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import roles, users
 from warren.daemons.cluster import definitions, manifests
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.dws.node import Copy, NodeTrouble, Progress
 from warren.dws.rabbits import rabbitstorages
@@ -224,7 +224,7 @@ async def loses_a_label(world: World, control: Control) -> None:
 
 async def outlives_its_job(world: World, control: Control) -> None:
     """Persistent storage, through all of its life."""
-    workloads, nodes = Workloads(world), [world.site.chassis()[0].hosts[0]]
+    workloads, nodes = Workloads(world), [world.shape.chassis()[0].hosts[0]]
     await workloads.make(control, "maker", "#DW create_persistent type=xfs capacity=1GiB name=pers")
     await workloads.finish(control, "maker", nodes)
     await workloads.make(control, "user", "#DW persistentdw name=pers")
@@ -274,7 +274,7 @@ async def loses_a_rabbit(world: World, control: Control) -> None:
 async def is_the_systems(world: World, control: Control) -> None:
     """System storage, which a rabbit joins."""
     store, key = control.api.store, Key("default", "local")
-    first, second = (each.rabbit for each in world.site.chassis()[:2])
+    first, second = (each.rabbit for each in world.shape.chassis()[:2])
     profile = {"kind": "NnfStorageProfile", "name": "default", "namespace": "nnf-system"}
     spec = {"storageProfile": profile, "capacity": 2**20, "includeRabbits": [first]}
     metadata = {"name": key.name, "namespace": key.namespace}
@@ -319,7 +319,7 @@ def played(command: Sequence[str], environment: Mapping[str, str]) -> Play:
 
 async def lived(told: Told) -> None:
     # With disks, of which raw volumes may be had.
-    async with opened(Site(global_file_systems=(GLOBAL,), flash="image"), played) as world:
+    async with opened(ClusterShape(global_file_systems=(GLOBAL,), flash="image"), played) as world:
         world.client = lambda client: Overheard(client, told)  # type: ignore[method-assign]
         world.machine = lambda node, rabbit: Clumsy(node, world.flash[rabbit])
 
@@ -852,7 +852,7 @@ def test_each_may_lead_by_its_own_lease_alone() -> None:
 def test_the_controllers_make_leases_and_each_rabbits_agent_renews_its_own_alone(
     told: Told,
 ) -> None:
-    objects = list(roles.objects(Site(rabbits=2)))
+    objects = list(roles.objects(ClusterShape(rabbits=2)))
     allowed = {
         obj["metadata"]["name"]: [(each["verbs"], each.get("resourceNames")) for each in found]
         for obj in objects
@@ -881,13 +881,13 @@ def test_the_controllers_make_leases_and_each_rabbits_agent_renews_its_own_alone
 
 
 def test_every_node_has_the_role_of_its_sort_in_its_own_namespace() -> None:
-    site = Site(rabbits=2, computes_per_rabbit=1)
+    shape = ClusterShape(rabbits=2, computes_per_rabbit=1)
     bound = [
         (
             obj["metadata"]["namespace"],
             (obj["roleRef"]["name"], obj["subjects"][0]["name"]),
         )
-        for obj in roles.objects(site)
+        for obj in roles.objects(shape)
         if obj["kind"] == "RoleBinding" and obj["roleRef"]["kind"] == "ClusterRole"
     ]
 
@@ -905,7 +905,7 @@ def test_every_node_has_the_role_of_its_sort_in_its_own_namespace() -> None:
 
 
 def test_every_binding_is_of_a_role_that_there_is_and_every_user_has_one() -> None:
-    objects = list(roles.objects(Site()))
+    objects = list(roles.objects(ClusterShape()))
     there = {
         (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
         for obj in objects

@@ -12,8 +12,8 @@ from subprocess import PIPE
 import pytest
 
 from tests.node.processes import eventually
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.nodes import Nodes
-from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 from warren.node import namespaces
@@ -27,7 +27,7 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
     missing = asyncio.run(namespaces.available())
     if missing is not None:
         pytest.skip(f"no mount namespaces: {missing}")
-    made = Nodes(StateDir(tmp_path), Site(), isolated=True)
+    made = Nodes(StateDir(tmp_path), ClusterShape(), isolated=True)
     yield made
     for node in NODES:
         made.namespace(node).end()
@@ -52,7 +52,7 @@ def test_a_node_that_was_never_mounted_on_has_the_machines_mounts_and_its_own_na
 
 def test_nodes_without_namespaces_have_the_machines_name(tmp_path: Path) -> None:
     before = os.readlink("/proc/self/ns/uts")
-    Nodes(StateDir(tmp_path), Site(), isolated=False).enter("compute-00", seconds=0)
+    Nodes(StateDir(tmp_path), ClusterShape(), isolated=False).enter("compute-00", seconds=0)
 
     assert os.readlink("/proc/self/ns/uts") == before
 
@@ -119,6 +119,6 @@ def test_only_an_ordinary_users_nodes_are_in_user_namespaces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, userid: int, isolated: bool
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: userid)
-    nodes = Nodes(StateDir(tmp_path), Site(), isolated=isolated)
+    nodes = Nodes(StateDir(tmp_path), ClusterShape(), isolated=isolated)
 
     assert nodes.in_user_namespaces == (isolated and userid != 0)

@@ -8,10 +8,10 @@ import pytest
 
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.options import Asked, Found, settled
-from warren.daemons.site import Site
 
-KNOWN = Site(
+KNOWN = ClusterShape(
     rabbits=2,
     computes_per_rabbit=3,
     capacity=100 * GIB,
@@ -37,8 +37,10 @@ def named(value: object) -> str | None:
 
 
 def test_at_first_what_is_not_given_is_as_usual() -> None:
-    assert settled(None, Asked(), found()) == Site(flash="image")
-    assert settled(None, Asked(), found(why_no_images="not root")) == Site(flash="directory")
+    assert settled(None, Asked(), found()) == ClusterShape(flash="image")
+    assert settled(None, Asked(), found(why_no_images="not root")) == ClusterShape(
+        flash="directory"
+    )
 
 
 def test_what_is_not_given_is_as_it_was() -> None:
@@ -46,9 +48,9 @@ def test_what_is_not_given_is_as_it_was() -> None:
 
 
 def test_a_directory_of_an_older_version_is_taken_as_it_is() -> None:
-    older = msgspec.json.decode(b'{"rabbits": 3, "computes_per_rabbit": 1}', type=Site)
+    older = msgspec.json.decode(b'{"rabbits": 3, "computes_per_rabbit": 1}', type=ClusterShape)
 
-    assert settled(older, Asked(), found()) == Site(rabbits=3, computes_per_rabbit=1)
+    assert settled(older, Asked(), found()) == ClusterShape(rabbits=3, computes_per_rabbit=1)
 
 
 def test_what_is_there_is_not_looked_at_without_need() -> None:
@@ -185,15 +187,15 @@ def test_what_cannot_be_changed_is_refused_with_what_to_do(
 
 def test_simulated_flash_has_faults_and_no_device() -> None:
     faults = {"make": {"fails": 1}}
-    site = settled(None, Asked(flash="simulated", faults=faults), found())
+    shape = settled(None, Asked(flash="simulated", faults=faults), found())
 
-    assert (site.flash, site.faults) == ("simulated", faults)
-    assert settled(site, Asked(), found()) == site
-    assert settled(site, Asked(faults={}), found(FULL)).faults == {}
+    assert (shape.flash, shape.faults) == ("simulated", faults)
+    assert settled(shape, Asked(), found()) == shape
+    assert settled(shape, Asked(faults={}), found(FULL)).faults == {}
     with pytest.raises(UserMistake, match="simulated flash needs no device"):
         settled(None, Asked(flash="simulated", devices={"rabbit-0": "/dev/one"}), found())
     with pytest.raises(UserMistake, match="volumes are simulated here, and stay that"):
-        settled(site, Asked(flash="image"), found())
+        settled(shape, Asked(flash="image"), found())
     with pytest.raises(UserMistake, match="only flash that is simulated has them"):
         settled(KNOWN, Asked(faults=faults), found())
 

@@ -1,10 +1,10 @@
 """What agents are granted: by namespace, and to those whose node it is."""
 
 from warren.daemons import roles
-from warren.daemons.site import Site
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.users import node_user
 
-SITE = Site(rabbits=1, computes_per_rabbit=2)
+SITE = ClusterShape(rabbits=1, computes_per_rabbit=2)
 
 
 def test_a_cluster_grants_its_agents_what_is_printed_for_others() -> None:
@@ -33,7 +33,7 @@ def test_every_grant_is_to_the_agent_of_the_node_in_whose_namespace_it_is() -> N
 
 def test_agents_that_are_not_the_clusters_own_run_no_pods() -> None:
     """To run them takes the Secrets of all jobs (ADR 079, 085)."""
-    own, others = SITE, Site(rabbits=1, computes_per_rabbit=2, agents=False)
+    own, others = SITE, ClusterShape(rabbits=1, computes_per_rabbit=2, agents=False)
     pods = [each for each in roles.objects(own) if roles.PODS_ROLE in each["metadata"]["name"]]
     bound = [each for each in pods if each["kind"] == "RoleBinding"]
 

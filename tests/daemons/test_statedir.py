@@ -1,4 +1,4 @@
-"""The state directory, its locks, and the site that it was made for."""
+"""The state directory, its locks, and the shape of the cluster that it was made for."""
 
 import os
 import stat
@@ -12,8 +12,8 @@ import pytest
 
 from tests.harness import users
 from warren.base.errors import UserMistake
-from warren.daemons import site as sites
-from warren.daemons.site import Site
+from warren.daemons import clustershape
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir, held, holder
 from warren.journal.sqlite import SqliteJournal
 from warren.rpc import sockets
@@ -38,7 +38,7 @@ def test_a_directory_that_is_not_new_is_refused_without_what_says_what_it_is(
 
     with pytest.raises(UserMistake, match=r"site\.json is missing, .* restore it from a copy"):
         state.demand_whole()
-    sites.save(state.site, Site())
+    clustershape.save(state.shape, ClusterShape())
     state.demand_whole()
 
 
@@ -58,7 +58,7 @@ def test_a_site_that_cannot_be_read_is_refused_by_its_name(tmp_path: Path, damag
         path.write_bytes(b"" if damage == "empty" else b"\xff{")
 
     with pytest.raises(UserMistake, match=r"site\.json(:| cannot be read)"):
-        sites.load(path)
+        clustershape.load(path)
 
 
 def test_what_is_announced_is_the_owners_alone(tmp_path: Path) -> None:
@@ -122,22 +122,22 @@ def test_what_a_killed_predecessor_has_said_is_not_the_status(tmp_path: Path) ->
 
 
 def test_a_site_is_remembered(tmp_path: Path) -> None:
-    site = Site(rabbits=3, computes_per_rabbit=2, global_file_systems=("/data",))
-    sites.save(tmp_path / "site.json", site)
+    shape = ClusterShape(rabbits=3, computes_per_rabbit=2, global_file_systems=("/data",))
+    clustershape.save(tmp_path / "site.json", shape)
 
-    assert sites.load(tmp_path / "site.json") == site
-    assert sites.load(tmp_path / "other.json") is None
+    assert clustershape.load(tmp_path / "site.json") == shape
+    assert clustershape.load(tmp_path / "other.json") is None
 
 
 def test_a_broken_site_is_refused_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "site.json").write_text('{"rabbits": "two"}')
 
     with pytest.raises(UserMistake, match=r"site\.json: .*rabbits"):
-        sites.load(tmp_path / "site.json")
+        clustershape.load(tmp_path / "site.json")
 
 
 def test_compute_nodes_are_numbered_through() -> None:
-    chassis = Site(rabbits=2, computes_per_rabbit=2).chassis()
+    chassis = ClusterShape(rabbits=2, computes_per_rabbit=2).chassis()
 
     assert [each.rabbit for each in chassis] == ["rabbit-0", "rabbit-1"]
     assert chassis[1].hosts == ("compute-02", "compute-03")

@@ -3,7 +3,7 @@
 import pytest
 
 from warren.daemons import roles, users
-from warren.daemons.site import Site
+from warren.daemons.clustershape import ClusterShape
 from warren.kube.admission import User
 from warren.kube.server.access.authorization import (
     ANONYMOUS,
@@ -13,7 +13,7 @@ from warren.kube.server.access.authorization import (
 )
 from warren.kube.server.access.roles import defaults
 
-SITE = Site(rabbits=1, computes_per_rabbit=1)
+SITE = ClusterShape(rabbits=1, computes_per_rabbit=1)
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 

@@ -27,8 +27,8 @@ from tests.kube.clusters import alongside
 from tests.system.test_tolerance import Bad
 from warren.base.objects import Change, Key, Object, key_of
 from warren.controllers.offload import Offload
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress
@@ -225,10 +225,10 @@ class Kubelets:
         self.started: set[str] = set()
         """The rabbits on which a container has started."""
 
-    async def establish(self, site: Site, control: Control) -> None:
+    async def establish(self, shape: ClusterShape, control: Control) -> None:
         """Make what an admin makes once: Nodes, a profile, and ports that are free at once."""
         store = control.api.store
-        nodes = [{"metadata": {"name": each.rabbit}} for each in site.chassis()]
+        nodes = [{"metadata": {"name": each.rabbit}} for each in shape.chassis()]
         for kind, obj in (
             *((kinds.NODE, each) for each in nodes),
             (kinds.CONTAINER_PROFILE, _APPLICATION),
@@ -348,7 +348,7 @@ async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Be
             if story.containers is None:
                 await _to_the_end(story, world, control, found)
                 return
-            await kubelets.establish(world.site, control)
+            await kubelets.establish(world.shape, control)
             async with alongside(kubelets.run(control)):
                 await _to_the_end(story, world, control, found)
             found.wrong += await kubelets.left(control)

@@ -14,8 +14,8 @@ from tests.harness import virtual
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, GLOBAL, JOB_KINDS, World, opened
 from warren.base.objects import key_of
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.instance.jobs.manager import Inactive
 from warren.instance.simulated import Play
@@ -121,7 +121,7 @@ async def _lived(story: Story, schedule: Schedule, stops: Sequence[int]) -> None
     loop.set_exception_handler(lambda loop, context: story.stray.append(context))
     faults = Faults(schedule)
     story.met = faults.met
-    async with opened(Site(global_file_systems=(GLOBAL,)), play) as world:
+    async with opened(ClusterShape(global_file_systems=(GLOBAL,)), play) as world:
         worlds.append(world)
         world.copy_seconds = story.copying
         world.client = faults.wrap  # type: ignore[method-assign]

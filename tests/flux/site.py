@@ -206,7 +206,7 @@ def opened(
 
 @contextmanager
 def _broker(site: Site, *, fluxion: bool, tables: str) -> Iterator[None]:
-    chassis = {each.rabbit: list(each.hosts) for each in site.cluster.site().chassis()}
+    chassis = {each.rabbit: list(each.hosts) for each in site.cluster.shape().chassis()}
     hosts = [host for computes in chassis.values() for host in computes]
     r = site.home / "R.json"
     r.write_text(json.dumps(graph(chassis, ssds=36, gib=4)))

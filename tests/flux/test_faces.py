@@ -503,7 +503,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, plugins: Path, fluxion: None)
 
 
 def test_nodes_that_are_spread_over_chassis_have_their_storage(site: Site, home: Path) -> None:
-    chassis = {each.rabbit: set(each.hosts) for each in site.cluster.site().chassis()}
+    chassis = {each.rabbit: set(each.hosts) for each in site.cluster.shape().chassis()}
     hosts = sorted(host for computes in chassis.values() for host in computes)
     options = ["-N2", "--coral2-chassis=2", f"--requires=hosts:{','.join(hosts)}"]
     options += ["-S", f"dw={JOBDW}", "-S", "allow_rabbits=true"]

@@ -133,10 +133,10 @@ class SeamCommands:
         self._inner, self._seam = inner, seam
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
     ) -> Command:
         self._seam.check()
-        command = await self._inner.start(argv, environment, lasting)
+        command = await self._inner.start(argv, environment, keep_for)
         self._seam.done(f"command: {argv[0]}")
         return command
 

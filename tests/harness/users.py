@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warren.cli.cluster import munged
+from warren.daemons import munged
 
 NAMES = ("daemon", "games")
 """Whom every Debian has, and who owns nothing."""

@@ -103,7 +103,7 @@ class Workloads:
         self, control: Control, storage: Mapping[str, Any], nodes: Sequence[str]
     ) -> None:
         rabbits: dict[str, int] = {}
-        for chassis in self._world.site.chassis():
+        for chassis in self._world.shape.chassis():
             own = [node for node in nodes if node in chassis.hosts]
             if own:
                 rabbits[chassis.rabbit] = len(own)

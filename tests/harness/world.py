@@ -20,9 +20,9 @@ from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, Se
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
 from warren.controllers.machine import Machine
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control, Ports, compose
 from warren.daemons.instance import Foundation
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.node import Copy
 from warren.instance import keys
@@ -89,8 +89,10 @@ class _Node:
 class World:
     """What outlives every process. Use `opened`."""
 
-    def __init__(self, site: Site, group: asyncio.TaskGroup, play: Callable[..., Play]) -> None:
-        self.site = site
+    def __init__(
+        self, shape: ClusterShape, group: asyncio.TaskGroup, play: Callable[..., Play]
+    ) -> None:
+        self.shape = shape
         self.clock: Clock = VirtualClock()
         self.objects: Journal = MemoryJournal()
         self.jobs: Journal = MemoryJournal()
@@ -100,7 +102,7 @@ class World:
         self.mount_prefix = "/mnt/nnf"
         self.machine: Callable[[str, str], Machine] = self._simulated
         """Gives a node's machine, by the names of the node and of its rabbit."""
-        self.flash = {each.rabbit: Flash(each.capacity) for each in site.chassis()}
+        self.flash = {each.rabbit: Flash(each.capacity) for each in shape.chassis()}
         self.seen: dict[str, Mapping[str, str]] = {}
         """What environment each task was started with, by `rank`."""
         self.without_storage: list[str] = []
@@ -135,13 +137,13 @@ class World:
                 commands=SeamCommands(self.commands, seam),
                 owner=self.owner,
                 config=self.config,
-                barred=lambda userid: None,  # simulated tasks are no processes
+                guest_refusal=lambda userid: None,  # simulated tasks are no processes
             ),
             mount_prefix=self.mount_prefix,
             client=self.client,
             counted=self.counted,
         )
-        built, system = compose(self.site, ports, self._machines(seam))
+        built, system = compose(self.shape, ports, self._machines(seam))
         ready = asyncio.Event()
         result = None
         try:
@@ -175,7 +177,7 @@ class World:
     def _machines(self, seam: Seam) -> dict[str, SeamMachine]:
         return {
             node: SeamMachine(node, self.machine(node, chassis.rabbit), seam)
-            for chassis in self.site.chassis()
+            for chassis in self.shape.chassis()
             for node in (chassis.rabbit, *chassis.hosts)
         }
 
@@ -301,10 +303,11 @@ async def submit(control: Control, spec: Mapping[str, Any], owner: int | None = 
 
 @asynccontextmanager
 async def opened(
-    site: Site | None = None, play: Callable[..., Play] = lambda command, environment: Play()
+    shape: ClusterShape | None = None,
+    play: Callable[..., Play] = lambda command, environment: Play(),
 ) -> AsyncIterator[World]:
     """Make a world for the length of a block."""
-    site = site or Site(global_file_systems=(GLOBAL,))
+    shape = shape or ClusterShape(global_file_systems=(GLOBAL,))
     async with asyncio.TaskGroup() as group:
-        world = World(site, group, play)
+        world = World(shape, group, play)
         yield world

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from warren.base.processes import marked
 from warren.instance.exec.commands import ProcessCommands
-from warren.instance.exec.perilog import CannotRun
+from warren.instance.exec.perilog import CommandNotStarted
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_what_a_command_prints_is_told_as_far_as_it_is_bearable(
 
 
 def test_a_command_that_is_not_there_is_said_to_be_so(commands: ProcessCommands) -> None:
-    with pytest.raises(CannotRun, match="/no/such/program: No such file or directory"):
+    with pytest.raises(CommandNotStarted, match="/no/such/program: No such file or directory"):
         asyncio.run(ended(commands, "/no/such/program"))
 
 
@@ -128,13 +128,15 @@ def test_what_lasts_stays_until_its_own_job_is_cleared(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_lasting_command_that_is_not_there_is_said_to_be_so_wherever_it_is_to_run() -> None:
+def test_a_command_for_a_whole_job_that_is_not_there_is_said_to_be_so_wherever_it_is_to_run() -> (
+    None
+):
     commands = ProcessCommands(("WARREN_CLUSTER", "x"), onto=lambda node: ["env"])
 
     async def start() -> None:
         await commands.start(("/no/such/program",), {"WARREN_NODE": "n1"}, "f1")
 
-    with pytest.raises(CannotRun, match="/no/such/program: there is no such program"):
+    with pytest.raises(CommandNotStarted, match="/no/such/program: there is no such program"):
         asyncio.run(start())
 
 

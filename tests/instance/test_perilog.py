@@ -10,7 +10,7 @@ from tests.instance.instance import Instance, Machine, machine
 from tests.instance.lives import PLAIN
 from tests.instance.parts import virtually
 from warren.instance.config import parse
-from warren.instance.exec.perilog import CannotRun, Command
+from warren.instance.exec.perilog import Command, CommandNotStarted
 from warren.instance.jobtables import JobManager
 from warren.instance.simulated import Play, SimulatedCommands
 from warren.lifecycle.states import Result
@@ -258,9 +258,9 @@ class Missing:
     """A command that there is not."""
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
     ) -> Command:
-        raise CannotRun(f"{argv[0]}: No such file or directory")
+        raise CommandNotStarted(f"{argv[0]}: No such file or directory")
 
     async def clear(self, job: str | None = None) -> None:
         return None

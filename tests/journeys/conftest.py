@@ -17,9 +17,9 @@ import pytest
 from warren.base.clock import SystemClock
 from warren.base.objects import Kind, Object
 from warren.base.processes import send
-from warren.daemons import site as sites
+from warren.daemons import clustershape
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.nodes import Nodes
-from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, holder
 from warren.daemons.sweep import leftovers
 from warren.dws import kinds
@@ -108,20 +108,20 @@ class Cluster:
         assert status is not None
         return status
 
-    def site(self) -> Site:
+    def shape(self) -> ClusterShape:
         """Return what the cluster was made as."""
-        site = sites.load(self.state.site)
-        assert site is not None
-        return site
+        shape = clustershape.load(self.state.shape)
+        assert shape is not None
+        return shape
 
     def nodes(self) -> Nodes:
         """Return what is on the machine for the cluster, whether it runs or not."""
-        return Nodes(self.state, self.site(), isolated=True)
+        return Nodes(self.state, self.shape(), isolated=True)
 
     def written(self, name: str) -> list[Path]:
         """Return the files of a name in what jobs have mounted on compute nodes, now."""
         nodes = self.nodes()
-        hosts = [host for chassis in self.site().chassis() for host in chassis.hosts]
+        hosts = [host for chassis in self.shape().chassis() for host in chassis.hosts]
         roots = [nodes.namespace(host).root for host in hosts]
         below = f"{self.state.mounts}/*/{name}".lstrip("/")
         return [path for root in roots if root is not None for path in root.glob(below)]
@@ -167,7 +167,7 @@ class Cluster:
     def taken(self) -> dict[str, int]:
         """Return the bytes of each rabbit that are taken, as its disk tells."""
         flash = self.nodes()._flash
-        rabbits = [chassis.rabbit for chassis in self.site().chassis()]
+        rabbits = [chassis.rabbit for chassis in self.shape().chassis()]
         return {name: sum(flash.volumes(name).values()) for name in rabbits}
 
     def parts(self) -> set[str]:

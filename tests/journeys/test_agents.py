@@ -178,7 +178,7 @@ def test_what_no_object_asks_for_is_found_and_given_back_beside_a_job(machines: 
             f"rabbit-0: process {left.pid}: its agent has ended\n"
             f"rabbit-0: mount {place}: no ClientMount asks for it\n"
             "rabbit-0: volume stray-0: no NnfNodeStorage asks for it\n"
-            "3 things found; 'warren agent doctor rabbit --repair' gives it back\n"
+            "3 orphaned resources found: 'warren agent doctor rabbit --repair' removes them\n"
         )
         repaired = doctor(rabbit, "--repair", "--json")
         assert repaired.returncode == 0, repaired.stderr

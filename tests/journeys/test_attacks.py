@@ -15,7 +15,7 @@ from tests.harness import users
 from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.test_users import User, user
 from tests.node import rings
-from warren.cli.cluster import munged
+from warren.daemons import munged
 from warren.daemons.sweep import leftovers
 from warren.node import loops
 
@@ -75,7 +75,7 @@ def test_no_user_lists_or_reads_anothers_storage_on_the_same_node(pair: tuple[Us
         grep -q " $0 " /proc/self/mountinfo && echo on the same node
     """
     nodes = one.cluster.nodes()
-    hosts = [host for chassis in one.cluster.site().chassis() for host in chassis.hosts]
+    hosts = [host for chassis in one.cluster.shape().chassis() for host in chassis.hosts]
     spaces = [nodes.namespace(host) for host in hosts]
     (there,) = [space for space in spaces if path in space.mounts()]
     enter = asyncio.run(there.enter())

@@ -166,12 +166,12 @@ def test_what_a_job_took_out_of_service_is_found_and_put_back(lone: Cluster) -> 
     assert found.returncode == 1
     assert found.stdout.splitlines() == [
         "node compute-00 is drained (failed to unmount rabbit), and nothing of that is left",
-        "`warren conductor audit --repair` mends what can be mended",
+        "`warren conductor audit --repair` repairs what can be repaired",
     ]
-    mended = lone("conductor", "audit", "--repair", "--json")
-    assert mended.returncode == 0
-    (one,) = json.loads(mended.stdout)["found"]
-    assert (one["about"], one["can_be_mended"]) == ("node compute-00", True)
+    repaired = lone("conductor", "audit", "--repair", "--json")
+    assert repaired.returncode == 0
+    (one,) = json.loads(repaired.stdout)["found"]
+    assert (one["about"], one["can_be_repaired"]) == ("node compute-00", True)
     assert lone("conductor", "audit").returncode == 0
     assert "dimm" in lone("resource", "drain").stdout
     assert lone("resource", "undrain", "compute-01").returncode == 0

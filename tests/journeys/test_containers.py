@@ -73,7 +73,7 @@ def begun(cluster: Cluster) -> Cluster:
     ports = {"spec": {"ports": ["5000-5009"], "portsCooldownInSeconds": 0}}
     key = Key(kinds.DEFAULT_NAMESPACE, "default")
     write(cluster, Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=ports))
-    wait_for(lambda: len(cluster.objects(kinds.NODE)) == len(cluster.site().chassis()))
+    wait_for(lambda: len(cluster.objects(kinds.NODE)) == len(cluster.shape().chassis()))
     return cluster
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys.conftest import SECONDS, Cluster, wait_for
-from warren.daemons import site as sites
+from warren.daemons import clustershape
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import holder
 from warren.dws import kinds, labels
@@ -57,10 +57,10 @@ def like_a_task(cluster: Cluster) -> dict[str, str]:
 
 
 def nodes_of(cluster: Cluster) -> Nodes:
-    site, status = sites.load(cluster.state.site), cluster.state.status()
-    assert site is not None
+    shape, status = clustershape.load(cluster.state.shape), cluster.state.status()
+    assert shape is not None
     assert status is not None
-    return Nodes(cluster.state, site, isolated=status["isolated"])
+    return Nodes(cluster.state, shape, isolated=status["isolated"])
 
 
 async def make_strays(cluster: Cluster) -> None:
@@ -109,14 +109,14 @@ def test_strays_are_found_and_given_back_beside_a_job_that_runs(own_cluster: Clu
             "Servers: object default/stray: the Workflow gone does not exist\n"
             f"rabbit-1: mount {own_cluster.state.mounts}/stray: no ClientMount asks for it\n"
             "rabbit-1: volume stray-0: no NnfNodeStorage asks for it\n"
-            "4 things found; 'warren doctor --repair' gives it back\n"
+            "4 orphaned resources found: 'warren doctor --repair' removes them\n"
         )
         found = json.loads(own_cluster("doctor", "--json").stdout)["found"]
         assert [each["kind"] for each in found] == ["process", "object", "mount", "volume"]
 
         repaired = own_cluster("doctor", "--repair")
         assert repaired.returncode == 0, repaired.stderr
-        assert "4 things given back" in repaired.stdout
+        assert "4 orphaned resources removed" in repaired.stdout
         assert stray.wait(SECONDS) != 0
         assert bystander.poll() is None
         bystander.kill()

@@ -23,12 +23,12 @@ def test_a_later_start_without_options_has_those_of_the_first(tmp_path: Path) ->
     )  # fmt: skip
     cluster.up()
     try:
-        site, server = cluster.site(), cluster.status()["server"]
-        assert site.separate
-        assert site.isolated is False
+        shape, server = cluster.shape(), cluster.status()["server"]
+        assert shape.separate
+        assert shape.isolated is False
         again(cluster)
 
-        assert cluster.site() == site
+        assert cluster.shape() == shape
         assert cluster.status()["server"] == server
         assert not cluster.status()["isolated"]
         parts = {"apiserver", "controllers", "instance", "conductor", "copy-offload"}
@@ -83,7 +83,7 @@ def test_flash_is_not_taken_from_under_a_job(own_cluster: Cluster) -> None:
     assert done.returncode == 1
     assert "--rabbit-capacity 10GiB: rabbit-0 still has 1 volume of jobs in 144 GiB." in done.stderr
     own_cluster.up()
-    assert own_cluster.site().capacity == 144 * GIB
+    assert own_cluster.shape().capacity == 144 * GIB
     own_cluster("cancel", job)
     own_cluster.wait_clean()
 

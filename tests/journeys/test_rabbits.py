@@ -112,7 +112,7 @@ def test_the_wiring_of_a_cluster_is_written_down_as_flux_reads_it(
     done = own_cluster("rabbitmapping", "-k", kubeconfig, "--indent", "1")
     assert done.returncode == 0, done.stderr
     mapping = json.loads(done.stdout)
-    chassis = own_cluster.site().chassis()
+    chassis = own_cluster.shape().chassis()
 
     assert mapping["computes"] == {host: each.rabbit for each in chassis for host in each.hosts}
     assert {name: each["capacity"] for name, each in mapping["rabbits"].items()} == {

@@ -73,14 +73,14 @@ def test_faults_are_remembered_and_replaced_by_a_later_start(tmp_path: Path) -> 
     for options in ((), ("--faults", "/dev/null")):
         cluster.launch_with(*options)
         wait_for(cluster.is_ready)
-        site = cluster.site()
-        status = json.loads((cluster.state.site).read_text())["flash"]
+        shape = cluster.shape()
+        status = json.loads((cluster.state.shape).read_text())["flash"]
         done = cluster("run", "-N1", cluster.script("job.sh", "true", XFS))
         cluster.wait_clean()
         cluster.down()
 
-        assert status == site.flash == "simulated"
-        assert (done.returncode, bool(site.faults)) == (int(not options), not options)
+        assert status == shape.flash == "simulated"
+        assert (done.returncode, bool(shape.faults)) == (int(not options), not options)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_file_of_faults_that_is_wrong_is_told_in_one_sentence_with_its_path(
 
     assert done.returncode == 1
     assert re.fullmatch(f"warren: {re.escape(str(file))}:? {re.escape(words)}\n", done.stderr)
-    assert not cluster.state.site.exists()
+    assert not cluster.state.shape.exists()
 
 
 @pytest.mark.parametrize("flash", ["auto", "directory"])

@@ -232,7 +232,7 @@ class Soak:
 
     def _holder(self) -> str | None:
         nodes = self.cluster.nodes()
-        hosts = [host for chassis in self.cluster.site().chassis() for host in chassis.hosts]
+        hosts = [host for chassis in self.cluster.shape().chassis() for host in chassis.hosts]
         host = self.dice.choice(hosts)
         process = nodes.namespace(host).holder
         return self._disturb(f"holder of {host}", process) if process else None
@@ -378,10 +378,10 @@ def commands(cluster: Cluster) -> Counter[bytes]:
 
 def assert_nothing_is_given_twice(cluster: Cluster) -> None:
     """What is recorded fits and does not overlap, and no loop device shows anything else."""
-    if cluster.site().flash != "image":
+    if cluster.shape().flash != "image":
         assert max(cluster.taken().values()) <= CAPACITY
         return
-    for chassis in cluster.site().chassis():
+    for chassis in cluster.shape().chassis():
         extents = Extents(cluster.state.flash / chassis.rabbit / "volumes")
         before = extents.all()
         while (now := extents.all()) != before:  # they are read one by one
@@ -398,7 +398,7 @@ def assert_nothing_is_given_twice(cluster: Cluster) -> None:
 
 def _recorded(cluster: Cluster) -> set[tuple[str, int, int]]:
     found = set()
-    for chassis in cluster.site().chassis():
+    for chassis in cluster.shape().chassis():
         place = cluster.state.flash / chassis.rabbit
         image = os.path.realpath(place / "disk.img")
         for part in Extents(place / "volumes").all().values():
@@ -408,15 +408,15 @@ def _recorded(cluster: Cluster) -> set[tuple[str, int, int]]:
 
 def assert_nothing_is_left(cluster: Cluster) -> None:
     """Nothing of any job is left, and each part that keeps account knows it."""
-    state, nodes, site = cluster.state, cluster.nodes(), cluster.site()
-    rabbits = [chassis.rabbit for chassis in site.chassis()]
-    hosts = [host for chassis in site.chassis() for host in chassis.hosts]
+    state, nodes, shape = cluster.state, cluster.nodes(), cluster.shape()
+    rabbits = [chassis.rabbit for chassis in shape.chassis()]
+    hosts = [host for chassis in shape.chassis() for host in chassis.hosts]
 
     # On disk and on the machine
     cluster.wait_clean()
     assert (nodes.volumes(), nodes.mounts(), nodes.loops(), nodes.strays()) == ([], [], [], [])
     assert cluster.taken() == dict.fromkeys(rabbits, 0)
-    for rabbit in rabbits if site.flash == "image" else []:
+    for rabbit in rabbits if shape.flash == "image" else []:
         assert (state.flash / rabbit / "disk.img").stat().st_blocks * 512 < 2**20
     for node in [*rabbits, *hosts]:
         root = nodes.namespace(node).root

@@ -89,7 +89,7 @@ def test_nodes_whose_holders_are_killed_are_made_again_at_once_with_what_was_mou
     job = started(own_cluster, f"touch $DW_JOB_scratch/x; until [ -e {gone} ]; do sleep 0.1; done")
     wait_for(lambda: len(own_cluster.written("x")) == 2)
     nodes = own_cluster.nodes()
-    hosts = [host for chassis in own_cluster.site().chassis() for host in chassis.hosts]
+    hosts = [host for chassis in own_cluster.shape().chassis() for host in chassis.hosts]
     spaces = [space for host in hosts if (space := nodes.namespace(host)).made]
     without: set[int | None] = {None}
 
@@ -153,7 +153,7 @@ def test_a_cluster_that_was_killed_can_be_swept_by_down_which_says_what_it_remov
     done = own_cluster("down")
 
     assert own_cluster.processes() == []
-    loops = " and 2 loop devices" if own_cluster.site().flash == "image" else ""
+    loops = " and 2 loop devices" if own_cluster.shape().flash == "image" else ""
     separator = "," if loops else " and"
     assert done.stdout == (
         f"no cluster was running in {own_cluster.state.path}\n  ended what one that was killed "

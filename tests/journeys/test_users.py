@@ -24,7 +24,7 @@ from tests.harness import users
 from tests.journeys.conftest import Cluster, running, wait_for
 from warren.base.processes import parents
 from warren.cli import main as cli
-from warren.cli.cluster import munged
+from warren.daemons import munged
 from warren.daemons.statedir import holder
 from warren.rfc import eventlog, fluid, jobspec, signed_request, treeobj
 from warren.rpc import munge

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from warren.lifecycle.limits import barred, refusal, size
+from warren.lifecycle.limits import refusal, size, user_refusal
 from warren.lifecycle.policy import QueueLimits
 from warren.rfc import jobspec
 
@@ -113,12 +113,12 @@ RESTRICTED = queue(users=frozenset({"alice"}), groups=frozenset({"staff"}))
 def test_who_is_allowed_by_name_or_by_a_group_may_submit(
     queue_limits: QueueLimits, user: str | None, groups: list[str]
 ) -> None:
-    assert barred(queue_limits, user, groups) is None
+    assert user_refusal(queue_limits, user, groups) is None
 
 
 def test_others_may_not() -> None:
-    assert barred(RESTRICTED, "bob", ["users"]) == "Queue batch is not open to bob."
-    assert barred(RESTRICTED, None, []) == "Queue batch is not open to a user without a name."
+    assert user_refusal(RESTRICTED, "bob", ["users"]) == "Queue batch is not open to bob."
+    assert user_refusal(RESTRICTED, None, []) == "Queue batch is not open to a user without a name."
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import users
-from warren.cli.cluster import munged
+from warren.daemons import munged
 from warren.rfc import signed_request
 from warren.rfc.errors import BadFormat
 from warren.rfc.signed_request import NotProven

@@ -103,8 +103,8 @@ def test_a_job_that_persistent_storage_stands_in_the_way_of_holds_up_no_other() 
     graph.set_external("r0", 3)
     wanted = want(1, ssd=6)
     assert graph.feasible(wanted) is None  # it may be destroyed
-    assert graph.hopeless(wanted)  # and no job's end will do that
-    assert not graph.hopeless(want(1, ssd=5))
+    assert graph.fits_never_as_is(wanted)  # and no job's end will do that
+    assert not graph.fits_never_as_is(want(1, ssd=5))
 
 
 def test_a_rabbit_that_says_it_has_less_gives_less() -> None:
@@ -115,7 +115,7 @@ def test_a_rabbit_that_says_it_has_less_gives_less() -> None:
         "waits for 6 GiB of flash beside 1 node; r0 has 5 GiB of 8 GiB"
     )
     assert graph.feasible(wanted) is None  # it may say another thing after its next start
-    assert graph.hopeless(wanted)
+    assert graph.fits_never_as_is(wanted)
     matched(graph, want(1, ssd=5))
 
     graph.set_external("r0", 2)

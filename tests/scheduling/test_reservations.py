@@ -257,11 +257,11 @@ def test_two_requests_overlap_by_nodes_or_by_flash_of_one_chassis(
     assert bool(graph.overlap(other, one)) is overlap
 
 
-def test_what_no_end_of_a_job_would_help_is_hopeless() -> None:
+def test_what_no_end_of_a_job_would_help_never_fits_as_it_is() -> None:
     graph = Graph(FOUR)
     held = matched(graph, whole(4))
     graph.take(held)
-    assert graph.hopeless(whole(4)) is False
+    assert graph.fits_never_as_is(whole(4)) is False
     graph.set_drained([0])
-    assert graph.hopeless(whole(4)) is True
-    assert graph.hopeless(whole(3)) is False
+    assert graph.fits_never_as_is(whole(4)) is True
+    assert graph.fits_never_as_is(whole(3)) is False

@@ -11,15 +11,15 @@ from tests.harness.world import World, opened
 from tests.system.test_why import asked, states
 from warren.base.bytesize import GIB
 from warren.base.objects import Change, Key
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.instance import keys
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result, State
 from warren.rpc.message import RpcError
 
-SITE = Site(rabbits=3, computes_per_rabbit=2, capacity=64 * GIB)
+SITE = ClusterShape(rabbits=3, computes_per_rabbit=2, capacity=64 * GIB)
 
 
 def lived(life: Callable[[World, Control], Awaitable[None]]) -> None:

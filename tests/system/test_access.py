@@ -13,8 +13,8 @@ import pytest
 from tests.harness import users, virtual
 from tests.harness.world import World, opened
 from warren.base.clock import SystemClock
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.instance import config, keys
 from warren.instance.exec.launcher import RemoteLauncher
 from warren.instance.simulated import Play
@@ -227,7 +227,7 @@ def test_each_topic_has_its_answers_for_owner_user_and_stranger() -> None:
     """A topic that is not in the table wants a decision first."""
 
     async def main() -> Any:
-        async with opened(Site(rabbits=1), long_play) as world:
+        async with opened(ClusterShape(rabbits=1), long_play) as world:
             world.config = GUESTS
 
             async def life(control: Control) -> Any:
@@ -260,7 +260,7 @@ def test_the_socket_gives_each_real_user_the_same() -> None:
         async def ask(userid: int, action: Callable[[Handle], Awaitable[str]]) -> str:
             return await asyncio.to_thread(asking, userid, action)
 
-        async with opened(Site(rabbits=1), long_play) as world:
+        async with opened(ClusterShape(rabbits=1), long_play) as world:
             world.config = GUESTS
             world.clock = SystemClock()
 

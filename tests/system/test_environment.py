@@ -10,8 +10,8 @@ import pytest
 from tests.harness import virtual
 from tests.harness.workloads import Workloads
 from tests.harness.world import World, opened
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.rpc.message import RpcError
 
@@ -23,7 +23,7 @@ DIRECTIVES = [
     "#DW persistentdw name=pers",
     "#DW persistentdw name=for-all",
 ]
-SITE = Site(rabbits=1, computes_per_rabbit=2)
+SITE = ClusterShape(rabbits=1, computes_per_rabbit=2)
 
 Found = Mapping[str, str]
 

@@ -10,8 +10,8 @@ from tests.harness import virtual
 from tests.harness.workloads import Workloads
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control, policy
-from warren.daemons.site import Site
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit, RabbitPolicy
 from warren.instance.simulated import Play
@@ -20,7 +20,7 @@ from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 
-SITE = Site(rabbits=1, capacity=64 * GIB)
+SITE = ClusterShape(rabbits=1, capacity=64 * GIB)
 IN_QUANTA = Config(storage=Storage(flash_quantum="8GiB"))
 PADDING = 300
 """MiB that the default profile puts to each file system of xfs."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import InUse, NodeTrouble
 from warren.lifecycle.states import Result
@@ -34,8 +34,8 @@ class Kept(SimulatedMachine):
 def test_flash_that_is_kept_keeps_neither_nodes_nor_the_jobs_success() -> None:
     async def main() -> None:
         users = {"there": True}
-        site = Site(rabbits=1, global_file_systems=(GLOBAL,))
-        async with opened(site) as world:
+        shape = ClusterShape(rabbits=1, global_file_systems=(GLOBAL,))
+        async with opened(shape) as world:
 
             def machine(node: str, rabbit: str) -> Kept:
                 kept = Kept(node, world.flash[rabbit])

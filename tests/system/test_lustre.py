@@ -12,13 +12,13 @@ from tests.harness import virtual
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
 from warren.base.objects import Change, Key, Object, Remove
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.kube.client import NotFound
 from warren.kube.server.local import LocalClient
 
-SITE = Site(rabbits=2, computes_per_rabbit=2, capacity=100 * GIB)
+SITE = ClusterShape(rabbits=2, computes_per_rabbit=2, capacity=100 * GIB)
 JOBDW = "#DW jobdw type=lustre capacity=10GiB name=wide"
 NIDS = {"rabbit-0": "10.0.0.1@tcp", "rabbit-1": "10.0.0.2@tcp"}
 COMPUTES = ("compute-00", "compute-01", "compute-02", "compute-03")

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, GLOBAL, opened
 from warren.controllers.exports import ExportReconciler
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.daemons.together import Part, System, synced
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble
@@ -87,9 +87,9 @@ class Node(SimulatedMachine):
 def test_volumes_are_offered_to_a_jobs_nodes_while_these_have_them_mounted() -> None:
     async def main() -> None:
         network = Network()
-        site = Site(rabbits=2, global_file_systems=(GLOBAL,))
-        rabbits = {chassis.rabbit for chassis in site.chassis()}
-        async with opened(site) as world:
+        shape = ClusterShape(rabbits=2, global_file_systems=(GLOBAL,))
+        rabbits = {chassis.rabbit for chassis in shape.chassis()}
+        async with opened(shape) as world:
 
             def machine(node: str, rabbit: str) -> SimulatedMachine:
                 if node in rabbits:

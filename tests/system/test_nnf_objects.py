@@ -18,8 +18,8 @@ from tests.harness import virtual
 from tests.harness.world import opened
 from tests.rfc.vectors import vector
 from warren.base.objects import Change, Key, Object
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.kube.client import Client
 from warren.kube.server.local import LocalClient
@@ -301,8 +301,8 @@ def objects_of(name: str) -> dict[str, dict[str, list[Any]]]:
     """Return Warren's objects in each state of a case."""
 
     async def main() -> dict[str, dict[str, list[Any]]]:
-        site = Site(rabbits=2, computes_per_rabbit=2, capacity=CAPACITY)
-        async with opened(site) as world:
+        shape = ClusterShape(rabbits=2, computes_per_rabbit=2, capacity=CAPACITY)
+        async with opened(shape) as world:
 
             async def life(control: Control) -> dict[str, dict[str, list[Any]]]:
                 return await driven(control, case(name))

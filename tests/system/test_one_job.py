@@ -5,8 +5,8 @@ import pytest
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws.objects.workflows import State as WorkflowState
 from warren.instance import keys
 from warren.instance.jobs.manager import Inactive
@@ -276,7 +276,7 @@ def test_a_deleted_workflow_ends_its_job_with_a_reason() -> None:
 
 def test_a_second_job_waits_for_flash_and_says_so() -> None:
     async def main() -> None:
-        async with opened(Site(rabbits=1)) as world:
+        async with opened(ClusterShape(rabbits=1)) as world:
 
             async def life(control: Control) -> None:
                 large = {"dw": "#DW jobdw type=xfs capacity=60GiB name=scratch"}

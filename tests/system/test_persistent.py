@@ -11,15 +11,15 @@ from tests.harness.seam import Seam
 from tests.harness.workloads import Workloads
 from tests.harness.world import JOB_KINDS, World, opened
 from warren.base.objects import Key, key_of
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.objects.workflows import State
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 USE = "#DW persistentdw name=pers"
 DESTROY = "#DW destroy_persistent name=pers"
-SITE = Site(rabbits=2, computes_per_rabbit=2)
+SITE = ClusterShape(rabbits=2, computes_per_rabbit=2)
 NODES = ("compute-00", "compute-01", "compute-02")
 PERS = Key("default", "pers")
 

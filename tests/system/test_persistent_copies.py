@@ -12,8 +12,8 @@ from tests.harness.seam import Seam
 from tests.harness.workloads import Workloads
 from tests.harness.world import GLOBAL, World, opened
 from warren.controllers.machine import Machine
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy
@@ -29,7 +29,7 @@ USE = "#DW persistentdw name=pers"
 COPY_IN = f"#DW copy_in source={GLOBAL}/input destination=$DW_PERSISTENT_pers/"
 COPY_OUT = f"#DW copy_out source=$DW_PERSISTENT_pers/ destination={GLOBAL}/results"
 COPYING = "\n".join((USE, COPY_IN, COPY_OUT))
-SITE = Site(rabbits=2, computes_per_rabbit=2, global_file_systems=(GLOBAL,))
+SITE = ClusterShape(rabbits=2, computes_per_rabbit=2, global_file_systems=(GLOBAL,))
 NODES = ("compute-00", "compute-01", "compute-02", "compute-03")
 PARTS = dict(zip(NODES, ("rabbit-0-0", "rabbit-0-1", "rabbit-1-0", "rabbit-1-1"), strict=True))
 SHARDS = 4

@@ -14,8 +14,8 @@ from tests.harness.workloads import Workloads
 from tests.harness.world import World, opened
 from warren.base.accounts import groups_of
 from warren.base.objects import Change, Key
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.dws.persistent import sharing
 from warren.dws.persistent.sharing import Sharing
@@ -28,7 +28,7 @@ from warren.rpc.message import RpcError
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 USE = {"dw": "#DW persistentdw name=pers"}
-SITE = Site(rabbits=2, computes_per_rabbit=2)
+SITE = ClusterShape(rabbits=2, computes_per_rabbit=2)
 NODES = ("compute-00", "compute-02", "compute-03")
 """Those that the instance is for: the first of one rabbit, and both of the other."""
 PERS = Key("default", "pers")

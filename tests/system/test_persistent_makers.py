@@ -14,8 +14,8 @@ from tests.harness.seam import Seam
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
 from warren.base.objects import Change, Key
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.instance import keys
 from warren.instance.jobs.known import Inactive
@@ -29,7 +29,7 @@ from warren.wlm.codec import BINDING
 CREATE = {"dw": "#DW create_persistent type=xfs capacity=1GiB name=pers"}
 USE = {"dw": "#DW persistentdw name=pers"}
 DESTROY = {"dw": "#DW destroy_persistent name=pers"}
-SITE = Site(rabbits=2, computes_per_rabbit=2, capacity=40 * GIB)
+SITE = ClusterShape(rabbits=2, computes_per_rabbit=2, capacity=40 * GIB)
 PERS = Key("default", "pers")
 SHARDS = 4
 EVERY = extent("WARREN_STOPS_EVERY", usual=5, everything=1)

@@ -14,8 +14,8 @@ from tests.harness.world import World, opened
 from warren.base.accounts import user_name
 from warren.base.objects import Change, Key
 from warren.base.times import parse_rfc3339
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds, labels
 from warren.dws.persistent import expiry
 from warren.instance.config import Config
@@ -28,7 +28,7 @@ from warren.wlm.embedded import persistents
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 USE = {"dw": "#DW persistentdw name=pers"}
-SITE = Site(rabbits=2, computes_per_rabbit=2)
+SITE = ClusterShape(rabbits=2, computes_per_rabbit=2)
 NODES = ("compute-00", "compute-02")
 PERS = Key("default", "pers")
 US = os.getuid()

@@ -13,8 +13,8 @@ from tests.harness.workloads import Workloads
 from tests.harness.world import opened
 from tests.rfc.vectors import vector
 from warren.base.objects import Key
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.dws.objects.workflows import State
 
@@ -122,7 +122,7 @@ def test_instances_and_workflows_are_those_of_the_real_controllers() -> None:
         compared.append((case, state))
 
     async def main() -> None:
-        async with opened(Site(rabbits=2, computes_per_rabbit=2)) as world:
+        async with opened(ClusterShape(rabbits=2, computes_per_rabbit=2)) as world:
             workloads = Workloads(world)
 
             async def life(control: Control) -> None:
@@ -156,7 +156,7 @@ def test_refusals_are_in_the_words_of_the_real_controllers(
     (theirs,) = (each for each in expanded(dump)["Workflow"] if each["metadata"]["name"] == case)
 
     async def main() -> None:
-        async with opened(Site(rabbits=2, computes_per_rabbit=2)) as world:
+        async with opened(ClusterShape(rabbits=2, computes_per_rabbit=2)) as world:
             workloads = Workloads(world)
 
             async def life(control: Control) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.harness import virtual
 from tests.harness.world import World, opened, submit
 from warren.base.objects import Change, Key
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.instance import keys
 from warren.kube.server.local import LocalClient
@@ -18,7 +18,7 @@ from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec
 from warren.rpc.message import RpcError
 
-SITE = Site(rabbits=3, computes_per_rabbit=2)
+SITE = ClusterShape(rabbits=3, computes_per_rabbit=2)
 FAST = {"dw": "#DW jobdw type=xfs capacity=1GiB name=scratch profile=fast"}
 NO_RABBIT = (
     "The job's storage cannot be placed because each of its nodes is to have flash of a rabbit "

@@ -9,14 +9,14 @@ import pytest
 from tests.harness import virtual
 from tests.harness.world import World, opened
 from warren.base.objects import Change, Key, Kind, Remove, key_of
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import audit, kinds
 from warren.kube.client import NotFound
 
 LOCAL = Key("default", "local")
 PROFILE = {"kind": "NnfStorageProfile", "name": "default", "namespace": "nnf-system"}
-SITE = Site(rabbits=3, computes_per_rabbit=2)
+SITE = ClusterShape(rabbits=3, computes_per_rabbit=2)
 PARTS = (
     kinds.SERVERS,
     kinds.COMPUTES,

@@ -58,7 +58,7 @@ def test_tasks_have_the_token_and_no_record_of_the_job_has_it() -> None:
 
     async def life(world: World, control: Control) -> None:
         store = control.api.store
-        for chassis in world.site.chassis():
+        for chassis in world.shape.chassis():
             await store.create(kinds.NODE, {"metadata": {"name": chassis.rabbit}})
         await store.create(kinds.CONTAINER_PROFILE, PROFILE)
         running = asyncio.ensure_future(kubelet(control))

@@ -15,8 +15,8 @@ from warren.base.objects import Change, Key
 from warren.cli.job import waits
 from warren.cli.job.dryrun import _foreseen
 from warren.cli.job.why import show, why
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.site import Site
 from warren.dws import kinds
 from warren.instance.config import Config
 from warren.instance.simulated import Play
@@ -27,7 +27,7 @@ from warren.rfc import fluid, jobspec
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Handle
 
-SITE = Site(rabbits=2, computes_per_rabbit=2, capacity=64 * GIB)
+SITE = ClusterShape(rabbits=2, computes_per_rabbit=2, capacity=64 * GIB)
 FLASH = "#DW jobdw type=xfs capacity={gib}GiB name=scratch"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from warren.atom.registration import Gone, Held, forgotten, read, written
+from warren.atom.registration import Gone, RegisteredJob, forgotten, read, written
 from warren.journal import Journal
 from warren.journal.committer import Committer
 
@@ -11,15 +11,15 @@ class Register:
     """Who is registered, in the order of registration. Nothing shows before it is on disk."""
 
     def __init__(self, journal: Journal) -> None:
-        self._held: dict[str, Held] = {}
+        self._jobs: dict[str, RegisteredJob] = {}
         size = 0
         for record in journal.replay():
             size += len(record)
             match read(record):
                 case Gone(jobid):
-                    self._held.pop(jobid, None)
-                case held:
-                    self._held[held.registration.jobid] = held
+                    self._jobs.pop(jobid, None)
+                case job:
+                    self._jobs[job.registration.jobid] = job
         self._committer = Committer(journal, self._snapshot, appended=size)
 
     async def run(self) -> None:
@@ -31,30 +31,30 @@ class Register:
         """Why no job is to be registered: the disk is full, in a sentence. None if it is not."""
         return self._committer.full
 
-    def get(self, jobid: str) -> Held | None:
-        return self._held.get(jobid)
+    def get(self, jobid: str) -> RegisteredJob | None:
+        return self._jobs.get(jobid)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._jobs)
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[RegisteredJob]:
         """Return the jobs that are registered now, whatever happens to them meanwhile."""
-        return iter(tuple(self._held.values()))
+        return iter(tuple(self._jobs.values()))
 
-    async def put(self, held: Held) -> None:
+    async def put(self, job: RegisteredJob) -> None:
         """Register a job, or say anew what is known of it."""
-        jobid = held.registration.jobid
+        jobid = job.registration.jobid
 
         def visible() -> None:
-            self._held[jobid] = held
+            self._jobs[jobid] = job
 
-        await self._committer.submit(written(held), visible)
+        await self._committer.submit(written(job), visible)
 
     async def drop(self, jobid: str) -> None:
         """Forget a job."""
 
         def visible() -> None:
-            self._held.pop(jobid, None)
+            self._jobs.pop(jobid, None)
 
         await self._committer.submit(forgotten(jobid), visible)
 

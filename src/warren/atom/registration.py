@@ -31,7 +31,7 @@ class Stage(StrEnum):
     """The commands of its end have not all succeeded."""
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class RegisteredJob(msgspec.Struct, frozen=True, gc=False):
     """A job that is registered."""
 
     registration: Registration
@@ -71,11 +71,11 @@ def asked(body: bytes) -> Registration:
         raise UserMistake(f"the body is not JSON: {error}") from error
 
 
-def written(held: Held) -> bytes:
+def written(job: RegisteredJob) -> bytes:
     """Write a job as JSON, for those who ask and for the journal."""
-    said = held.registration
+    said = job.registration
     return _encoder.encode(
-        _Flat(said.jobid, said.uid, said.exclusive, held.stage, round(held.since, 3))
+        _Flat(said.jobid, said.uid, said.exclusive, job.stage, round(job.since, 3))
     )
 
 
@@ -84,9 +84,9 @@ def forgotten(jobid: str) -> bytes:
     return _encoder.encode(Gone(jobid))
 
 
-def read(record: bytes) -> Held | Gone:
+def read(record: bytes) -> RegisteredJob | Gone:
     """Read a record of the journal."""
     if record.startswith(b'{"gone"'):
         return _gone.decode(record)
     flat = _flat.decode(record)
-    return Held(Registration(flat.jobid, flat.uid, flat.exclusive), flat.stage, flat.since)
+    return RegisteredJob(Registration(flat.jobid, flat.uid, flat.exclusive), flat.stage, flat.since)

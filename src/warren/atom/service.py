@@ -21,7 +21,7 @@ import structlog
 
 from warren.atom.actions import Actions
 from warren.atom.register import Register
-from warren.atom.registration import Held, Registration, Stage
+from warren.atom.registration import RegisteredJob, Registration, Stage
 from warren.base.clock import Clock
 from warren.base.errors import Retryable, UserMistake
 from warren.dws.node import NodeTrouble
@@ -65,9 +65,9 @@ class Service:
             async with self._group:
                 self._group.create_task(self._register.run(), name="register")
                 # All of them at once: requests from now on find that they are under way.
-                for held in self._register:
-                    if held.stage is not Stage.ACTIVE:
-                        self._end(held, left=True)
+                for job in self._register:
+                    if job.stage is not Stage.ACTIVE:
+                        self._end(job, left=True)
         finally:
             for timer in self._retries.values():
                 timer.cancel()
@@ -84,7 +84,7 @@ class Service:
         if under_way:
             await asyncio.wait(under_way, timeout=seconds)
 
-    async def begin(self, job: Registration) -> Held:
+    async def begin(self, job: Registration) -> RegisteredJob:
         """Register a job and have the node prepared for it. It is durable when this returns.
 
         Raises Conflict, Full, and Failed; after the latter two the job is not registered, or
@@ -99,16 +99,16 @@ class Service:
             known, task = under_way
             _demand_same(job, known)
         else:
-            held = self._register.get(job.jobid)
-            if held is None:
+            registered = self._register.get(job.jobid)
+            if registered is None:
                 self._demand_room()
-                held = Held(job, Stage.STARTING, self._clock.now())
-            _demand_same(job, held.registration)
-            if held.stage is Stage.ACTIVE:
-                return held
-            if held.stage is Stage.ENDING:
+                registered = RegisteredJob(job, Stage.STARTING, self._clock.now())
+            _demand_same(job, registered.registration)
+            if registered.stage is Stage.ACTIVE:
+                return registered
+            if registered.stage is Stage.ENDING:
                 raise Conflict(f"job {job.jobid} is not cleaned up after: delete it first")
-            task = self._start(held)
+            task = self._start(registered)
         await _done(
             task, f"job {job.jobid} was not started: it was ended, or the service is stopping"
         )
@@ -130,13 +130,13 @@ class Service:
             await asyncio.wait({starting})
         task = self._ending.get(jobid)
         if task is None:
-            held = self._register.get(jobid)
-            if held is None and under_way is not None:
+            registered = self._register.get(jobid)
+            if registered is None and under_way is not None:
                 # Cut short on its way to the disk, where it will be nonetheless.
-                held = Held(under_way[0], Stage.STARTING, self._clock.now())
-            if held is None:
+                registered = RegisteredJob(under_way[0], Stage.STARTING, self._clock.now())
+            if registered is None:
                 return False
-            task = self._end(held)
+            task = self._end(registered)
         await _done(task, f"the service is stopping, and goes on with job {jobid} when it is back")
         return True
 
@@ -147,69 +147,69 @@ class Service:
         if self._register.full is not None:
             raise Full(self._register.full)
 
-    def _start(self, held: Held) -> "asyncio.Task[str | None]":
-        jobid = held.registration.jobid
-        task = self._begun(self._starts(held), f"start {jobid}")
-        self._starting[jobid] = held.registration, task
+    def _start(self, job: RegisteredJob) -> "asyncio.Task[str | None]":
+        jobid = job.registration.jobid
+        task = self._spawn(self._run_start(job), f"start {jobid}")
+        self._starting[jobid] = job.registration, task
         task.add_done_callback(lambda _: self._starting.pop(jobid))
         return task
 
-    async def _starts(self, held: Held) -> str | None:
+    async def _run_start(self, job: RegisteredJob) -> str | None:
         if self._actions.due("start"):
-            await self._register.put(held)
+            await self._register.put(job)
             try:
-                await self._actions.perform("start", held.registration)
+                await self._actions.perform("start", job.registration)
             except NodeTrouble as trouble:
-                log.warning("start failed", jobid=held.registration.jobid, why=str(trouble))
-                self._clean_up(held)
+                log.warning("start failed", jobid=job.registration.jobid, why=str(trouble))
+                self._end_in_background(job)
                 return str(trouble)
-        await self._register.put(Held(held.registration, Stage.ACTIVE, held.since))
+        await self._register.put(RegisteredJob(job.registration, Stage.ACTIVE, job.since))
         return None
 
-    def _clean_up(self, held: Held) -> None:
+    def _end_in_background(self, job: RegisteredJob) -> None:
         """End a job that is not waited for. A service that is stopping does so when it is back."""
         with suppress(Failed):
-            self._end(held)
+            self._end(job)
 
-    def _end(self, held: Held, *, left: bool = False) -> "asyncio.Task[str | None]":
+    def _end(self, job: RegisteredJob, *, left: bool = False) -> "asyncio.Task[str | None]":
         """Begin to end a job, which a dead service has perhaps `left` half done."""
-        jobid = held.registration.jobid
+        jobid = job.registration.jobid
         timer = self._retries.pop(jobid, None)
         if timer is not None:
             timer.cancel()
-        task = self._begun(self._ends(held, left), f"end {jobid}")
+        task = self._spawn(self._run_end(job, left), f"end {jobid}")
         self._ending[jobid] = task
         task.add_done_callback(lambda _: self._ending.pop(jobid))
         return task
 
-    async def _ends(self, held: Held, left: bool) -> str | None:
-        jobid = held.registration.jobid
+    async def _run_end(self, job: RegisteredJob, left: bool) -> str | None:
+        jobid = job.registration.jobid
         if left:
-            await self._actions.clear(held.registration)
+            await self._actions.clear(job.registration)
         if self._actions.due("end"):
-            if held.stage is not Stage.ENDING:
-                held = Held(held.registration, Stage.ENDING, held.since)
-                await self._register.put(held)
+            if job.stage is not Stage.ENDING:
+                job = RegisteredJob(job.registration, Stage.ENDING, job.since)
+                await self._register.put(job)
             try:
-                await self._actions.perform("end", held.registration)
+                await self._actions.perform("end", job.registration)
             except NodeTrouble as trouble:
                 delay = self._delays.get(jobid, _SOON)
                 self._delays[jobid] = min(2 * delay, _SELDOM)
                 log.warning("end failed", jobid=jobid, why=str(trouble), again_in=delay)
                 loop = asyncio.get_running_loop()
-                self._retries[jobid] = loop.call_later(delay, self._clean_up, held)
+                self._retries[jobid] = loop.call_later(delay, self._end_in_background, job)
                 return str(trouble)
         self._delays.pop(jobid, None)
         await self._register.drop(jobid)
         return None
 
-    def _begun(
-        self, course: Coroutine[None, None, str | None], name: str
+    def _spawn(
+        self, coroutine: Coroutine[None, None, str | None], name: str
     ) -> "asyncio.Task[str | None]":
         try:
-            return self._group.create_task(course, name=name)
+            return self._group.create_task(coroutine, name=name)
         except RuntimeError:
-            course.close()
+            coroutine.close()
             raise Failed("the service is stopping") from None
 
 

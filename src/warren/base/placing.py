@@ -121,7 +121,7 @@ def placed(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]]
     """
     order = sorted(range(len(wanted)), key=lambda index: precedence(wanted[index]))
     ordered = [wanted[index] for index in order]
-    if any(_hopeless(each, places) for each in ordered):
+    if any(_never_fits(each, places) for each in ordered):
         return None
     found = _at_first(ordered, places)
     if found is None and (len(ordered) > 1 or any(each.apart for each in ordered)):
@@ -141,8 +141,8 @@ def precedence(each: Shared) -> tuple[bool, bool, int]:
     return (each.locality is Locality.ANY, not each.constrained, -each.gib)
 
 
-def _hopeless(each: Shared, places: Sequence[Place]) -> bool:
-    """Return whether an entry would not fit though it were alone."""
+def _never_fits(each: Shared, places: Sequence[Place]) -> bool:
+    """Return whether an entry would not fit even if it were alone."""
     left = each.count
     for place in places:
         if each.allowed(place.nodes, place.labels):

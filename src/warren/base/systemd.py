@@ -7,22 +7,19 @@ from contextlib import suppress
 
 
 def notify(state: str) -> None:
-    """Notify systemd, if it has started us and wants to know.
-
-    One that reads nothing is not waited for.
-    """
+    """Notify systemd, if it has started us and wants to know. Never blocks."""
     place = os.environ.get("NOTIFY_SOCKET")
     if not place:
         return
     address = "\0" + place[1:] if place.startswith("@") else place
-    # That no process listens is no reason to stop, nor to stop otherwise than was meant.
+    # A missing listener must not change whether the service goes on, nor how it ends.
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as speaker:
         speaker.setblocking(False)
         speaker.sendto(state.encode(), address)
 
 
 async def watchdog() -> None:
-    """Notify systemd that the event loop turns, twice in `WatchdogSec`; return where it is not set.
+    """Notify systemd that the event loop runs, twice in `WatchdogSec`; return where it is not set.
 
     Runs until cancelled. A service that hangs is started again.
     """

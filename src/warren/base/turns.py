@@ -18,19 +18,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Fairness:
-    """How much of an event loop is a guest's."""
+    """How much of an event loop is a guest's: for each user a token bucket, of seconds."""
 
     allowance: float = 0.02
-    """Seconds that a guest who has been quiet takes without waiting for turns."""
+    """Seconds that a guest takes without waiting for turns, after a rest: the bucket's size."""
     refill: float = 0.1
-    """Part of the time as which the allowance comes back."""
+    """Seconds of the allowance regained per second."""
     debt: float = 10.0
     """Seconds beyond the allowance that are remembered."""
     slice: float = 0.002
     """Seconds that steps in turns take together before the loop is left to others: of short
     steps many make one slice, of a long one none is cut."""
     rest: float = 1.0
-    """How many times as long as a slice took the loop is left to others after it."""
+    """After a slice the loop is left to others for this many times its length."""
 
 
 USUAL: Final = Fairness()

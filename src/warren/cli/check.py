@@ -144,7 +144,7 @@ def _mistakes(script: Script, measure: Measure) -> Iterator[_Located]:
                 place = (word.line, first, first + mistake.end - mistake.start)
                 yield _of(place, "error", index, mistake)
     try:
-        scripts.demand_few([each.text for each in directives])
+        scripts.check_directive_limits([each.text for each in directives])
     except UserMistake as many:
         last = directives[-1]
         mistake = Mistake(last.text, 0, len("#DW"), str(many))

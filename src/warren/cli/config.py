@@ -35,10 +35,10 @@ def get(state: StateDir, key: str | None) -> None:
     What is as it would be without a configuration is left out.
     """
 
-    async def asked(handle: "Handle") -> Mapping[str, Any]:
+    async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("config.get")
 
-    found: Any = ask_instance(state, asked)
+    found: Any = ask_instance(state, query)
     print_json(found if key is None else value(found, key))
 
 
@@ -60,10 +60,10 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
     except (OSError, UnicodeDecodeError) as error:
         raise UserMistake(f"{path} cannot be read: {error}.") from error
 
-    async def asked(handle: "Handle") -> Mapping[str, Any]:
+    async def load(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("config.load", {"toml": text, "name": str(path)})
 
-    done: Any = ask_instance(state, asked)
+    done: Any = ask_instance(state, load)
     if as_json:
         print_json(done)
         return

@@ -1,7 +1,7 @@
 """`warren` itself: the commands by name, each loaded only when it is used.
 
-Exit codes: 0 done; 1 refused, with one sentence on standard error that says why;
-2 the command line is wrong; `run` and `job attach` exit as the job did.
+Exit codes: 0 done; 1 refused, with one sentence on standard error that says why; 2 the command
+line is wrong; `run` and `job attach` exit as the job did. docs/commands.md has the rest.
 """
 
 import errno

@@ -268,7 +268,7 @@ def destroy(state: StateDir, no_wait: bool, name: str) -> None:
                     f"The persistent storage {name!r} is in use by {', '.join(users)}: "
                     "destroy it when they have ended."
                 )
-        await _asked(handle, "persistent.destroy", {"name": name})
+        await _call(handle, "persistent.destroy", {"name": name})
         progress = _Progress()
         while not no_wait:
             left = [each for each in await _listed(handle) if each["name"] == name]
@@ -310,7 +310,7 @@ def share(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
 @persistent.command()
 @_sharing_options
 def unshare(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
-    """Let other users no more use persistent storage NAME; without an option, none but its owner.
+    """Stop sharing persistent storage NAME: with the users and groups given, or with all.
 
     Jobs that use it already go on.
     """
@@ -340,7 +340,7 @@ def _ids(words: Iterable[str], kind: str, by_name: Callable[[str], int]) -> Iter
 
 
 def _shared(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
-    answer = ask_instance(state, lambda handle: _asked(handle, "persistent.share", request))
+    answer = ask_instance(state, lambda handle: _call(handle, "persistent.share", request))
     found = answer["persistent"]
     if as_json:
         print_json(found)
@@ -365,7 +365,7 @@ def expire(
     if (until is None and span is None) is not never:
         raise UserMistake("Say one of --until, --for and --never.")
     request = {"name": name, "expires": expiration(until, span, time.time())}
-    answer = ask_instance(state, lambda handle: _asked(handle, "persistent.expire", request))
+    answer = ask_instance(state, lambda handle: _call(handle, "persistent.expire", request))
     found = answer["persistent"]
     if as_json:
         print_json(found)
@@ -393,7 +393,7 @@ def expiration(until: str | None, span: str | None, now: float) -> float | None:
 
 
 async def _listed(handle: "Handle") -> list[Instance]:
-    found: list[Instance] = (await _asked(handle, "persistent.list", {}))["persistent"]
+    found: list[Instance] = (await _call(handle, "persistent.list", {}))["persistent"]
     return found
 
 
@@ -410,7 +410,7 @@ async def _one(handle: "Handle", name: str) -> Instance:
     return found[name]
 
 
-async def _asked(handle: "Handle", topic: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _call(handle: "Handle", topic: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
     from warren.rpc.message import RpcError
 
     try:

@@ -103,11 +103,11 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     soon as the parent's are.
     """
 
-    async def asked(handle: "Handle") -> tuple[Configured, dict[str | None, Status]]:
+    async def query(handle: "Handle") -> tuple[Configured, dict[str | None, Status]]:
         config = msgspec.convert(await handle.rpc("config.get"), Configured)
         return config, await _statuses(handle, None)
 
-    config, statuses = ask_instance(state, asked)
+    config, statuses = ask_instance(state, query)
     names = [name for word in wanted for name in word.split(",")]
     for name in names:
         if name not in statuses:
@@ -267,13 +267,13 @@ def _show(
 ) -> None:
     """Print queues, after having done something on the same connection."""
 
-    async def asked(handle: "Handle") -> tuple[dict[str | None, Status], Mapping[str, int]]:
+    async def query(handle: "Handle") -> tuple[dict[str | None, Status], Mapping[str, int]]:
         if before is not None:
             await before(handle)
         waiting = await handle.rpc("job-manager.alloc-query") if verbose else {}
         return await _statuses(handle, None if verbose else name), waiting
 
-    statuses, waiting = ask_instance(state, asked)
+    statuses, waiting = ask_instance(state, query)
     if as_json:
         queues = [{"queue": each or "", **status} for each, status in statuses.items()]
         print_json({"queues": queues, **waiting})
@@ -366,7 +366,7 @@ def _wait(
 ) -> Mapping[str, Any]:
     """Wait for an answer, and tell a person at a terminal meanwhile what there is to wait for."""
 
-    async def asked(handle: "Handle") -> Mapping[str, Any]:
+    async def wait(handle: "Handle") -> Mapping[str, Any]:
         request = {} if name is None else {"name": name}
         answer = asyncio.ensure_future(handle.rpc(f"job-manager.{method}", request))
         try:
@@ -380,7 +380,7 @@ def _wait(
         finally:
             answer.cancel()
 
-    return ask_instance(state, asked)
+    return ask_instance(state, wait)
 
 
 async def _progress(handle: "Handle") -> str:

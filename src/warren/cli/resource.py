@@ -426,14 +426,14 @@ def eventlog_(state: StateDir, form: str, times: str, follow: bool) -> None:
     """Print the event log of the nodes."""
     writer = Writer(form, times)
 
-    async def asked(handle: "Handle") -> None:
+    async def print_events(handle: "Handle") -> None:
         async for answer in handle.stream("resource.journal"):
             for event in answer["events"]:
                 click.echo(writer.line(Event(**event)))
             if not answer["events"] and not follow:
                 return
 
-    ask_instance(state, asked)
+    ask_instance(state, print_events)
 
 
 def _change(
@@ -441,10 +441,10 @@ def _change(
 ) -> None:
     request = {"targets": targets, "reason": reason, "mode": mode}
 
-    async def asked(handle: "Handle") -> Mapping[str, Any]:
+    async def change(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc(topic, request)
 
-    changed = ask_instance(state, asked)
+    changed = ask_instance(state, change)
     if as_json:
         print_json(changed)
 
@@ -459,12 +459,12 @@ def _print(record: Any, form: Format, *, header: bool) -> None:
 
 
 def _known(state: StateDir) -> NodeStates:
-    async def asked(handle: "Handle") -> NodeStates:
+    async def query(handle: "Handle") -> NodeStates:
         return known_from(
             await handle.rpc("resource.status"), await handle.rpc("sched.resource-status")
         )
 
-    return ask_instance(state, asked)
+    return ask_instance(state, query)
 
 
 def known_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from warren.base.clock import SystemClock
 from warren.controllers.machine import Machine
-from warren.daemons import site as sites
-from warren.daemons import users
+from warren.daemons import clustershape, users
 from warren.daemons.agents import agent
 from warren.daemons.child import run_child
 from warren.daemons.nodes import Nodes
@@ -25,18 +24,18 @@ from warren.node.faulty import FaultyMachine
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     """Run the agents of these nodes until cancelled."""
-    site = sites.load(state.site)
-    assert site is not None
+    shape = clustershape.load(state.shape)
+    assert shape is not None
     storage = config.load(state.config).storage
     patience = Patience(seconds=storage.busy_seconds, policy=storage.busy_policy)
-    nodes = Nodes(state, site, isolated=isolated, patience=patience)
-    rabbits = {chassis.rabbit for chassis in site.chassis()}
+    nodes = Nodes(state, shape, isolated=isolated, patience=patience)
+    rabbits = {chassis.rabbit for chassis in shape.chassis()}
     async with AsyncExitStack() as stack:
         together = System()
-        behaviour = parsed(site.faults)
+        behaviour = parsed(shape.faults)
         for name in names:
             real = nodes.machine(name)
-            simulated = site.flash == "simulated"
+            simulated = shape.flash == "simulated"
             machine: Machine = FaultyMachine(name, real, behaviour) if simulated else real
             access = kubeconfig.load(state.user(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))

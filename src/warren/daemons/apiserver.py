@@ -17,10 +17,10 @@ from warren.base.times import parse_rfc3339
 from warren.controllers.batchjobs import JobController
 from warren.controllers.nodelife import NodeLifeController
 from warren.daemons import cluster, roles, users
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.containerlogs import ContainerLogs
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
-from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.together import System, synced
 from warren.daemons.workflowadmission import WorkflowAdmission
@@ -161,22 +161,22 @@ async def serve_until_stopped(
     await until_stopped(run(state, endpoint, establish, ready, plain=plain), signal.SIGHUP)
 
 
-async def establish(client: Client, site: Site, daemons: Collection[str] = ()) -> None:
+async def establish(client: Client, shape: ClusterShape, daemons: Collection[str] = ()) -> None:
     """Bring what is a cluster's own to what it should be. May be repeated at any time.
 
     `daemons` are those that directives may name with `requires`.
     """
-    await cluster.establish(client, site, daemons)
+    await cluster.establish(client, shape, daemons)
     by_name = {kind.name: kind for kind in (NAMESPACE, *authorization.KINDS)}
-    for obj in roles.not_any_more(site):
+    for obj in roles.not_any_more(shape):
         with suppress(NotFound):
             await client.delete(Remove(kind=by_name[obj["kind"]], key=key_of(obj)))
-    await cluster.apply_all(client, ((by_name[obj["kind"]], obj) for obj in roles.objects(site)))
+    await cluster.apply_all(client, ((by_name[obj["kind"]], obj) for obj in roles.objects(shape)))
 
 
-def components(site: Site) -> list[str]:
+def components(shape: ClusterShape) -> list[str]:
     """Return the users that a cluster's own components are."""
-    chassis = site.chassis()
+    chassis = shape.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
     own = [users.CONTROLLERS, users.CONDUCTOR, users.INSTANCE, users.OFFLOAD]
     return [*own, *map(users.node_user, nodes)]

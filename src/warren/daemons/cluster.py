@@ -11,7 +11,7 @@ import yaml
 import warren
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Kind, Object, Remove, key_of
-from warren.daemons.site import Site
+from warren.daemons.clustershape import ClusterShape
 from warren.dws import containerauth, kinds
 from warren.dws.offload import copyservice
 from warren.kube.client import AlreadyExists, Client
@@ -49,24 +49,24 @@ async def define(client: Client) -> None:
     await apply_all(client, ((CRD, crd) for crd in definitions()))
 
 
-async def establish(client: Client, site: Site, daemons: Collection[str] = ()) -> None:
+async def establish(client: Client, shape: ClusterShape, daemons: Collection[str] = ()) -> None:
     """Bring the cluster's own objects to what they should be. May be repeated at any time.
 
     `daemons` are those that directives may name with `requires`.
     """
     await define(client)
-    await apply_all(client, _objects(site, daemons))
+    await apply_all(client, _objects(shape, daemons))
     if copyservice.WORD in daemons:
         # The word is the site's own: an earlier start may have served it.
         await client.patch(copyservice.announced(None))
-    wanted = {f"global-{number}" for number in range(len(site.global_file_systems))}
+    wanted = {f"global-{number}" for number in range(len(shape.global_file_systems))}
     for obj in (await client.list(kinds.LUSTRE, labels={_OURS: "true"})).items:
         if obj["metadata"]["name"] not in wanted:
             await client.delete(Remove(kind=kinds.LUSTRE, key=key_of(obj)))
 
 
-def _objects(site: Site, daemons: Collection[str]) -> Iterator[tuple[Kind, Object]]:
-    chassis = site.chassis()
+def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Kind, Object]]:
+    chassis = shape.chassis()
     nodes = [name for each in chassis for name in (each.rabbit, *each.hosts)]
     system = (kinds.DEFAULT_NAMESPACE, kinds.RULES_NAMESPACE, kinds.PROFILES_NAMESPACE)
     for name in (*system, *nodes):
@@ -92,7 +92,7 @@ def _objects(site: Site, daemons: Collection[str]) -> Iterator[tuple[Kind, Objec
             "spec": {"storageNodes": storage_nodes},
         },
     )
-    for number, path in enumerate(site.global_file_systems):
+    for number, path in enumerate(shape.global_file_systems):
         metadata = {
             "name": f"global-{number}",
             "namespace": kinds.DEFAULT_NAMESPACE,

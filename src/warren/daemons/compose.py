@@ -30,8 +30,8 @@ from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import apiserver
 from warren.daemons.agents import agent
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.instance import Foundation, Instance, assemble
-from warren.daemons.site import Site
 from warren.daemons.together import INDEXES, Part, System, synced
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
@@ -116,7 +116,9 @@ class Control:
     instance: Instance
 
 
-def instance(site: Site, stands_on: Foundation, informers: Informers, client: Client) -> Instance:
+def instance(
+    shape: ClusterShape, stands_on: Foundation, informers: Informers, client: Client
+) -> Instance:
     """Build the instance. What it knows of the storage side, it reads in the API.
 
     What users change there of their own, it writes by the client.
@@ -139,14 +141,14 @@ def instance(site: Site, stands_on: Foundation, informers: Informers, client: Cl
     plugin = DwsPlugin(stands_on.clock, stands_on.owner, rabbit.seconds("epilog_timeout"))
     presets = Presets(rabbit.directives)
     built = assemble(
-        site.r(stands_on.config.storage.quantum_gib),
+        shape.r(stands_on.config.storage.quantum_gib),
         stands_on,
         plugins=[plugin],
-        around=[DaemonCommands(stands_on.config.daemons)],
+        perilogs=[DaemonCommands(stands_on.config.daemons)],
         validators=validators,
         frobnicators=[presets],
     )
-    health.withhold((chassis.rabbit for chassis in site.chassis()), built.scheduler)
+    health.withhold((chassis.rabbit for chassis in shape.chassis()), built.scheduler)
     settings = stands_on.config.storage
     built.bus.register(
         "persistent",
@@ -377,12 +379,12 @@ async def _follow_settings(handle: Handle, leading: Conductor) -> None:
     await asyncio.Event().wait()
 
 
-def control(site: Site, ports: Ports) -> Control:
+def control(shape: ClusterShape, ports: Ports) -> Control:
     """Build the control process: all but the nodes' agents, over the local client."""
     embedded = apiserver.built(ports.objects, ports.clock)
     local = LocalClient(embedded.store)
     informers = Informers(ports.client(local), indexes=INDEXES)
-    flux = instance(site, ports.instance, informers, ports.client(local))
+    flux = instance(shape, ports.instance, informers, ports.client(local))
     reconcilers = controllers(
         lambda: ports.client(local),
         informers,
@@ -411,7 +413,7 @@ def control(site: Site, ports: Ports) -> Control:
 
     async def establish() -> None:
         await embedded.begin()
-        await apiserver.establish(local, site, ports.instance.config.daemons)
+        await apiserver.establish(local, shape, ports.instance.config.daemons)
         if endpoint is not None:
             await endpoint.announce(local)
 
@@ -432,10 +434,12 @@ def control(site: Site, ports: Ports) -> Control:
     return Control(system=system, api=embedded, instance=flux)
 
 
-def compose(site: Site, ports: Ports, machines: Mapping[str, Machine]) -> tuple[Control, System]:
+def compose(
+    shape: ClusterShape, ports: Ports, machines: Mapping[str, Machine]
+) -> tuple[Control, System]:
     """Build everything into one process: the control process, and an agent for each machine."""
-    built = control(site, ports)
-    rabbits = {chassis.rabbit for chassis in site.chassis()}
+    built = control(shape, ports)
+    rabbits = {chassis.rabbit for chassis in shape.chassis()}
     system = replace(built.system, parts=dict(built.system.parts))
     for node, machine in machines.items():
         client = ports.client(LocalClient(built.api.store))

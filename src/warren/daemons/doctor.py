@@ -7,7 +7,7 @@ from typing import Final
 
 from warren.base import processes
 from warren.base.objects import Remove
-from warren.daemons import site as sites
+from warren.daemons import clustershape
 from warren.daemons.nodes import Nodes
 from warren.daemons.repair import remove_all
 from warren.daemons.statedir import StateDir
@@ -138,10 +138,10 @@ class Doctor:
 
 async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
     """Examine a cluster that runs; return what was found, and what could not be given back."""
-    site, status = sites.load(state.site), state.status()
-    assert site is not None
+    shape, status = clustershape.load(state.shape), state.status()
+    assert shape is not None
     assert status is not None
-    nodes = Nodes(state, site, isolated=status["isolated"])
+    nodes = Nodes(state, shape, isolated=status["isolated"])
     async with connect_to_api(kubeconfig.load(state.kubeconfig)) as client:
         doctor = Doctor(state, client, nodes)
         findings = await doctor.examine()

@@ -21,9 +21,9 @@ import orjson
 import warren
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
-from warren.daemons import site as sites
+from warren.daemons import clustershape
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.nodes import Nodes
-from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.rfc import resource_set
 from warren.rpc import broker
@@ -53,7 +53,7 @@ prune-filters = "ALL:core,ALL:ssd"
 
 
 class Flux(NamedTuple):
-    """What runs."""
+    """A running Flux."""
 
     socket: Path
     """Of the broker of rank 0."""
@@ -82,14 +82,14 @@ def running(directory: Path, state: StateDir) -> Iterator[Flux]:
 
     Raises UserMistake where it does not start.
     """
-    site = sites.load(state.site)
-    assert site is not None
+    shape = clustershape.load(state.shape)
+    assert shape is not None
     directory.mkdir(mode=0o700)
     plugins = _built(directory / "plugins")
     userrc = directory / "userrc.lua"
     userrc.write_text(f'plugin.load {{ file = "{plugins}/dws_environment.so" }}\n')
     fluxion = has_fluxion()
-    with _brokers(directory, state, site) as socket:
+    with _brokers(directory, state, shape) as socket:
         _rpc(socket, "job-manager.jobtap", {"load": str(plugins / _JOBTAP), "conf": {}})
         with _conductor(directory, state, socket, fluxion=fluxion):
             scheduler = "Fluxion" if fluxion else "sched-simple"
@@ -134,12 +134,12 @@ def _said(*command: str) -> str:
 
 
 @contextmanager
-def _brokers(directory: Path, state: StateDir, site: Site) -> Iterator[Path]:
-    hosts = [host for each in site.chassis() for host in each.hosts]
-    asyncio.run(_make(Nodes(state, site, isolated=True), hosts))
-    bare = resource_set.without_scheduling(dict(site.r()))
-    ssds = site.capacity // _SSD
-    drawn = rabbitgraph.document("warren", site.chassis(), resource_set.read(bare), ssds=ssds)
+def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[Path]:
+    hosts = [host for each in shape.chassis() for host in each.hosts]
+    asyncio.run(_make(Nodes(state, shape, isolated=True), hosts))
+    bare = resource_set.without_scheduling(dict(shape.r()))
+    ssds = shape.capacity // _SSD
+    drawn = rabbitgraph.document("warren", shape.chassis(), resource_set.read(bare), ssds=ssds)
     r = directory / "R.json"
     r.write_bytes(orjson.dumps({**bare, "scheduling": orjson.loads(drawn)}))
     configuration = directory / "conf"

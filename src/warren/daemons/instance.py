@@ -12,7 +12,7 @@ from warren.instance.config import Config
 from warren.instance.content import Content
 from warren.instance.exec.draining import drainer
 from warren.instance.exec.execution import JobExec, Launcher
-from warren.instance.exec.perilog import Around, Commands, Perilog, SiteCommands
+from warren.instance.exec.perilog import Commands, Perilog, PerilogSteps, SiteCommands
 from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import JobInfo
 from warren.instance.joblist import JobList
@@ -57,7 +57,7 @@ class Foundation:
     """Returns how many bytes the disk of that journal has left."""
     keep_config: Callable[[str], Awaitable[None]] = _forget
     """Keeps a configuration file's text for the next start."""
-    barred: Callable[[int], str | None] = imp.can_run_as
+    guest_refusal: Callable[[int], str | None] = imp.can_run_as
     """Returns why the launcher cannot run the jobs of a user; None if it can."""
 
 
@@ -80,13 +80,13 @@ def assemble(
     stands_on: Foundation,
     *,
     plugins: Sequence[Plugin] = (),
-    around: Sequence[Around] = (),
+    perilogs: Sequence[PerilogSteps] = (),
     validators: Callable[[Graph], Sequence[Validator]] = lambda graph: (),
     frobnicators: Sequence[Frobnicator] = (),
 ) -> Instance:
     """Build the instance of a system, with plugins, validators and frobnicators of others.
 
-    What is run `around` jobs is run besides the site's own commands.
+    The commands of `perilogs` are run besides the site's own.
     """
     clock, config, owner = stands_on.clock, stands_on.config, stands_on.owner
     configuration = Configuration(config, stands_on.keep_config)
@@ -104,13 +104,13 @@ def assemble(
     launcher = stands_on.launcher(bus, handle)
     execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)
     manager.connect(scheduler, execution)
-    perilogs = {
+    perilog_plugins = {
         each.name: Perilog(each, stands_on.commands, drain, manager.committed)
-        for each in (SiteCommands(config.job_manager), *around)
+        for each in (SiteCommands(config.job_manager), *perilogs)
     }
     queues = Queues(kvs, manager, config)
-    site = perilogs[SiteCommands.name]
-    others = [each for each in perilogs.values() if each is not site]
+    site = perilog_plugins[SiteCommands.name]
+    others = [each for each in perilog_plugins.values() if each is not site]
     for plugin in (*builtin(clock, owner), *others, *plugins, site):
         manager.load(plugin)
     service = JobManagerService(manager, execution, queues.updates)
@@ -122,7 +122,7 @@ def assemble(
         queues,
         validators(graph),
         frobnicators,
-        barred=stands_on.barred,
+        guest_refusal=stands_on.guest_refusal,
     )
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     configuration.listen(ingest.configure)
@@ -162,6 +162,6 @@ def assemble(
             "scheduler": scheduler.run,
             "resources": resources.run,
             "execution": execution.run,
-            **{name: each.run for name, each in perilogs.items()},
+            **{name: each.run for name, each in perilog_plugins.items()},
         },
     )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from warren.daemons.site import Site
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 from warren.node import loops
@@ -41,18 +41,23 @@ class Nodes:
     """
 
     def __init__(
-        self, state: StateDir, site: Site, *, isolated: bool, patience: Patience | None = None
+        self,
+        state: StateDir,
+        shape: ClusterShape,
+        *,
+        isolated: bool,
+        patience: Patience | None = None,
     ) -> None:
         """`patience` is for storage that is in use when it is to be given back."""
         self._patience = patience
         self._state = state
         self._isolated = isolated
         self._owner = os.geteuid()
-        self._rabbits = [chassis.rabbit for chassis in site.chassis()]
-        self._directories = Directories(state.flash, site.capacity)
+        self._rabbits = [chassis.rabbit for chassis in shape.chassis()]
+        self._directories = Directories(state.flash, shape.capacity)
         self._disks = {}
-        if site.flash == "image":
-            self._disks = {rabbit: _disk(rabbit, state, site) for rabbit in self._rabbits}
+        if shape.flash == "image":
+            self._disks = {rabbit: _disk(rabbit, state, shape) for rabbit in self._rabbits}
         self._blocks = Blocks(self._disk, state.flash, patience=patience)
         self._flash: Flash = self._blocks if self._disks else self._directories
         self._namespaces: dict[str, Namespace] = {}
@@ -223,10 +228,10 @@ class Nodes:
                 raise end
 
 
-def _disk(rabbit: str, state: StateDir, site: Site) -> Disk:
+def _disk(rabbit: str, state: StateDir, shape: ClusterShape) -> Disk:
     """Return a rabbit's disk: the volume group or device that it was given, or an image."""
-    device = site.devices.get(rabbit)
+    device = shape.devices.get(rabbit)
     if device is not None and device.startswith(PREFIX):
-        return VolumeGroup(rabbit, device.removeprefix(PREFIX), site.capacity)
+        return VolumeGroup(rabbit, device.removeprefix(PREFIX), shape.capacity)
     backing = Path(device) if device is not None else None
-    return LoopDisk(rabbit, state.flash / rabbit, site.capacity, backing)
+    return LoopDisk(rabbit, state.flash / rabbit, shape.capacity, backing)

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from warren.daemons import site as sites
+from warren.daemons import clustershape
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
 
@@ -16,10 +16,10 @@ from warren.daemons.statedir import StateDir
 def main() -> None:
     """Enter the node, and become the program. Raises OSError, and NodeTrouble."""
     state = StateDir(Path(sys.argv[1]))
-    site = sites.load(state.site)
-    assert site is not None
-    hosts = [host for each in site.chassis() for host in each.hosts]
-    Nodes(state, site, isolated=True).enter(hosts[int(os.environ["PMI_RANK"])])
+    shape = clustershape.load(state.shape)
+    assert shape is not None
+    hosts = [host for each in shape.chassis() for host in each.hosts]
+    Nodes(state, shape, isolated=True).enter(hosts[int(os.environ["PMI_RANK"])])
     os.execvp(sys.argv[2], sys.argv[2:])
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
-from warren.daemons.site import Site
+from warren.daemons.clustershape import ClusterShape
 
 IMAGE: Final = "image"
 """As a rabbit's device: none, but an image again."""
@@ -54,39 +54,39 @@ class Found:
     """Why flash cannot be images here; None if it can."""
 
 
-def settled(known: Site | None, asked: Asked, found: Found) -> Site:
+def settled(known: ClusterShape | None, asked: Asked, found: Found) -> ClusterShape:
     """Return what the cluster is from now on. Raises UserMistake for what cannot be."""
-    site = _flash(known, asked, found)
-    if not (site.conductor or site.separate):
+    shape = _flash(known, asked, found)
+    if not (shape.conductor or shape.separate):
         raise UserMistake(
             "--no-conductor: where all is one process, the conductor is part of it. Add "
             "--separate, or --conductor if this cluster has had none so far."
         )
     if known is None:
-        return site
-    if site.rabbits < known.rabbits:
+        return shape
+    if shape.rabbits < known.rabbits:
         _refuse(
-            f"--rabbits {site.rabbits}",
+            f"--rabbits {shape.rabbits}",
             f"there are {known.rabbits} here, and rabbits can only be added",
         )
-    if site.computes_per_rabbit != known.computes_per_rabbit:
+    if shape.computes_per_rabbit != known.computes_per_rabbit:
         _refuse(
-            f"--computes-per-rabbit {site.computes_per_rabbit}",
+            f"--computes-per-rabbit {shape.computes_per_rabbit}",
             f"there are {known.computes_per_rabbit} here, and another number would give "
             "compute nodes other names",
         )
-    if site.flash != known.flash:
+    if shape.flash != known.flash:
         _refuse(
-            f"--flash {site.flash}",
+            f"--flash {shape.flash}",
             f"volumes are {_KINDS[known.flash]} here, and stay that",
         )
-    if site.isolated != known.isolated and found.outlived:
-        word = "--namespaces" if site.isolated else "--no-namespaces"
+    if shape.isolated != known.isolated and found.outlived:
+        word = "--namespaces" if shape.isolated else "--no-namespaces"
         raise UserMistake(
             f"{word}: jobs of this cluster still run as they were started: end them with "
             "'warren down' first."
         )
-    if known.agents and not site.agents and (volumes := found.volumes()):
+    if known.agents and not shape.agents and (volumes := found.volumes()):
         rabbit = min(volumes)
         raise UserMistake(
             f"--no-agents: {rabbit} still has volumes of jobs, which the agents of this cluster "
@@ -94,12 +94,12 @@ def settled(known: Site | None, asked: Asked, found: Found) -> Site:
         )
     moved = {
         rabbit
-        for rabbit in {*known.devices, *site.devices}
-        if known.devices.get(rabbit) != site.devices.get(rabbit)
+        for rabbit in {*known.devices, *shape.devices}
+        if known.devices.get(rabbit) != shape.devices.get(rabbit)
     }
-    if site.capacity < known.capacity or moved:
-        _demand_empty(known, site, moved, found.volumes())
-    return site
+    if shape.capacity < known.capacity or moved:
+        _demand_empty(known, shape, moved, found.volumes())
+    return shape
 
 
 _KINDS: Final = {
@@ -109,9 +109,9 @@ _KINDS: Final = {
 }
 
 
-def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
+def _flash(known: ClusterShape | None, asked: Asked, found: Found) -> ClusterShape:
     """Return what was remembered with what is asked for in its place."""
-    base = known or Site()
+    base = known or ClusterShape()
     rabbits = base.rabbits if asked.rabbits is None else asked.rabbits
     names = [f"rabbit-{number}" for number in range(rabbits)]
     for rabbit, device in asked.devices.items():
@@ -153,20 +153,22 @@ def _flash(known: Site | None, asked: Asked, found: Found) -> Site:
     )
 
 
-def _demand_empty(known: Site, site: Site, moved: set[str], volumes: Mapping[str, int]) -> None:
+def _demand_empty(
+    known: ClusterShape, shape: ClusterShape, moved: set[str], volumes: Mapping[str, int]
+) -> None:
     """Refuse to take flash from under volumes."""
     # Where there is to be less, all rabbits, and not only those with more on them than they
     # would have: what jobs hold is counted in parts of a rabbit, which would become smaller.
-    less = site.capacity < known.capacity
+    less = shape.capacity < known.capacity
     full = sorted(set(volumes) & moved) or (sorted(volumes) if less else [])
     if not full:
         return
     rabbit = full[0]
     if rabbit in moved:
-        option = f"--rabbit-device {rabbit}={site.devices.get(rabbit, IMAGE)}"
+        option = f"--rabbit-device {rabbit}={shape.devices.get(rabbit, IMAGE)}"
         there = f"on {known.devices.get(rabbit, 'its image')}"
     else:
-        option = f"--rabbit-capacity {site.capacity // 2**30}GiB"
+        option = f"--rabbit-capacity {shape.capacity // 2**30}GiB"
         there = f"in {human(known.capacity)}"
     count = volumes[rabbit]
     raise UserMistake(

@@ -14,14 +14,13 @@ from typing import Final
 import structlog
 
 from warren.base.clock import SystemClock
-from warren.daemons import apiserver, compose, diskspace, users
+from warren.daemons import apiserver, clustershape, compose, diskspace, users
 from warren.daemons import conductor as conductors
 from warren.daemons import controllers as storage
 from warren.daemons import offload as offloads
-from warren.daemons import site as sites
 from warren.daemons.child import run_child
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.instance import Foundation
-from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir
 from warren.daemons.together import INDEXES, System
 from warren.instance import config
@@ -44,17 +43,17 @@ from warren.rpc.server import AccessPolicy
 log = structlog.get_logger()
 
 
-async def api(state: StateDir, site: Site, port: int | None = None) -> None:
+async def api(state: StateDir, shape: ClusterShape, port: int | None = None) -> None:
     """Run the API server, on a port that is asked for, or the last one."""
-    endpoint = apiserver.opened(state, port, apiserver.components(site))
+    endpoint = apiserver.opened(state, port, apiserver.components(shape))
 
     async def establish(client: Client) -> None:
-        await apiserver.establish(client, site, config.load(state.config).daemons)
+        await apiserver.establish(client, shape, config.load(state.config).daemons)
 
     await apiserver.run(state, endpoint, establish)
 
 
-async def controllers(state: StateDir, site: Site) -> None:
+async def controllers(state: StateDir, shape: ClusterShape) -> None:
     """Run the controllers of the storage side."""
     access = kubeconfig.load(state.user(users.CONTROLLERS))
     most = config.load(state.config).storage.most_lifetime
@@ -62,19 +61,19 @@ async def controllers(state: StateDir, site: Site) -> None:
     await storage.run(settings)
 
 
-async def conductor(state: StateDir, site: Site) -> None:
+async def conductor(state: StateDir, shape: ClusterShape) -> None:
     """Run the conductor."""
     access = kubeconfig.load(state.user(users.CONDUCTOR))
     await conductors.run(conductors.Settings(access=access, instance=state.socket))
 
 
-async def copy_offload(state: StateDir, site: Site) -> None:
+async def copy_offload(state: StateDir, shape: ClusterShape) -> None:
     """Be the service that running jobs ask for copies."""
     access = kubeconfig.load(state.user(users.OFFLOAD))
     await offloads.run(offloads.Settings(access=access, endpoint=offloads.opened(state)))
 
 
-async def instance(state: StateDir, site: Site) -> None:
+async def instance(state: StateDir, shape: ClusterShape) -> None:
     """Run the instance."""
     async with http.connect(
         kubeconfig.load(state.user(users.INSTANCE)), component="instance"
@@ -82,7 +81,7 @@ async def instance(state: StateDir, site: Site) -> None:
         with SqliteJournal(state.jobs, RESERVE) as jobs:
             informers = Informers(client, indexes=INDEXES)
             foundation = foundation_of(state, jobs)
-            flux = compose.instance(site, foundation, informers, client)
+            flux = compose.instance(shape, foundation, informers, client)
             access = access_policy(foundation.config)
             system = System(
                 first={"kvs": flux.kvs.run, "informers": informers.run},
@@ -144,9 +143,9 @@ PARTS: Final[Mapping[str, Callable[..., Awaitable[None]]]] = {
 
 async def main(state: StateDir, name: str, *ports: int) -> None:
     """Run a part until cancelled."""
-    site = sites.load(state.site)
-    assert site is not None
-    await PARTS[name](state, site, *ports)
+    shape = clustershape.load(state.shape)
+    assert shape is not None
+    await PARTS[name](state, shape, *ports)
 
 
 if __name__ == "__main__":

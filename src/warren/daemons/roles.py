@@ -1,7 +1,7 @@
 """The RBAC objects of a cluster: what each of Warren's components may do.
 
-What each role may do stands in `deploy/rbac`. Made here is only what depends on the site: the
-agent of a node has its role in the namespace of that node, and nowhere else.
+What each role may do stands in `deploy/rbac`. Made here is only what depends on the shape of
+the cluster: the agent of a node has its role in the namespace of that node, and nowhere else.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import Final
 from warren.base.objects import Object
 from warren.controllers import heartbeats
 from warren.daemons.cluster import manifests
-from warren.daemons.site import Site
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.users import node_user
 from warren.dws import kinds
 
@@ -21,24 +21,24 @@ PODS_ROLE: Final = "warren-pods"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
-def objects(site: Site) -> Iterator[Object]:
+def objects(shape: ClusterShape) -> Iterator[Object]:
     """Return all roles and bindings, with the namespaces they need, in an order to make them in.
 
     Those of nodes are in the nodes' namespaces, which are the cluster's (`cluster.establish`).
     """
     yield from manifests("rbac")
-    for chassis in site.chassis():
+    for chassis in shape.chassis():
         yield from of_agents([chassis.rabbit], chassis.hosts)
-        if site.agents:
+        if shape.agents:
             yield from _node(chassis.rabbit)
 
 
-def not_any_more(site: Site) -> Iterator[Object]:
+def not_any_more(shape: ClusterShape) -> Iterator[Object]:
     """Return what a cluster without agents of its own does not grant: Secrets stay on its machine.
 
     It may have had agents before.
     """
-    for chassis in site.chassis() if not site.agents else ():
+    for chassis in shape.chassis() if not shape.agents else ():
         yield from _node(chassis.rabbit)
 
 

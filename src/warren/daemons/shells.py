@@ -13,8 +13,7 @@ from pathlib import Path
 from warren.base import bounds
 from warren.base.clock import SystemClock
 from warren.base.processes import die_with_parent
-from warren.daemons import logs, rundir
-from warren.daemons import site as sites
+from warren.daemons import clustershape, logs, rundir
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, held, name_holder
 from warren.instance import config
@@ -144,9 +143,9 @@ async def _lived(
 
 def main(state: StateDir, *, isolated: bool) -> int:
     """Run the parent until SIGTERM, unless there is one already."""
-    site = sites.load(state.site)
-    assert site is not None
-    nodes = Nodes(state, site, isolated=isolated)
+    shape = clustershape.load(state.shape)
+    assert shape is not None
+    nodes = Nodes(state, shape, isolated=isolated)
     with suppress(NotInstalled):
         munge.load()  # once, for all who are forked
     # What is configured later holds for another parent: running jobs have theirs where they are.
@@ -160,7 +159,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
                 name_holder(lock)
                 sweep(directories)  # shells die with their parent, and we are the only one
                 limit = settings.exec.tmpdir_limit
-                shell = NodeShell(state, nodes, site.cores, directories, limit)
+                shell = NodeShell(state, nodes, shape.cores, directories, limit)
                 ShellParent(state.socket, shell, str(state.path)).run()
                 return 0
 

@@ -31,7 +31,8 @@ class StateDir:
         self.path = path.absolute()
 
     @property
-    def site(self) -> Path:
+    def shape(self) -> Path:
+        # The name that it has had from the first: state directories outlive versions.
         return self.path / "site.json"
 
     @property
@@ -191,9 +192,9 @@ class StateDir:
         """
         if self.shells_lock.is_dir():
             raise UserMistake(f"{self.shells_lock} is a directory, and is to be a file: remove it.")
-        if not self.site.exists() and any(map(sqlite.made, (self.objects, self.jobs))):
+        if not self.shape.exists() and any(map(sqlite.made, (self.objects, self.jobs))):
             raise UserMistake(
-                f"{self.site} is missing, and the state directory is not new: restore it from a "
+                f"{self.shape} is missing, and the state directory is not new: restore it from a "
                 "copy, or begin anew with another state directory."
             )
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.base import processes
-from warren.daemons import rundir
-from warren.daemons import site as sites
+from warren.daemons import clustershape, rundir
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, holder
 from warren.dws.node import NodeTrouble
@@ -146,8 +145,8 @@ def _on_nodes(state: StateDir) -> list[int]:
 
 
 def _nodes(state: StateDir) -> Nodes | None:
-    site = sites.load(state.site)
-    return Nodes(state, site, isolated=True) if site is not None else None
+    shape = clustershape.load(state.shape)
+    return Nodes(state, shape, isolated=True) if shape is not None else None
 
 
 async def _ended(lock: Path, process: int, seconds: float) -> None:

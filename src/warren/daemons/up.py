@@ -20,15 +20,14 @@ from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.controllers import heartbeats
-from warren.daemons import apiserver, diskspace, rundir, supervisor
+from warren.daemons import apiserver, clustershape, diskspace, rundir, supervisor
 from warren.daemons import exposed as exposing
 from warren.daemons import offload as offloads
-from warren.daemons import site as sites
+from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Ports, control
 from warren.daemons.nodes import Nodes
 from warren.daemons.options import Asked, Found, settled
 from warren.daemons.part import PARTS, access_policy, foundation_of
-from warren.daemons.site import Site
 from warren.daemons.statedir import StateDir, held, holder, privately
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
@@ -58,7 +57,7 @@ _LOOK: Final = 0.05
 class Cluster:
     """A cluster that is ready."""
 
-    site: Site
+    shape: ClusterShape
     isolated: bool
     why_not_isolated: str | None
     why_no_images: str | None
@@ -122,13 +121,13 @@ async def _run(
     exposed: socket.socket | None,
 ) -> None:
     state.running.unlink(missing_ok=True)
-    known = sites.load(state.site)
+    known = clustershape.load(state.shape)
     isolated = asked.isolated if asked.isolated is not None or known is None else known.isolated
     why_not = None if isolated else await namespaces.available()
     if isolated is None:
         isolated = why_not is None
     why_no_images = loops.available() if isolated else "nodes have no mount namespaces"
-    site = settled(
+    shape = settled(
         known,
         asked,
         Found(
@@ -137,30 +136,30 @@ async def _run(
             why_no_images=why_no_images,
         ),
     )
-    _demand_there(site)
-    if site.separate and exposed is not None:
+    _demand_there(shape)
+    if shape.separate and exposed is not None:
         raise UserMistake(
             "--metrics-port: the parts of this cluster are processes of their own, and what each "
             "does is counted there. Start it with --together, or use `warren conductor` and "
             "`warren controllers`, which have this option."
         )
-    if site.port is not None:
-        apiserver.demand_free(site.port)
+    if shape.port is not None:
+        apiserver.demand_free(shape.port)
     # What cannot be is not remembered: all of that was refused before anything is written.
     with privately():
         if config_file is not None:
             config.keep(config_file, state.config)
-        sites.save(state.site, site)
+        clustershape.save(state.shape, shape)
     settings = config.load(state.config)
     state.admit(guests=settings.access.allow_guest_user)
     rundir.prepare(state, settings)
-    Nodes(state, site, isolated=isolated).write_hosts()
+    Nodes(state, shape, isolated=isolated).write_hosts()
     cluster = Cluster(
-        site=site,
+        shape=shape,
         isolated=isolated,
         why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
         why_no_images=(
-            None if site.flash == "image" else why_no_images or f"--flash {site.flash} was given"
+            None if shape.flash == "image" else why_no_images or f"--flash {shape.flash} was given"
         ),
         config=config_file or state.config,
     )
@@ -168,10 +167,10 @@ async def _run(
     _on_hangup(state, cluster.config, stopped)
     refused = False
     try:
-        if site.separate:
-            await _live_separate(state, cluster, site.port, ready, stopped)
+        if shape.separate:
+            await _live_separate(state, cluster, shape.port, ready, stopped)
         else:
-            await _live_together(state, cluster, site.port, ready, stopped, exposed)
+            await _live_together(state, cluster, shape.port, ready, stopped, exposed)
     except (UserMistake, OSError):
         refused = True
         raise
@@ -193,7 +192,7 @@ async def _live_together(
     exposed: socket.socket | None,
 ) -> None:
     """Run all parts in this process but the nodes' agents and the shells."""
-    endpoint = apiserver.opened(state, port, apiserver.components(cluster.site))
+    endpoint = apiserver.opened(state, port, apiserver.components(cluster.shape))
     with (
         SqliteJournal(state.objects, RESERVE) as objects,
         SqliteJournal(state.jobs, RESERVE) as jobs,
@@ -218,7 +217,7 @@ async def _live_together(
 
             counted = Counted()
             ports = replace(ports, client=counted.client, counted=counted)
-        built = control(cluster.site, ports)
+        built = control(cluster.shape, ports)
         built.system.parts["api server"] = lambda: endpoint.serve(built.api, ports.clock)
         access = access_policy(foundation.config)
         built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, access)
@@ -234,8 +233,8 @@ async def _live_together(
             gc.freeze()
             gc.enable()
             async with _children(_agents(state, cluster, LocalClient(built.api.store))):
-                if cluster.site.agents:
-                    await _rabbits_ready(LocalClient(built.api.store), cluster.site.rabbits)
+                if cluster.shape.agents:
+                    await _rabbits_ready(LocalClient(built.api.store), cluster.shape.rabbits)
                 await _announced(state, cluster, endpoint.admin.server, ready, stopped)
             running.cancel()
 
@@ -252,7 +251,7 @@ async def _live_separate(
         stale.unlink()
     async with _children([supervisor.keep(_part(state, "apiserver", port))]):
         access = await _answering(state)
-        without = {"apiserver"} | (set() if cluster.site.conductor else {"conductor"})
+        without = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
         if copyservice.WORD in config.load(state.config).daemons:
             without.add("copy-offload")
         others = [supervisor.keep(_part(state, name)) for name in PARTS if name not in without]
@@ -260,9 +259,9 @@ async def _live_separate(
             http.connect(access) as client,
             _children([*others, *_agents(state, cluster, client)]),
         ):
-            if cluster.site.agents:
-                await _rabbits_ready(client, cluster.site.rabbits)
-            await _instance_ready(state, "dws.status" if cluster.site.conductor else "config.get")
+            if cluster.shape.agents:
+                await _rabbits_ready(client, cluster.shape.rabbits)
+            await _instance_ready(state, "dws.status" if cluster.shape.conductor else "config.get")
             if "copy-offload" not in without:
                 await _offload_ready(client)
             await _announced(state, cluster, access.server, ready, stopped)
@@ -281,7 +280,7 @@ async def _announced(
             pid=os.getpid(),
             server=url,
             isolated=cluster.isolated,
-            flash=cluster.site.flash,
+            flash=cluster.shape.flash,
             config=str(cluster.config),
             why_no_images=cluster.why_no_images,
         )
@@ -392,7 +391,7 @@ def _agents(
             environment=dict([state.mark]),
         )
 
-    for chassis in cluster.site.chassis() if cluster.site.agents else ():
+    for chassis in cluster.shape.chassis() if cluster.shape.agents else ():
         rabbit = chassis.rabbit
         yield supervisor.keep(
             child(rabbit, "warren.daemons.agent", rabbit),
@@ -403,7 +402,7 @@ def _agents(
     yield supervisor.keep_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
 
 
-def _volumes(state: StateDir, known: Site | None) -> Mapping[str, int]:
+def _volumes(state: StateDir, known: ClusterShape | None) -> Mapping[str, int]:
     """Count the volumes on the rabbits that a state directory was made for."""
     if known is None:
         return {}
@@ -414,15 +413,15 @@ def _volumes(state: StateDir, known: Site | None) -> Mapping[str, int]:
     return Counter(volume.partition("/")[0] for volume in volumes)
 
 
-def _demand_there(site: Site) -> None:
+def _demand_there(shape: ClusterShape) -> None:
     """Refuse to start without what an earlier start was given, and is gone since."""
-    for path in site.global_file_systems:
+    for path in shape.global_file_systems:
         if not Path(path).is_dir():
             raise UserMistake(
                 f"The global file system {path} is not there: make it, give others with --global, "
                 "or none with --no-global."
             )
-    for rabbit, device in site.devices.items():
+    for rabbit, device in shape.devices.items():
         if not device.startswith(volumegroup.PREFIX) and not Path(device).is_block_device():
             raise UserMistake(
                 f"The flash of {rabbit}, {device}, is not a block device any more: bring it back, "

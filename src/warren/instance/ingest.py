@@ -35,9 +35,9 @@ from warren.rpc.message import (
 )
 
 Frobnicator = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""Returns a jobspec, which is checked only afterwards, with its defaults; or raises UserMistake.
+"""Returns the jobspec with its defaults filled in; it is checked afterwards. Idempotent.
 
-What it has added, it adds to no jobspec again.
+Raises UserMistake.
 """
 
 Validator = Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]
@@ -85,17 +85,17 @@ class Ingest:
         queues: Queues,
         validators: Sequence[Validator] = (),
         frobnicators: Sequence[Frobnicator] = (),
-        barred: Callable[[int], str | None] = lambda userid: None,
+        guest_refusal: Callable[[int], str | None] = lambda userid: None,
     ) -> None:
         """Frobnicators are asked after the site's defaults and the queue's constraints.
 
-        `barred` says why jobs of a user other than the owner cannot run here, if so.
+        `guest_refusal` says why jobs of a user other than the owner cannot run here, if so.
         """
         self._kvs = kvs
         self._manager = manager
         self._config = config
         self._queues = queues
-        self._barred = barred
+        self._guest_refusal = guest_refusal
         self._validators = validators
         self._frobnicators = (queues.placed, *frobnicators)
         self._ids = JobIdAllocator(kvs, clock, manager.latest)
@@ -206,8 +206,9 @@ class Ingest:
         if userid == 0 and not access.allow_root_owner:
             raise RpcError(errno.EPERM, "jobs of root run only where root owns the instance")
         if userid != 0 and not access.allow_guest_user:
-            raise RpcError(errno.EPERM, "only the instance owner submits: access.allow-guest-user")
-        why = self._barred(userid)
+            words = "other users may not submit here: ask the owner to set access.allow-guest-user"
+            raise RpcError(errno.EPERM, words)
+        why = self._guest_refusal(userid)
         if why is not None:
             raise RpcError(errno.EPERM, why)
 
@@ -222,7 +223,7 @@ class Ingest:
                 spec = frobnicate(spec)
             if judged:
                 canonical.check(spec)
-            # Also what is not judged has the form that all count on who will read it.
+            # With NOVALIDATE, too: every reader of a jobspec relies on this form.
             jobspecs.check(spec)
             await self._queues.check(spec, cred.userid)
             for validate in self._validators if judged else ():

@@ -45,7 +45,7 @@ _MOVES: Final = (
 
 
 class Queues:
-    """Governs which jobs come in, and which go to the scheduler. A plugin of the job manager."""
+    """Decides which jobs come in, and which go to the scheduler. A plugin of the job manager."""
 
     name = "queues"
 
@@ -57,13 +57,13 @@ class Queues:
         self._default = policy.default_queue(config.queues, config.policy)
         self._kept = self._now = self._restored()
         """As the next life will find them, and as they are in this one."""
-        manager.govern(self.eligible)
+        manager.set_eligibility(self.eligible)
         manager.load(self)
 
     def configure(self, config: Config) -> None:
-        """Hold jobs that are submitted or updated to other limits from now on.
+        """Apply other limits, and another default queue, to later submissions and updates.
 
-        The queues are the same.
+        The set of queues stays.
         """
         self._limits = policy.queue_limits(config.queues, config.policy)
         self._default = policy.default_queue(config.queues, config.policy)
@@ -94,11 +94,11 @@ class Queues:
             try:
                 user = await self._who(userid)
             except TimeoutError:
-                late = "it cannot be found out now which groups you are in: submit again later"
+                late = "your groups could not be looked up in time: try again later"
                 raise RpcError(errno.EAGAIN, late) from None
-            barred = limits.barred(held, user.name, user.groups)
-            if barred is not None:
-                raise RpcError(errno.EPERM, barred)
+            closed = limits.user_refusal(held, user.name, user.groups)
+            if closed is not None:
+                raise RpcError(errno.EPERM, closed)
         refusal = queues.refusal(self._now, held.name) or limits.refusal(spec, held)
         if refusal is not None:
             raise RpcError(errno.EINVAL, refusal)
@@ -108,9 +108,9 @@ class Queues:
     ) -> Mapping[str, Any]:
         """Return what updates of a job come to, the constraints of a new queue included.
 
-        Raises RpcError where they do not go, where the job would be beyond its queue's limits,
-        or where another queue would not take it from its user. The instance's owner is held to
-        none of that but that the queue is there.
+        Raises RpcError where they do not make a jobspec, or name a queue that does not exist;
+        but for the instance's owner, also where the job would be beyond its queue's limits, or
+        where another queue would not take it from its user.
         """
         try:
             updates = placement.remade(spec, asked, self._limits)
@@ -172,13 +172,13 @@ class Queues:
         return queues.status(self._now, self._limits, self._named(request))
 
     async def _enable(self, request: Request) -> Payload:
-        enable, reason = _truth(request, "enable"), _text(request, "reason")
+        enable, reason = _bool(request, "enable"), _text(request, "reason")
         await self._change(request, queues.enabled(enable, reason), keep=True)
         return {}
 
     async def _start(self, request: Request) -> Payload:
-        start, reason = _truth(request, "start"), _text(request, "reason")
-        keep = not _truth(request, "nocheckpoint", False)
+        start, reason = _bool(request, "start"), _text(request, "reason")
+        keep = not _bool(request, "nocheckpoint", False)
         await self._change(request, queues.started(start, reason), keep=keep)
         # What is withdrawn from the scheduler is, when this is answered.
         await self._manager.committed()
@@ -188,7 +188,7 @@ class Queues:
         """Change queues. It is visible once it is durable, even if the caller is gone."""
         try:
             names = queues.chosen(
-                self._now, _text(request, "name"), all_=_truth(request, "all", False)
+                self._now, _text(request, "name"), all_=_bool(request, "all", False)
             )
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
@@ -249,7 +249,7 @@ def _text(request: Request, key: str) -> str | None:
     raise RpcError(errno.EPROTO, f"{request.topic} takes {key} as a string")
 
 
-def _truth(request: Request, key: str, default: bool | None = None) -> bool:
+def _bool(request: Request, key: str, default: bool | None = None) -> bool:
     value = request.payload.get(key, default)
     if isinstance(value, bool):
         return value

@@ -32,7 +32,10 @@ class RabbitPolicy(Table, frozen=True):
 
 
 class Rabbit(Table, frozen=True, rename="lower"):
-    """Table `rabbit`, with the keys of flux-coral2 (coral2-spec section 1). 0 is no limit."""
+    """Table `rabbit`, with the keys of flux-coral2 (coral2-spec section 1).
+
+    A time of 0 is no limit, where its key does not say otherwise.
+    """
 
     kubeconfig: str | None = None
     """The file by which `warren conductor` finds the cluster, where it is told of no other."""
@@ -63,7 +66,10 @@ class Rabbit(Table, frozen=True, rename="lower"):
     restrict_persistent_creation: bool = False
     """The same: flux-coral2 documents this name, and reads the other one."""
     prolog_timeout: Duration = 1800.0
-    """FSD or seconds for which `deploy/scripts/zstop_clientmount.sh` waits for a job's storage."""
+    """FSD or seconds for which `deploy/scripts/zstop_clientmount.sh` waits for a job's storage.
+
+    0 is not at all.
+    """
     policy: RabbitPolicy = RabbitPolicy()
     presets: Mapping[str, str | tuple[str, ...]] = {}
     """Directives by the name that a job may say in their place: a text, or one for each."""

@@ -84,7 +84,7 @@ class SimulatedCommands:
         self._play = play
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
     ) -> Command:
         return _Task(self._play(argv, environment))
 

@@ -50,7 +50,7 @@ def size(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
     }
 
 
-def barred(held: QueueLimits, user: str | None, groups: Collection[str]) -> str | None:
+def user_refusal(held: QueueLimits, user: str | None, groups: Collection[str]) -> str | None:
     """Return why a user may not submit to a queue; None if it may.
 
     A user without a name is on no list.

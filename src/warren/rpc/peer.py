@@ -28,7 +28,7 @@ _PARTING: Final = 0
 """The tag of the last error of a connection, which answers no request."""
 
 
-def part(writer: asyncio.StreamWriter, error: RpcError) -> None:
+def refuse(writer: asyncio.StreamWriter, error: RpcError) -> None:
     """Send why the connection is refused, and close it."""
     writer.write(foreign.REFUSED + message.encode(_parting(error)))
     writer.close()
@@ -88,7 +88,7 @@ class Peer(Forwarder):
     ) -> None:
         """Messages over `longest` bytes end the connection; `share` is what a guest has taken.
 
-        A stream of which more than `waiting` answers wait for their reader ends.
+        A stream ends when more than `waiting` of its answers are unread.
         """
         self._waiting = waiting
         self._longest = longest
@@ -143,7 +143,8 @@ class Peer(Forwarder):
                         yield line
                     begun = bytearray(others[-1])
                 if len(begun) > self._longest:
-                    raise RpcError(errno.EMSGSIZE, f"a message of over {self._longest} bytes")
+                    words = f"the message has over {self._longest} bytes: send less in one"
+                    raise RpcError(errno.EMSGSIZE, words)
                 self._share.take(len(begun) - held)
                 held = len(begun)
         finally:
@@ -217,7 +218,7 @@ class Peer(Forwarder):
     def _receive(self, line: bytes, tasks: asyncio.TaskGroup) -> None:
         received = message.decode(line)
         if self._share.bounded and message.too_many_values(line):
-            words = f"a message of over {MOST_VALUES} values"
+            words = f"the message has over {MOST_VALUES} values: send less in one"
             answer = Message(tag=received.tag, errnum=errno.EMSGSIZE, error=words)
             if received.topic is not None:
                 self._write(message.encode(answer))

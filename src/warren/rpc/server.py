@@ -24,7 +24,7 @@ from warren.rpc.bus import Bus, may_serve
 from warren.rpc.foreign import Listening
 from warren.rpc.guests import Guests, Limits, limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
-from warren.rpc.peer import Peer, RequestHandler, part
+from warren.rpc.peer import Peer, RequestHandler, refuse
 
 ADD: Final = "service.add"
 
@@ -169,7 +169,7 @@ async def _attend(
             connection.peer = peer
             await (peer.run() if share is None else share.take_turns(peer.run))
     except RpcError as error:
-        part(writer, error)
+        refuse(writer, error)
     finally:
         for service in connection.offered:
             bus.unregister(service)

@@ -176,7 +176,7 @@ class Plan:
             self._unreserved.take(found)
         elif self._unreserved is not self._graph:
             # It will have ended when what is reserved is due: nothing beside that is taken.
-            self._unreserved.leave(found, self._graph)
+            self._unreserved.take_keeping_flash(found, free_in=self._graph)
         insort(self._running, Running(end, waiting.job, found))
         return Start(waiting, found)
 
@@ -195,7 +195,7 @@ class Plan:
             unreserved.reserve(reserved.waiting.request)
             return -inf
         assert reservation.left is not None
-        unreserved.leave(reservation.allocation, reservation.left)
+        unreserved.take_keeping_flash(reservation.allocation, free_in=reservation.left)
         return reservation.at
 
     # Looking closer
@@ -204,9 +204,9 @@ class Plan:
         """Return whether there is room, be it reserved for others or not."""
         return self._graph.fits(request)
 
-    def lack(self, request: Request) -> Reason:
-        """Return what is in the way of a request for which there is no room."""
-        return self._graph.lack(request)
+    def explain(self, request: Request) -> Reason:
+        """Explain why there is no room for a request."""
+        return self._graph.explain(request)
 
     def reservation(self, request: Request) -> Reservation | None:
         """Return when a request that does not fit will, if no other comes before it."""
@@ -233,7 +233,7 @@ def _reservation(
     graph: Graph, request: Request, running: Sequence[Running], now: float
 ) -> Reservation | None:
     """Return when a request that does not fit will; None if no end of a job would help."""
-    if graph.hopeless(request):
+    if graph.fits_never_as_is(request):
         return None
     limited = [each for each in running if each.end < inf]
     shadow, passed, step = graph, 0, 1

@@ -72,17 +72,16 @@ class FreeResources:
                 self._given[index] += flash.count(ssds) * flash.unit
         self._change(changed)
 
-    def leave(self, pieces: Iterable[Piece], there: "FreeResources") -> None:
-        """Take some pieces, but of flash only what `there` has no more.
+    def take_keeping_flash(self, pieces: Iterable[Piece], free_in: "FreeResources") -> None:
+        """Take some pieces, but of flash only what is not free in another system any more.
 
-        Flash that is there no more may be other flash than is free here: of a pool it does not
-        matter which.
+        That may be other flash than is free here: of a pool it does not matter which.
         """
         pieces = tuple(pieces)
         self.take(piece._replace(ssds=0) for piece in pieces)
         for index in self._inventory.shares(pieces):
             flash = self._inventory.chassis[index].flash
-            self._ssds[index] = flash.common(self._ssds[index], there._ssds[index])
+            self._ssds[index] = flash.common(self._ssds[index], free_in._ssds[index])
 
     def give_back(self, pieces: Iterable[Piece]) -> None:
         places, nodes = self._inventory.places, self._inventory.nodes

@@ -247,8 +247,8 @@ class Graph:
         """Return whether there is room for a request now."""
         return self._free.fits(request, self._view(request).usable)
 
-    def hopeless(self, request: Request) -> bool:
-        """Return whether a request would not fit though all jobs ended: something is kept back."""
+    def fits_never_as_is(self, request: Request) -> bool:
+        """Return whether a request would not fit even if all jobs ended: something is kept back."""
         return not self._ended.fits(request, self._view(request).usable)
 
     def match(self, request: Request) -> Allocation | Refusal:
@@ -269,19 +269,19 @@ class Graph:
             return None
         return Refusal(refusals.never(request, view), never=True)
 
-    def lack(self, request: Request) -> Reason:
-        """Return what is in the way of a request that does not fit: that takes a closer look."""
+    def explain(self, request: Request) -> Reason:
+        """Explain why a request does not fit: that takes a closer look."""
         view = self._view(request)
         never = self.feasible(request)
         if never is not None:
             kind = refusals.never_kind(request, view)
             return Reason(kinds=(kind,), sentence=f"can never start: {never.reason}")
-        forever = self.obstacles(request, ended=True) or ()
+        forever = self.blockers(request, ended=True) or ()
         # Where jobs will end, that is what it waits for; and it may start sooner all the same.
-        now = self.obstacles(request, ended=False)
-        return lacks.lack(request, view, forever, now)
+        now = self.blockers(request, ended=False)
+        return lacks.explain(request, view, forever, now)
 
-    def obstacles(self, request: Request, *, ended: bool) -> tuple[Kind, ...] | None:
+    def blockers(self, request: Request, *, ended: bool) -> tuple[Kind, ...] | None:
         """Return what must be given back for a request to fit, or to fit when all jobs have ended.
 
         No part of that would do. None if all of it would not.
@@ -322,9 +322,9 @@ class Graph:
         """Mark an allocation as taken."""
         self._free.take(allocation.pieces)
 
-    def leave(self, allocation: Allocation, there: "Graph") -> None:
-        """Mark an allocation as taken, but of flash only what is not left `there` either."""
-        self._free.leave(allocation.pieces, there._free)
+    def take_keeping_flash(self, allocation: Allocation, free_in: "Graph") -> None:
+        """Mark an allocation as taken, but for the flash that is free in another graph, too."""
+        self._free.take_keeping_flash(allocation.pieces, free_in._free)
 
     def give_back(self, *allocations: Allocation) -> None:
         """Mark allocations as free again."""

@@ -21,10 +21,10 @@ _TOLD: Final = 64
 """Rabbits that the numbers tell of, those that lack the least first."""
 
 
-def lack(
+def explain(
     request: Request, view: View, forever: Sequence[Kind], now: Sequence[Kind] | None
 ) -> Reason:
-    """Say what a request waits for.
+    """Explain what a request waits for.
 
     `forever` is what must be given back even if all jobs end, and `now` what would do without
     the end of any; None if nothing would.

@@ -80,7 +80,7 @@ def _reason(plan: Plan, waiting: Waiting, lacks: dict[Request, Reason]) -> Reaso
     request = waiting.request
     if not plan.fits(request):
         if request not in lacks:
-            lacks[request] = plan.lack(request)
+            lacks[request] = plan.explain(request)
         return lacks[request]
     before = plan.holding_up(waiting)
     if not before:

@@ -9,9 +9,9 @@ from warren.directives.diagnostics import listed
 
 
 class Presets:
-    """A frobnicator of ingest: jobs have the directives, and no name, from then on.
+    """A frobnicator of ingest: replaces names of presets in `dw` by their directives.
 
-    So a preset that a site changes later changes no job that was accepted.
+    This is done at submission, so that later changes of a preset touch no job that was accepted.
     """
 
     def __init__(self, presets: Mapping[str, Sequence[str]]) -> None:

@@ -40,8 +40,8 @@ def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
     return tuple(each for block in blocks if isinstance(block, str) for each in split(block))
 
 
-def demand_few(texts: Sequence[str]) -> None:
-    """Raise UserMistake for more directives than one job may have."""
+def check_directive_limits(texts: Sequence[str]) -> None:
+    """Raise UserMistake for more directives, or longer ones, than one job may have."""
     if len(texts) > MOST:
         raise UserMistake(
             f"The job has {len(texts)} directives, and one has {MOST} at most: "

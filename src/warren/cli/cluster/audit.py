@@ -44,7 +44,7 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
     time.sleep(_BETWEEN)  # what was just coming or going is none
     found = [each for each in _found(state) if (each.about, each.why) in first]
     if repair:
-        _mend(state, found)
+        _repair(state, found)
     left = [each for each in found if not (repair and each.remedy)]
     if as_json:
         print_json({"found": [_plain(each) for each in found], "repaired": repair})
@@ -55,7 +55,7 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
 
 
 def _found(state: StateDir) -> list[Difference]:
-    async def asked(handle: "Handle") -> tuple[dict[int, str | None], dict[str, str]]:
+    async def query(handle: "Handle") -> tuple[dict[int, str | None], dict[str, str]]:
         active = {"states": [sum(each.bit for each in ACTIVE)]}
         request = {"attrs": ["annotations"], "max_entries": 0, "constraint": active}
         jobs = (await handle.rpc("job-list.list", request))["jobs"]
@@ -64,7 +64,7 @@ def _found(state: StateDir) -> list[Difference]:
         return named, {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
 
     workflows, storages, mounts = listed(state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT)
-    jobs, drained = ask_instance(state, asked)
+    jobs, drained = ask_instance(state, query)
     sides = Sides(
         jobs=jobs,
         workflows=[read(each, Workflow) for each in workflows],
@@ -80,7 +80,7 @@ def _workflow(job: Mapping[str, Any]) -> str | None:
     return str(name) if name else None
 
 
-def _mend(state: StateDir, found: Sequence[Difference]) -> None:
+def _repair(state: StateDir, found: Sequence[Difference]) -> None:
     from warren.kube import kubeconfig
     from warren.kube.http import connect
 
@@ -105,15 +105,15 @@ def _plain(difference: Difference) -> dict[str, Any]:
     return {
         "about": difference.about,
         "why": difference.why,
-        "can_be_mended": difference.remedy is not None,
+        "can_be_repaired": difference.remedy is not None,
     }
 
 
 def _tell(found: Sequence[Difference], *, repair: bool) -> None:
     for each in found:
-        mended = " (mended)" if repair and each.remedy is not None else ""
-        click.echo(printable(f"{each.about} {each.why}{mended}"))
+        repaired = " (repaired)" if repair and each.remedy is not None else ""
+        click.echo(printable(f"{each.about} {each.why}{repaired}"))
     if not found:
         click.echo("jobs, Workflows, nodes and rabbits agree")
     elif not repair and any(each.remedy is not None for each in found):
-        click.echo("`warren conductor audit --repair` mends what can be mended")
+        click.echo("`warren conductor audit --repair` repairs what can be repaired")

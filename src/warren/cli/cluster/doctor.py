@@ -7,6 +7,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.base.printable import printable
+from warren.base.words import plural
 from warren.cli.common import json_option, print_json, run, statedir_option
 from warren.daemons.statedir import StateDir
 
@@ -35,7 +36,7 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
             {"kind": str(each.sort), "where": each.where, "name": each.name, "why": each.why}
             for each in findings
         ]
-    elif state.site.exists():
+    elif state.shape.exists():
         left, failures = run(examine_stopped(state, repair=repair))
         found = [
             {"kind": kind, "where": "", "name": name, "why": _DEAD}
@@ -70,20 +71,18 @@ def tell(
     repair: bool,
     again: str,
 ) -> None:
-    """Print what was found, and what could not be given back."""
+    """Print what was found, and what could not be removed."""
     for each in found:
         place = f"{each['where']}: " if each["where"] else ""
         # Processes have the names that their users give them.
         click.echo(printable(f"{place}{each['kind']} {each['name']}: {each['why']}"))
     for failure in failures:
         click.echo(printable(f"warren: {failure}"), err=True)
+    orphaned = plural(len(found), "orphaned resource")
     if not found:
         click.echo("no orphaned resources found")
     elif not repair:
-        click.echo(f"{_count(len(found))} found; '{again} --repair' gives it back")
+        removes = "removes it" if len(found) == 1 else "removes them"
+        click.echo(f"{orphaned} found: '{again} --repair' {removes}")
     elif not failures:
-        click.echo(f"{_count(len(found))} given back")
-
-
-def _count(number: int) -> str:
-    return "1 thing" if number == 1 else f"{number} things"
+        click.echo(f"{orphaned} removed")

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster import guestprocess, munged
+from warren.cli.cluster import guestprocess
 from warren.cli.cluster.guestprocess import GuestProcess
+from warren.daemons import munged
 from warren.daemons.statedir import StateDir
 
 _NAME: Final = "nobody"

@@ -15,7 +15,7 @@ from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 
 if TYPE_CHECKING:
-    from warren.daemons.site import Site
+    from warren.daemons.clustershape import ClusterShape
     from warren.daemons.sweep import Remains
 
 
@@ -125,42 +125,42 @@ def up(
     )
 
     def ready(cluster: Cluster) -> None:
-        site = cluster.site
-        click.echo(f"warren is up: {_size(site)}")
-        if not site.agents:
+        shape = cluster.shape
+        click.echo(f"warren is up: {_size(shape)}")
+        if not shape.agents:
             click.echo(
                 f"  rabbits and compute nodes: `warren agent`, with mounts = {str(state.mounts)!r} "
                 f"and the kubeconfigs in {state.user('').parent}"
             )
-        elif site.flash == "image":
+        elif shape.flash == "image":
             click.echo("  flash: disk images with loop devices; file systems are real")
-            images = site.capacity * (site.rabbits - len(site.devices))
+            images = shape.capacity * (shape.rabbits - len(shape.devices))
             room = disk_usage(state.path).free
             if images > room:
                 click.echo(
                     f"  the images have {human(images)} together, and their file system has room "
                     f"for {human(room)}: users' volumes wait when that is taken"
                 )
-            for rabbit, device in site.devices.items():
+            for rabbit, device in shape.devices.items():
                 click.echo(f"  flash of {rabbit}: {device}")
-        elif site.flash == "simulated":
+        elif shape.flash == "simulated":
             click.echo(
                 "  flash: simulated, in plain directories; sizes are accounted for, and not "
                 "enforced"
             )
-            for action in sorted({*site.faults} - {"seed"}):
-                click.echo(f"  {action}: {_words(site.faults[action])}")
+            for action in sorted({*shape.faults} - {"seed"}):
+                click.echo(f"  {action}: {_words(shape.faults[action])}")
         else:
             click.echo(
                 "  flash: plain directories; sizes are accounted for, and not enforced "
                 f"({cluster.why_no_images})"
             )
-        if cluster.why_not_isolated and site.agents:
+        if cluster.why_not_isolated and shape.agents:
             click.echo(
                 f"  nodes share one mount namespace, and each has paths of its own "
                 f"({cluster.why_not_isolated})"
             )
-        for path in site.global_file_systems:
+        for path in shape.global_file_systems:
             click.echo(f"  global file system: {path}")
         click.echo(f"  state directory: {state.path}")
         click.echo(f"  kubectl --kubeconfig {state.kubeconfig} get workflows")
@@ -175,10 +175,10 @@ def up(
     click.echo("warren is down")
 
 
-def _size(site: "Site") -> str:
+def _size(shape: "ClusterShape") -> str:
     return (
-        f"{plural(site.rabbits, 'rabbit')} of {human(site.capacity)}, "
-        f"{plural(site.rabbits * site.computes_per_rabbit, 'compute node')}"
+        f"{plural(shape.rabbits, 'rabbit')} of {human(shape.capacity)}, "
+        f"{plural(shape.rabbits * shape.computes_per_rabbit, 'compute node')}"
     )
 
 

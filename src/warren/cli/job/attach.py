@@ -266,7 +266,7 @@ async def _screen(handle: "Handle", shells: "asyncio.Task[Mapping[str, Any]]") -
             return
         topic, seen, end = f"{about['service']}.pty-output", 0, False
         while not end:
-            answer = await _asked(handle, topic, {"seen": seen})
+            answer = await _call(handle, topic, {"seen": seen})
             offset, end = answer["offset"], answer["end"]
             context = {"data": answer["data"], "encoding": answer["encoding"]}
             [printed] = stdio.read([Event(1, "data", {"stream": "stdout", "rank": "0", **context})])
@@ -345,10 +345,10 @@ async def _fit(handle: "Handle", service: str, terminal: UserTerminal) -> None:
 
 async def _send(handle: "Handle", topic: str, request: Mapping[str, Any]) -> None:
     """Send a piece of input until the shells have it, which feed it once."""
-    await _asked(handle, topic, request)
+    await _call(handle, topic, request)
 
 
-async def _asked(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _call(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Ask the shells until they answer.
 
     They offer their service anew when the instance was restarted, and nothing tells of that.

@@ -62,7 +62,7 @@ def cancel(
             found = [each["id"] for each in (await handle.rpc("job-list.list", request))["jobs"]]
         if dry_run:
             return found, []
-        return found, await raised(
+        return found, await raise_exceptions(
             handle, found, {"type": "cancel", "severity": 0, "note": message}, named
         )
 
@@ -78,7 +78,7 @@ def cancel(
         raise UserMistake("; ".join(failures))
 
 
-async def raised(
+async def raise_exceptions(
     handle: "Handle",
     jobs: Sequence[int],
     exception: Mapping[str, Any],

@@ -9,8 +9,8 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
-from warren.cli.job.cancel import raised
-from warren.cli.job.read import asked
+from warren.cli.job.cancel import raise_exceptions
+from warren.cli.job.read import call
 from warren.daemons.statedir import StateDir
 from warren.rfc import duration, fluid
 from warren.rfc.errors import BadFormat
@@ -48,7 +48,7 @@ def job_raise(
     exception = {"type": type_, "severity": severity, "note": message or note}
 
     typed = dict(zip(jobs, words, strict=False))
-    failures = ask_instance(state, lambda handle: raised(handle, jobs, exception, typed))
+    failures = ask_instance(state, lambda handle: raise_exceptions(handle, jobs, exception, typed))
     _report(jobs, failures, as_json)
 
 
@@ -120,8 +120,8 @@ def job_urgency(state: StateDir, as_json: bool, verbose: bool, id_: str, urgency
 
     async def changed(handle: "Handle") -> Any:
         request = {"id": job, "attrs": ["urgency"]}
-        before = (await asked(handle, "job-list.list-id", request, id_))["job"]["urgency"]
-        await asked(handle, "job-manager.urgency", {"id": job, "urgency": wanted}, id_)
+        before = (await call(handle, "job-list.list-id", request, id_))["job"]["urgency"]
+        await call(handle, "job-manager.urgency", {"id": job, "urgency": wanted}, id_)
         return before
 
     before = ask_instance(state, changed)
@@ -158,7 +158,7 @@ def job_memo(
     for pair in pairs:
         _put(memo, *_setting(pair))
     request = {"id": job, "memo": memo, "volatile": volatile}
-    ask_instance(state, lambda handle: asked(handle, "job-manager.memo", request, id_))
+    ask_instance(state, lambda handle: call(handle, "job-manager.memo", request, id_))
     if as_json:
         print_json({"id": f58(job), "memo": memo})
 
@@ -211,7 +211,7 @@ def job_update(
         if isinstance(wanted, str):
             updates[_DURATION] = await _duration(handle, job, id_, wanted)
         if not dry_run:
-            await asked(handle, "job-manager.update", {"id": job, "updates": updates}, id_)
+            await call(handle, "job-manager.update", {"id": job, "updates": updates}, id_)
 
     ask_instance(state, changed)
     if as_json or dry_run:
@@ -236,12 +236,13 @@ async def _duration(handle: "Handle", job: int, id_: str, text: str) -> float:
     if not sign:
         return seconds
     request = {"id": job, "attrs": ["duration"]}
-    before = (await asked(handle, "job-list.list-id", request, id_))["job"].get("duration") or 0.0
+    before = (await call(handle, "job-list.list-id", request, id_))["job"].get("duration") or 0.0
     if not before:
         raise UserMistake(f"{id_}: the job has no time limit that {text} could change.")
     after: float = before + seconds if sign == "+" else before - seconds
     if after <= 0:
-        raise UserMistake(f"{id_}: {text} leaves nothing of {duration.format_fsd(before)}.")
+        limit = duration.format_fsd(before)
+        raise UserMistake(f"{id_}: the time limit is {limit}, and {text} leaves none: give less.")
     return after
 
 
@@ -282,7 +283,7 @@ def job_purge(
             count = len(jobs) - len(failures)
         else:
             failures = []
-            count = (await asked(handle, "job-manager.purge", request, "purge"))["count"]
+            count = (await call(handle, "job-manager.purge", request, "purge"))["count"]
         stats = await handle.rpc("job-list.job-stats")
         return count, stats["job_states"]["inactive"], failures
 

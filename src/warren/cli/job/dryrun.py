@@ -33,12 +33,12 @@ def tell(state: StateDir, specs: Iterable[Mapping[str, Any]], wanted: int, flags
     if path == state.socket and (state.status() is None or state.closed):
         return
 
-    async def asked() -> list[str]:
+    async def query() -> list[str]:
         async with asyncio.timeout(_SECONDS), connect(path) as handle:
             return [await _foreseen(handle, spec, wanted, flags) for spec in specs]
 
     try:
-        said = run(asked())
+        said = run(query())
     except (RpcError, TimeoutError):
         return  # it has gone, or does not answer, or is another one than ours
     for each in dict.fromkeys(said):

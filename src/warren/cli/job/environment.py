@@ -86,7 +86,7 @@ def _filled(value: str, variables: Mapping[str, str], rule: str) -> str:
 
 
 def limits(rules: Iterable[str]) -> dict[str, int]:
-    """Return the soft limits of the author that the job is to have; -1 is none.
+    """Return the soft limits of the author that the job is to have; -1 is unlimited.
 
     A rule is `-PATTERN`, `PATTERN` or `NAME=VALUE`; more than one may stand in a text, with
     commas between them. Raises UserMistake where one names no limit.

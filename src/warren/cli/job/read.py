@@ -36,10 +36,10 @@ _LOGS: Final = {
 }
 
 
-async def asked(
+async def call(
     handle: "Handle", topic: str, request: Mapping[str, Any], about: str
 ) -> Mapping[str, Any]:
-    """Ask the instance. A refusal is a UserMistake that says what it is about."""
+    """Call a method of the instance. A refusal is a UserMistake that says what it is about."""
     from warren.rpc.message import RpcError
 
     try:
@@ -94,7 +94,7 @@ def job_info(
     request = {"id": found, "keys": [wanted], "flags": 0 if base or original else _CURRENT}
 
     async def looked_up(handle: "Handle") -> str:
-        answer = await asked(handle, "job-info.lookup", request, f"{id_} {key}")
+        answer = await call(handle, "job-info.lookup", request, f"{id_} {key}")
         return str(answer[wanted])
 
     text = ask_instance(state, looked_up)
@@ -146,7 +146,7 @@ def job_eventlog(
                     click.echo(writer.line(event))
         else:
             request = {"id": found, "keys": [path], "flags": 0}
-            answer = await asked(handle, "job-info.lookup", request, f"{id_} {path}")
+            answer = await call(handle, "job-info.lookup", request, f"{id_} {path}")
             for event in eventlog.decode(answer[path]):
                 click.echo(writer.line(event))
 
@@ -212,7 +212,7 @@ def job_list_ids(
     async def listed(handle: "Handle") -> None:
         for id_, job in wanted:
             request = {"id": job, "attrs": ["all"], "state": waited}
-            answer = await asked(handle, "job-list.list-id", request, id_)
+            answer = await call(handle, "job-list.list-id", request, id_)
             click.echo(orjson.dumps(answer["job"]))
 
     ask_instance(state, listed)
@@ -303,7 +303,7 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
     request = {"id": found, "attrs": ["state", "expiration"]}
 
     async def listed(handle: "Handle") -> Mapping[str, Any]:
-        job: Mapping[str, Any] = (await asked(handle, "job-list.list-id", request, given))["job"]
+        job: Mapping[str, Any] = (await call(handle, "job-list.list-id", request, given))["job"]
         return job
 
     left = _left(ask_instance(state, listed), time.time(), given)
@@ -423,7 +423,7 @@ async def _mapped(
                 hosts = ""
                 if named:
                     request = {"id": job, "attrs": ["nodelist"]}
-                    answer = await asked(handle, "job-list.list-id", request, given)
+                    answer = await call(handle, "job-list.list-id", request, given)
                     hosts = answer["job"]["nodelist"]
                 return taskmap.decode(event.context["taskmap"]), hostlist.decode(hosts)
     raise UserMistake(f"{given}: the job has no tasks, and will have none.")

@@ -27,7 +27,7 @@ LARGEST: Final = 2**20
 """Bytes of a script."""
 
 _READ: Final = 65536
-"""Bytes of a program among which its directives are looked for."""
+"""How many bytes of a program are searched for directives."""
 
 
 def text_of(path: Path) -> str:
@@ -52,11 +52,11 @@ def directives_in(program: str) -> list[str]:
     return directives_of(_beginning(program))
 
 
-def demand_few(directives: Sequence[str]) -> None:
-    """Raise UserMistake for more directives than ingest takes."""
-    from warren.wlm.view import demand_few
+def check_directive_limits(directives: Sequence[str]) -> None:
+    """Raise UserMistake for more directives, or longer ones, than ingest takes."""
+    from warren.wlm.view import check_directive_limits
 
-    demand_few(directives)
+    check_directive_limits(directives)
 
 
 def access_of(state: StateDir) -> "Access":
@@ -90,7 +90,7 @@ def _on_script(program: str) -> list[str]:
 
 
 def _on_copies(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Find what is to be copied in, and is not there, as far as the author can see."""
+    """Warn of what is to be copied in, and is not there, as far as the author can see."""
     for text in view.directives(spec) or ():
         try:
             directive = parse(text)
@@ -104,7 +104,7 @@ def _on_copies(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _on_options(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Find options of the job shell that no shell knows which is known here.
+    """Warn of shell options that neither Flux's shell nor ours has.
 
     They are no mistake: a shell with other plugins may know them.
     """

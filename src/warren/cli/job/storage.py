@@ -122,7 +122,8 @@ async def _live(handle: "Handle", job: int) -> Mapping[str, Any] | None:
 
 
 def _print(name: str, found: Mapping[str, Any]) -> None:
-    where = ", which is gone" if found["over"] else ", of which the conductor does not tell now"
+    recorded = " (from the job's record: the conductor tells nothing of it now)"
+    where = ", which is gone" if found["over"] else recorded
     click.echo(f"{name}  Workflow {found['workflow']}{'' if found['live'] else where}")
     for each in found["directives"]:
         click.echo(printable(f"  {each}"))
@@ -154,7 +155,7 @@ def _print(name: str, found: Mapping[str, Any]) -> None:
         print_table(heads, rows)
         left = sum(found["copied"].values()) - len(copies)
         if left:
-            click.echo(f"and {left} copies more")
+            click.echo(f"and {left} more {'copy' if left == 1 else 'copies'}")
     for each in found["exceptions"]:
         severity = "" if each.get("severity") == 0 else " (not fatal)"
         note = each.get("note", "")

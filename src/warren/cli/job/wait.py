@@ -13,7 +13,7 @@ import orjson
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, statedir_option
 from warren.cli.events import FORMS, TIMES, Writer, matches
-from warren.cli.job.read import asked, followed, log_path
+from warren.cli.job.read import call, followed, log_path
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.attributes import returncode
 from warren.lifecycle.states import Result, State
@@ -65,7 +65,7 @@ def job_status(
 async def ending(handle: "Handle", job: int, given: str) -> Mapping[str, Any]:
     """Wait until a job is over, and return how it ended. Mistakes name it as it was `given`."""
     request = {"id": job, "attrs": _ENDING, "state": State.INACTIVE.bit}
-    answer = await asked(handle, "job-list.list-id", request, given)
+    answer = await call(handle, "job-list.list-id", request, given)
     found: Mapping[str, Any] = answer["job"]
     return found
 

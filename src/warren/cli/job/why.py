@@ -54,10 +54,10 @@ def job_why(state: StateDir, as_json: bool, id_: str) -> None:
     """
     job = fluid.parse(id_)
 
-    async def asked(handle: "Handle") -> dict[str, Any]:
+    async def query(handle: "Handle") -> dict[str, Any]:
         return await why(handle, job, id_)
 
-    found = ask_flux(state, asked)
+    found = ask_flux(state, query)
     if as_json:
         print_json({"id": f58(job), **found})
     else:

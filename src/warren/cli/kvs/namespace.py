@@ -60,10 +60,10 @@ def namespace_remove(state: StateDir, names: tuple[str, ...]) -> None:
 def namespace_list(state: StateDir, as_json: bool) -> None:
     """List the namespaces that you may use."""
 
-    async def asked(handle: "Handle") -> Mapping[str, Any]:
+    async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.namespace-list")
 
-    found = ask_instance(state, asked)
+    found = ask_instance(state, query)
     if as_json:
         print_json(found)
         return

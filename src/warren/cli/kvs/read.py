@@ -231,10 +231,10 @@ def getroot(
 ) -> None:
     """Print the root of a namespace, as a tree object."""
 
-    async def asked(handle: "Handle") -> Mapping[str, Any]:
+    async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.getroot", {"namespace": space})
 
-    found = ask_instance(state, asked)
+    found = ask_instance(state, query)
     if as_json:
         print_json(found)
     elif sequence or owner or blobref:
@@ -263,10 +263,10 @@ def readlink(
 ) -> None:
     """Print the targets of links."""
 
-    async def asked(handle: "Handle") -> list[dict[str, Any]]:
+    async def query(handle: "Handle") -> list[dict[str, Any]]:
         return [(await lookup(handle, space, key, READLINK, at))["data"] for key in names]
 
-    for data in ask_instance(state, asked):
+    for data in ask_instance(state, query):
         elsewhere, target = data.get("namespace"), data["target"]
         if as_json:
             print_json(data)

@@ -16,15 +16,15 @@ from typing import Final
 import structlog
 
 from warren.base.processes import kill, marked
-from warren.instance.exec.perilog import CannotRun, Command
+from warren.instance.exec.perilog import Command, CommandNotStarted
 
 log = structlog.get_logger()
 
 _MARK: Final = "WARREN_PERILOG"
 """What all commands of an instance have in their environment."""
 
-_LASTING: Final = "WARREN_LASTING"
-"""What those have whose children last: the secret, and the job."""
+_KEPT_FOR: Final = "WARREN_LASTING"
+"""What those have whose children are kept: the secret, and the job that they are kept for."""
 
 _LINES: Final = 100
 """Lines of a command that are kept. The rest is read, and dropped."""
@@ -57,17 +57,17 @@ class ProcessCommands:
         self._onto = onto
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
     ) -> Command:
         program = argv[0]
         marks = {self._name: self._secret}
-        if lasting is None:
+        if keep_for is None:
             marks[_MARK] = self._secret
         else:
-            marks[_LASTING] = f"{self._secret}.{lasting}"
+            marks[_KEPT_FOR] = f"{self._secret}.{keep_for}"
             if shutil.which(program) is None:
                 # Told here: what puts it onto the node would tell it by an exit status.
-                raise CannotRun(f"{program}: there is no such program")
+                raise CommandNotStarted(f"{program}: there is no such program")
             argv = [*self._onto(environment["WARREN_NODE"]), *argv]
         output, writing = await _pipe()
         starting = asyncio.ensure_future(
@@ -84,7 +84,7 @@ class ProcessCommands:
             process = await asyncio.shield(starting)
         except OSError as error:
             output.close()
-            raise CannotRun(f"{program}: {error.strerror}") from error
+            raise CommandNotStarted(f"{program}: {error.strerror}") from error
         except asyncio.CancelledError:
             # asyncio waits for ever for a process whose start is cut short.
             await asyncio.wait({starting})
@@ -96,10 +96,10 @@ class ProcessCommands:
         finally:
             os.close(writing)
         about = {"command": program, **environment}
-        return _Process(process, output, about, keeps_children=lasting is not None)
+        return _Process(process, output, about, keeps_children=keep_for is not None)
 
     async def clear(self, job: str | None = None) -> None:
-        marker = f"{_MARK}={self._secret}" if job is None else f"{_LASTING}={self._secret}.{job}"
+        marker = f"{_MARK}={self._secret}" if job is None else f"{_KEPT_FOR}={self._secret}.{job}"
 
         def left() -> list[int]:
             return marked(marker)

@@ -59,7 +59,7 @@ _AT_ONCE: Final = 64
 _FAILED: Final = 1 << 8
 
 
-class CannotRun(WarrenError):
+class CommandNotStarted(WarrenError):
     """A command cannot be started; the sentence says why."""
 
 
@@ -79,11 +79,11 @@ class Commands(Protocol):
     """Runs commands of the site, as the owner of the instance."""
 
     async def start(
-        self, argv: Sequence[str], environment: Mapping[str, str], lasting: str | None = None
+        self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
     ) -> Command:
-        """Start a command, with these variables besides its own. Raises CannotRun.
+        """Start a command, with these variables besides its own. Raises CommandNotStarted.
 
-        With `lasting`, a job, it runs on the node `WARREN_NODE`, among its mounts, and what it
+        With `keep_for`, a job, it runs on the node `WARREN_NODE`, among its mounts, and what it
         leaves running stays until `clear` is called with the job.
         """
         ...
@@ -109,8 +109,8 @@ class Step:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class Around(Protocol):
-    """What is run around jobs."""
+class PerilogSteps(Protocol):
+    """Which commands are a job's prolog and epilog."""
 
     @property
     def name(self) -> str:
@@ -118,7 +118,7 @@ class Around(Protocol):
         ...
 
     @property
-    def lasting(self) -> bool:
+    def keeps_background(self) -> bool:
         """Whether what a prolog leaves running is to stay until the epilog is over."""
         ...
 
@@ -127,26 +127,26 @@ class Around(Protocol):
         ...
 
     def steps(self, job: JobId, spec: Mapping[str, Any], description: str) -> Sequence[Step]:
-        """Return the commands of a job's prolog or epilog, in order. Raises CannotRun."""
+        """Return the commands of a job's prolog or epilog, in order. Raises CommandNotStarted."""
         ...
 
 
 class SiteCommands:
-    """An `Around`: the commands that a site has around every job."""
+    """The `PerilogSteps` of a site: the commands that a site has around every job."""
 
     name: Final = "perilog"
-    lasting: Final = False
+    keeps_background: Final = False
 
-    def __init__(self, site: jobtables.JobManager) -> None:
+    def __init__(self, table: jobtables.JobManager) -> None:
         self._settings = Settings(
-            prolog=bool(site.prolog.command),
-            epilog=bool(site.epilog.command),
-            cancel_prolog=site.prolog.cancel_on_exception is not False,
-            cancel_epilog=site.epilog.cancel_on_exception is True,
+            prolog=bool(table.prolog.command),
+            epilog=bool(table.epilog.command),
+            cancel_prolog=table.prolog.cancel_on_exception is not False,
+            cancel_epilog=table.epilog.cancel_on_exception is True,
         )
         self._steps = {
-            PROLOG: [_step("prolog", site.prolog, _PROLOG_SECONDS)],
-            EPILOG: [_step("epilog", site.epilog, _EPILOG_SECONDS)],
+            PROLOG: [_step("prolog", table.prolog, _PROLOG_SECONDS)],
+            EPILOG: [_step("epilog", table.epilog, _EPILOG_SECONDS)],
         }
 
     def settings(self, spec: Mapping[str, Any]) -> Settings:
@@ -168,7 +168,7 @@ class _Outcome:
 
 
 @dataclass(kw_only=True)
-class _Turn:
+class _RunningPerilog:
     """A prolog or an epilog under way, on one node or on all of a job's."""
 
     job: JobId
@@ -183,46 +183,46 @@ class Perilog:
 
     def __init__(
         self,
-        around: Around,
+        steps: PerilogSteps,
         commands: Commands,
         drain: Drain,
         committed: Callable[[], Awaitable[None]],
     ) -> None:
         """`committed` returns when everything that has been posted is durable."""
-        self.name = around.name
-        self._around = around
+        self.name = steps.name
+        self._steps = steps
         self._commands = commands
         self._drain = drain
         self._committed = committed
-        self._turns: dict[tuple[JobId, str], _Turn] = {}
+        self._running: dict[tuple[JobId, str], _RunningPerilog] = {}
         self._ended: dict[JobId, int] = {}
         """Prologs that have ended, until that is written down."""
         self._cut_short: set[JobId] = set()
         """Jobs of which an earlier life may have left a command of a prolog or an epilog."""
-        self._due: asyncio.Queue[_Turn] = asyncio.Queue()
+        self._due: asyncio.Queue[_RunningPerilog] = asyncio.Queue()
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._tap: Jobtap
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
         self._tap = tap
-        return {**dict.fromkeys(_TOPICS, self._step), "job.restart": self._taken_up}
+        return {**dict.fromkeys(_TOPICS, self._step), "job.restart": self._on_restart}
 
     async def run(self) -> None:
         """Run commands until cancelled."""
-        if not self._around.lasting:
+        if not self._steps.keeps_background:
             await self._commands.clear()
         async with asyncio.TaskGroup() as tasks:
             while True:
                 tasks.create_task(self._perform(await self._due.get()))
 
-    def _taken_up(self, job: Job) -> None:
-        settings = self._around.settings(self._tap.jobspec(job.id))
+    def _on_restart(self, job: Job) -> None:
+        settings = self._steps.settings(self._tap.jobspec(job.id))
         if settings.before in job.prologs or settings.after in job.epilogs:
             self._cut_short.add(job.id)
         self._step(job)
 
     def _step(self, job: Job) -> None:
-        settings = self._around.settings(self._tap.jobspec(job.id))
+        settings = self._steps.settings(self._tap.jobspec(job.id))
         held = {settings.before, settings.after} & (job.prologs | job.epilogs)
         if not (held or settings.prolog or settings.epilog):
             return
@@ -231,7 +231,7 @@ class Perilog:
         both = (settings.before, settings.after)
         under_way = UnderWay(
             executing=self._tap.executing(job.id),
-            running=frozenset(each for each in both if (job.id, each) in self._turns),
+            running=frozenset(each for each in both if (job.id, each) in self._running),
             ended=self._ended.get(job.id),
         )
         for action in decide(foreseen, settings, under_way):
@@ -241,45 +241,46 @@ class Perilog:
                 case Start(description):
                     self._tap.epilog_start(job.id, description)
                 case Run(description):
-                    turn = _Turn(
+                    perilog = _RunningPerilog(
                         job=job.id, userid=job.userid, description=description, settings=settings
                     )
-                    self._turns[job.id, description] = turn
-                    self._due.put_nowait(turn)
+                    self._running[job.id, description] = perilog
+                    self._due.put_nowait(perilog)
                 case Cancel(description):
-                    self._turns[job.id, description].cancelled.set()
+                    self._running[job.id, description].cancelled.set()
                 case Finish(description, status) if description == settings.before:
                     self._ended.pop(job.id, None)
                     self._tap.prolog_finish(job.id, description, status)
                 case Finish(description, status):
                     self._tap.epilog_finish(job.id, description, status)
 
-    # A turn
+    # Commands
 
-    async def _perform(self, turn: _Turn) -> None:
+    async def _perform(self, perilog: _RunningPerilog) -> None:
         # What the command does must not be seen before it is written down that the job is here.
         await self._committed()
-        ends = turn.description == turn.settings.after
-        if self._around.lasting and turn.job in self._cut_short:
-            await self._commands.clear(fluid.f58(turn.job))
-        self._cut_short.discard(turn.job)
-        outcomes = await self._run_all(turn)
-        if self._around.lasting and ends:
-            await self._commands.clear(fluid.f58(turn.job))
+        ends = perilog.description == perilog.settings.after
+        if self._steps.keeps_background and perilog.job in self._cut_short:
+            await self._commands.clear(fluid.f58(perilog.job))
+        self._cut_short.discard(perilog.job)
+        outcomes = await self._run_all(perilog)
+        if self._steps.keeps_background and ends:
+            await self._commands.clear(fluid.f58(perilog.job))
         troubled = [each for each in outcomes if each.trouble is not None]
         # First the drain, then the events: should we die in between, all is done once more.
         for outcome in troubled:
             if outcome.node is not None and outcome.step.drains:
-                reason = f"{outcome.step.subject} {outcome.trouble} for job {fluid.f58(turn.job)}"
+                f58 = fluid.f58(perilog.job)
+                reason = f"{outcome.step.subject} {outcome.trouble} for job {f58}"
                 await self._drain([outcome.node.rank], reason)
         status = max((each.status for each in outcomes), default=0)
-        job = self._tap.foreseen(turn.job)
+        job = self._tap.foreseen(perilog.job)
         if ends and job is not None:
             # Under way until its end is posted: the exception has the job looked at.
             if troubled:
                 self._tap.raise_exception(job.id, "epilog", 2, _note(troubled))
-            self._tap.epilog_finish(job.id, turn.description, status)
-        del self._turns[turn.job, turn.description]
+            self._tap.epilog_finish(job.id, perilog.description, status)
+        del self._running[perilog.job, perilog.description]
         if ends or job is None:
             return
         self._ended[job.id] = status
@@ -288,67 +289,78 @@ class Perilog:
         else:
             self._step(job)
 
-    async def _run_all(self, turn: _Turn) -> list[_Outcome]:
-        """Run the commands of a turn one after the other; of a prolog none after one that fails."""
-        nodes = resource_set.decode(self._tap.resources(turn.job) or _NOWHERE)
-        spec = self._tap.jobspec(turn.job)
+    async def _run_all(self, perilog: _RunningPerilog) -> list[_Outcome]:
+        """Run the commands in order; those of a prolog up to the first that fails."""
+        nodes = resource_set.decode(self._tap.resources(perilog.job) or _NOWHERE)
+        spec = self._tap.jobspec(perilog.job)
         environment = {
-            "FLUX_JOB_ID": fluid.f58(turn.job),
-            "FLUX_JOB_USERID": str(turn.userid),
+            "FLUX_JOB_ID": fluid.f58(perilog.job),
+            "FLUX_JOB_USERID": str(perilog.userid),
             "FLUX_JOB_RANKS": idset.encode(node.rank for node in nodes),
         }
         try:
-            steps = self._around.steps(turn.job, spec, turn.description)
-        except CannotRun as error:
+            steps = self._steps.steps(perilog.job, spec, perilog.description)
+        except CommandNotStarted as error:
             return [_Outcome(step=_NO_STEP, node=None, status=127 << 8, trouble=str(error))]
         outcomes: list[_Outcome] = []
         for step in steps:
             outcomes += await self._run_on_all(
-                turn, step, {**environment, **step.environment}, nodes
+                perilog, step, {**environment, **step.environment}, nodes
             )
-            if turn.description == turn.settings.before and any(each.status for each in outcomes):
+            starts = perilog.description == perilog.settings.before
+            if starts and any(each.status for each in outcomes):
                 break
         return outcomes
 
     async def _run_on_all(
-        self, turn: _Turn, step: Step, environment: Mapping[str, str], nodes: Sequence[Rank]
+        self,
+        perilog: _RunningPerilog,
+        step: Step,
+        environment: Mapping[str, str],
+        nodes: Sequence[Rank],
     ) -> list[_Outcome]:
         if not step.per_rank:
-            return [await self._run_one(turn, step, environment, None)]
+            return [await self._run_one(perilog, step, environment, None)]
         async with asyncio.TaskGroup() as tasks:
             running = [
                 tasks.create_task(
-                    self._run_one(turn, step, {**environment, "WARREN_NODE": node.host}, node)
+                    self._run_one(perilog, step, {**environment, "WARREN_NODE": node.host}, node)
                 )
                 for node in nodes
             ]
         return [each.result() for each in running]
 
     async def _run_one(
-        self, turn: _Turn, step: Step, environment: Mapping[str, str], node: Rank | None
+        self,
+        perilog: _RunningPerilog,
+        step: Step,
+        environment: Mapping[str, str],
+        node: Rank | None,
     ) -> _Outcome:
-        lasting = fluid.f58(turn.job) if self._around.lasting else None
+        keep_for = fluid.f58(perilog.job) if self._steps.keeps_background else None
         async with self._places:
-            if turn.cancelled.is_set():
+            if perilog.cancelled.is_set():
                 return _Outcome(step=step, node=node, status=int(signal.SIGTERM), trouble=None)
             try:
-                command = await self._commands.start(step.argv, environment, lasting)
-            except CannotRun as error:
+                command = await self._commands.start(step.argv, environment, keep_for)
+            except CommandNotStarted as error:
                 log.error("command cannot be run", command=step.argv[0], reason=str(error))
                 outcome = _Outcome(
                     step=step, node=node, status=127 << 8, trouble="could not be run"
                 )
             else:
-                outcome = await self._tend(command, turn, step, node)
+                outcome = await self._wait_or_kill(command, perilog, step, node)
         if outcome.trouble is not None and step.exit_on_first_error:
-            turn.cancelled.set()
+            perilog.cancelled.set()
         return outcome
 
-    async def _tend(self, command: Command, turn: _Turn, step: Step, node: Rank | None) -> _Outcome:
+    async def _wait_or_kill(
+        self, command: Command, perilog: _RunningPerilog, step: Step, node: Rank | None
+    ) -> _Outcome:
         """Wait for a command, and end it when it takes too long or is wanted no more."""
         async with asyncio.TaskGroup() as tasks:
             ended = tasks.create_task(command.wait())
-            cancelled = tasks.create_task(turn.cancelled.wait())
+            cancelled = tasks.create_task(perilog.cancelled.wait())
             try:
                 await asyncio.wait(
                     {ended, cancelled},
@@ -379,15 +391,15 @@ class Perilog:
 _NOWHERE: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
 
 
-def _step(subject: str, site: jobtables.Perilog, usual: float) -> Step:
-    seconds = usual if site.timeout is None else tables.seconds(site.timeout)
+def _step(subject: str, table: jobtables.Perilog, usual: float) -> Step:
+    seconds = usual if table.timeout is None else tables.seconds(table.timeout)
     return Step(
         subject=subject,
-        argv=site.command,
-        per_rank=site.per_rank,
+        argv=table.command,
+        per_rank=table.per_rank,
         seconds=seconds or None,
-        kill_seconds=tables.seconds(site.kill_timeout),
-        exit_on_first_error=site.exit_on_first_error,
+        kill_seconds=tables.seconds(table.kill_timeout),
+        exit_on_first_error=table.exit_on_first_error,
     )
 
 

@@ -82,7 +82,7 @@ class JobManager:
         self._execution = execution
         self.processor.connect(scheduler, execution)
 
-    def govern(self, eligible: Callable[[Mapping[str, Any]], bool]) -> None:
+    def set_eligibility(self, eligible: Callable[[Mapping[str, Any]], bool]) -> None:
         """Set `eligible`, which returns whether the queue of a jobspec is started now."""
         self.processor.eligible = eligible
 

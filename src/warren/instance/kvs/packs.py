@@ -20,7 +20,7 @@ LARGEST: Final = 64 * 2**10
 _LEVEL: Final = 3
 _OPEN: Final = 32
 """Packs that are kept decompressed for the next reader."""
-_PARTED: Final = 16 * 2**20
+_RELEASED: Final = 16 * 2**20
 """Bytes of packs that are kept though something that was in them has gone or changed."""
 
 
@@ -50,17 +50,17 @@ class Cache:
     def __init__(self) -> None:
         self._open: OrderedDict[Pack, dict[str, Any]] = OrderedDict()
         self._size = 0
-        self.parted: OrderedDict[Pack, None] = OrderedDict()
+        self.released: OrderedDict[Pack, None] = OrderedDict()
         """Packs with digests, out of which something was taken: the latest of them."""
 
-    def part(self, packed: Pack) -> None:
-        """Remember a pack, out of which something is taken, if its digest is known outside."""
-        if packed.refs is None or packed in self.parted:
+    def release(self, packed: Pack) -> None:
+        """Keep a pack that the tree refers to no more in full, if its digest is known outside."""
+        if packed.refs is None or packed in self.released:
             return
-        self.parted[packed] = None
+        self.released[packed] = None
         self._size += len(packed.blob)
-        while self._size > _PARTED:
-            oldest, _ = self.parted.popitem(last=False)
+        while self._size > _RELEASED:
+            oldest, _ = self.released.popitem(last=False)
             self._size -= len(oldest.blob)
 
     def entries(self, packed: Pack) -> dict[str, Any]:

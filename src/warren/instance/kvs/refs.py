@@ -103,7 +103,7 @@ class Refs:
             found = self._among(_packs(place), digest)
             if found is not None:
                 return found
-        return self._among(self._packs.parted, digest)
+        return self._among(self._packs.released, digest)
 
     def _among(self, packs: Iterable[Pack], digest: bytes) -> bytes | None:
         for packed in packs:

@@ -173,7 +173,7 @@ class Snapshot:
         for packed, names in _packs(place).items():
             if 2 * len(names) < packed.count and packed.written != self._turn:
                 entries = self._context.open.entries(packed)
-                self._context.open.part(packed)
+                self._context.open.release(packed)
                 for name in names:
                     place[name] = thawed(entries[name], 0, 0)
 

@@ -23,7 +23,7 @@ from warren.instance.kvs.tree import (
     Link,
     Space,
     WriteContext,
-    part,
+    release_packs,
     split,
     thawed,
 )
@@ -199,7 +199,7 @@ class Kvs:
                 self._graft(space, operation, woken)
             case "remove":
                 self._detach(name)
-                part(space.root, self._context.open)
+                release_packs(space.root, self._context.open)
                 woken.append((name, "", space.root))
             case "fill":
                 space.fill(key, thawed(_unpacked(operation.value), turn, turn))

@@ -1,7 +1,7 @@
 """One namespace: directories, values and links, and how they change.
 
-A value is `bytes` until it is appended to, and a `bytearray` from then on: neither has a
-place among what the garbage collector goes over.
+A value is `bytes` until it is appended to, and a `bytearray` from then on: neither is
+tracked by the garbage collector.
 """
 
 import errno
@@ -84,13 +84,13 @@ def thawed(found: Any, changed: int, written: int) -> Any:
     return found if isinstance(found, bytes) else Link(*found)
 
 
-def part(node: Any, packs: Cache) -> None:
-    """Remember the packs in what is about to go."""
+def release_packs(node: Any, packs: Cache) -> None:
+    """Tell the cache which packs a node that is about to be removed has used."""
     if isinstance(node, Pack):
-        packs.part(node)
+        packs.release(node)
     elif isinstance(node, Directory):
         for each in node.values():
-            part(each, packs)
+            release_packs(each, packs)
 
 
 class Space:
@@ -199,7 +199,7 @@ class Space:
         # Not a change: it says the same as before. A snapshot has it if it has the pack.
         opened = thawed(self._context.open.entries(found)[name], place.changed, found.written)
         assert isinstance(opened, Directory)
-        self._context.open.part(found)
+        self._context.open.release(found)
         if found.refs is not None:
             opened.ref = found.refs[name]
         place[name] = opened
@@ -215,7 +215,7 @@ class Space:
             context.undo.append(partial(_restore, place, name, before))
         place.changed = context.turn
         if isinstance(before, Directory | Pack) and before is not node:
-            part(before, context.open)
+            release_packs(before, context.open)
             self._near = (-1, "", self.root)
         if node is None:
             del place[name]

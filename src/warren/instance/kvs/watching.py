@@ -4,9 +4,9 @@ An answer is made when its reader has taken the one before: a slow reader sees l
 of what is between, and costs no more. With WATCH_APPEND nothing is left out, for what was
 appended is still there.
 
-With WATCH, a key that is not there is the end (ENOENT), but for the first time with
-WAITCREATE; so is a namespace that goes away (ENOTSUP). Without it, a stream ends after
-its first answer, or after the last part of it with STREAM.
+A missing key ends the stream with ENOENT; with WAITCREATE its first value is waited for. A
+namespace that goes away ends it with ENOTSUP. Without WATCH, a stream ends after its first
+answer, or after the last part of it with STREAM.
 """
 
 import errno
@@ -59,9 +59,10 @@ class KvsWatch:
         asked = Lookup(self._kvs, request, _KNOWN, self._largest)
         flags = asked.flags
         if flags & _WAYS and not flags & WATCH:
-            raise RpcError(errno.EINVAL, "ways to watch are for those who WATCH")
+            raise RpcError(errno.EINVAL, "WATCH_FULL, WATCH_UNIQ and WATCH_APPEND need WATCH")
         if flags & (WATCH_APPEND | STREAM) and flags & _SHAPES:
-            raise RpcError(errno.EINVAL, "only values are given in parts")
+            words = "WATCH_APPEND and STREAM do not go with READDIR, READLINK or TREEOBJ"
+            raise RpcError(errno.EINVAL, words)
         shown = _Shown(asked, self._part)
         # Values are told of by their keys; of a directory, everything below it is a part.
         with self._kvs.waiter(wide=bool(flags & _SHAPES)) as waiter:

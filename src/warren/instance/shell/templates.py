@@ -32,7 +32,7 @@ _OF_NODE: Final[Mapping[str, Callable[[Part], str]]] = {
     "tmpdir": lambda part: part.environment.get("FLUX_JOB_TMPDIR", ""),
 }
 _OF_TASK: Final = ("taskid", "task.id", "task.rank")
-_OF_PLACE: Final = ("localid", "task.index", "task.localid")
+_OF_LOCAL_RANK: Final = ("localid", "task.index", "task.localid")
 
 
 class Variables(ShellPlugin):
@@ -45,7 +45,9 @@ class Variables(ShellPlugin):
 
 def shared(template: str) -> bool:
     """Return whether a template is the same text for all tasks of a job."""
-    return not any(name in (*_OF_NODE, *_OF_TASK, *_OF_PLACE) for name in _TAG.findall(template))
+    return not any(
+        name in (*_OF_NODE, *_OF_TASK, *_OF_LOCAL_RANK) for name in _TAG.findall(template)
+    )
 
 
 def filled(template: str, part: Part, task: int = 0) -> str:
@@ -63,7 +65,7 @@ def filled(template: str, part: Part, task: int = 0) -> str:
 def _value(name: str, part: Part, task: int) -> str | None:
     if name in _OF_TASK:
         return str(part.ranks[task])
-    if name in _OF_PLACE:
+    if name in _OF_LOCAL_RANK:
         return str(task)
     for prefix in ("id.", "jobid."):
         spelling = fluid.SPELLINGS.get(name.removeprefix(prefix))

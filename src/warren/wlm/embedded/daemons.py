@@ -8,7 +8,7 @@ the conductor has written what the breakdowns of its directives name.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from warren.instance.exec.perilog import CannotRun, Step
+from warren.instance.exec.perilog import CommandNotStarted, Step
 from warren.instance.storagetables import Daemon
 from warren.lifecycle import tables
 from warren.lifecycle.perilog import Settings
@@ -18,13 +18,13 @@ from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DAEMONS_PROLOG, PROLOG
 
 
 class DaemonCommands:
-    """An `Around`: what starts and stops the daemons that a job needs."""
+    """The `PerilogSteps` of daemons: what starts and stops the daemons that a job needs."""
 
     name: Final = "daemons"
-    lasting: Final = True
+    keeps_background: Final = True
 
-    def __init__(self, site: Mapping[str, Daemon]) -> None:
-        self._site = site
+    def __init__(self, table: Mapping[str, Daemon]) -> None:
+        self._table = table
 
     def settings(self, spec: Mapping[str, Any]) -> Settings:
         needed = bool(_required(spec))
@@ -46,9 +46,9 @@ class DaemonCommands:
         required = _required(spec)
         found = []
         for name in required if starts else reversed(required):
-            daemon = self._site.get(name)
+            daemon = self._table.get(name)
             if daemon is None:
-                raise CannotRun(
+                raise CommandNotStarted(
                     f"the daemon {name!r} is not in the site's configuration any more: submit "
                     "the job again without it, or ask an admin for it"
                 )

@@ -39,7 +39,7 @@ class Node(Protocol):
     """The node that a shell is on. Paths are those that a Workflow's environment has."""
 
     def place(self, path: str) -> str:
-        """Return where the node has what others know by a path."""
+        """Return this node's path for one in the Workflow's environment."""
         ...
 
     def has(self, path: str) -> bool:

@@ -105,7 +105,7 @@ class StorageValidator:
         Raises UserMistake where it must not be accepted from this user.
         """
         texts = view.directives(spec)
-        view.demand_few(texts or ())
+        view.check_directive_limits(texts or ())
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)

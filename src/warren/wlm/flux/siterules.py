@@ -38,7 +38,7 @@ class SiteRules:
         """Raise UserMistake for a jobspec that the site does not let this user have."""
         self._presets(jobspec)
         texts = view.directives(jobspec)
-        view.demand_few(texts or ())
+        view.check_directive_limits(texts or ())
         if not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(jobspec)

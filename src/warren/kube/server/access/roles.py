@@ -47,12 +47,12 @@ def defaults() -> list[Object]:
         ),
         # Each part goes into one of the three, and each of the three into the next one; other
         # kinds join them with roles of their own that carry these labels.
-        _gathering("view", into="edit"),
-        _gathering("edit", into="admin"),
-        _gathering("admin"),
-        _part("view", _resources("", _SEEN, _READ)),
-        _part("edit", _resources("", ["secrets"], _READ), _resources("", _EDITED, _WRITE)),
-        _part(
+        _aggregated_role("view", into="edit"),
+        _aggregated_role("edit", into="admin"),
+        _aggregated_role("admin"),
+        _aggregate_to("view", _resources("", _SEEN, _READ)),
+        _aggregate_to("edit", _resources("", ["secrets"], _READ), _resources("", _EDITED, _WRITE)),
+        _aggregate_to(
             "admin",
             _resources(RBAC, ["rolebindings", "roles"], sorted((*_READ, *_WRITE))),
             _resources("authorization.k8s.io", ["localsubjectaccessreviews"], ["create"]),
@@ -65,16 +65,16 @@ def defaults() -> list[Object]:
 
 
 def _role(name: str, *rules: Object, into: str = "", **rest: Any) -> Object:
-    labels = _into(into) if into else {}
+    labels = _aggregation_label(into) if into else {}
     return _object(CLUSTER_ROLE, name, labels, rules=list(rules), **rest)
 
 
-def _part(name: str, *rules: Object) -> Object:
+def _aggregate_to(name: str, *rules: Object) -> Object:
     return _role(f"system:aggregate-to-{name}", *rules, into=name)
 
 
-def _gathering(name: str, into: str = "") -> Object:
-    selectors = [{"matchLabels": _into(name)}]
+def _aggregated_role(name: str, into: str = "") -> Object:
+    selectors = [{"matchLabels": _aggregation_label(name)}]
     return _role(name, into=into, aggregationRule={"clusterRoleSelectors": selectors})
 
 
@@ -93,7 +93,7 @@ def _object(kind: Kind, name: str, labels: Object, **rest: Any) -> Object:
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **rest}
 
 
-def _into(name: str) -> dict[str, str]:
+def _aggregation_label(name: str) -> dict[str, str]:
     return {f"{RBAC}/aggregate-to-{name}": "true"}
 
 

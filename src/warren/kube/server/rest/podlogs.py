@@ -26,7 +26,7 @@ PAUSE: Final = 0.25
 FOLLOWERS: Final = 64
 """Clients that may follow logs at one time: each keeps files open and a thread at work."""
 
-_UNTIMED: Final = ("sinceSeconds", "sinceTime")
+_TIME_OPTIONS: Final = ("sinceSeconds", "sinceTime")
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,14 @@ def asked(request: web.Request, pod: Object) -> LogRequest:
     if flag(request, "previous"):
         words = f'previous terminated container "{container}" in pod "{name}" not found'
         raise RequestError(400, "BadRequest", words)
-    for each in _UNTIMED:
+    for each in _TIME_OPTIONS:
         if request.query.get(each):
             raise RequestError(400, "BadRequest", f"{each}: {_NO_TIMES}; ask for tailLines")
     if flag(request, "timestamps"):
         raise RequestError(400, "BadRequest", f"timestamps: {_NO_TIMES}")
     stream = request.query.get("stream") or "All"
     if stream != "All":
-        words = f"stream: {stream} is not told from the rest here, ask for All"
+        words = "stream: standard output and error are not kept apart here; ask for All"
         raise RequestError(400, "BadRequest", words)
     lines, most = number(request, "tailLines"), number(request, "limitBytes")
     if most and not int(most):

@@ -314,8 +314,8 @@ def _in_order(owners: Mapping[Owner, Object]) -> list[Object]:
 def _last_applied(live: Object | None, shape: Schema) -> Fields:
     """Return the fields that kubectl's client-side apply has noted as asked for.
 
-    They are kubectl's in whosever name they were written, so that it can go over to applying on
-    the server.
+    They are kubectl's, whichever manager wrote them, so that it can go over to applying on the
+    server.
     """
     annotations = (live or {}).get("metadata", {}).get("annotations") or {}
     try:

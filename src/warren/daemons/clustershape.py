@@ -15,7 +15,7 @@ CAPACITY: Final = 144 * GIB
 CORES: Final = 4
 
 
-class Site(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterShape(msgspec.Struct, frozen=True, kw_only=True):
     """What `warren up` was asked for. Kept in the state directory, so that it is again.
 
     Directories of older versions lack what has come since: every field has its default.
@@ -64,10 +64,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return describe("warren", self.chassis(), self.cores, quantum)
 
 
-def load(path: Path) -> Site | None:
+def load(path: Path) -> ClusterShape | None:
     """Read what a state directory was made for; None if it was made for nothing yet."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Site)
+        return msgspec.json.decode(path.read_bytes(), type=ClusterShape)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -79,6 +79,6 @@ def load(path: Path) -> Site | None:
         ) from error
 
 
-def save(path: Path, site: Site) -> None:
+def save(path: Path, shape: ClusterShape) -> None:
     """Write it down, whole or not at all, and for good."""
-    files.replace(path, msgspec.json.format(msgspec.json.encode(site)))
+    files.replace(path, msgspec.json.format(msgspec.json.encode(shape)))
