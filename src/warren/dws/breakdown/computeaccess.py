@@ -1,4 +1,4 @@
-"""The access constraints that a breakdown states for each type of file system (dws-spec 3.2)."""
+"""The access constraints that a breakdown states for each file system (dws-spec section 3.2)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
