@@ -414,6 +414,39 @@ def test_servers_are_gone_only_if_the_api_itself_says_so(there: bool) -> None:
     conducted(story, WITH_NODES, hidden=[kinds.SERVERS])
 
 
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("job", [JOB, WITH_NODES])
+def test_what_a_job_needs_is_not_taken_to_be_nothing_before_it_is_seen(
+    job: Job, there: bool
+) -> None:
+    """A breakdown is watched apart from its Workflow, and may be seen later, or be gone."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        first = Key("default", f"{KEY.name}-0")
+        named = {"kind": "DirectiveBreakdown", "name": first.name, "namespace": first.namespace}
+        made = await workflow(api, ready=True, status={"directiveBreakdowns": [named]})
+        await dependents(api, made)
+        if not there:
+            await api.remove(kinds.BREAKDOWN, first)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        servers = api.find(kinds.SERVERS, first)
+        if not there:
+            ((_, _, _, note, _),) = asked(jobs, "fail")
+            assert note == f"the DirectiveBreakdown {first.name} is gone"
+            assert asked(jobs, "release") == []
+            assert spec(api)["desiredState"] == "Proposal"
+        elif job.phase is Phase.HELD:
+            ((_, _, resources),) = asked(jobs, "release")
+            assert "ssd" in str(resources)
+        else:
+            assert servers["spec"]["allocationSets"][0]["storage"]
+            assert spec(api)["desiredState"] == "Setup"
+
+    conducted(story, job, hidden=[kinds.BREAKDOWN])
+
+
 # Transient conditions
 
 

@@ -35,6 +35,7 @@ from warren.dws.jobs.jobactions import (
 from warren.dws.jobs.snapshot import (
     Job,
     JobSnapshot,
+    demand_breakdowns,
     is_complete,
     is_refused,
     localities,
@@ -209,6 +210,7 @@ def _is_served(snapshot: JobSnapshot, word: str) -> bool:
 def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not is_complete(workflow, State.PROPOSAL):
         return []
+    demand_breakdowns(snapshot, workflow)
     required = requireddaemons.required(each for _, each in sorted(snapshot.breakdowns.items()))
     if snapshot.daemons is not None:
         required = tuple(each for each in required if not _is_served(snapshot, each))
@@ -243,6 +245,7 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     match workflow.status.state:
         case State.PROPOSAL:
+            demand_breakdowns(snapshot, workflow)
             return [*_assign_servers(snapshot), ask(snapshot, workflow, State.SETUP)]
         case State.SETUP:
             assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
