@@ -18,6 +18,7 @@ from warren.base.placing import Held
 from warren.conductor.conductor import Conductor, Settings
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
+from warren.dws.jobs import abort
 from warren.dws.jobs.snapshot import Job
 from warren.dws.jobs.timeouts import Timeouts
 from warren.kube.client import Conflict, Forbidden, Refused
@@ -767,5 +768,34 @@ def test_nodes_that_another_job_that_was_let_go_has_do_not_return(
             await conductor.reconcile(7)
 
         assert asked(jobs, "undrain") == [("undrain", back, "failed to unmount rabbit")]
+
+    conducted(story, replace(JOB, phase=Phase.OVER))
+
+
+@pytest.mark.parametrize(
+    ("returns", "back"), [(True, [("undrain", ("n1",), abort.REASON)]), (False, [])]
+)
+def test_nodes_return_when_a_workflow_that_was_deleted_is_gone(
+    returns: bool, back: list[tuple[Any, ...]]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.configure(Settings(returns=returns))
+        noted = {labels.ABORTED: "before", labels.ABORTED_NODES: "n[0-1]"}
+        await workflow(api, "Teardown", finalizers=["nnf"])
+        await api.change(kinds.WORKFLOW, KEY, {"metadata": {"annotations": noted}})
+        # Of another job that was let go, which has one of the nodes, too.
+        second = raw_workflow(JOBDW, state="Teardown", metadata={"name": "fluxjob-8"})
+        second["metadata"]["annotations"] = noted
+        await api.add(kinds.WORKFLOW, second)
+        data = [{"name": "n0"}]
+        await api.add(kinds.COMPUTES, {"metadata": meta("fluxjob-8", "default"), "data": data})
+        async with running(api, conductor.run()):
+            await api.remove(kinds.WORKFLOW, KEY)
+            assert asked(jobs, "undrain") == []
+            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"finalizers": []}})
+            assert api.find(kinds.WORKFLOW, KEY) is None
+            await caught_up()
+
+        assert asked(jobs, "undrain") == back
 
     conducted(story, replace(JOB, phase=Phase.OVER))

@@ -28,7 +28,7 @@ from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Key, Remove, key_of
 from warren.base.placing import Held
-from warren.base.times import rfc3339_micro
+from warren.base.times import rfc3339, rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
@@ -685,6 +685,18 @@ def test_nodes_that_have_let_go_are_given_back_while_flash_cannot_be() -> None:
     assert decide(seen(warned, torn, mounted={"n0", "n1", "n2"})) == []
 
 
+@pytest.mark.parametrize(
+    ("state", "given"), [("Teardown", [FreeNodes(("n0", "n2"))]), ("DataOut", [])]
+)
+def test_nodes_are_given_back_while_a_deleted_workflow_does_not_go(
+    state: str, given: list[Any]
+) -> None:
+    going = workflow(JOBDW, state=state, metadata=DELETING)
+    ending = job(Phase.ENDING, ran=True, abandoned=True)
+
+    assert decide(seen(ending, going, mounted={"n1"})) == given
+
+
 def test_nodes_are_not_given_back_early_while_nothing_is_wrong() -> None:
     torn = at("Teardown", ready=False, status="DriverWait")
     assert decide(seen(job(Phase.ENDING, ran=True), torn)) == []
@@ -908,7 +920,22 @@ def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others
     assert (disabled.kind, disabled.key.name) == (kinds.STORAGE, "r0")
     assert disabled.patch["spec"] == {"state": "Disabled"}
     assert isinstance(marked, Change)
-    assert list(marked.patch["metadata"]["annotations"]) == [labels.ABORTED]
+    noted = marked.patch["metadata"]["annotations"]
+    assert noted == {labels.ABORTED: rfc3339(NOON), labels.ABORTED_NODES: "n[0-1]"}
+
+
+def test_a_deleted_workflow_of_a_job_that_was_let_go_takes_its_nodes_out_of_service_too() -> None:
+    metadata = {**DELETING, "finalizers": [BINDING.finalizer]}
+    going = workflow(JOBDW, state="Teardown", metadata=metadata)
+    view = seen(job(Phase.OVER), going, aborted=True, computes=computes("n0", "n1"), mounted={"n1"})
+    drained, marked = decide(view)
+
+    assert drained == Drain(("n1",), "failed to unmount rabbit")
+    assert isinstance(marked, Change)
+    # Afterwards it is let go of.
+    assert changes(decide(replace(view, aborted=False)), kinds.WORKFLOW) == [
+        {"metadata": {"finalizers": []}}
+    ]
 
 
 @pytest.mark.parametrize(("marked", "kept"), [(True, ["rabbit_workflow", SUMMARY]), (False, [])])
@@ -942,7 +969,7 @@ def test_a_rabbit_that_is_disabled_keeps_its_reason() -> None:
         (Phase.OVER, False, {}, True),
         (Phase.ENDING, False, {}, False),
         (Phase.OVER, True, {}, False),
-        (Phase.OVER, False, DELETING, False),
+        (Phase.OVER, False, DELETING, True),
         (Phase.OVER, False, {"annotations": {labels.ABORTED: "before"}}, False),
     ],
 )

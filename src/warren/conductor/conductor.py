@@ -1,7 +1,8 @@
 """Reconciles jobs with their Workflows: look at the job and its Workflow, decide, act.
 
 News of either has the job reconciled. Nothing is remembered in between but when a
-Workflow was first seen in TransientCondition, and what a job has been shown.
+Workflow was first seen in TransientCondition, what a job has been shown, and the nodes that a
+Workflow has left drained.
 """
 
 import asyncio
@@ -98,6 +99,8 @@ class Conductor:
         self._transient: dict[int, float] = {}
         self._shown: dict[int, dict[str, str]] = {}
         self._timed: dict[int, set[str]] = {}
+        self._left: dict[int, Collection[str]] = {}
+        """The nodes of Workflows that were marked (`abort`) and are gone, until they are back."""
         self.reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
         jobs.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
@@ -151,6 +154,7 @@ class Conductor:
         if snapshot.job.phase is Phase.OVER:
             self._shown.pop(job, None)
             self._timed.pop(job, None)
+            self._left.pop(job, None)
         return delay
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
@@ -266,16 +270,17 @@ class Conductor:
     def _with_stuck(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which nodes of a job that was let go another such job has, too."""
         workflow, computes = snapshot.workflow, snapshot.computes
-        if not (snapshot.returns and workflow and computes and abort.is_marked(workflow)):
-            return snapshot
-        own, known = workflow.metadata.key, self.informers.of(kinds.WORKFLOW)
+        nodes = {*snapshot.left}
+        if snapshot.returns and workflow and computes and abort.is_marked(workflow):
+            nodes |= {each.name for each in computes.data}
+        own, known = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
         stuck = set()
-        for node in {each.name for each in computes.data}:
+        for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by("compute", node):
                 raw = known.get(key_of(other))
                 if raw and key_of(raw) != own and abort.is_marked(read(raw, Workflow)):
                     stuck.add(node)
-        return replace(snapshot, stuck=stuck)
+        return replace(snapshot, stuck=stuck) if stuck else snapshot
 
     def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
         known = self.informers.of(kinds.STORAGE)
@@ -305,6 +310,7 @@ class Conductor:
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
             drains=settings.drains,
+            left=self._left.get(job, ()),
             returns=settings.returns,
             kept_movements=settings.kept_movements,
             movements=self._movements(known),
@@ -413,7 +419,10 @@ class Conductor:
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         known = self._jobs.job(job)
         past = conduct.is_past(obj, known, self._jobs.binding.finalizer)
-        if past and job not in self._transient:
+        left = abort.nodes_of(obj) if gone and self._settings.returns else ()
+        if left:
+            self._left[job] = left
+        if past and not left and job not in self._transient:
             return
         # What has no job is torn down wherever it is.
         stray = gone or known is None

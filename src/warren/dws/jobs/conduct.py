@@ -80,7 +80,6 @@ def asks_for_abort(snapshot: JobSnapshot) -> bool:
     return (
         snapshot.job.phase is Phase.OVER
         and workflow is not None
-        and not workflow.metadata.deleting
         and not abort.is_marked(workflow)
         and not is_complete(workflow, State.TEARDOWN)
     )
@@ -130,9 +129,9 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow = snapshot.workflow
     if workflow is None:
-        return _without_workflow(snapshot.job)
+        return _without_workflow(snapshot)
     if workflow.metadata.deleting:
-        return _deleted(snapshot.job, workflow)
+        return _deleted(snapshot, workflow)
     errors = trouble.told(snapshot, workflow)
     failing = any(isinstance(each, Fail) for each in errors)
     overdue = [] if failing else trouble.overdue(snapshot, workflow)
@@ -142,7 +141,8 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     return [*errors, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
 
 
-def _without_workflow(job: Job) -> list[Action]:
+def _without_workflow(snapshot: JobSnapshot) -> list[Action]:
+    job = snapshot.job
     match job.phase:
         case Phase.HELD if not job.failed:
             made = Create(kind=kinds.WORKFLOW, object=new_workflow(job))
@@ -156,18 +156,24 @@ def _without_workflow(job: Job) -> list[Action]:
             ]
         case Phase.ENDING:
             return [Finish()]
+        case Phase.OVER:
+            return _undrained(snapshot, snapshot.left)
         case _:
             return []
 
 
-def _deleted(job: Job, workflow: Workflow) -> list[Action]:
+def _deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Another client has asked for the Workflow's deletion. Its controllers tear it down."""
-    actions: list[Action] = []
+    if snapshot.aborted:
+        return _aborted(snapshot, workflow)  # once that is noted on it, it is let go of
+    job, actions = snapshot.job, list[Action]()
     if job.phase is Phase.ENDING:
         # Before that, what the job has written is still to be copied out, and never will be.
         torn = workflow.spec.desired_state is State.TEARDOWN
         done = torn or is_complete(workflow, State.DATA_OUT)
         reported = done or not job.ran or job.abandoned
+        if torn:
+            actions += _free_nodes(snapshot, workflow)
     else:
         reported = job.failed or job.phase is Phase.OVER
     if not reported:
@@ -332,7 +338,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """While flash cannot be given back, give back the nodes, which do not need it any more."""
-    if workflow.status.status not in ("TransientCondition", "Error"):
+    if workflow.status.status not in _TROUBLE and not workflow.metadata.deleting:
         return []
     nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted)
     return [FreeNodes(nodes)] if nodes else []
@@ -360,7 +366,7 @@ def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [
         *([Drain(nodes, abort.REASON)] if nodes else []),
         *abort.disabled(workflow, servers, snapshot.storages, snapshot.now),
-        abort.marked(workflow, snapshot.now),
+        abort.marked(workflow, snapshot.computes, snapshot.now),
     ]
 
 
@@ -369,7 +375,11 @@ def _returned(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not (snapshot.returns and abort.is_marked(workflow)):
         return []
     data = snapshot.computes.data if snapshot.computes is not None else ()
-    nodes = {each.name for each in data} - {*snapshot.stuck}
+    return _undrained(snapshot, {each.name for each in data})
+
+
+def _undrained(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
+    nodes = {*nodes} - {*snapshot.stuck}
     return [Undrain(tuple(sorted(nodes)), abort.REASON)] if nodes else []
 
 

@@ -103,6 +103,8 @@ class JobSnapshot:
     """Whether nodes that a job loses are drained."""
     stuck: Collection[str] = ()
     """The nodes of a job that was let go before its storage that another such one has, too."""
+    left: Collection[str] = ()
+    """The nodes of a job that was let go before its storage, and whose Workflow has just gone."""
     returns: bool = False
     """Whether what was taken out of service with a job returns by itself."""
     timeouts: Timeouts = NO_TIMEOUTS
