@@ -723,6 +723,27 @@ def test_a_workflow_without_a_job_is_torn_down_in_the_middle_of_any_state(late: 
     conducted(story)
 
 
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.ENDING])
+def test_a_teardown_that_is_not_the_jobs_own_is_news_at_once(phase: Phase) -> None:
+    """Before any controller takes it up."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup" if phase is Phase.STARTING else "Teardown")
+        async with running(api, conductor.run()):
+            seen = len(jobs.passes)
+            change = {"spec": {"desiredState": "Teardown"}, "metadata": {"annotations": {"a": "b"}}}
+            await api.change(kinds.WORKFLOW, KEY, change)
+            await caught_up()
+            told = [each[3] for each in asked(jobs, "fail")]
+            if phase is Phase.STARTING:
+                assert len(told) == 1
+                assert f"Workflow {KEY.name} is torn down" in told[0]
+            else:
+                assert (told, len(jobs.passes)) == ([], seen)
+
+    conducted(story, replace(WITH_NODES, phase=phase))
+
+
 @pytest.mark.parametrize("name", ["fluxjob-x", "slurm-7", "7", "fluxjob-7-0"])
 def test_workflows_of_others_wake_no_job(name: str) -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:

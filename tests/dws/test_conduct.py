@@ -471,7 +471,7 @@ def test_then_its_tasks_start_with_the_workflows_variables() -> None:
     assert actions == [Note({"rabbit_prerun_timing": "1.5s"}), Start({"DW_JOB_my_fs": "/m"})]
 
 
-@pytest.mark.parametrize("state", [*State])
+@pytest.mark.parametrize("state", [*ADVANCE])
 def test_a_starting_job_waits_for_each_state(state: State) -> None:
     assert decide(seen(job(Phase.STARTING), at(state, ready=False))) == []
 
@@ -738,7 +738,28 @@ def test_an_ending_job_goes_on_while_its_condition_may_heal() -> None:
     assert decide(seen(job(Phase.ENDING, ran=True), wf, transient=1.0)) == [Later(9.0)]
 
 
-# A Workflow that is gone
+# A Workflow that is gone, or torn down
+
+
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("phase", ALIVE)
+@pytest.mark.parametrize("state", ["Setup", "Teardown"])
+def test_a_workflow_that_a_user_or_an_admin_tears_down_ends_the_job(
+    phase: Phase, state: str, ready: bool
+) -> None:
+    """Also before its controllers have taken that up."""
+    torn = at(state, ready=ready, desired="Teardown")
+    taken = "Workflow wf is torn down: a user or an admin has asked for it"
+    assert decide(seen(job(phase), torn)) == [Fail("dws", taken)]
+    # One that has failed is told nothing: it knows why it ends.
+    assert decide(seen(job(phase, failed=True), torn)) == []
+
+
+@pytest.mark.parametrize("phase", [Phase.NEW, Phase.ENDING, Phase.OVER])
+@pytest.mark.parametrize("facts", [{}, {"failed": True, "cancelled": True}])
+def test_the_teardown_that_ends_a_job_is_not_told_to_it(phase: Phase, facts: Any) -> None:
+    for torn in (at("Teardown", ready=False), at("PreRun", ready=False, desired="Teardown")):
+        assert decide(seen(job(phase, **facts), torn)) == []
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING])

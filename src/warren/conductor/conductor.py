@@ -426,6 +426,7 @@ class Conductor:
             return
         # What has no job is torn down wherever it is.
         stray = gone or known is None
+        stray = stray or conduct.is_torn_down_early(known, obj["spec"]["desiredState"])
         # Of what its drivers write in between, nothing is to be decided.
         if stray or job in self._transient or conduct.is_news(obj, self._settings.timeouts):
             self.reconciler.add(job)

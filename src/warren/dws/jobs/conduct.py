@@ -112,6 +112,15 @@ def is_news(workflow: Object, timeouts: Timeouts) -> bool:
     return bool(status.get("ready")) or timeouts.limits_states
 
 
+def is_torn_down_early(job: Job | None, desired: str) -> bool:
+    """Return whether a Workflow is asked for Teardown before its job ends, by another client.
+
+    The conductor asks for it when a job is ending or over, and never before.
+    """
+    waiting = job is not None and job.phase in _BEFORE_THE_END and not job.failed
+    return waiting and desired == State.TEARDOWN
+
+
 def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
     """Return whether nothing is left to decide on a Workflow, whatever becomes of it yet.
 
@@ -134,6 +143,9 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
         return _deleted(snapshot, workflow)
     errors = trouble.told(snapshot, workflow)
     failing = any(isinstance(each, Fail) for each in errors)
+    if not failing and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
+        asked = "is torn down: a user or an admin has asked for it"
+        return [Fail("dws", f"Workflow {workflow.metadata.name} {asked}")]
     overdue = [] if failing else trouble.overdue(snapshot, workflow)
     late = any(not isinstance(each, Later) for each in overdue)
     if late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
@@ -384,6 +396,8 @@ def _undrained(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
 
 
 _TROUBLE: Final = ("TransientCondition", "Error")
+
+_BEFORE_THE_END: Final = (Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
 
 _PHASES: Final = {
     Phase.NEW: _queued,
