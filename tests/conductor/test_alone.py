@@ -287,23 +287,69 @@ def test_nodes_that_have_let_go_of_their_mounts_go_back_without_the_flash(
         transient = {"status": "TransientCondition", "message": "in use"}
         made = await workflow(api, "Teardown", status=transient)
         for node, state in (("n0", "unmounted"), ("n1", n1)):
-            told = {"mounts": [{"state": state, "ready": True}], "allReady": True}
-            await child(
-                api,
-                kinds.CLIENT_MOUNT,
-                made,
-                Key(node, "m"),
-                spec={
-                    "node": node,
-                    "desiredState": "unmounted",
-                    "mounts": [{"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}],
-                },
-                status=told if state else {},
-            )
+            await mount(api, made, node, state)
         async with informed(api):
             await conductor.reconcile(7)
 
         assert asked(jobs, "free") == freed
+
+    conducted(story, ENDING)
+
+
+async def mount(api: Api, made: Any, node: str, state: str | None) -> None:
+    """Make a mount that is to be unmounted, and is in a state."""
+    mounts = [{"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}]
+    spec = {"node": node, "desiredState": "unmounted", "mounts": mounts}
+    status = mounted(state) if state else {}
+    await child(api, kinds.CLIENT_MOUNT, made, Key(node, "m"), spec=spec, status=status)
+
+
+def mounted(state: str) -> Any:
+    return {"mounts": [{"state": state, "ready": True}], "allReady": True}
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_node_that_lets_go_after_the_trouble_has_begun_goes_back_then(
+    gone: bool, deleted: bool
+) -> None:
+    """Nothing changes in the Workflow by that."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        status = {} if deleted else {"status": "TransientCondition", "message": "in use"}
+        made = await workflow(api, "Teardown", finalizers=["nnf"], status=status)
+        for node in ("n0", "n1"):
+            await mount(api, made, node, "mounted")
+        if deleted:
+            await api.remove(kinds.WORKFLOW, KEY)
+        async with running(api, conductor.run()):
+            assert asked(jobs, "free") == []
+            mount_of_n1 = Key("n1", "m")
+            if gone:
+                await api.remove(kinds.CLIENT_MOUNT, mount_of_n1)
+            else:
+                done = {"status": mounted("unmounted")}
+                await api.change(kinds.CLIENT_MOUNT, mount_of_n1, done, status=True)
+            await caught_up()
+            assert asked(jobs, "free") == [("free", 7, ("n1",))]
+            if not gone:
+                await api.remove(kinds.CLIENT_MOUNT, mount_of_n1)  # that is no news any more
+                await caught_up()
+                assert len(asked(jobs, "free")) == 1
+
+    conducted(story, ENDING)
+
+
+def test_the_mounts_of_a_usual_teardown_wake_no_job() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, "Teardown")
+        await mount(api, made, "n0", "mounted")
+        async with running(api, conductor.run()):
+            seen = len(jobs.passes)
+            done = {"status": mounted("unmounted")}
+            await api.change(kinds.CLIENT_MOUNT, Key("n0", "m"), done, status=True)
+            await api.remove(kinds.CLIENT_MOUNT, Key("n0", "m"))
+            assert len(jobs.passes) == seen
 
     conducted(story, ENDING)
 

@@ -107,7 +107,7 @@ class Conductor:
             informers.of(kind).compare(partial(self._dependent_changed, kind))
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
-        informers.of(kinds.CLIENT_MOUNT)
+        informers.of(kinds.CLIENT_MOUNT).compare(self._mount_changed)
         informers.of(kinds.NNF_DATA_MOVEMENT)
         self._returning = Returning(client, informers, clock, enabled=settings.returns)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
@@ -440,6 +440,13 @@ class Conductor:
                 and conduct.is_news(raw, self._settings.timeouts)
                 and changes.is_news_for_manager(kind, before, after, raw)
             ):
+                self._wake(raw["metadata"]["name"])
+
+    def _mount_changed(self, before: Object | None, after: Object | None) -> None:
+        """Have a job reconciled that waits for its flash alone, when a node has let go of that."""
+        for workflow in labels.workflow_of(after or before or {}):
+            raw = self.informers.of(kinds.WORKFLOW).get(Key(*workflow.split("/", 1)))
+            if raw and conduct.is_stuck(raw) and conduct.has_let_go(before, after):
                 self._wake(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:

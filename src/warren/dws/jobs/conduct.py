@@ -42,6 +42,8 @@ from warren.dws.jobs.snapshot import (
     needs_of,
 )
 from warren.dws.jobs.timeouts import Timeouts
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
 from warren.dws.persistent import expiry
@@ -119,6 +121,20 @@ def is_torn_down_early(job: Job | None, desired: str) -> bool:
     """
     waiting = job is not None and job.phase in _BEFORE_THE_END and not job.failed
     return waiting and desired == State.TEARDOWN
+
+
+def is_stuck(workflow: Object) -> bool:
+    """Return whether a Workflow is where nodes go back before it does (`FreeNodes`)."""
+    status = workflow.get("status") or {}
+    hangs = "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE
+    return hangs and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
+
+
+def has_let_go(before: Object | None, after: Object | None) -> bool:
+    """Return whether by a change of its ClientMount a node has come to have nothing mounted."""
+    if before is None or read(before, ClientMount).all_in("unmounted"):
+        return False
+    return after is None or read(after, ClientMount).all_in("unmounted")
 
 
 def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
@@ -350,7 +366,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """While flash cannot be given back, give back the nodes, which do not need it any more."""
-    if workflow.status.status not in _TROUBLE and not workflow.metadata.deleting:
+    if not (workflow.status.status in _TROUBLE or workflow.metadata.deleting):
         return []
     nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted)
     return [FreeNodes(nodes)] if nodes else []
