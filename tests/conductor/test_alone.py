@@ -1,7 +1,7 @@
 """The conductor alone: a job, its Workflow, and what is done for either."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -425,6 +425,27 @@ def test_a_job_that_is_ending_hears_of_no_mistake(phase: Phase) -> None:
 
         assert asked(jobs, "fail") == []
         assert jobs.passes == [(7, "no")]
+
+    conducted(story, replace(WITH_NODES, phase=phase))
+
+
+@pytest.mark.parametrize("phase", [Phase.ENDING, Phase.OVER])
+def test_a_teardown_that_was_refused_is_asked_for_again_and_the_admin_told_once(
+    phase: Phase, heard: list[MutableMapping[str, Any]]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "PreRun", ready=True)
+        refused = Refused("a policy has denied the request")
+        api.refusals["patch", kinds.WORKFLOW] = refused
+        async with running(api, conductor.run()):
+            api.refusals["patch", kinds.WORKFLOW] = refused
+            await asyncio.sleep(40)
+            assert spec(api)["desiredState"] == "PreRun"
+            await asyncio.sleep(30)
+            assert spec(api)["desiredState"] == "Teardown"
+
+        warnings = [each["reason"] for each in heard if each["log_level"] == "warning"]
+        assert warnings == ["a policy has denied the request"]
 
     conducted(story, replace(WITH_NODES, phase=phase))
 

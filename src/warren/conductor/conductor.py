@@ -44,6 +44,7 @@ from warren.kube.client import Client, Forbidden, LogReader, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
+from warren.kube.telling import Refusals
 
 log = structlog.get_logger()
 
@@ -67,6 +68,9 @@ class Settings:
 
 
 _DEFAULTS: Final = Settings()
+
+_REFUSED: Final = 30.0
+"""Seconds after which a write is tried again that was refused for a job that ends."""
 
 
 class Conductor:
@@ -96,6 +100,7 @@ class Conductor:
         self._settings = settings
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
+        self._refusals = Refusals()
         self._transient: dict[int, float] = {}
         self._shown: dict[int, dict[str, str]] = {}
         self._timed: dict[int, set[str]] = {}
@@ -146,10 +151,17 @@ class Conductor:
             raise  # is for the API's admin: the job's author can do nothing about it
         except (Fault, UserMistake) as error:
             mistake = str(error)
-            log.info("job refused", job=job, reason=mistake)
-            if not snapshot.job.failed and snapshot.job.phase not in (Phase.ENDING, Phase.OVER):
-                type_ = snapshot.job.binding.exception(snapshot.job.phase)
-                await self._jobs.fail(snapshot.job, type_, mistake)
+            if snapshot.job.phase in (Phase.ENDING, Phase.OVER):
+                # Its author can do nothing about it any more, and its storage must go all the same.
+                self._refusals.hear(job, mistake)
+                delay = _REFUSED
+            else:
+                log.info("job refused", job=job, reason=mistake)
+                if not snapshot.job.failed:
+                    type_ = snapshot.job.binding.exception(snapshot.job.phase)
+                    await self._jobs.fail(snapshot.job, type_, mistake)
+        else:
+            self._refusals.over(job)
         self._jobs.passed(snapshot.job, mistake)
         if snapshot.job.phase is Phase.OVER:
             self._shown.pop(job, None)
