@@ -11,6 +11,7 @@ import pytest
 from tests.conductor.jobs import Jobs
 from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_workflow
+from tests.harness.virtual import VirtualClock
 from tests.kube.clusters import alongside
 from warren.base.bytesize import GIB
 from warren.base.objects import Change, Key, Kind, Remove
@@ -537,6 +538,35 @@ def test_a_transient_condition_is_borne_for_a_while_counted_from_when_it_was_fir
 
         ((_, _, _, note, _),) = asked(jobs, "fail")
         assert "'TransientCondition' state too long: in the way" in note
+
+    conducted(story, WITH_NODES)
+
+
+class Settable(VirtualClock):
+    """A clock that an admin sets."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+def test_a_clock_that_is_set_meanwhile_neither_ends_nor_prolongs_it(ahead: float) -> None:
+    async def story(api: Api, jobs: Jobs, _: Conductor) -> None:
+        clock = Settable()
+        conductor = Conductor(api, api.informers, jobs, clock, GIB)
+        await workflow(api, "Setup")
+        async with informed(api):
+            await trouble(api, "TransientCondition")
+            await conductor.reconcile(7)
+            await asyncio.sleep(4)
+            clock.ahead = ahead
+            assert await conductor.reconcile(7) == pytest.approx(PATIENCE - 4)
+            assert asked(jobs, "fail") == []
+            await asyncio.sleep(6)
+            await conductor.reconcile(7)
+            assert len(asked(jobs, "fail")) == 1
 
     conducted(story, WITH_NODES)
 

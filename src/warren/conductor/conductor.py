@@ -370,7 +370,8 @@ class Conductor:
         if workflow is None or workflow.status.status not in ("TransientCondition", "Error"):
             self._transient.pop(job, None)
             return None
-        now = self._clock.now()
+        # Not by the clock, which may be set meanwhile: that would end all jobs in trouble at once.
+        now = asyncio.get_running_loop().time()
         return now - self._transient.setdefault(job, now)
 
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
