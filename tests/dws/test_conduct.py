@@ -32,6 +32,7 @@ from warren.base.times import rfc3339, rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
+from warren.dws.jobs import resources
 from warren.dws.jobs.conduct import asks_for_abort, decide, is_past, made, needs_flash
 from warren.dws.jobs.jobactions import (
     SUMMARY,
@@ -762,11 +763,71 @@ def test_the_teardown_that_ends_a_job_is_not_told_to_it(phase: Phase, facts: Any
         assert decide(seen(job(phase, **facts), torn)) == []
 
 
-@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING])
-def test_a_workflow_that_was_deleted_ends_the_job(phase: Phase) -> None:
+@pytest.mark.parametrize(
+    ("phase", "directives"),
+    [(Phase.STARTING, (JOBDW,)), (Phase.RUNNING, (JOBDW,)), (Phase.QUEUED, (JOBDW, CREATE))],
+)
+def test_a_workflow_that_was_deleted_ends_the_job(
+    phase: Phase, directives: tuple[str, ...]
+) -> None:
     gone = "Workflow fluxjob-7 is gone: a user or an admin has deleted it"
-    assert decide(seen(job(phase))) == [Fail("dws", gone)]
-    assert decide(seen(job(phase, failed=True))) == []
+    the_job = replace(job(phase), directives=directives)
+    assert decide(seen(the_job)) == [Fail("dws", gone)]
+    assert decide(seen(replace(the_job, failed=True))) == []
+
+
+def test_persistent_storage_that_a_job_creates_does_not_outlive_its_first_workflow() -> None:
+    """The second one might find it before it goes."""
+    held = {**DELETING, "finalizers": [BINDING.finalizer]}
+    going = workflow(JOBDW, CREATE, metadata=held)
+    for phase in (Phase.HELD, Phase.QUEUED):
+        creating = replace(job(phase), directives=(JOBDW, CREATE))
+        assert Fail("dws", "Workflow wf was deleted") in decide(seen(creating, going))
+
+
+def test_a_queued_job_that_has_lost_its_workflow_gets_another_one() -> None:
+    """Users want (c2#487): a restart that loses Workflows does not end all that wait."""
+    (found,) = builders.made(decide(seen(job(Phase.QUEUED))), kinds.WORKFLOW)
+
+    assert key_of(found) == Key("default", "fluxjob-7")
+    assert found["metadata"]["annotations"] == {labels.MADE_ANEW: "yes"}
+    assert found["spec"]["dwDirectives"] == [JOBDW]
+    assert decide(seen(job(Phase.QUEUED, failed=True))) == []
+
+
+RESERVED = resources.rewritten([NODE], [need()], 4 * GIB).resources
+GROWN = need(size=5 * GIB)
+CHANGED = r"has lost its Workflow, and what its #DW directives need has changed"
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING])
+def test_by_that_one_it_has_what_was_reserved_for_it_and_no_more(phase: Phase) -> None:
+    """The profile of its directives may be another one than it was."""
+    anew = workflow(JOBDW, ready=True, metadata={"annotations": {labels.MADE_ANEW: "yes"}})
+    again = seen(replace(job(phase), resources=RESERVED), anew)
+
+    assert asked(decide(again)) == (["Setup"] if phase is Phase.STARTING else [])
+    more = replace(again, breakdowns={"wf-0": breakdown(0, GROWN)})
+    with pytest.raises(Fault, match=CHANGED):
+        decide(more)
+    with pytest.raises(Fault, match=CHANGED):
+        decide(replace(again, breakdowns={"wf-0": breakdown(0, need(), SINGLE)}))
+    decide(replace(more, policy=Policy(reserves=False)))
+    decide(replace(more, workflow=at("Proposal")))
+    if phase is Phase.QUEUED:
+        decide(replace(more, workflow=msgspec.structs.replace(anew, status=at("Setup").status)))
+
+
+def test_what_of_a_second_workflow_is_not_seen_yet_is_not_taken_to_be_nothing() -> None:
+    named = [{"kind": "DirectiveBreakdown", "name": "wf-0", "namespace": "default"}]
+    noted = {"annotations": {labels.MADE_ANEW: "yes"}}
+    status = {"directiveBreakdowns": named}
+    anew = workflow(JOBDW, ready=True, metadata=noted, status=status)
+    queued = replace(job(Phase.QUEUED), resources=RESERVED)
+
+    assert decide(seen(queued, anew)) == []
+    with pytest.raises(Fault, match="DirectiveBreakdown wf-0 is gone"):
+        decide(seen(queued, anew, breakdowns={}))
 
 
 @pytest.mark.parametrize(
@@ -790,7 +851,8 @@ def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
     going = workflow(JOBDW, state="Setup", metadata={**DELETING, "finalizers": [BINDING.finalizer]})
     actions = decide(seen(job(phase, failed=failed), going))
     told = Fail("dws", "Workflow wf was deleted")  # an ENDING job here has not run
-    assert (told in actions) == (phase in [Phase.NEW, *ALIVE] and not failed)
+    fails = phase in (Phase.NEW, Phase.STARTING, Phase.RUNNING)
+    assert (told in actions) == (fails and not failed)
     assert changes(actions, kinds.WORKFLOW) == [{"metadata": {"finalizers": []}}]
     assert len(actions) == 1 + (told in actions)
 

@@ -60,6 +60,8 @@ ABORTED: Final = "warren.cluster/aborted"
 (`dws.abort`)."""
 ABORTED_NODES: Final = "warren.cluster/aborted-nodes"
 """Annotates it with the job's compute nodes, some of which were drained for it."""
+MADE_ANEW: Final = "warren.cluster/made-anew"
+"""Annotates the Workflow of a job that had lost one while it was queued, with its flash chosen."""
 LOST_NODES: Final = "warren.cluster/lost-nodes"
 """Annotates a Workflow, and its NnfAccesses, with the compute nodes that it goes on without
 (`dws.tolerance`)."""

@@ -46,7 +46,7 @@ from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
-from warren.dws.persistent import expiry
+from warren.dws.persistent import expiry, instances
 from warren.dws.rabbits import alerts
 from warren.dws.workflow import containersteps
 from warren.dws.workflow.states import ADVANCE
@@ -172,7 +172,9 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
 def _without_workflow(snapshot: JobSnapshot) -> list[Action]:
     job = snapshot.job
     match job.phase:
-        case Phase.HELD if not job.failed:
+        case Phase.HELD | Phase.QUEUED if not job.failed and (
+            job.phase is Phase.HELD or _may_lose_workflow(job)
+        ):
             made = Create(kind=kinds.WORKFLOW, object=new_workflow(job))
             return [made, Memo({"rabbit_workflow": job.workflow.name})]
         case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
@@ -203,7 +205,7 @@ def _deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         if torn:
             actions += _free_nodes(snapshot, workflow)
     else:
-        reported = job.failed or job.phase is Phase.OVER
+        reported = job.failed or job.phase is Phase.OVER or _may_lose_workflow(job)
     if not reported:
         actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
     if job.binding.finalizer in workflow.metadata.finalizers:
@@ -211,11 +213,23 @@ def _deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return actions
 
 
+def _may_lose_workflow(job: Job) -> bool:
+    """Return whether a job that loses its Workflow gets another one, and goes on.
+
+    It does while nothing has been made for it. Persistent storage that it creates is there from
+    Proposal on: it goes with the first Workflow, and the second one would find it.
+    """
+    creates = instances.named_in(job.directives, ("create_persistent",))
+    return job.phase in (Phase.HELD, Phase.QUEUED) and not creates
+
+
 def new_workflow(job: Job) -> Object:
     """Make the Workflow of a job."""
     annotations = {} if job.expires is None else {labels.EXPIRES: expiry.written(job.expires)}
     if job.tolerance:
         annotations[labels.FAILURE_TOLERANCE] = str(job.tolerance)
+    if job.phase is Phase.QUEUED:
+        annotations[labels.MADE_ANEW] = "yes"
     return {
         "metadata": {
             "name": job.workflow.name,
@@ -270,8 +284,28 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     ]
 
 
-def _queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _new(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return []
+
+
+def _queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    if is_complete(workflow, State.PROPOSAL):
+        _demand_the_same(snapshot, workflow)
+    return []
+
+
+def _demand_the_same(snapshot: JobSnapshot, workflow: Workflow) -> None:
+    """Raise Fault where a job needs more by its second Workflow than was reserved by its first."""
+    if labels.MADE_ANEW not in workflow.metadata.annotations or not snapshot.policy.reserves:
+        return
+    demand_breakdowns(snapshot, workflow)
+    needs = [need for each in needs_of(snapshot).values() for need in each]
+    own, where = snapshot.job.resources, localities(snapshot)
+    if not resources.is_still_enough(own, needs, snapshot.floor, where):
+        raise Fault(
+            "the job has lost its Workflow, and what its #DW directives need has changed since it "
+            "was submitted: submit it again"
+        )
 
 
 def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -280,6 +314,7 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     match workflow.status.state:
         case State.PROPOSAL:
             demand_breakdowns(snapshot, workflow)
+            _demand_the_same(snapshot, workflow)
             return [*_assign_servers(snapshot), ask(snapshot, workflow, State.SETUP)]
         case State.SETUP:
             assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
@@ -416,7 +451,7 @@ _TROUBLE: Final = ("TransientCondition", "Error")
 _BEFORE_THE_END: Final = (Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
 
 _PHASES: Final = {
-    Phase.NEW: _queued,
+    Phase.NEW: _new,
     Phase.HELD: _held,
     Phase.QUEUED: _queued,
     Phase.STARTING: _starting,
