@@ -2,6 +2,8 @@
 
 import logging
 import signal
+from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 import pytest
 import structlog
@@ -27,6 +29,18 @@ def quiet_log() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(),
     )
+
+
+@pytest.fixture
+def heard() -> Iterator[list[MutableMapping[str, Any]]]:
+    """Return what an admin reads in the log."""
+    before = structlog.get_config()["wrapper_class"]
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    try:
+        with structlog.testing.capture_logs() as entries:
+            yield entries
+    finally:
+        structlog.configure(wrapper_class=before)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,7 +1,7 @@
 """The conductor alone: a job, its Workflow, and what is done for either."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from tests.conductor.jobs import Jobs
 from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_workflow
+from tests.harness.virtual import VirtualClock
 from tests.kube.clusters import alongside
 from warren.base.bytesize import GIB
 from warren.base.objects import Change, Key, Kind, Remove
@@ -18,6 +19,7 @@ from warren.base.placing import Held
 from warren.conductor.conductor import Conductor, Settings
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
+from warren.dws.jobs import abort
 from warren.dws.jobs.snapshot import Job
 from warren.dws.jobs.timeouts import Timeouts
 from warren.kube.client import Conflict, Forbidden, Refused
@@ -286,23 +288,69 @@ def test_nodes_that_have_let_go_of_their_mounts_go_back_without_the_flash(
         transient = {"status": "TransientCondition", "message": "in use"}
         made = await workflow(api, "Teardown", status=transient)
         for node, state in (("n0", "unmounted"), ("n1", n1)):
-            told = {"mounts": [{"state": state, "ready": True}], "allReady": True}
-            await child(
-                api,
-                kinds.CLIENT_MOUNT,
-                made,
-                Key(node, "m"),
-                spec={
-                    "node": node,
-                    "desiredState": "unmounted",
-                    "mounts": [{"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}],
-                },
-                status=told if state else {},
-            )
+            await mount(api, made, node, state)
         async with informed(api):
             await conductor.reconcile(7)
 
         assert asked(jobs, "free") == freed
+
+    conducted(story, ENDING)
+
+
+async def mount(api: Api, made: Any, node: str, state: str | None) -> None:
+    """Make a mount that is to be unmounted, and is in a state."""
+    mounts = [{"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}]
+    spec = {"node": node, "desiredState": "unmounted", "mounts": mounts}
+    status = mounted(state) if state else {}
+    await child(api, kinds.CLIENT_MOUNT, made, Key(node, "m"), spec=spec, status=status)
+
+
+def mounted(state: str) -> Any:
+    return {"mounts": [{"state": state, "ready": True}], "allReady": True}
+
+
+@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_node_that_lets_go_after_the_trouble_has_begun_goes_back_then(
+    gone: bool, deleted: bool
+) -> None:
+    """Nothing changes in the Workflow by that."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        status = {} if deleted else {"status": "TransientCondition", "message": "in use"}
+        made = await workflow(api, "Teardown", finalizers=["nnf"], status=status)
+        for node in ("n0", "n1"):
+            await mount(api, made, node, "mounted")
+        if deleted:
+            await api.remove(kinds.WORKFLOW, KEY)
+        async with running(api, conductor.run()):
+            assert asked(jobs, "free") == []
+            mount_of_n1 = Key("n1", "m")
+            if gone:
+                await api.remove(kinds.CLIENT_MOUNT, mount_of_n1)
+            else:
+                done = {"status": mounted("unmounted")}
+                await api.change(kinds.CLIENT_MOUNT, mount_of_n1, done, status=True)
+            await caught_up()
+            assert asked(jobs, "free") == [("free", 7, ("n1",))]
+            if not gone:
+                await api.remove(kinds.CLIENT_MOUNT, mount_of_n1)  # that is no news any more
+                await caught_up()
+                assert len(asked(jobs, "free")) == 1
+
+    conducted(story, ENDING)
+
+
+def test_the_mounts_of_a_usual_teardown_wake_no_job() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        made = await workflow(api, "Teardown")
+        await mount(api, made, "n0", "mounted")
+        async with running(api, conductor.run()):
+            seen = len(jobs.passes)
+            done = {"status": mounted("unmounted")}
+            await api.change(kinds.CLIENT_MOUNT, Key("n0", "m"), done, status=True)
+            await api.remove(kinds.CLIENT_MOUNT, Key("n0", "m"))
+            assert len(jobs.passes) == seen
 
     conducted(story, ENDING)
 
@@ -382,6 +430,27 @@ def test_a_job_that_is_ending_hears_of_no_mistake(phase: Phase) -> None:
     conducted(story, replace(WITH_NODES, phase=phase))
 
 
+@pytest.mark.parametrize("phase", [Phase.ENDING, Phase.OVER])
+def test_a_teardown_that_was_refused_is_asked_for_again_and_the_admin_told_once(
+    phase: Phase, heard: list[MutableMapping[str, Any]]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "PreRun", ready=True)
+        refused = Refused("a policy has denied the request")
+        api.refusals["patch", kinds.WORKFLOW] = refused
+        async with running(api, conductor.run()):
+            api.refusals["patch", kinds.WORKFLOW] = refused
+            await asyncio.sleep(40)
+            assert spec(api)["desiredState"] == "PreRun"
+            await asyncio.sleep(30)
+            assert spec(api)["desiredState"] == "Teardown"
+
+        warnings = [each["reason"] for each in heard if each["log_level"] == "warning"]
+        assert warnings == ["a policy has denied the request"]
+
+    conducted(story, replace(WITH_NODES, phase=phase))
+
+
 def test_a_job_on_a_node_without_a_rabbit_fails() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await dependents(api, await workflow(api, ready=True))
@@ -414,6 +483,39 @@ def test_servers_are_gone_only_if_the_api_itself_says_so(there: bool) -> None:
     conducted(story, WITH_NODES, hidden=[kinds.SERVERS])
 
 
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("job", [JOB, WITH_NODES])
+def test_what_a_job_needs_is_not_taken_to_be_nothing_before_it_is_seen(
+    job: Job, there: bool
+) -> None:
+    """A breakdown is watched apart from its Workflow, and may be seen later, or be gone."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        first = Key("default", f"{KEY.name}-0")
+        named = {"kind": "DirectiveBreakdown", "name": first.name, "namespace": first.namespace}
+        made = await workflow(api, ready=True, status={"directiveBreakdowns": [named]})
+        await dependents(api, made)
+        if not there:
+            await api.remove(kinds.BREAKDOWN, first)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        servers = api.find(kinds.SERVERS, first)
+        if not there:
+            ((_, _, _, note, _),) = asked(jobs, "fail")
+            assert note == f"the DirectiveBreakdown {first.name} is gone"
+            assert asked(jobs, "release") == []
+            assert spec(api)["desiredState"] == "Proposal"
+        elif job.phase is Phase.HELD:
+            ((_, _, resources),) = asked(jobs, "release")
+            assert "ssd" in str(resources)
+        else:
+            assert servers["spec"]["allocationSets"][0]["storage"]
+            assert spec(api)["desiredState"] == "Setup"
+
+    conducted(story, job, hidden=[kinds.BREAKDOWN])
+
+
 # Transient conditions
 
 
@@ -436,6 +538,35 @@ def test_a_transient_condition_is_borne_for_a_while_counted_from_when_it_was_fir
 
         ((_, _, _, note, _),) = asked(jobs, "fail")
         assert "'TransientCondition' state too long: in the way" in note
+
+    conducted(story, WITH_NODES)
+
+
+class Settable(VirtualClock):
+    """A clock that an admin sets."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.ahead
+
+
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0])
+def test_a_clock_that_is_set_meanwhile_neither_ends_nor_prolongs_it(ahead: float) -> None:
+    async def story(api: Api, jobs: Jobs, _: Conductor) -> None:
+        clock = Settable()
+        conductor = Conductor(api, api.informers, jobs, clock, GIB)
+        await workflow(api, "Setup")
+        async with informed(api):
+            await trouble(api, "TransientCondition")
+            await conductor.reconcile(7)
+            await asyncio.sleep(4)
+            clock.ahead = ahead
+            assert await conductor.reconcile(7) == pytest.approx(PATIENCE - 4)
+            assert asked(jobs, "fail") == []
+            await asyncio.sleep(6)
+            await conductor.reconcile(7)
+            assert len(asked(jobs, "fail")) == 1
 
     conducted(story, WITH_NODES)
 
@@ -689,6 +820,27 @@ def test_a_workflow_without_a_job_is_torn_down_in_the_middle_of_any_state(late: 
     conducted(story)
 
 
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.ENDING])
+def test_a_teardown_that_is_not_the_jobs_own_is_news_at_once(phase: Phase) -> None:
+    """Before any controller takes it up."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Setup" if phase is Phase.STARTING else "Teardown")
+        async with running(api, conductor.run()):
+            seen = len(jobs.passes)
+            change = {"spec": {"desiredState": "Teardown"}, "metadata": {"annotations": {"a": "b"}}}
+            await api.change(kinds.WORKFLOW, KEY, change)
+            await caught_up()
+            told = [each[3] for each in asked(jobs, "fail")]
+            if phase is Phase.STARTING:
+                assert len(told) == 1
+                assert f"Workflow {KEY.name} is torn down" in told[0]
+            else:
+                assert (told, len(jobs.passes)) == ([], seen)
+
+    conducted(story, replace(WITH_NODES, phase=phase))
+
+
 @pytest.mark.parametrize("name", ["fluxjob-x", "slurm-7", "7", "fluxjob-7-0"])
 def test_workflows_of_others_wake_no_job(name: str) -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
@@ -734,5 +886,34 @@ def test_nodes_that_another_job_that_was_let_go_has_do_not_return(
             await conductor.reconcile(7)
 
         assert asked(jobs, "undrain") == [("undrain", back, "failed to unmount rabbit")]
+
+    conducted(story, replace(JOB, phase=Phase.OVER))
+
+
+@pytest.mark.parametrize(
+    ("returns", "back"), [(True, [("undrain", ("n1",), abort.REASON)]), (False, [])]
+)
+def test_nodes_return_when_a_workflow_that_was_deleted_is_gone(
+    returns: bool, back: list[tuple[Any, ...]]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        conductor.configure(Settings(returns=returns))
+        noted = {labels.ABORTED: "before", labels.ABORTED_NODES: "n[0-1]"}
+        await workflow(api, "Teardown", finalizers=["nnf"])
+        await api.change(kinds.WORKFLOW, KEY, {"metadata": {"annotations": noted}})
+        # Of another job that was let go, which has one of the nodes, too.
+        second = raw_workflow(JOBDW, state="Teardown", metadata={"name": "fluxjob-8"})
+        second["metadata"]["annotations"] = noted
+        await api.add(kinds.WORKFLOW, second)
+        data = [{"name": "n0"}]
+        await api.add(kinds.COMPUTES, {"metadata": meta("fluxjob-8", "default"), "data": data})
+        async with running(api, conductor.run()):
+            await api.remove(kinds.WORKFLOW, KEY)
+            assert asked(jobs, "undrain") == []
+            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"finalizers": []}})
+            assert api.find(kinds.WORKFLOW, KEY) is None
+            await caught_up()
+
+        assert asked(jobs, "undrain") == back
 
     conducted(story, replace(JOB, phase=Phase.OVER))

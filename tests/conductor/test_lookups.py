@@ -169,7 +169,10 @@ def test_a_job_places_the_persistent_storage_that_it_makes_though_it_was_not_see
 # Rabbits
 
 
-def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_it() -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_it(
+    deleted: bool,
+) -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         jobs.aborted.add(7)
         made = await workflow(api, "PreRun", ready=True)
@@ -181,6 +184,8 @@ def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_i
         await child(api, kinds.SERVERS, made, first, spec={}, status={"allocationSets": [held]})
         for name in ("r0", "r1"):
             await rabbit(api, name)
+        if deleted:
+            await api.remove(kinds.WORKFLOW, KEY)
         async with informed(api):
             await conductor.reconcile(7)
 

@@ -55,7 +55,7 @@ def test_it_is_not_tested_before_the_storage_is_gone_and_enabled_after_the_test(
         await disabled(api)
         assert made(api) == []
         workflow = read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow)
-        await api.patch(abort.marked(workflow, 0.0))
+        await api.patch(abort.marked(workflow, None, 0.0))
         await caught_up()
         assert made(api) == []
 

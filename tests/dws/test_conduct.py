@@ -28,10 +28,11 @@ from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Key, Remove, key_of
 from warren.base.placing import Held
-from warren.base.times import rfc3339_micro
+from warren.base.times import rfc3339, rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
+from warren.dws.jobs import resources
 from warren.dws.jobs.conduct import asks_for_abort, decide, is_past, made, needs_flash
 from warren.dws.jobs.jobactions import (
     SUMMARY,
@@ -471,7 +472,7 @@ def test_then_its_tasks_start_with_the_workflows_variables() -> None:
     assert actions == [Note({"rabbit_prerun_timing": "1.5s"}), Start({"DW_JOB_my_fs": "/m"})]
 
 
-@pytest.mark.parametrize("state", [*State])
+@pytest.mark.parametrize("state", [*ADVANCE])
 def test_a_starting_job_waits_for_each_state(state: State) -> None:
     assert decide(seen(job(Phase.STARTING), at(state, ready=False))) == []
 
@@ -685,6 +686,18 @@ def test_nodes_that_have_let_go_are_given_back_while_flash_cannot_be() -> None:
     assert decide(seen(warned, torn, mounted={"n0", "n1", "n2"})) == []
 
 
+@pytest.mark.parametrize(
+    ("state", "given"), [("Teardown", [FreeNodes(("n0", "n2"))]), ("DataOut", [])]
+)
+def test_nodes_are_given_back_while_a_deleted_workflow_does_not_go(
+    state: str, given: list[Any]
+) -> None:
+    going = workflow(JOBDW, state=state, metadata=DELETING)
+    ending = job(Phase.ENDING, ran=True, abandoned=True)
+
+    assert decide(seen(ending, going, mounted={"n1"})) == given
+
+
 def test_nodes_are_not_given_back_early_while_nothing_is_wrong() -> None:
     torn = at("Teardown", ready=False, status="DriverWait")
     assert decide(seen(job(Phase.ENDING, ran=True), torn)) == []
@@ -726,14 +739,95 @@ def test_an_ending_job_goes_on_while_its_condition_may_heal() -> None:
     assert decide(seen(job(Phase.ENDING, ran=True), wf, transient=1.0)) == [Later(9.0)]
 
 
-# A Workflow that is gone
+# A Workflow that is gone, or torn down
 
 
-@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING])
-def test_a_workflow_that_was_deleted_ends_the_job(phase: Phase) -> None:
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("phase", ALIVE)
+@pytest.mark.parametrize("state", ["Setup", "Teardown"])
+def test_a_workflow_that_a_user_or_an_admin_tears_down_ends_the_job(
+    phase: Phase, state: str, ready: bool
+) -> None:
+    """Also before its controllers have taken that up."""
+    torn = at(state, ready=ready, desired="Teardown")
+    taken = "Workflow wf is torn down: a user or an admin has asked for it"
+    assert decide(seen(job(phase), torn)) == [Fail("dws", taken)]
+    # One that has failed is told nothing: it knows why it ends.
+    assert decide(seen(job(phase, failed=True), torn)) == []
+
+
+@pytest.mark.parametrize("phase", [Phase.NEW, Phase.ENDING, Phase.OVER])
+@pytest.mark.parametrize("facts", [{}, {"failed": True, "cancelled": True}])
+def test_the_teardown_that_ends_a_job_is_not_told_to_it(phase: Phase, facts: Any) -> None:
+    for torn in (at("Teardown", ready=False), at("PreRun", ready=False, desired="Teardown")):
+        assert decide(seen(job(phase, **facts), torn)) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "directives"),
+    [(Phase.STARTING, (JOBDW,)), (Phase.RUNNING, (JOBDW,)), (Phase.QUEUED, (JOBDW, CREATE))],
+)
+def test_a_workflow_that_was_deleted_ends_the_job(
+    phase: Phase, directives: tuple[str, ...]
+) -> None:
     gone = "Workflow fluxjob-7 is gone: a user or an admin has deleted it"
-    assert decide(seen(job(phase))) == [Fail("dws", gone)]
-    assert decide(seen(job(phase, failed=True))) == []
+    the_job = replace(job(phase), directives=directives)
+    assert decide(seen(the_job)) == [Fail("dws", gone)]
+    assert decide(seen(replace(the_job, failed=True))) == []
+
+
+def test_persistent_storage_that_a_job_creates_does_not_outlive_its_first_workflow() -> None:
+    """The second one might find it before it goes."""
+    held = {**DELETING, "finalizers": [BINDING.finalizer]}
+    going = workflow(JOBDW, CREATE, metadata=held)
+    for phase in (Phase.HELD, Phase.QUEUED):
+        creating = replace(job(phase), directives=(JOBDW, CREATE))
+        assert Fail("dws", "Workflow wf was deleted") in decide(seen(creating, going))
+
+
+def test_a_queued_job_that_has_lost_its_workflow_gets_another_one() -> None:
+    """Users want (c2#487): a restart that loses Workflows does not end all that wait."""
+    (found,) = builders.made(decide(seen(job(Phase.QUEUED))), kinds.WORKFLOW)
+
+    assert key_of(found) == Key("default", "fluxjob-7")
+    assert found["metadata"]["annotations"] == {labels.MADE_ANEW: "yes"}
+    assert found["spec"]["dwDirectives"] == [JOBDW]
+    assert decide(seen(job(Phase.QUEUED, failed=True))) == []
+
+
+RESERVED = resources.rewritten([NODE], [need()], 4 * GIB).resources
+GROWN = need(size=5 * GIB)
+CHANGED = r"has lost its Workflow, and what its #DW directives need has changed"
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING])
+def test_by_that_one_it_has_what_was_reserved_for_it_and_no_more(phase: Phase) -> None:
+    """The profile of its directives may be another one than it was."""
+    anew = workflow(JOBDW, ready=True, metadata={"annotations": {labels.MADE_ANEW: "yes"}})
+    again = seen(replace(job(phase), resources=RESERVED), anew)
+
+    assert asked(decide(again)) == (["Setup"] if phase is Phase.STARTING else [])
+    more = replace(again, breakdowns={"wf-0": breakdown(0, GROWN)})
+    with pytest.raises(Fault, match=CHANGED):
+        decide(more)
+    with pytest.raises(Fault, match=CHANGED):
+        decide(replace(again, breakdowns={"wf-0": breakdown(0, need(), SINGLE)}))
+    decide(replace(more, policy=Policy(reserves=False)))
+    decide(replace(more, workflow=at("Proposal")))
+    if phase is Phase.QUEUED:
+        decide(replace(more, workflow=msgspec.structs.replace(anew, status=at("Setup").status)))
+
+
+def test_what_of_a_second_workflow_is_not_seen_yet_is_not_taken_to_be_nothing() -> None:
+    named = [{"kind": "DirectiveBreakdown", "name": "wf-0", "namespace": "default"}]
+    noted = {"annotations": {labels.MADE_ANEW: "yes"}}
+    status = {"directiveBreakdowns": named}
+    anew = workflow(JOBDW, ready=True, metadata=noted, status=status)
+    queued = replace(job(Phase.QUEUED), resources=RESERVED)
+
+    assert decide(seen(queued, anew)) == []
+    with pytest.raises(Fault, match="DirectiveBreakdown wf-0 is gone"):
+        decide(seen(queued, anew, breakdowns={}))
 
 
 @pytest.mark.parametrize(
@@ -757,7 +851,8 @@ def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
     going = workflow(JOBDW, state="Setup", metadata={**DELETING, "finalizers": [BINDING.finalizer]})
     actions = decide(seen(job(phase, failed=failed), going))
     told = Fail("dws", "Workflow wf was deleted")  # an ENDING job here has not run
-    assert (told in actions) == (phase in [Phase.NEW, *ALIVE] and not failed)
+    fails = phase in (Phase.NEW, Phase.STARTING, Phase.RUNNING)
+    assert (told in actions) == (fails and not failed)
     assert changes(actions, kinds.WORKFLOW) == [{"metadata": {"finalizers": []}}]
     assert len(actions) == 1 + (told in actions)
 
@@ -908,7 +1003,22 @@ def test_what_still_has_the_storage_of_a_job_that_was_let_go_is_kept_from_others
     assert (disabled.kind, disabled.key.name) == (kinds.STORAGE, "r0")
     assert disabled.patch["spec"] == {"state": "Disabled"}
     assert isinstance(marked, Change)
-    assert list(marked.patch["metadata"]["annotations"]) == [labels.ABORTED]
+    noted = marked.patch["metadata"]["annotations"]
+    assert noted == {labels.ABORTED: rfc3339(NOON), labels.ABORTED_NODES: "n[0-1]"}
+
+
+def test_a_deleted_workflow_of_a_job_that_was_let_go_takes_its_nodes_out_of_service_too() -> None:
+    metadata = {**DELETING, "finalizers": [BINDING.finalizer]}
+    going = workflow(JOBDW, state="Teardown", metadata=metadata)
+    view = seen(job(Phase.OVER), going, aborted=True, computes=computes("n0", "n1"), mounted={"n1"})
+    drained, marked = decide(view)
+
+    assert drained == Drain(("n1",), "failed to unmount rabbit")
+    assert isinstance(marked, Change)
+    # Afterwards it is let go of.
+    assert changes(decide(replace(view, aborted=False)), kinds.WORKFLOW) == [
+        {"metadata": {"finalizers": []}}
+    ]
 
 
 @pytest.mark.parametrize(("marked", "kept"), [(True, ["rabbit_workflow", SUMMARY]), (False, [])])
@@ -942,7 +1052,7 @@ def test_a_rabbit_that_is_disabled_keeps_its_reason() -> None:
         (Phase.OVER, False, {}, True),
         (Phase.ENDING, False, {}, False),
         (Phase.OVER, True, {}, False),
-        (Phase.OVER, False, DELETING, False),
+        (Phase.OVER, False, DELETING, True),
         (Phase.OVER, False, {"annotations": {labels.ABORTED: "before"}}, False),
     ],
 )

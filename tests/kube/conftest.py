@@ -1,13 +1,10 @@
 """What the tests of the Kubernetes side share."""
 
 import asyncio
-import logging
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 
 from tests.kube.clusters import NAMED, Cluster, HttpsCluster, LocalCluster
 from tests.kube.named import Stay
@@ -44,18 +41,6 @@ def cluster(request: pytest.FixtureRequest, pki: Path) -> Cluster:
         case _:
             stay: Stay = request.getfixturevalue("stay")
             return stay.cluster()
-
-
-@pytest.fixture
-def heard() -> Iterator[list[MutableMapping[str, Any]]]:
-    """Return what an admin reads in the log."""
-    before = structlog.get_config()["wrapper_class"]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
-    try:
-        with structlog.testing.capture_logs() as entries:
-            yield entries
-    finally:
-        structlog.configure(wrapper_class=before)
 
 
 @pytest.fixture

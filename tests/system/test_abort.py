@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
 from tests.system.test_timeouts import Slow, slow
-from warren.base.objects import Change, Key, key_of
+from warren.base.objects import Change, Key, Remove, key_of
 from warren.conductor.systemstatus import KEY
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
@@ -233,6 +233,31 @@ def test_nodes_and_rabbits_return_to_service_by_themselves_where_a_site_wants_it
         assert labels.DISABLED not in carried
         assert labels.SELF_TEST not in carried
         assert rabbit(control).status.status == "Ready"
+        await world.assert_nothing_left(control)
+
+    lived(story, limits=RETURNING)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_workflow_that_an_admin_deletes_takes_them_out_of_service_and_back_too(
+    late: bool,
+) -> None:
+    """Before the job is let go, as an admin does to one that hangs, or after."""
+
+    async def story(world: World, control: Control, job: JobId) -> None:
+        def state() -> Any:
+            return (world.workflow(control).get("status") or {}).get("state")
+
+        await world.until(lambda: state() == "PostRun")
+        if late:
+            await dealt_with(world, control, job)
+        key = key_of(world.workflow(control))
+        await LocalClient(control.api.store).delete(Remove(kind=kinds.WORKFLOW, key=key))
+        await dealt_with(world, control, job)
+        await world.ended(control, job)
+        await world.until(lambda: rabbit(control).spec.state == "Enabled")
+        await asyncio.sleep(5)
+        assert (await drained(control), out_of_reach(control)) == ({}, set())
         await world.assert_nothing_left(control)
 
     lived(story, limits=RETURNING)

@@ -5,8 +5,10 @@ import pytest
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
+from warren.base.objects import Key, Remove, key_of
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
+from warren.dws import kinds
 from warren.dws.objects.workflows import State as WorkflowState
 from warren.instance import keys
 from warren.instance.jobs.manager import Inactive
@@ -256,9 +258,6 @@ def test_a_deleted_workflow_ends_its_job_with_a_reason() -> None:
         async with opened(play=lambda command, environment: Play(seconds=1000)) as world:
 
             async def life(control: Control) -> None:
-                from warren.base.objects import Remove, key_of
-                from warren.dws import kinds
-
                 job = await world.submit(control, attributes=DW)
                 await world.until(lambda: len(world.seen) == 4)
                 key = key_of(world.workflow(control))
@@ -267,6 +266,38 @@ def test_a_deleted_workflow_ends_its_job_with_a_reason() -> None:
 
                 assert ended.job.fatal is not None
                 assert "was deleted" in ended.job.fatal.note
+                await world.assert_nothing_left(control)
+
+            await world.live(life)
+
+    virtual.run(main())
+
+
+def test_a_job_whose_workflow_is_lost_while_it_is_queued_goes_on_with_another() -> None:
+    """Users want (c2#487): "ability to restart with queued jobs is critical"."""
+
+    async def main() -> None:
+        async with opened(ClusterShape(rabbits=1)) as world:
+
+            async def life(control: Control) -> None:
+                large = {"dw": "#DW jobdw type=xfs capacity=60GiB name=scratch"}
+                first = await world.submit(control, attributes=large, nodes=2)
+                second = await world.submit(control, attributes=large, nodes=2)
+                await world.until(lambda: _reason(control, second))
+                key, store = Key(kinds.DEFAULT_NAMESPACE, f"fluxjob-{second}"), control.api.store
+                lost = store.get(kinds.WORKFLOW, key)["metadata"]["uid"]
+                await store.delete(Remove(kind=kinds.WORKFLOW, key=key))
+                await world.until(
+                    lambda: any(
+                        key_of(each) == key and each["metadata"]["uid"] != lost
+                        for each in store.everything(kinds.WORKFLOW)
+                    )
+                )
+                results = [
+                    (await world.ended(control, each)).job.result for each in (first, second)
+                ]
+
+                assert results == [Result.COMPLETED, Result.COMPLETED]
                 await world.assert_nothing_left(control)
 
             await world.live(life)

@@ -1,7 +1,8 @@
 """Reconciles jobs with their Workflows: look at the job and its Workflow, decide, act.
 
 News of either has the job reconciled. Nothing is remembered in between but when a
-Workflow was first seen in TransientCondition, and what a job has been shown.
+Workflow was first seen in TransientCondition, what a job has been shown, and the nodes that a
+Workflow has left drained.
 """
 
 import asyncio
@@ -43,6 +44,7 @@ from warren.kube.client import Client, Forbidden, LogReader, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
+from warren.kube.telling import Refusals
 
 log = structlog.get_logger()
 
@@ -66,6 +68,9 @@ class Settings:
 
 
 _DEFAULTS: Final = Settings()
+
+_REFUSED: Final = 30.0
+"""Seconds after which a write is tried again that was refused for a job that ends."""
 
 
 class Conductor:
@@ -95,16 +100,19 @@ class Conductor:
         self._settings = settings
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
+        self._refusals = Refusals()
         self._transient: dict[int, float] = {}
         self._shown: dict[int, dict[str, str]] = {}
         self._timed: dict[int, set[str]] = {}
+        self._left: dict[int, Collection[str]] = {}
+        """The nodes of Workflows that were marked (`abort`) and are gone, until they are back."""
         self.reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
         jobs.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
             informers.of(kind).compare(partial(self._dependent_changed, kind))
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
-        informers.of(kinds.CLIENT_MOUNT)
+        informers.of(kinds.CLIENT_MOUNT).compare(self._mount_changed)
         informers.of(kinds.NNF_DATA_MOVEMENT)
         self._returning = Returning(client, informers, clock, enabled=settings.returns)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
@@ -143,14 +151,22 @@ class Conductor:
             raise  # is for the API's admin: the job's author can do nothing about it
         except (Fault, UserMistake) as error:
             mistake = str(error)
-            log.info("job refused", job=job, reason=mistake)
-            if not snapshot.job.failed and snapshot.job.phase not in (Phase.ENDING, Phase.OVER):
-                type_ = snapshot.job.binding.exception(snapshot.job.phase)
-                await self._jobs.fail(snapshot.job, type_, mistake)
+            if snapshot.job.phase in (Phase.ENDING, Phase.OVER):
+                # Its author can do nothing about it any more, and its storage must go all the same.
+                self._refusals.hear(job, mistake)
+                delay = _REFUSED
+            else:
+                log.info("job refused", job=job, reason=mistake)
+                if not snapshot.job.failed:
+                    type_ = snapshot.job.binding.exception(snapshot.job.phase)
+                    await self._jobs.fail(snapshot.job, type_, mistake)
+        else:
+            self._refusals.over(job)
         self._jobs.passed(snapshot.job, mistake)
         if snapshot.job.phase is Phase.OVER:
             self._shown.pop(job, None)
             self._timed.pop(job, None)
+            self._left.pop(job, None)
         return delay
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
@@ -266,16 +282,17 @@ class Conductor:
     def _with_stuck(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which nodes of a job that was let go another such job has, too."""
         workflow, computes = snapshot.workflow, snapshot.computes
-        if not (snapshot.returns and workflow and computes and abort.is_marked(workflow)):
-            return snapshot
-        own, known = workflow.metadata.key, self.informers.of(kinds.WORKFLOW)
+        nodes = {*snapshot.left}
+        if snapshot.returns and workflow and computes and abort.is_marked(workflow):
+            nodes |= {each.name for each in computes.data}
+        own, known = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
         stuck = set()
-        for node in {each.name for each in computes.data}:
+        for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by("compute", node):
                 raw = known.get(key_of(other))
                 if raw and key_of(raw) != own and abort.is_marked(read(raw, Workflow)):
                     stuck.add(node)
-        return replace(snapshot, stuck=stuck)
+        return replace(snapshot, stuck=stuck) if stuck else snapshot
 
     def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
         known = self.informers.of(kinds.STORAGE)
@@ -305,6 +322,7 @@ class Conductor:
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
             drains=settings.drains,
+            left=self._left.get(job, ()),
             returns=settings.returns,
             kept_movements=settings.kept_movements,
             movements=self._movements(known),
@@ -352,7 +370,8 @@ class Conductor:
         if workflow is None or workflow.status.status not in ("TransientCondition", "Error"):
             self._transient.pop(job, None)
             return None
-        now = self._clock.now()
+        # Not by the clock, which may be set meanwhile: that would end all jobs in trouble at once.
+        now = asyncio.get_running_loop().time()
         return now - self._transient.setdefault(job, now)
 
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
@@ -413,10 +432,14 @@ class Conductor:
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         known = self._jobs.job(job)
         past = conduct.is_past(obj, known, self._jobs.binding.finalizer)
-        if past and job not in self._transient:
+        left = abort.nodes_of(obj) if gone and self._settings.returns else ()
+        if left:
+            self._left[job] = left
+        if past and not left and job not in self._transient:
             return
         # What has no job is torn down wherever it is.
         stray = gone or known is None
+        stray = stray or conduct.is_torn_down_early(known, obj["spec"]["desiredState"])
         # Of what its drivers write in between, nothing is to be decided.
         if stray or job in self._transient or conduct.is_news(obj, self._settings.timeouts):
             self.reconciler.add(job)
@@ -430,6 +453,13 @@ class Conductor:
                 and conduct.is_news(raw, self._settings.timeouts)
                 and changes.is_news_for_manager(kind, before, after, raw)
             ):
+                self._wake(raw["metadata"]["name"])
+
+    def _mount_changed(self, before: Object | None, after: Object | None) -> None:
+        """Have a job reconciled that waits for its flash alone, when a node has let go of that."""
+        for workflow in labels.workflow_of(after or before or {}):
+            raw = self.informers.of(kinds.WORKFLOW).get(Key(*workflow.split("/", 1)))
+            if raw and conduct.is_stuck(raw) and conduct.has_let_go(before, after):
                 self._wake(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:

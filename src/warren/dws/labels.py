@@ -58,6 +58,10 @@ ENDED_AT: Final = "warren.cluster/ended-at"
 ABORTED: Final = "warren.cluster/aborted"
 """Annotates the Workflow of a job that was let go before its storage with when that was dealt with
 (`dws.abort`)."""
+ABORTED_NODES: Final = "warren.cluster/aborted-nodes"
+"""Annotates it with the job's compute nodes, some of which were drained for it."""
+MADE_ANEW: Final = "warren.cluster/made-anew"
+"""Annotates the Workflow of a job that had lost one while it was queued, with its flash chosen."""
 LOST_NODES: Final = "warren.cluster/lost-nodes"
 """Annotates a Workflow, and its NnfAccesses, with the compute nodes that it goes on without
 (`dws.tolerance`)."""

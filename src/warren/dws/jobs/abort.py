@@ -7,7 +7,7 @@ until an admin has looked at them. Its Teardown goes on.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from warren.base.objects import Change
+from warren.base.objects import Change, Object
 from warren.base.times import rfc3339
 from warren.dws import kinds, labels
 from warren.dws.objects.assignments import Computes, Servers
@@ -15,6 +15,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
 from warren.dws.rabbits import outofservice
 from warren.dws.rabbits.outofservice import Action
+from warren.rfc import hostlist
 
 REASON: Final = "failed to unmount rabbit"
 """Why nodes are drained. Those that are drained for this are Disabled in the SystemStatus."""
@@ -64,11 +65,22 @@ def is_marked(workflow: Workflow) -> bool:
     return labels.ABORTED in workflow.metadata.annotations
 
 
-def marked(workflow: Workflow, now: float) -> Change:
+def nodes_of(workflow: Object) -> frozenset[str]:
+    """Return the compute nodes of a job for whose Workflow that was done; it may be gone."""
+    annotations = workflow["metadata"].get("annotations") or {}
+    return frozenset(hostlist.decode(annotations.get(labels.ABORTED_NODES, "")))
+
+
+def marked(workflow: Workflow, computes: Computes | None, now: float) -> Change:
     """Note on a Workflow that this was done, so that what admins put back stays so."""
+    data = computes.data if computes is not None else ()
+    noted = {
+        labels.ABORTED: rfc3339(now),
+        labels.ABORTED_NODES: hostlist.encode(sorted(each.name for each in data)),
+    }
     return Change(
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
-        patch={"metadata": {"annotations": {labels.ABORTED: rfc3339(now)}}},
+        patch={"metadata": {"annotations": noted}},
         resource_version=workflow.metadata.resource_version,
     )

@@ -35,15 +35,18 @@ from warren.dws.jobs.jobactions import (
 from warren.dws.jobs.snapshot import (
     Job,
     JobSnapshot,
+    demand_breakdowns,
     is_complete,
     is_refused,
     localities,
     needs_of,
 )
 from warren.dws.jobs.timeouts import Timeouts
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
-from warren.dws.persistent import expiry
+from warren.dws.persistent import expiry, instances
 from warren.dws.rabbits import alerts
 from warren.dws.workflow import containersteps
 from warren.dws.workflow.states import ADVANCE
@@ -79,7 +82,6 @@ def asks_for_abort(snapshot: JobSnapshot) -> bool:
     return (
         snapshot.job.phase is Phase.OVER
         and workflow is not None
-        and not workflow.metadata.deleting
         and not abort.is_marked(workflow)
         and not is_complete(workflow, State.TEARDOWN)
     )
@@ -112,6 +114,29 @@ def is_news(workflow: Object, timeouts: Timeouts) -> bool:
     return bool(status.get("ready")) or timeouts.limits_states
 
 
+def is_torn_down_early(job: Job | None, desired: str) -> bool:
+    """Return whether a Workflow is asked for Teardown before its job ends, by another client.
+
+    The conductor asks for it when a job is ending or over, and never before.
+    """
+    waiting = job is not None and job.phase in _BEFORE_THE_END and not job.failed
+    return waiting and desired == State.TEARDOWN
+
+
+def is_stuck(workflow: Object) -> bool:
+    """Return whether a Workflow is where nodes go back before it does (`FreeNodes`)."""
+    status = workflow.get("status") or {}
+    hangs = "deletionTimestamp" in workflow["metadata"] or status.get("status") in _TROUBLE
+    return hangs and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
+
+
+def has_let_go(before: Object | None, after: Object | None) -> bool:
+    """Return whether by a change of its ClientMount a node has come to have nothing mounted."""
+    if before is None or read(before, ClientMount).all_in("unmounted"):
+        return False
+    return after is None or read(after, ClientMount).all_in("unmounted")
+
+
 def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
     """Return whether nothing is left to decide on a Workflow, whatever becomes of it yet.
 
@@ -129,11 +154,14 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow = snapshot.workflow
     if workflow is None:
-        return _without_workflow(snapshot.job)
+        return _without_workflow(snapshot)
     if workflow.metadata.deleting:
-        return _deleted(snapshot.job, workflow)
+        return _deleted(snapshot, workflow)
     errors = trouble.told(snapshot, workflow)
     failing = any(isinstance(each, Fail) for each in errors)
+    if not failing and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
+        asked = "is torn down: a user or an admin has asked for it"
+        return [Fail("dws", f"Workflow {workflow.metadata.name} {asked}")]
     overdue = [] if failing else trouble.overdue(snapshot, workflow)
     late = any(not isinstance(each, Later) for each in overdue)
     if late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
@@ -141,9 +169,12 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     return [*errors, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
 
 
-def _without_workflow(job: Job) -> list[Action]:
+def _without_workflow(snapshot: JobSnapshot) -> list[Action]:
+    job = snapshot.job
     match job.phase:
-        case Phase.HELD if not job.failed:
+        case Phase.HELD | Phase.QUEUED if not job.failed and (
+            job.phase is Phase.HELD or _may_lose_workflow(job)
+        ):
             made = Create(kind=kinds.WORKFLOW, object=new_workflow(job))
             return [made, Memo({"rabbit_workflow": job.workflow.name})]
         case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
@@ -155,20 +186,26 @@ def _without_workflow(job: Job) -> list[Action]:
             ]
         case Phase.ENDING:
             return [Finish()]
+        case Phase.OVER:
+            return _undrained(snapshot, snapshot.left)
         case _:
             return []
 
 
-def _deleted(job: Job, workflow: Workflow) -> list[Action]:
+def _deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Another client has asked for the Workflow's deletion. Its controllers tear it down."""
-    actions: list[Action] = []
+    if snapshot.aborted:
+        return _aborted(snapshot, workflow)  # once that is noted on it, it is let go of
+    job, actions = snapshot.job, list[Action]()
     if job.phase is Phase.ENDING:
         # Before that, what the job has written is still to be copied out, and never will be.
         torn = workflow.spec.desired_state is State.TEARDOWN
         done = torn or is_complete(workflow, State.DATA_OUT)
         reported = done or not job.ran or job.abandoned
+        if torn:
+            actions += _free_nodes(snapshot, workflow)
     else:
-        reported = job.failed or job.phase is Phase.OVER
+        reported = job.failed or job.phase is Phase.OVER or _may_lose_workflow(job)
     if not reported:
         actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
     if job.binding.finalizer in workflow.metadata.finalizers:
@@ -176,11 +213,23 @@ def _deleted(job: Job, workflow: Workflow) -> list[Action]:
     return actions
 
 
+def _may_lose_workflow(job: Job) -> bool:
+    """Return whether a job that loses its Workflow gets another one, and goes on.
+
+    It does while nothing has been made for it. Persistent storage that it creates is there from
+    Proposal on: it goes with the first Workflow, and the second one would find it.
+    """
+    creates = instances.named_in(job.directives, ("create_persistent",))
+    return job.phase in (Phase.HELD, Phase.QUEUED) and not creates
+
+
 def new_workflow(job: Job) -> Object:
     """Make the Workflow of a job."""
     annotations = {} if job.expires is None else {labels.EXPIRES: expiry.written(job.expires)}
     if job.tolerance:
         annotations[labels.FAILURE_TOLERANCE] = str(job.tolerance)
+    if job.phase is Phase.QUEUED:
+        annotations[labels.MADE_ANEW] = "yes"
     return {
         "metadata": {
             "name": job.workflow.name,
@@ -209,6 +258,7 @@ def _is_served(snapshot: JobSnapshot, word: str) -> bool:
 def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not is_complete(workflow, State.PROPOSAL):
         return []
+    demand_breakdowns(snapshot, workflow)
     required = requireddaemons.required(each for _, each in sorted(snapshot.breakdowns.items()))
     if snapshot.daemons is not None:
         required = tuple(each for each in required if not _is_served(snapshot, each))
@@ -234,8 +284,28 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     ]
 
 
-def _queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _new(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return []
+
+
+def _queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    if is_complete(workflow, State.PROPOSAL):
+        _demand_the_same(snapshot, workflow)
+    return []
+
+
+def _demand_the_same(snapshot: JobSnapshot, workflow: Workflow) -> None:
+    """Raise Fault where a job needs more by its second Workflow than was reserved by its first."""
+    if labels.MADE_ANEW not in workflow.metadata.annotations or not snapshot.policy.reserves:
+        return
+    demand_breakdowns(snapshot, workflow)
+    needs = [need for each in needs_of(snapshot).values() for need in each]
+    own, where = snapshot.job.resources, localities(snapshot)
+    if not resources.is_still_enough(own, needs, snapshot.floor, where):
+        raise Fault(
+            "the job has lost its Workflow, and what its #DW directives need has changed since it "
+            "was submitted: submit it again"
+        )
 
 
 def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -243,6 +313,8 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     match workflow.status.state:
         case State.PROPOSAL:
+            demand_breakdowns(snapshot, workflow)
+            _demand_the_same(snapshot, workflow)
             return [*_assign_servers(snapshot), ask(snapshot, workflow, State.SETUP)]
         case State.SETUP:
             assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
@@ -329,7 +401,7 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """While flash cannot be given back, give back the nodes, which do not need it any more."""
-    if workflow.status.status not in ("TransientCondition", "Error"):
+    if not (workflow.status.status in _TROUBLE or workflow.metadata.deleting):
         return []
     nodes = tuple(node for node in snapshot.job.nodes if node not in snapshot.mounted)
     return [FreeNodes(nodes)] if nodes else []
@@ -357,7 +429,7 @@ def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [
         *([Drain(nodes, abort.REASON)] if nodes else []),
         *abort.disabled(workflow, servers, snapshot.storages, snapshot.now),
-        abort.marked(workflow, snapshot.now),
+        abort.marked(workflow, snapshot.computes, snapshot.now),
     ]
 
 
@@ -366,14 +438,20 @@ def _returned(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not (snapshot.returns and abort.is_marked(workflow)):
         return []
     data = snapshot.computes.data if snapshot.computes is not None else ()
-    nodes = {each.name for each in data} - {*snapshot.stuck}
+    return _undrained(snapshot, {each.name for each in data})
+
+
+def _undrained(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
+    nodes = {*nodes} - {*snapshot.stuck}
     return [Undrain(tuple(sorted(nodes)), abort.REASON)] if nodes else []
 
 
 _TROUBLE: Final = ("TransientCondition", "Error")
 
+_BEFORE_THE_END: Final = (Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
+
 _PHASES: Final = {
-    Phase.NEW: _queued,
+    Phase.NEW: _new,
     Phase.HELD: _held,
     Phase.QUEUED: _queued,
     Phase.STARTING: _starting,

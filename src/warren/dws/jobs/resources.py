@@ -188,21 +188,41 @@ def _checked_own(
 
     Raises Fault for flash that is not what is needed: it would not be used.
     """
-    top, *others = resources
-    wanted = _wanted(top, needs, floor, largest, localities, counts(resources))
-    needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
-    each = _nodes_of_chassis(top) or 1 if top["type"] == "chassis" else 1
-    if (
-        _gib(top) < wanted.beside * each
-        or (wanted.labels and top.get("label") != _SLOT)
-        or [_compared(each) for each in others] != [_compared(each) for each in needed]
-    ):
+    wanted = _wanted(resources[0], needs, floor, largest, localities, counts(resources))
+    if not _has_all(resources, wanted):
         raise Fault(
             "the flash that the jobspec asks for is not what its #DW directives need: "
             "leave its ssds out, and they are put in",
             type="User",
         )
     return _constraints(wanted)
+
+
+def is_still_enough(
+    resources: Sequence[Mapping[str, Any]],
+    needs: Sequence[AllocationNeed],
+    floor: int,
+    localities: Sequence[Locality] = (),
+) -> bool:
+    """Return whether resources that were rewritten have the flash that is needed now.
+
+    Raises Fault for needs that cannot be placed.
+    """
+    if not needs:
+        return True
+    top = resources[0]
+    return _has_all(resources, _wanted(top, needs, floor, None, localities, counts(resources)))
+
+
+def _has_all(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservation) -> bool:
+    top, *others = resources
+    needed = [_chassis(each, number) for number, each in enumerate(wanted.shared)]
+    each = _nodes_of_chassis(top) or 1 if top["type"] == "chassis" else 1
+    return (
+        _gib(top) >= wanted.beside * each
+        and (not wanted.labels or top.get("label") == _SLOT)
+        and [_compared(each) for each in others] == [_compared(each) for each in needed]
+    )
 
 
 def _compared(vertex: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from warren.base.placing import Held, Locality
 from warren.dws import location
 from warren.dws.binding import Binding, Phase
 from warren.dws.breakdown.statuses import PERSISTENT
+from warren.dws.faults import Fault
 from warren.dws.jobs import placement
 from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
 from warren.dws.jobs.unsavedresults import Unsaved
@@ -102,6 +103,8 @@ class JobSnapshot:
     """Whether nodes that a job loses are drained."""
     stuck: Collection[str] = ()
     """The nodes of a job that was let go before its storage that another such one has, too."""
+    left: Collection[str] = ()
+    """The nodes of a job that was let go before its storage, and whose Workflow has just gone."""
     returns: bool = False
     """Whether what was taken out of service with a job returns by itself."""
     timeouts: Timeouts = NO_TIMEOUTS
@@ -121,6 +124,17 @@ class JobSnapshot:
 
 def is_complete(workflow: Workflow, state: State) -> bool:
     return workflow.reached and workflow.status.state is state
+
+
+def demand_breakdowns(snapshot: JobSnapshot, workflow: Workflow) -> None:
+    """Raise Fault unless all is known that a Workflow needs whose Proposal is done.
+
+    What it needs is said by its breakdowns, which are watched apart from it, and may be seen later.
+    """
+    for each in workflow.status.directive_breakdowns:
+        found = snapshot.breakdowns.get(each.name)
+        if found is None or not found.status.ready:
+            raise Fault(f"the DirectiveBreakdown {each.name} is gone")
 
 
 def needs_of(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
