@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+import structlog
+
 from warren.base.objects import Key
 from warren.dws.copies import slots
 from warren.dws.copies.slots import Claim
+
+log = structlog.get_logger()
 
 SLOTS: Final = 8
 """Copies at a time on one rabbit; more only where more users have copies to be made."""
@@ -64,9 +68,15 @@ class Copies:
             del self._waiting[claim.key]
             self._granted += 1
             self._turns[claim.userid] = self._granted
-            task = group.create_task(self._copy(claim.key), name=f"copy {claim.key}")
+            task = group.create_task(self._safely(claim.key), name=f"copy {claim.key}")
             self._running[claim.key] = (claim, task)
             task.add_done_callback(lambda _, key=claim.key: self._over(key))  # type: ignore[misc]
+
+    async def _safely(self, key: Key) -> None:
+        try:
+            await self._copy(key)
+        except Exception:  # a bug may cost one copy, not all that are at work
+            log.exception("copy given up", key=str(key))
 
     def _over(self, key: Key) -> None:
         del self._running[key]
