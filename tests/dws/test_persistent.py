@@ -623,6 +623,21 @@ def two(name: str) -> Instance:
     )
 
 
+@pytest.mark.parametrize(
+    ("mounted", "said"), [({"error": error(severity="Fatal")}, "Error"), ({}, "DriverWait")]
+)
+def test_a_copy_out_that_failed_does_not_wait_for_one_whose_turn_to_mount_comes_after_it(
+    mounted: dict[str, Any], said: str
+) -> None:
+    uses = [f"#DW persistentdw name={name}" for name in ("aa", "zz")]
+    copies = [COPY_OUT.replace("_pers", f"_{name}") for name in ("aa", "zz")]
+    wf = workflow(*uses, *copies, state="DataOut")
+    has = nnf_access("servers", **mounted)
+    instances = {name: two(name) for name in ("aa", "zz")}
+    writes = decide(seen(wf, instances=instances, accesses=[has]))
+    assert told(writes)[0] == said
+
+
 @pytest.mark.parametrize("mounted", [False, True])
 @pytest.mark.parametrize("state", ["DataIn", "PreRun", "DataOut"])
 def test_all_take_persistent_storage_in_one_order_and_none_waits_for_who_waits_for_it(
