@@ -7,6 +7,7 @@ from warren.directives.parse import Directive
 from warren.dws import children, kinds, labels, nodelocal, tolerance
 from warren.dws.access import accessobjects
 from warren.dws.access.accessobjects import SERVERS
+from warren.dws.access.snapshot import names_clients
 from warren.dws.copies import copyprofiles, datamovement, staging
 from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
@@ -169,13 +170,19 @@ def _mounting(
 
 
 def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int]] | None:
-    """Return which allocations are for the job's nodes, without those it has lost; None for all."""
+    """Return which allocations are for the job's nodes, without those it has lost; None for all.
+
+    All are meant where no nodes are known and rabbits have mounted all (ADR 065).
+    """
     wiring, lost = snapshot.wiring or {}, snapshot.lost
     if instance_of(snapshot.directives[target]) is None:
         if not lost or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE:
             return None
         return tolerance.kept(snapshot.computes, wiring, lost)
     data = snapshot.computes.data if snapshot.computes else ()
+    mounted = snapshot.accesses.get(_access(snapshot, target))
+    if not data and mounted is not None and not names_clients(mounted):
+        return None
     nodes = [node.name for node in data if node.name not in lost]
     return nodelocal.parts(nodes, wiring, snapshot.places)
 
@@ -194,6 +201,9 @@ def _move(
         _parts(snapshot, target),
         _own_profile(snapshot, index, directive),
     )
+    if not wanted and not present:  # to say that it is done would lose what was to be copied
+        name = snapshot.directives[target].values.get("name")
+        raise Fault(f"nothing of {name} is for this job's compute nodes", type="WLM")
     missing = [
         Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj)
         for obj in wanted
