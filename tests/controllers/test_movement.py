@@ -181,6 +181,21 @@ def test_while_it_lasts_it_is_told_how_far_it_is_and_how_long_it_will_take() -> 
     with_rabbit(story, Telling(TOLD))
 
 
+def test_more_than_a_status_can_count_is_told_as_the_most_that_it_can() -> None:
+    """The API has them as int32, and would refuse what the copy comes to."""
+    most = 2**31 - 1
+    many = replace(TOLD, files=3 * most, directories=2 * most, links=most, total_files=3 * most)
+
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(10)
+            told = status(api)["commandStatus"]
+        assert [told[name] for name in ("items", "directories", "files", "links")] == [most] * 4
+
+    with_rabbit(story, Telling(many))
+
+
 COMMANDS = {"moved": "1", "progress": "40", "files": "7", "lastMessage": "40% done", "data": "9 B"}
 
 

@@ -114,7 +114,9 @@ _TOTAL: Final = re.compile(
     r"(?:\[[^]]*\]\s*)?(Items|Directories|Files|Links|Data|Rate|Seconds):\s*(\S.*)"
 )
 _COUNTS: Final = frozenset({"items", "directories", "files", "links"})
-_DIGITS: Final = 10
+
+MOST: Final = 2**31 - 1
+"""What `commandStatus` can count, which the API has as int32."""
 
 
 def said(line: str) -> Mapping[str, str]:
@@ -136,9 +138,9 @@ def said(line: str) -> Mapping[str, str]:
 
 
 def _is_count(text: str) -> bool:
-    """Return whether a text is a number that `commandStatus` has room for: it is an int32."""
+    """Return whether a text is a number that `commandStatus` has room for."""
     # A name of a file may be a line of output: by its length, before it is a number.
-    return text.isdecimal() and len(text) <= _DIGITS and int(text) < 2**31
+    return text.isdecimal() and len(text) <= len(str(MOST)) and int(text) <= MOST
 
 
 def shown(texts: Mapping[str, str]) -> dict[str, object]:
