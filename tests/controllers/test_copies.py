@@ -107,3 +107,22 @@ def test_of_users_with_as_many_copies_the_one_whose_last_turn_is_longest_ago_is_
         assert copier.begun[3:] == [f"another of {earlier}"]
 
     copying(3, story)
+
+
+def test_a_copy_that_ends_with_an_error_ends_no_other() -> None:
+    class Broken(Copier):
+        async def _copy(self, key: Key) -> None:
+            if key.name == "broken":
+                raise ZeroDivisionError("bug")
+            await super()._copy(key)
+
+    async def main() -> None:
+        copier = Broken(3)
+        async with alongside(copier.copies.run()):
+            copier.want("a", "broken")
+            await asyncio.sleep(1)
+            copier.want("b")
+            await asyncio.sleep(30)
+        assert (copier.begun, copier.over) == (["a", "b"], ["broken", "a", "b"])
+
+    virtual.run(main())

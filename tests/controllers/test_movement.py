@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,14 +10,17 @@ import pytest
 from tests.controllers.alone import Api, alone, caught_up, running
 from tests.controllers.machines import Noting
 from tests.dws.builders import meta
+from tests.harness import virtual
 from tests.harness.virtual import EPOCH
-from warren.base.objects import Key
+from tests.kube.clusters import stored
+from warren.base.objects import Change, Key
 from warren.base.times import parse_rfc3339, rfc3339_micro
 from warren.controllers.movement import MovementReconciler
 from warren.dws import kinds, labels
+from warren.dws.copies import commands
 from warren.dws.copies.retries import Retries
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.kube.client import Unavailable
+from warren.kube.client import Invalid, Unavailable
 
 KIND = kinds.NNF_DATA_MOVEMENT
 KEY = Key("r0", "m")
@@ -175,6 +179,21 @@ def test_while_it_lasts_it_is_told_how_far_it_is_and_how_long_it_will_take() -> 
         )
 
     with_rabbit(story, Telling(TOLD))
+
+
+def test_more_than_a_status_can_count_is_told_as_the_most_that_it_can() -> None:
+    """The API has them as int32, and would refuse what the copy comes to."""
+    most = 2**31 - 1
+    many = replace(TOLD, files=3 * most, directories=2 * most, links=most, total_files=3 * most)
+
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(10)
+            told = status(api)["commandStatus"]
+        assert [told[name] for name in ("items", "directories", "files", "links")] == [most] * 4
+
+    with_rabbit(story, Telling(many))
 
 
 COMMANDS = {"moved": "1", "progress": "40", "files": "7", "lastMessage": "40% done", "data": "9 B"}
@@ -454,6 +473,130 @@ def test_a_bug_costs_one_copy_and_not_the_agent() -> None:
             assert status(api, Key("r0", "n"))["status"] == "Success"
 
     with_rabbit(story, Failing(*[ZeroDivisionError("bug")] * 3))
+
+
+class Saying(Noting):
+    """A rabbit whose copy of `/in` ends by telling what `said` has; the others are as usual."""
+
+    def __init__(self, said: dict[str, str]) -> None:
+        super().__init__("r0", seconds=100)
+        self.said = said
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        if copy.source == "/in":
+            self._note("copy", copy.source)
+            yield replace(TOLD, said=self.said)
+            return
+        async for progress in super().copy(copy):
+            yield progress
+
+
+ABSURD = "Items: 99999999999999999999999"
+
+
+@pytest.mark.parametrize(
+    ("said", "end"),
+    [
+        (commands.said(ABSURD), "Success"),
+        # Of a copier that says what ours does not.
+        ({"items": "99999999999999999999999", "lastMessage": "done", "moved": ""}, "Failed"),
+        ({"items": "9" * 5000, "lastMessage": "done", "moved": ""}, "Failed"),
+    ],
+)
+def test_a_command_that_counts_absurdly_harms_no_other_copy(said: Any, end: str) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(name="other", source="/other", userid=1))
+            await api.add(KIND, movement(**initiator("copy_in")))
+            await wait(30000)
+            assert status(api)["status"] == end
+            assert "items" not in status(api).get("commandStatus", {})
+            assert status(api, Key("r0", "other"))["status"] == "Success"
+            assert rabbit.asked.count(("copy", "/other")) == 1
+
+    with_rabbit(story, Saying(said))
+
+
+class Refusing(Api):
+    """An API that refuses what it is told of a movement's status, by what `refused` says."""
+
+    refused: Callable[[Any], bool] = staticmethod(lambda status: False)
+    refusal: Exception = Invalid("status.commandStatus.items in body must be of type int32")
+
+    async def patch(self, change: Change) -> Any:
+        if change.key == KEY and change.status and self.refused(change.patch["status"]):
+            self.written.append(("refused", change.kind, change.key))
+            raise self.refusal.with_traceback(None)
+        return await super().patch(change)
+
+
+def with_refusing(story: Story, refused: Callable[[Any], bool], machine: Noting) -> None:
+    async def main() -> None:
+        async with stored() as store:
+            api = Refusing(store, ())
+            api.refused = refused
+            await story(api, machine, MovementReconciler(api, api.informers, machine, api.clock))
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize(
+    "refusal", [Invalid("items is no int32"), TypeError("Integer exceeds 64-bit range")]
+)
+def test_a_status_that_the_api_refuses_costs_one_copy_and_not_the_agent(
+    refusal: Exception,
+) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        assert isinstance(api, Refusing)
+        api.refusal = refusal
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(name="other", source="/other", userid=1))
+            await api.add(KIND, movement())
+            await wait(50)
+            told = status(api)
+            assert (told["state"], told["status"]) == ("Finished", "Failed")
+            words = f"what has become of the copy cannot be reported: {refusal}"
+            assert told["message"] == words
+            assert told["error"]["type"] == "Internal"
+            assert "commandStatus" not in told
+            await wait(200)
+            assert status(api, Key("r0", "other"))["status"] == "Success"
+            assert rabbit.asked.count(("copy", "/in")) == 1
+
+    with_refusing(story, lambda status: "commandStatus" in status, Noting("r0", seconds=8))
+
+
+def test_an_end_that_the_api_refuses_however_it_is_put_is_reported_until_it_does_not() -> None:
+    """Whatever left the task would have everything copied again, and again."""
+
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        assert isinstance(api, Refusing)
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+            await wait(1000)
+            assert status(api)["state"] == "Running"
+            assert len(api.written) < 100
+            api.refused = lambda status: False
+            await wait(100)
+            assert status(api)["status"] == "Failed"
+            assert rabbit.asked.count(("copy", "/in")) == 1
+
+    with_refusing(story, lambda status: status.get("state") != "Running", Noting("r0"))
+
+
+def test_a_beginning_that_the_api_refuses_is_a_try_that_has_failed() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement(**initiator("copy_out")))
+            await api.add(KIND, movement(name="other", source="/other", userid=1))
+            await wait(36000)
+            assert status(api)["status"] == "Failed"
+            assert "must be of type int32" in status(api)["message"]
+            assert "tried" in status(api)["message"]
+            assert status(api, Key("r0", "other"))["status"] == "Success"
+            assert ("copy", "/in") not in rabbit.asked
+
+    with_refusing(story, lambda status: status.get("state") == "Running", Noting("r0"))
 
 
 def test_an_end_that_is_not_heard_is_told_again_and_nothing_copied_twice() -> None:

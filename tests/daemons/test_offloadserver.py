@@ -1,6 +1,7 @@
 """The HTTP face of copies that running jobs ask for, over a socket: methods, words and bounds."""
 
 import asyncio
+import base64
 import http.client
 import json
 import re
@@ -173,6 +174,10 @@ def test_requests_without_a_token_or_of_another_version_are_refused() -> None:
             assert await client.ask("GET", path, Authorization=HEADER[:-1]) == unauthorized
         assert await client.ask("POST", "/trial", SENT, Authorization="x") == unauthorized
         assert await client.ask("DELETE", f"/cancel/{NAME}", Authorization="x") == unauthorized
+        deep = base64.urlsafe_b64encode(b'{"x":' + b"[" * 1400).rstrip(b"=").decode()
+        assert (
+            await client.ask("GET", "/list", Authorization=f"Bearer {deep}.e30.AA") == unauthorized
+        )
         for version in ("", "2.0", "1.0, 2.0"):
             other = await client.ask("GET", "/hello", **{"Accepts-version": version})
             assert other == (406, "Valid versions: 1.0\n")
@@ -190,6 +195,9 @@ def test_a_bad_request_writes_nothing_and_is_told_why() -> None:
         )
         assert status == 403
         assert words.startswith("'/etc/shadow' is neither in storage")
+        for bad in ('{"x":' + "[" * 10000, json.dumps({**BODY, "slots": 10**23})):
+            status, _ = await client.ask("POST", "/trial", bad)
+            assert status == 400
         large = await client.ask("POST", "/trial", SENT + " " * 16384)
         assert large == (413, "a request has 16384 bytes at most\n")
         assert client.api.keys(kinds.NNF_DATA_MOVEMENT) == []

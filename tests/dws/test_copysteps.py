@@ -18,9 +18,23 @@ from tests.dws.builders import (
     nnf_storage,
     workflow,
 )
-from tests.dws.test_driver import ALL, COPYING, FINISHED, STORAGE, WAITS, keys, seen, told
-from warren.base.objects import Key, key_of
+from tests.dws.test_driver import (
+    ALL,
+    COPYING,
+    FINISHED,
+    MAY_HEAL,
+    NO_ROOM,
+    SECOND,
+    STORAGE,
+    WAITS,
+    broken,
+    keys,
+    seen,
+    told,
+)
+from warren.base.objects import Create, Key, Kind, Write, key_of
 from warren.dws import kinds, labels
+from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.offload import movements
 from warren.dws.workflow.copysteps import is_of
 from warren.dws.workflow.driver import decide
@@ -172,3 +186,87 @@ def test_rabbits_that_have_unmounted_mount_again_for_the_first_copy_out() -> Non
     late = decide(seen(wf, storages=[storage], accesses=[again]))
     assert not made(late, kinds.NNF_DATA_MOVEMENT)
     assert not changes(late, kinds.NNF_ACCESS)
+
+
+# What fails while others have something to save
+
+OTHER_OUT = "#DW copy_out source=$DW_JOB_other/out destination=/lus/more"
+TWO_OUT = (JOBDW, SECOND, COPY_OUT, OTHER_OUT)
+FAILED_COPY = {"movements": [movement(2, **NO_ROOM)], "status": {"state": "mounted", "ready": True}}
+FAILED_MOUNT = {"movements": [], "status": broken("Fatal", message="broke")}
+MOUNTED = {"state": "mounted", "ready": True}
+
+
+def dataout(
+    failed: dict[str, Any], second: dict[str, Any] | None, *others: NnfDataMovement
+) -> list[Write]:
+    """Decide where the first copy_out has failed, and rabbits mount what the second copies."""
+    accesses = [nnf_access("servers", **failed["status"])]
+    if second is not None:
+        accesses.append(nnf_access("servers", index=1, **second))
+    view = seen(
+        workflow(*TWO_OUT, state="DataOut"),
+        storages=[nnf_storage(("r0", 1), index=number, ready=True) for number in (0, 1)],
+        accesses=accesses,
+        movements=[*failed["movements"], *others],
+    )
+    return decide(view)
+
+
+@pytest.mark.parametrize("failed", [FAILED_COPY, FAILED_MOUNT])
+@pytest.mark.parametrize(
+    ("second", "others", "made_kind"),
+    [
+        (None, (), kinds.NNF_ACCESS),
+        ({"state": "unmounted"}, (), None),
+        (broken("Minor"), (), None),
+        (MOUNTED, (), kinds.NNF_DATA_MOVEMENT),
+        (MOUNTED, (movement(3),), None),
+        (MOUNTED, (movement(3, state="Running"),), None),
+        # What is late may heal, and what has begun may end well.
+        (broken("Major"), (movement(3, state="Running"),), None),
+    ],
+)
+def test_a_copy_out_that_failed_is_told_when_the_others_have_begun_and_ended(
+    failed: dict[str, Any],
+    second: dict[str, Any] | None,
+    others: tuple[NnfDataMovement, ...],
+    made_kind: Kind | None,
+) -> None:
+    writes = dataout(failed, second, *others)
+    assert told(writes)[0] == (MAY_HEAL if second == broken("Major") else WAITS)
+    assert [write.kind for write in writes if isinstance(write, Create)] == (
+        [made_kind] if made_kind else []
+    )
+
+
+@pytest.mark.parametrize("failed", [FAILED_COPY, FAILED_MOUNT])
+@pytest.mark.parametrize(
+    ("second", "others"),
+    [
+        (MOUNTED, (movement(3, **FINISHED),)),
+        # Two that have failed do not wait for each other, nor for what is on a rabbit that is lost.
+        (MOUNTED, (movement(3, **NO_ROOM),)),
+        (broken("Fatal"), ()),
+        (broken("Fatal"), (movement(3, state="Running"),)),
+        (broken("Major"), ()),
+    ],
+)
+def test_a_copy_out_that_failed_waits_for_no_other_that_has_ended_or_cannot_begin(
+    failed: dict[str, Any], second: dict[str, Any], others: tuple[NnfDataMovement, ...]
+) -> None:
+    assert told(dataout(failed, second, *others))[0] == "Error"
+
+
+def test_a_copy_out_that_failed_says_so_while_it_waits_for_others() -> None:
+    writes = dataout(FAILED_MOUNT, MOUNTED, movement(3, state="Running"))
+    (patch,) = changes(writes, kinds.WORKFLOW)
+    (entry,) = [
+        each for each in patch["status"]["drivers"]
+        if each["dwdIndex"] == FAILED_INDEX and each["watchState"] == "DataOut"
+    ]  # fmt: skip
+    assert entry["status"] == "Running"
+    assert entry["message"] == "has failed, and waits for other copies to end: broke"
+
+
+FAILED_INDEX = TWO_OUT.index(COPY_OUT)

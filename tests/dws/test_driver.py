@@ -347,7 +347,7 @@ STORAGE = nnf_storage(("r0", 2), ("r1", 1), ready=True)
 ON_RABBITS = nnf_access("servers", state="mounted", ready=True)
 COPYING = {"storages": [STORAGE], "accesses": [ON_RABBITS]}
 FINISHED: dict[str, Any] = {"state": "Finished", "status": "Success"}
-NO_ROOM = {"state": "Finished", "status": "Failed", "message": "no room"}
+NO_ROOM: dict[str, Any] = {"state": "Finished", "status": "Failed", "message": "no room"}
 WAITS, MAY_HEAL, DONE = "DriverWait", "TransientCondition", "Completed"
 
 
@@ -431,7 +431,8 @@ TOLD: list[tuple[str, dict[str, Any], str, str]] = [
         "DataOut",
         {**COPYING, "movements": [*copies(NO_ROOM, FINISHED, FINISHED, index=2), movement(3)]},
         WAITS,
-        "2: 1 data movements to finish",
+        "2: has failed, and waits for other copies to end: data movement operation failed during "
+        "'DataOut', message: r0: no room",
     ),
     (
         "DataOut",

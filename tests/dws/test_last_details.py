@@ -36,7 +36,7 @@ from warren.dws.binding import Phase
 from warren.dws.breakdown import directivebreakdown
 from warren.dws.copies.datamovement import children
 from warren.dws.copies.retries import Retries
-from warren.dws.copies.slots import Claim, granted
+from warren.dws.copies.slots import WaitingCopy, next_copies
 from warren.dws.faults import Fault
 from warren.dws.jobs import conduct
 from warren.dws.jobs.placement import filled
@@ -362,7 +362,7 @@ def test_who_has_nodes_without_a_rabbit_waits_without_a_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "turns", "order"),
+    ("wanted", "last_slot", "order"),
     [
         ([1, 1, 2, 2], {}, [1, 2, 1, 2]),
         ([1, 2, 1, 2], {1: 5, 2: 3}, [2, 1, 2, 1]),
@@ -370,9 +370,11 @@ def test_who_has_nodes_without_a_rabbit_waits_without_a_place() -> None:
         ([2, 2, 1, 1], {2: 1}, [1, 2, 1, 2]),
     ],
 )
-def test_free_slots_go_round(wanted: list[int], turns: dict[int, int], order: list[int]) -> None:
-    claims = [Claim(meta_key(number), user) for number, user in enumerate(wanted)]
-    assert [each.userid for each in granted(claims, [], turns, 9)] == order
+def test_free_slots_go_round(
+    wanted: list[int], last_slot: dict[int, int], order: list[int]
+) -> None:
+    waiting = [WaitingCopy(meta_key(number), user) for number, user in enumerate(wanted)]
+    assert [each.userid for each in next_copies(waiting, [], last_slot, 9)] == order
 
 
 def meta_key(number: int) -> Any:

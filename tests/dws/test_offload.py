@@ -81,6 +81,13 @@ def test_the_token_of_a_workflow_that_may_ask_for_copies_names_the_workflow() ->
     assert offloadtokens.is_valid(made, running(), key_secret())
 
 
+def test_a_token_that_is_nested_for_ever_names_no_workflow() -> None:
+    """It comes without any valid token."""
+    deep = base64.urlsafe_b64encode(b'{"x":' + b"[" * 1400).rstrip(b"=").decode()
+    assert offloadtokens.of_header(f"Bearer {deep}.e30.AA") is not None
+    assert offloadtokens.workflow_of(f"{deep}.e30.AA") is None
+
+
 def test_a_token_names_no_workflow_of_another_namespace() -> None:
     """Which the service may not read."""
     assert offloadtokens.workflow_of(forged({**HEADER, "kid": "kube-system/wf"}, CLAIMS)) is None
@@ -183,12 +190,15 @@ def test_a_request_of_nnfs_library_is_understood() -> None:
         (b"[]", "unable to decode"),
         (body(slots="many"), "unable to decode"),
         (b"[" * 10000, "unable to decode"),
+        (b'{"unknown": ' + b"[" * 10000, "unable to decode"),
         (b'{"unknown": 1}', "compute name must be supplied"),
         (body(computeName=""), "compute name must be supplied"),
         (body(sourcePath=""), "source path must be supplied"),
         (body(destinationPath=""), "destination path must be supplied"),
         (body(slots=-2), "slots must be -1"),
         (body(maxSlots=-2), "maxSlots must be -1"),
+        (body(slots=2**31), "slots must be less than 2147483648"),
+        (body(maxSlots=10**23), "maxSlots must be less than 2147483648"),
         (body(computeName="../n0"), "no name of a compute node"),
         (body(computeName="n0/../r0"), "no name of a compute node"),
         (body(sourcePath="relative"), "no absolute path"),

@@ -32,7 +32,7 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
-from warren.dws.objects.meta import Meta
+from warren.dws.objects.meta import Meta, Reference
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.workflows import Workflow
@@ -587,6 +587,38 @@ def test_then_each_part_of_the_jobs_nodes_has_its_copy(
         assert (each["spec"]["userId"], each["spec"]["groupId"]) == (1001, 1002)
 
 
+FOR_ITS_NODES = {"kind": "Computes", "name": "wf", "namespace": "default"}
+NOTHING_COPIED = "DW Directive 1: WLM error: nothing of pers is for this job's compute nodes"
+
+
+@pytest.mark.parametrize("nodes", [None, ()])
+@pytest.mark.parametrize(("state", "directives", "_"), STATES)
+def test_a_copy_without_compute_nodes_is_for_all_that_rabbits_have_mounted(
+    state: str, directives: tuple[str, str], _: str, nodes: tuple[str, ...] | None
+) -> None:
+    """As NNF does it: dws-spec section 11."""
+    own = None if nodes is None else computes(*nodes)
+    wf, access = workflow(*directives, state=state), on_rabbits()
+    writes = decide(seen(wf, filled(r0=2), accesses=[access], computes=own))
+    found = [str(key_of(each)) for each in made(writes, kinds.NNF_DATA_MOVEMENT)]
+    assert found == ["r0/wf-1-0", "r0/wf-1-1"]
+
+    # What is for nodes that are not known has nothing mounted.
+    spec = structs.replace(access.spec, client_reference=read(FOR_ITS_NODES, Reference))
+    access = structs.replace(access, spec=spec)
+    writes = decide(seen(wf, filled(r0=2), accesses=[access], computes=own))
+    assert made(writes, kinds.NNF_DATA_MOVEMENT) == []
+    assert told(writes) == ("Error", NOTHING_COPIED)
+
+
+def test_a_copy_of_nothing_is_an_error_and_not_done() -> None:
+    """Of the second of the rabbit's nodes, where the storage has one allocation."""
+    wf = workflow(USE, COPY_OUT, state="DataOut")
+    writes = decide(seen(wf, filled(r0=1), accesses=[on_rabbits()], computes=computes("n1")))
+    assert made(writes, kinds.NNF_DATA_MOVEMENT) == []
+    assert told(writes) == ("Error", NOTHING_COPIED)
+
+
 def test_a_job_has_its_own_storage_and_persistent_storage_of_the_same_name() -> None:
     own = "#DW jobdw type=xfs capacity=1GiB name=pers"
     copies = (COPY_IN, COPY_IN.replace("PERSISTENT", "JOB"))
@@ -621,6 +653,21 @@ def two(name: str) -> Instance:
             psi("Active", USER), metadata=structs.replace(psi().metadata, name=name)
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("mounted", "said"), [({"error": error(severity="Fatal")}, "Error"), ({}, "DriverWait")]
+)
+def test_a_copy_out_that_failed_does_not_wait_for_one_whose_turn_to_mount_comes_after_it(
+    mounted: dict[str, Any], said: str
+) -> None:
+    uses = [f"#DW persistentdw name={name}" for name in ("aa", "zz")]
+    copies = [COPY_OUT.replace("_pers", f"_{name}") for name in ("aa", "zz")]
+    wf = workflow(*uses, *copies, state="DataOut")
+    has = nnf_access("servers", **mounted)
+    instances = {name: two(name) for name in ("aa", "zz")}
+    writes = decide(seen(wf, instances=instances, accesses=[has]))
+    assert told(writes)[0] == said
 
 
 @pytest.mark.parametrize("mounted", [False, True])

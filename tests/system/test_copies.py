@@ -157,6 +157,54 @@ def test_when_one_copy_out_fails_for_good_all_others_are_made_to_their_end() -> 
     in_a_world(Copiers(behave), life)
 
 
+def test_when_one_copy_out_fails_for_good_others_are_mounted_and_made_to_their_end() -> None:
+    """What the second copies is mounted when the first has had all its tries."""
+    pauses = sum(Retries().pause * 2**number for number in range(TRIES))
+
+    class SlowMount(Copiers):
+        def machine(self, world: World) -> Callable[[str, str], SimulatedMachine]:
+            make = super().machine(world)
+
+            def made(node: str, rabbit: str) -> SimulatedMachine:
+                machine = make(node, rabbit)
+                mount = machine.mount
+
+                async def slowly(group: str, name: str, kind: str, path: str, *more: Any) -> None:
+                    if path.endswith(f"-1/{RABBIT}-0"):
+                        await asyncio.sleep(pauses + 10)
+                    await mount(group, name, kind, path, *more)
+
+                machine.mount = slowly  # type: ignore[method-assign,assignment]
+                return machine
+
+            return made
+
+    lines = [
+        f"#DW {line}"
+        for name in ("first", "second")
+        for line in (
+            f"jobdw type=xfs capacity=1GiB name={name}",
+            f"copy_out source=$DW_JOB_{name}/ destination={GLOBAL}/{name}",
+        )
+    ]
+    directives = {"dw": "\n".join([*lines[::2], *lines[1::2]])}
+
+    async def life(world: World, control: Control) -> None:
+        job = await world.submit(control, attributes=directives)
+        ended = await world.ended(control, job)
+        await world.assert_nothing_left(control)
+        assert ended.job.result is Result.FAILED
+        assert ended.job.fatal is not None
+        assert "rabbit-0: no (tried" in ended.job.fatal.note
+        saved = {copy.destination for copy in world.copies()}
+        assert saved == {f"{GLOBAL}/second"}
+
+    def behave(copy: Copy, before: int) -> Exception | float:
+        return CopyFailed("no") if copy.destination.endswith("/first") else 600
+
+    in_a_world(SlowMount(behave), life)
+
+
 def test_what_a_copier_says_of_a_copy_in_is_told_at_once_and_once() -> None:
     copiers = Copiers(lambda copy, before: CopyFailed("/global/input: No such file or directory"))
 

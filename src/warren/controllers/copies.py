@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+import structlog
+
 from warren.base.objects import Key
 from warren.dws.copies import slots
-from warren.dws.copies.slots import Claim
+from warren.dws.copies.slots import WaitingCopy
+
+log = structlog.get_logger()
 
 SLOTS: Final = 8
 """Copies at a time on one rabbit; more only where more users have copies to be made."""
@@ -25,11 +29,11 @@ class Copies:
         self._copy = copy
         self._ended = ended
         self._slots = slots
-        self._waiting: dict[Key, Claim] = {}
-        self._running: dict[Key, tuple[Claim, asyncio.Task[None]]] = {}
-        self._turns: dict[int, int] = {}
+        self._waiting: dict[Key, WaitingCopy] = {}
+        self._running: dict[Key, tuple[WaitingCopy, asyncio.Task[None]]] = {}
+        self._last_slot: dict[int, int] = {}
         """The number of each user's last slot."""
-        self._granted = 0
+        self._slots_given = 0
         self._changed = asyncio.Event()
 
     def __contains__(self, key: Key) -> bool:
@@ -38,7 +42,7 @@ class Copies:
     def want(self, key: Key, userid: int) -> None:
         """Have a copy made as soon as it is its user's turn."""
         if key not in self:
-            self._waiting[key] = Claim(key, userid)
+            self._waiting[key] = WaitingCopy(key, userid)
             self._changed.set()
 
     async def stop(self, key: Key) -> None:
@@ -53,20 +57,26 @@ class Copies:
         """Have copies made until cancelled, which ends them."""
         async with asyncio.TaskGroup() as group:
             while True:
-                self._grant(group)
+                self._begin_next(group)
                 await self._changed.wait()
                 self._changed.clear()
 
-    def _grant(self, group: asyncio.TaskGroup) -> None:
-        running = [claim.userid for claim, _ in self._running.values()]
+    def _begin_next(self, group: asyncio.TaskGroup) -> None:
+        running = [copy.userid for copy, _ in self._running.values()]
         waiting = list(self._waiting.values())
-        for claim in slots.granted(waiting, running, self._turns, self._slots):
-            del self._waiting[claim.key]
-            self._granted += 1
-            self._turns[claim.userid] = self._granted
-            task = group.create_task(self._copy(claim.key), name=f"copy {claim.key}")
-            self._running[claim.key] = (claim, task)
-            task.add_done_callback(lambda _, key=claim.key: self._over(key))  # type: ignore[misc]
+        for copy in slots.next_copies(waiting, running, self._last_slot, self._slots):
+            del self._waiting[copy.key]
+            self._slots_given += 1
+            self._last_slot[copy.userid] = self._slots_given
+            task = group.create_task(self._safely(copy.key), name=f"copy {copy.key}")
+            self._running[copy.key] = (copy, task)
+            task.add_done_callback(lambda _, key=copy.key: self._over(key))  # type: ignore[misc]
+
+    async def _safely(self, key: Key) -> None:
+        try:
+            await self._copy(key)
+        except Exception:  # a bug may cost one copy, not all that are at work
+            log.exception("copy given up", key=str(key))
 
     def _over(self, key: Key) -> None:
         del self._running[key]

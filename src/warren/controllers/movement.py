@@ -4,8 +4,9 @@ import asyncio
 import posixpath
 import re
 from collections.abc import Iterator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from math import ceil
+from typing import Final
 
 import structlog
 
@@ -28,6 +29,9 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 log = structlog.get_logger()
+
+_REFUSED_SECONDS: Final = 30.0
+"""Before a status is reported again that the API has refused."""
 
 
 class MovementReconciler:
@@ -105,47 +109,52 @@ class MovementReconciler:
     async def _copy(self, key: Key) -> None:
         # A task, and what is bound here is bound in its own context, as in a reconcile.
         structlog.contextvars.bind_contextvars(reconciler=self.reconciler.name, key=str(key))
-        current = await self._begin(key)
-        if current is None:
-            return
-        restarts = _restarts(current)
-        try:
-            status = self._finished(await self._copied(key, current))
-        except NodeTrouble as trouble:
-            by_copier = isinstance(trouble, CopyFailed)
-            status = self._failed(current, restarts, str(trouble), by_copier=by_copier)
-        except Exception as error:  # the only such net: a bug may cost one copy, not the agent
-            log.exception("copy failed")
-            words = f"the copy has failed inside Warren: {error!r}"
-            status = self._failed(current, restarts, words, by_copier=False)
-        await self._insist(key, status)
-
-    async def _begin(self, key: Key) -> NnfDataMovement | None:
-        """Say that a copy has begun, and return the movement; None if it is not wanted now."""
-        while True:
-            current = self._snapshot(key)
-            if (
-                current is None
-                or current.metadata.deleting
-                or current.spec.cancel
-                or current.status.state == "Finished"
-                or self._wait(current) > 0
-            ):
-                return None
-            started = {
-                "state": "Running",
-                "startTime": rfc3339_micro(self._clock.now()),
-                "endTime": None,
-                "restarts": _restarts(current),
-            }
+        while (current := self._wanted(key)) is not None:
             try:
-                # Only on the newest object: an older one may not know that its copy has ended.
-                await self._report(key, started, version=current.metadata.resource_version)
+                await self._begin(key, current)
             except Retryable as error:
                 log.info("copy put off", reason=str(error))
                 await asyncio.sleep(error.delay)
+            except Exception as error:
+                log.exception("copy not begun")
+                return await self._insist(key, self._broken(current, error))
             else:
-                return current
+                return await self._insist(key, await self._tried(key, current))
+
+    def _wanted(self, key: Key) -> NnfDataMovement | None:
+        """Return a movement whose copy is to begin now; None if it is not wanted now."""
+        current = self._snapshot(key)
+        if (
+            current is None
+            or current.metadata.deleting
+            or current.spec.cancel
+            or current.status.state == "Finished"
+            or self._wait(current) > 0
+        ):
+            return None
+        return current
+
+    async def _begin(self, key: Key, current: NnfDataMovement) -> None:
+        """Say that a copy has begun."""
+        started = {
+            "state": "Running",
+            "startTime": rfc3339_micro(self._clock.now()),
+            "endTime": None,
+            "restarts": _restarts(current),
+        }
+        # Only on the newest object: an older one may not know that its copy has ended.
+        await self._report(key, started, version=current.metadata.resource_version)
+
+    async def _tried(self, key: Key, current: NnfDataMovement) -> Object:
+        """Copy, and return the status after it."""
+        try:
+            return self._finished(await self._copied(key, current))
+        except NodeTrouble as trouble:
+            by_copier = isinstance(trouble, CopyFailed)
+            return self._failed(current, str(trouble), by_copier=by_copier)
+        except Exception as error:  # a bug may cost one copy, not the agent
+            log.exception("copy failed")
+            return self._broken(current, error)
 
     async def _copied(self, key: Key, current: NnfDataMovement) -> dict[str, object]:
         """Copy to the end. Raises NodeTrouble, and CopyFailed for what the copier tells itself."""
@@ -176,10 +185,13 @@ class MovementReconciler:
         shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(moved)}
         return {"status": "Success", "message": shown["lastMessage"], "commandStatus": shown}
 
-    def _failed(
-        self, current: NnfDataMovement, restarts: int, trouble: str, *, by_copier: bool
-    ) -> Object:
+    def _broken(self, current: NnfDataMovement, error: Exception) -> Object:
+        words = f"the copy has failed inside Warren: {error!r}"
+        return self._failed(current, words, by_copier=False)
+
+    def _failed(self, current: NnfDataMovement, trouble: str, *, by_copier: bool) -> Object:
         """Return the status after a try that has failed: another one, or the end."""
+        restarts = _restarts(current)
         command = current.metadata.labels.get(labels.INITIATOR, "")
         if self._retries.again(command, restarts, by_copier=by_copier):
             log.info("copy is tried again", reason=trouble)
@@ -190,10 +202,14 @@ class MovementReconciler:
                 "message": f"try {restarts + 1} has failed: {trouble}",
             }
         message = f"{trouble} (tried {restarts + 1} times)" if restarts else trouble
+        return self._given_up(message, "User" if by_copier else "Internal")
+
+    def _given_up(self, message: str, type: str) -> Object:
+        """Return the status of a copy that has failed for good."""
         error = {
             "debugMessage": message,
             "userMessage": message,
-            "type": "User" if by_copier else "Internal",
+            "type": type,
             "severity": "Fatal",
         }
         return self._finished({"status": "Failed", "message": message, "error": error})
@@ -206,18 +222,34 @@ class MovementReconciler:
 
         If it is not heard, the next word comes soon.
         """
-        with suppress(Retryable):
+        try:
             shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(moved)}
             await self._report(key, {"commandStatus": shown})
+        except Retryable:
+            pass
+        except Exception as error:
+            # What a command says of itself may be anything; how it ends is told all the same.
+            log.info("progress not told", reason=repr(error))
 
     async def _insist(self, key: Key, status: Object) -> None:
-        """Report until it is heard: at the next reconcile, everything would be copied again."""
+        """Report until it is heard: at the next reconcile, everything would be copied again.
+
+        A status that cannot be told is told as a failure, which has nothing in it of what a copier
+        has said.
+        """
+        delay = 0.0
         while True:
             try:
                 return await self._report(key, status)
             except Retryable as error:
                 log.info("report put off", reason=str(error))
                 await asyncio.sleep(error.delay)
+            except Exception as error:  # an error would end the agent, and begin the copy again
+                log.error("report refused", reason=repr(error))
+                await asyncio.sleep(delay)
+                delay = _REFUSED_SECONDS
+                words = f"what has become of the copy cannot be reported: {error}"
+                status = self._given_up(words, "Internal")
 
     async def _report(self, key: Key, status: Object, *, version: str | None = None) -> None:
         await self._write(key, {"status": status}, status=True, version=version)
@@ -299,10 +331,10 @@ def _shown(progress: Progress) -> dict[str, object]:
         "progress": progress.percent,
         "elapsedTime": go_duration(progress.seconds),
         "seconds": f"{progress.seconds:.3f}",
-        "items": progress.files + progress.directories,
-        "directories": progress.directories,
-        "files": progress.files - progress.links,
-        "links": progress.links,
+        "items": min(progress.files + progress.directories, commands.MOST),
+        "directories": min(progress.directories, commands.MOST),
+        "files": min(progress.files - progress.links, commands.MOST),
+        "links": min(progress.links, commands.MOST),
         "data": human(progress.bytes),
         "rate": f"{human(int(progress.rate))}/s",
         "lastMessage": "; ".join(_sentences(progress)),

@@ -16,6 +16,7 @@ import msgspec
 
 from warren.base.objects import Key, Object
 from warren.dws import containerauth, kinds
+from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.workflows import Workflow
 
 _LONGEST: Final = 2048
@@ -48,8 +49,8 @@ def workflow_of(token: str) -> Key | None:
     if parts is None:
         return None
     try:
-        header = msgspec.json.decode(parts[0], type=_Header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        header = read_json(parts[0], _Header)
+    except Malformed:
         return None
     found = _KID.fullmatch(header.kid)
     if found is None or found[1] != kinds.DEFAULT_NAMESPACE or header.alg != "HS256":
@@ -66,8 +67,8 @@ def is_valid(token: str, workflow: Workflow, secret: Object) -> bool:
     if not hmac.compare_digest(parts[2], hmac.digest(key, text, hashlib.sha256)):
         return False
     try:
-        return msgspec.json.decode(parts[1], type=_Claims).sub == containerauth.SUBJECT
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return read_json(parts[1], _Claims).sub == containerauth.SUBJECT
+    except Malformed:
         return False
 
 

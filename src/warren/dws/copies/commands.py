@@ -115,6 +115,9 @@ _TOTAL: Final = re.compile(
 )
 _COUNTS: Final = frozenset({"items", "directories", "files", "links"})
 
+MOST: Final = 2**31 - 1
+"""What `commandStatus` can count, which the API has as int32."""
+
 
 def said(line: str) -> Mapping[str, str]:
     """Return what a line of output says, in the words of `commandStatus`; all values as text.
@@ -126,12 +129,18 @@ def said(line: str) -> Mapping[str, str]:
     total = _TOTAL.fullmatch(line.strip())
     if total is not None:
         name, value = total[1].lower(), total[2].strip()
-        if name not in _COUNTS or value.isdecimal():
+        if name not in _COUNTS or _is_count(value):
             found[name] = value
     percent = _PERCENT.search(line)
     if percent is not None:
         found["progress"] = str(min(100, int(percent[1])))
     return {**found, "moved": line[: percent.end()] if percent is not None else line}
+
+
+def _is_count(text: str) -> bool:
+    """Return whether a text is a number that `commandStatus` has room for."""
+    # A name of a file may be a line of output: by its length, before it is a number.
+    return text.isdecimal() and len(text) <= len(str(MOST)) and int(text) <= MOST
 
 
 def shown(texts: Mapping[str, str]) -> dict[str, object]:

@@ -8,30 +8,30 @@ from warren.base.objects import Key
 
 
 @dataclass(frozen=True)
-class Claim:
+class WaitingCopy:
     """A copy that waits for a slot."""
 
     key: Key
     userid: int
 
 
-def granted(
-    waiting: Sequence[Claim], running: Sequence[int], turns: Mapping[int, int], slots: int
-) -> list[Claim]:
+def next_copies(
+    waiting: Sequence[WaitingCopy], running: Sequence[int], last_slot: Mapping[int, int], slots: int
+) -> list[WaitingCopy]:
     """Return the copies that are to begin now, in order.
 
     No user waits for another user's copies, which may take as long as that user likes: a user who
     has none at work is given one, also beyond `slots`. Otherwise each free slot goes to the user
     with the fewest copies at work; of several, to the one whose last turn is longest ago. A
     user's own copies go in the order in which they are `waiting`. `running` has the user of each
-    copy at work, and `turns` a number for each user's last slot, greater for later ones.
+    copy at work, and `last_slot` a number for each user's last slot, greater for later ones.
     """
     counts = Counter(running)
-    queues: dict[int, deque[Claim]] = {}
-    for claim in waiting:
-        queues.setdefault(claim.userid, deque()).append(claim)
-    last = dict(turns)
-    given: list[Claim] = []
+    queues: dict[int, deque[WaitingCopy]] = {}
+    for copy in waiting:
+        queues.setdefault(copy.userid, deque()).append(copy)
+    last = dict(last_slot)
+    given: list[WaitingCopy] = []
     while queues:
         user = min(queues, key=lambda each: (counts[each], last.get(each, -1)))
         if counts[user] and len(running) + len(given) >= slots:

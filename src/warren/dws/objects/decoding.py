@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Malformed(UserMistake):
-    """An object that is not of its kind; the sentence names the path."""
+    """An object that is not of its kind, or no object; the sentence names the path."""
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,3 +58,11 @@ def read(obj: Object, kind: type[T]) -> T:
         metadata = obj.get("metadata", {})
         raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None
     return found
+
+
+def read_json(text: bytes, kind: type[T]) -> T:
+    """Decode JSON that anyone may have sent. Raises Malformed, however it is malformed."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(str(error)) from None

@@ -16,6 +16,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.dws import kinds, labels
 from warren.dws.copies import staging
+from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.offload import copyservice
 
@@ -27,6 +28,9 @@ LARGEST: Final = 16 * 1024
 
 _LONGEST: Final = 4095
 """Bytes of a path (PATH_MAX)."""
+
+_TOO_MANY_SLOTS: Final = 2**31
+"""What programs of MPI count with is an int."""
 
 _NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -68,8 +72,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def parsed(body: bytes) -> Request:
     """Read a request's body. Raises Refusal."""
     try:
-        request = msgspec.json.decode(body, type=Request)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        request = read_json(body, Request)
+    except Malformed as error:
         words = f"unable to decode data movement request body: {error}"
         raise Refusal(BAD, words) from None
     for mistake in _mistakes(request):
@@ -87,6 +91,8 @@ def _mistakes(request: Request) -> Iterator[str]:
     for name, value in (("slots", request.slots), ("maxSlots", request.max_slots)):
         if value < -1:
             yield f"{name} must be -1 (defer to profile), 0 (disable), or a positive integer"
+        if value >= _TOO_MANY_SLOTS:
+            yield f"{name} must be less than {_TOO_MANY_SLOTS}"
     if not _NODE.fullmatch(request.compute_name):
         yield f"{request.compute_name!r} is no name of a compute node"
     for path in (request.source_path, request.destination_path):

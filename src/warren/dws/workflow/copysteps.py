@@ -7,14 +7,16 @@ from warren.directives.parse import Directive
 from warren.dws import children, kinds, labels, nodelocal, tolerance
 from warren.dws.access import accessobjects
 from warren.dws.access.accessobjects import SERVERS
+from warren.dws.access.snapshot import names_clients
 from warren.dws.copies import copyprofiles, datamovement, staging
-from warren.dws.faults import Fault, raise_for
+from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import movements
 from warren.dws.storage import locks
+from warren.dws.workflow import states
 from warren.dws.workflow.mountturns import instance_of, instance_options, is_its_turn, is_mounted
 from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
 
@@ -50,13 +52,71 @@ def copy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcom
     """Have rabbits mount the storage, then make the copies and wait for them."""
     target = _target(snapshot, directive)
     found = _storage_of(snapshot, target)
-    mounted = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
+    mounted = snapshot.accesses.get(_access(snapshot, target))
     if mounted is None or mounted.spec.desired_state != "mounted":
         return Outcome(writes=_mounting(snapshot, index, target, mounted), waiting="pending mount")
     raise_for(mounted.status.error)
     if not is_mounted(mounted):
         return Outcome(waiting="pending mount")
     return _move(snapshot, index, directive, found, target)
+
+
+def copy_out(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
+    """Copy as `copy` does. What has failed is an error only when nothing else may be saved.
+
+    An error has everything torn down at once. What takes for ever meanwhile is ended by the limit
+    of DataOut (`dws.jobs.timeouts`: `teardown_after`), as it is where nothing has failed.
+    """
+    try:
+        return copy(snapshot, index, directive)
+    except Fault as fault:
+        if not _is_fatal(fault) or not _saves(snapshot):
+            raise
+        return Outcome(waiting=f"has failed, and waits for other copies to end: {fault}")
+
+
+def _is_fatal(fault: Fault) -> bool:
+    return STATUS[fault.severity] == "Error"
+
+
+def _saves(snapshot: WorkflowSnapshot) -> bool:
+    """Return whether copies that have not failed may still save something in DataOut.
+
+    Each is looked at by itself: two that have failed do not wait for each other.
+    """
+    failed: set[str] = set()
+    for driver in states.drivers_of(snapshot.workflow):
+        if driver.watch_state is not State.DATA_OUT or driver.completed:
+            continue
+        directive = snapshot.directives[driver.dwd_index]
+        try:
+            outcome = copy(snapshot, driver.dwd_index, directive)
+        except Fault as fault:
+            if STATUS[fault.severity] == "Running":
+                return True
+            if _is_fatal(fault):
+                failed.add(str(driver.dwd_index))
+        else:
+            if outcome.waiting and (outcome.writes or _is_begun(snapshot, directive)):
+                return True
+    return any(
+        each.status.state != "Finished"
+        and each.metadata.labels.get(labels.DIRECTIVE_INDEX) not in failed
+        for each in snapshot.movements
+    )
+
+
+def _is_begun(snapshot: WorkflowSnapshot, directive: Directive) -> bool:
+    """Return whether rabbits are to mount a copy's storage.
+
+    The turn of one whose rabbits are not may never come: that which it waits for may have failed.
+    """
+    found = snapshot.accesses.get(_access(snapshot, _target(snapshot, directive)))
+    return found is not None and found.spec.desired_state == "mounted"
+
+
+def _access(snapshot: WorkflowSnapshot, target: int) -> str:
+    return f"{snapshot.child(target)}-{SERVERS}"
 
 
 def _target(snapshot: WorkflowSnapshot, directive: Directive) -> int:
@@ -110,13 +170,19 @@ def _mounting(
 
 
 def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int]] | None:
-    """Return which allocations are for the job's nodes, without those it has lost; None for all."""
+    """Return which allocations are for the job's nodes, without those it has lost; None for all.
+
+    All are meant where no nodes are known and rabbits have mounted all (ADR 065).
+    """
     wiring, lost = snapshot.wiring or {}, snapshot.lost
     if instance_of(snapshot.directives[target]) is None:
         if not lost or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE:
             return None
         return tolerance.kept(snapshot.computes, wiring, lost)
     data = snapshot.computes.data if snapshot.computes else ()
+    mounted = snapshot.accesses.get(_access(snapshot, target))
+    if not data and mounted is not None and not names_clients(mounted):
+        return None
     nodes = [node.name for node in data if node.name not in lost]
     return nodelocal.parts(nodes, wiring, snapshot.places)
 
@@ -135,6 +201,9 @@ def _move(
         _parts(snapshot, target),
         _own_profile(snapshot, index, directive),
     )
+    if not wanted and not present:  # to say that it is done would lose what was to be copied
+        name = snapshot.directives[target].values.get("name")
+        raise Fault(f"nothing of {name} is for this job's compute nodes", type="WLM")
     missing = [
         Create(kind=kinds.NNF_DATA_MOVEMENT, object=obj)
         for obj in wanted
@@ -148,10 +217,9 @@ def _move(
         ),
         None,
     )
-    # Before a failed copy_out has everything torn down, all others save what they can.
+    # Before a failed copy_out has everything torn down, its others save what they can.
     last = failed is not None and snapshot.workflow.status.state is State.DATA_OUT
-    awaited = snapshot.movements if last else present.values()
-    left = [each for each in awaited if each.status.state != "Finished"]
+    left = [each for each in present.values() if each.status.state != "Finished"]
     if failed is not None and not (last and (left or missing)):
         raise Fault(
             f"data movement operation failed during '{snapshot.workflow.status.state}', "

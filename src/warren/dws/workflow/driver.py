@@ -531,7 +531,7 @@ HANDLERS: Final[Mapping[tuple[State, str], Handler]] = {
     (State.POST_RUN, "jobdw"): _unmount,
     (State.POST_RUN, "persistentdw"): _unmount,
     (State.POST_RUN, "container"): containersteps.finish,
-    (State.DATA_OUT, "copy_out"): copysteps.copy,
+    (State.DATA_OUT, "copy_out"): copysteps.copy_out,
     (State.TEARDOWN, "jobdw"): teardown.tear_down,
     (State.TEARDOWN, "create_persistent"): teardown.leave_behind,
     (State.TEARDOWN, "persistentdw"): teardown.release,
