@@ -105,7 +105,8 @@ class MountReconciler:
         if trouble is None and current.all_in(state):
             return
         error = trouble.as_status() if trouble is not None else None
-        if error is not None and reports.same_error(current.status.error, error):
+        told = all(each.state == state for each in current.status.mounts)
+        if error is not None and told and reports.same_error(current.status.error, error):
             return
         mounts = [{"state": state, "ready": trouble is None} for _ in current.spec.mounts]
         status: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}
