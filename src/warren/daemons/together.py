@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warren.dws import labels, reports
-from warren.dws.access import nnfaccess
+from warren.dws.access import clientmounts, nnfaccess
 from warren.dws.breakdown import indexes
 from warren.dws.persistent import instances
 from warren.dws.rabbits import alerts, rabbitstorages
@@ -20,6 +20,7 @@ INDEXES = {
     "instance": instances.users_of,
     "consumer": instances.consumers_of,
     "storage": nnfaccess.storage_of,
+    "mounting node": clientmounts.node_of,
     "holder": locks.holders_of,
     "profiles": storageprofiles.choices_of,
     "system profile": systemstorage.profile_of,

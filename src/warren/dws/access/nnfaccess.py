@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from warren.base.objects import Change, Create, Object, Remove, Write
-from warren.dws import kinds, labels, reports, tolerance
-from warren.dws.access import blockaccess
+from warren.dws import kinds, labels, reports
+from warren.dws.access import blockaccess, outofreach
 from warren.dws.access.clientmounts import client_mounts
-from warren.dws.access.snapshot import AccessSnapshot, kept_allocations, on_rabbits
+from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.access.storagelock import hold, release
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects.accesses import ClientMount, NnfAccess
@@ -32,7 +32,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         mounted = access.spec.desired_state == "mounted"
         wanted = client_mounts(snapshot) if mounted else {}
         holding = hold(snapshot) if mounted else []
-        awaited = _awaited(snapshot)
+        awaited = outofreach.awaited(snapshot)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
     present = {mount.metadata.key: mount for mount in snapshot.mounts}
@@ -70,23 +70,6 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     # What one node cannot do is told, and keeps no other from being asked.
     reported = _report(access, ready=settled, fault=trouble)
     return [*holding, *reaching, *writes, *released, *reported]
-
-
-def _awaited(snapshot: AccessSnapshot) -> list[ClientMount]:
-    """Return the mounts that the access waits for: those on nodes that are not lost.
-
-    A rabbit of whose nodes all are lost has nothing more to mount.
-    """
-    lost = tolerance.of(snapshot.access.metadata)
-    if not lost:
-        return list(snapshot.mounts)
-    left = kept_allocations(snapshot, lost)
-    return [
-        mount
-        for mount in snapshot.mounts
-        if mount.spec.node not in lost
-        and not (left is not None and mount.spec.node not in left and on_rabbits(snapshot))
-    ]
 
 
 def _asked(access: NnfAccess, mount: ClientMount, wanted: Object | None) -> dict[str, Any]:
