@@ -10,7 +10,7 @@ from warren.dws.access import clientmounts, nnfaccess
 from warren.dws.breakdown import indexes
 from warren.dws.persistent import instances
 from warren.dws.rabbits import alerts, rabbitstorages
-from warren.dws.storage import locks, storageprofiles, systemstorage
+from warren.dws.storage import locks, lustrestorage, storageprofiles, systemstorage
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
@@ -23,6 +23,8 @@ INDEXES = {
     "mounting node": clientmounts.node_of,
     "holder": locks.holders_of,
     "profiles": storageprofiles.choices_of,
+    "pooled": lustrestorage.pooled,
+    "mgt": lustrestorage.mgt_of,
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,
     "makes": rabbitstorages.makes_of,
