@@ -24,9 +24,10 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
-OUT_OF_REACH_SECONDS: Final = 30.0
+OUT_OF_REACH_SECONDS: Final = 60.0
 """How long a node that is out of reach has to unmount: its agent may be well, as when its broker
-is started anew, and what is not unmounted is not copied."""
+is started anew, and what is not unmounted is not copied. More than what is in use takes, which is
+taken away after 30 s unless a site says otherwise."""
 
 _STATUS: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
 """The SystemStatus."""
