@@ -219,12 +219,14 @@ def test_a_restart_forgets_no_node_that_was_lost() -> None:
     assert [severity for _, severity, _ in found.exceptions] == [1]
 
 
-def test_results_of_other_nodes_are_copied_out_when_one_has_died_under_its_job() -> None:
-    """ADR 098: it is not waited for, and what it may still have mounted no rabbit mounts."""
-    told: list[tuple[str, str]] = []
+def dying(dead: frozenset[str], told: list[tuple[str, str]]) -> Callable[[World, Control], Any]:
+    """Have nodes be out of reach, until the Workflow has lost some; tell in which state, and which.
+
+    What they were asked to unmount, they have not unmounted yet then.
+    """
 
     async def die(world: World, control: Control) -> None:
-        await control.instance.resources.set_down(["compute-05"])
+        await control.instance.resources.set_down(sorted(dead))
 
         def lost() -> bool:
             metadata = world.workflow(control).get("metadata", {})
@@ -235,7 +237,27 @@ def test_results_of_other_nodes_are_copied_out_when_one_has_died_under_its_job()
 
         await world.until(lost)
 
-    found = lived(0, frozenset({"compute-05"}), "unmount", meanwhile=die)
+    return die
+
+
+def test_results_of_other_nodes_are_copied_out_when_one_has_died_under_its_job() -> None:
+    """ADR 098: it is not waited for, and what it may still have mounted no rabbit mounts."""
+    told: list[tuple[str, str]] = []
+    dead = frozenset({"compute-05"})
+
+    found = lived(0, dead, "unmount", meanwhile=dying(dead, told))
 
     assert told == [("PostRun", "compute-05")]
     assert len(found.copied_out) == 7
+
+
+def test_a_job_whose_nodes_have_all_died_says_that_nothing_is_copied_out() -> None:
+    told: list[tuple[str, str]] = []
+    dead = SECOND | {f"compute-0{number}" for number in range(4)}
+
+    found = lived(0, dead, "unmount", meanwhile=dying(dead, told))
+
+    assert told == [("PostRun", "compute-[00-07]")]
+    assert found.copied_out == set()
+    assert found.ended.result is Result.FAILED
+    assert any("nothing of it can be copied" in note for _, _, note in found.exceptions)
