@@ -1,5 +1,6 @@
 """The controllers of NnfAccesses, NnfStorages and DirectiveBreakdowns: what each sees and does."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -7,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, owned_by, running
-from tests.dws.builders import JOBDW, RABBITS, configuration, meta, profile, settled
+from tests.dws.builders import JOBDW, RABBITS, configuration, meta, profile, settled, workflow
 from warren.base.objects import Key, Kind
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
@@ -106,6 +107,88 @@ def test_each_compute_mounts_the_allocation_of_its_rabbit_and_then_the_access_is
 
         found = api.find(kinds.NNF_ACCESS, ACCESS)["status"]
         assert (found["state"], found["ready"]) == ("mounted", True)
+
+    alone(story)
+
+
+SYSTEM_STATUS = Key("default", "default")
+
+
+async def unmounting(api: Api, **nodes: str) -> None:
+    """Have an access that all has unmounted but n2, and say what the SystemStatus says of nodes."""
+    await everything(api)
+    await api.add(kinds.WORKFLOW, msgspec.to_builtins(workflow("#DW jobdw type=xfs name=x")))
+    said = {"metadata": meta("default"), "data": {"nodes": nodes}}
+    await api.add(kinds.SYSTEM_STATUS, said)
+    await api.add(kinds.NNF_ACCESS, access("unmounted"))
+    for node, state in (("n0", "unmounted"), ("n2", "mounted")):
+        own = owned_by(kinds.NNF_ACCESS, ACCESS.name)
+        spec = {"node": node, "desiredState": "unmounted", "mounts": [MOUNT]}
+        metadata = meta(f"default-{ACCESS.name}", node, labels=own)
+        mount = {"metadata": metadata, "spec": spec, "status": settled(state)}
+        await api.add(kinds.CLIENT_MOUNT, mount)
+
+
+MOUNT = {"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}
+
+
+def lost(api: Api) -> list[str]:
+    """Return what the Workflow and the access say of nodes that are lost."""
+    found = [
+        (api.find(kind, key)["metadata"].get("annotations") or {}).get(labels.LOST_NODES, "")
+        for kind, key in ((kinds.WORKFLOW, Key("default", "wf")), (kinds.NNF_ACCESS, ACCESS))
+    ]
+    return found if api.find(kinds.NNF_ACCESS, ACCESS)["status"]["ready"] else [*found, "waits"]
+
+
+def test_a_node_that_is_disabled_for_a_time_is_not_waited_for() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers, out_of_reach_seconds=30.0)
+        await unmounting(api, n0="Enabled", n2="Disabled")
+        async with running(api, controller.reconciler.run()):
+            await asyncio.sleep(25.0)
+            assert lost(api) == ["", "", "waits"]
+            await asyncio.sleep(10.0)
+            assert lost(api) == ["n2", "n2"]
+
+    alone(story)
+
+
+def test_a_node_that_is_disabled_later_has_its_time_from_then_on() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers, out_of_reach_seconds=30.0)
+        await unmounting(api, n2="Enabled")
+
+        async def say(word: str) -> None:
+            patch = {"data": {"nodes": {"n2": word}}}
+            await api.change(kinds.SYSTEM_STATUS, SYSTEM_STATUS, patch)
+
+        async with running(api, controller.reconciler.run()):
+            await asyncio.sleep(100.0)
+            await say("Disabled")
+            await asyncio.sleep(20.0)
+            await say("Enabled")
+            await asyncio.sleep(100.0)
+            await say("Disabled")
+            await asyncio.sleep(20.0)
+            assert lost(api) == ["", "", "waits"]
+            await asyncio.sleep(20.0)
+            assert lost(api) == ["n2", "n2"]
+
+    alone(story)
+
+
+def test_what_is_said_of_nodes_wakes_no_access_but_theirs() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await unmounting(api)
+        async with running(api, controller.reconciler.run()):
+            woken: list[Key] = []
+            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
+            for nodes in ({"n1": "Disabled"}, {"n2": "Enabled"}, {"n2": "Disabled"}):
+                before = len(woken)
+                await api.change(kinds.SYSTEM_STATUS, SYSTEM_STATUS, {"data": {"nodes": nodes}})
+                assert woken[before:] == [ACCESS] * (nodes == {"n2": "Disabled"}), nodes
 
     alone(story)
 

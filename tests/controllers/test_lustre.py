@@ -198,6 +198,40 @@ def test_a_file_system_comes_by_an_mgs_that_was_there_before_it(external: str) -
     lived(story)
 
 
+@pytest.mark.parametrize("external", ["", FAR, "pool:fast"])
+def test_a_file_system_is_decided_on_without_a_look_at_all_others(external: str) -> None:
+    """A system has one NnfLustreMGT for each of them, and persistent storage of all users."""
+
+    def unseen() -> Any:
+        raise AssertionError("all of them are looked at")
+
+    async def story(api: Api) -> None:
+        await rabbit(api, "r0", NID)
+        await instance(api, "pooled", "fast", FAR)
+        await naming(api)
+        broken = {"addresses": ["10.8.8.8@tcp"], "fsNameStart": 7}
+        await api.add(kinds.LUSTRE_MGT, {"metadata": meta("broken", "r7"), "spec": broken})
+        for kind in (kinds.PERSISTENT, kinds.LUSTRE_MGT):
+            api.informers.of(kind).values = unseen  # type: ignore[method-assign]
+        await storage(api, WITHOUT_MGT if external else WHOLE, external)
+        await caught_up()
+        claimed = api.find(kinds.LUSTRE_MGT, FAR_MGT if external else Key("r0", "wide"))
+        assert claimed["spec"]["claimList"] == [OWN]
+        assert status(api)["mgsAddress"] == (FAR if external else NID)
+
+        await api.remove(kinds.NNF_STORAGE, KEY)
+        for each in reversed(shares(api)):
+            await gone(api, each)
+        assert api.find(kinds.NNF_STORAGE, KEY) is None
+        left: dict[str, Any] = {str(FAR_MGT): [], "r7/broken": None}
+        assert {
+            each: api.find(kinds.LUSTRE_MGT, Key(*each.split("/")))["spec"].get("claimList")
+            for each in api.keys(kinds.LUSTRE_MGT)
+        } == (left if external else dict.fromkeys(left))
+
+    lived(story)
+
+
 def test_an_mgt_for_others_comes_and_goes_with_what_gives_out_names() -> None:
     async def story(api: Api) -> None:
         await rabbit(api, "r0", NID)

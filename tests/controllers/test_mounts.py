@@ -180,6 +180,22 @@ def test_another_trouble_is_told_in_place_of_the_first() -> None:
     with_node(story)
 
 
+def test_the_same_trouble_is_told_anew_of_another_state() -> None:
+    """By the state an NnfAccess knows that a node has answered what it asks for now."""
+
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        error = {**NodeTrouble("lost", fatal=True).as_status()}
+        known = said("mounted", ready=False, error=error)
+        machine.troubles[UNMOUNTS[0]] = NodeTrouble("lost", fatal=True)
+        await api.add(kinds.CLIENT_MOUNT, client_mount("unmounted", status=known))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+
+        assert status(api) == {**said("unmounted", ready=False), "error": error}
+
+    with_node(story)
+
+
 def test_what_was_mounted_and_cannot_be_mounted_again_is_told() -> None:
     async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
         machine.troubles[MOUNTS[0]] = NodeTrouble("lost", fatal=True)

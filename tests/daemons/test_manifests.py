@@ -93,7 +93,7 @@ class Overheard:
     def _heard(self, verb: str, kind: Kind, namespace: str, part: str = "") -> None:
         context = structlog.contextvars.get_contextvars()
         reconciler = context.get("reconciler")
-        if kind == kinds.SYSTEM_STATUS:
+        if kind == kinds.SYSTEM_STATUS and verb not in ("list", "watch"):
             role = "nnf-workload-manager"
         elif kind == LEASE:
             # Of rabbits: by roles of their own, in their own namespace.

@@ -65,6 +65,44 @@ def test_an_error_of_one_node_is_the_accesss_error_with_the_nodes_name() -> None
     assert not status(writes)["ready"]
 
 
+def test_nodes_are_asked_to_unmount_whatever_one_of_them_could_not_mount() -> None:
+    access = nnf_access(desired="unmounted", state="mounted", ready=True)
+    failed: dict[str, Any] = {
+        "mounts": [{"state": "mounted", "ready": False}],
+        "error": error("no such device"),
+    }
+
+    writes = decide(seen(access, *mounted("n0", "n2"), client_mount("n1", **failed)))
+
+    assert changes(writes, kinds.CLIENT_MOUNT) == [{"spec": {"desiredState": "unmounted"}}] * 3
+    assert status(writes) == {"state": "unmounted", "ready": False, "error": None}
+
+    asked = client_mount("n1", "unmounted", **failed)
+    others = mounted("n0", "n2", state="unmounted", desired="unmounted")
+    writes = decide(seen(after(access, writes), asked, *others))
+    assert not writes, "the node has not answered yet"
+
+
+def test_an_error_from_unmounting_is_told_and_the_other_nodes_are_asked_all_the_same() -> None:
+    access = nnf_access(desired="unmounted", state="unmounted")
+    stuck: dict[str, Any] = {
+        "mounts": [{"state": "unmounted", "ready": False}],
+        "error": error("busy"),
+    }
+
+    writes = decide(seen(access, *mounted("n0"), client_mount("n1", "unmounted", **stuck)))
+
+    assert changes(writes, kinds.CLIENT_MOUNT) == [{"spec": {"desiredState": "unmounted"}}]
+    assert status(writes)["error"]["userMessage"] == "n1: busy"
+
+
+def test_what_one_node_cannot_mount_keeps_no_other_from_being_asked() -> None:
+    broken = client_mount("n1", error=error("no such device"))
+    writes = decide(seen(nnf_access(), *mounted("n0"), broken))
+    assert list(mounting(writes)) == ["n2"]
+    assert status(writes)["error"]["userMessage"] == "n1: no such device"
+
+
 def test_an_error_that_heals_is_taken_back() -> None:
     access = nnf_access(state="mounted", error=error())
     assert status(decide(seen(access, *mounted("n0", "n1", "n2")))) == {
@@ -81,7 +119,11 @@ PASSES: dict[str, tuple[NnfAccess, list[Any], dict[str, Any]]] = {
         [*mounted("n0", "n1"), client_mount("n2")],
         {"storage": storage_held()},
     ),
-    "one in trouble": (nnf_access(), [*mounted("n0", "n1"), client_mount("n2", error=error())], {}),
+    "one in trouble": (
+        nnf_access(),
+        [*mounted("n0", "n1"), client_mount("n2", error=error())],
+        {"storage": storage_held()},
+    ),
     "no Computes": (nnf_access(), [], {"computes": None}),
     "unmounted": (
         nnf_access(desired="unmounted"),

@@ -8,7 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,6 +27,7 @@ from warren.dws.node import InUse, NodeTrouble, Volume
 from warren.node import usage
 from warren.node.blocks import Blocks
 from warren.node.busy import Patience, Policy
+from warren.node.directory import Directories
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
 
@@ -605,6 +606,54 @@ def test_processes_that_start_others_before_they_are_killed_are_all_killed(user:
         for each in family:
             each.kill()
             each.wait()
+
+
+@dataclass
+class Pinned:
+    """A mount namespace in which one path stays mounted, whatever umount(8) is told."""
+
+    path: Path
+    root: Path = Path("/")
+    is_mounted: bool = True
+
+    @property
+    def prefix(self) -> Path:
+        return self.path.parent
+
+    async def enter(self) -> Sequence[str]:
+        return []
+
+    def mounts(self) -> set[str]:
+        return {str(self.path)} if self.is_mounted else set()
+
+    def mount_ids(self, path: str) -> set[int]:
+        return set()
+
+
+def test_a_nodes_mount_has_its_own_time_whatever_other_nodes_wait_for(tmp_path: Path) -> None:
+    """All nodes of a job mount at one path, and one agent may be that of several nodes."""
+    clock = Time()
+    patience = Patience(seconds=SECONDS, policy="keep", clock=clock)
+    path = tmp_path / "job"
+    spaces = {node: Pinned(path) for node in ("node1", "node2", "node3")}
+
+    def unmount(node: str) -> None:
+        flash = Directories(tmp_path / "flash", SIZE)
+        machine = NamespacedMachine(node, flash, spaces[node], patience)
+        asyncio.run(machine.unmount(str(path)))
+
+    for node in ("node1", "node2"):
+        with pytest.raises(InUse):
+            unmount(node)
+    clock.seconds += SECONDS
+    with pytest.raises(InUse, match=f"node3:{path} is in use"):
+        unmount("node3")
+
+    spaces["node1"].is_mounted = False
+    unmount("node1")
+    with pytest.raises(NodeTrouble) as caught:
+        unmount("node2")
+    assert not isinstance(caught.value, InUse), "its time is over, and it is taken away"
 
 
 def test_a_clock_that_is_set_back_makes_the_wait_no_longer(rabbit: Rabbit) -> None:

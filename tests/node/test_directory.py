@@ -91,6 +91,70 @@ def test_no_rabbit_has_volumes_before_the_first_is_made(flash: Directories) -> N
     assert flash.volumes("rabbit1") == {}
 
 
+def test_what_is_no_volume_hides_none(flash: Directories, tmp_path: Path) -> None:
+    """As lost+found, or a file of an admin's."""
+    rabbit = tmp_path / "rabbit1"
+    for name in "abcd":
+        (rabbit / f"lost+{name}").mkdir(parents=True)
+        asyncio.run(flash.make(volume(name)))
+        (rabbit / f"notes-{name}").touch()
+
+    assert flash.volumes("rabbit1") == dict.fromkeys("abcd", 100)
+    with pytest.raises(NodeTrouble, match="600 bytes of flash left"):
+        asyncio.run(flash.make(volume("e", 700)))
+
+
+@pytest.mark.parametrize("text", [b"", b'{"size": 1', b"\xff", b"[]", b"{}"])
+def test_a_record_that_cannot_be_read_is_told_by_its_path(
+    flash: Directories, tmp_path: Path, text: bytes
+) -> None:
+    asyncio.run(flash.make(volume("a")))
+    record = tmp_path / "rabbit1" / "a" / "volume.json"
+    record.write_bytes(text)
+
+    with pytest.raises(NodeTrouble, match=f"^{record} does not say how large") as caught:
+        asyncio.run(flash.make(volume("b")))
+    assert not caught.value.fatal, "an admin may repair it"
+
+    record.write_text('{"size": 100}')
+    asyncio.run(flash.make(volume("b")))
+    assert flash.volumes("rabbit1") == {"a": 100, "b": 100}
+
+
+def test_a_volume_whose_record_cannot_be_read_is_released(
+    flash: Directories, tmp_path: Path
+) -> None:
+    asyncio.run(flash.make(volume("a")))
+    (tmp_path / "rabbit1" / "a" / "volume.json").write_bytes(b"")
+
+    asyncio.run(flash.release("rabbit1", "a"))
+
+    assert flash.volumes("rabbit1") == {}
+
+
+def test_a_record_is_on_the_disk_before_its_volume_has_a_name(
+    flash: Directories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut leaves of a file that is not synced is empty."""
+    synced: list[tuple[str, bool]] = []
+    sync, final = os.fsync, tmp_path / "rabbit1" / "a"
+
+    def fsync(opened: int) -> None:
+        synced.append((os.readlink(f"/proc/self/fd/{opened}"), final.exists()))
+        sync(opened)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    asyncio.run(flash.make(volume("a")))
+
+    unfinished = str(final.with_name(".new-a"))
+    assert synced == [
+        (f"{unfinished}/volume.new", False),
+        (unfinished, False),
+        (str(final.parent), True),
+        (str(tmp_path), True),
+    ]
+
+
 def test_volumes_are_found_again_by_another_process(flash: Directories, tmp_path: Path) -> None:
     asyncio.run(flash.make(volume("a", 700)))
 

@@ -220,3 +220,18 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
             action()
         assert caught.value.fatal
     assert list(tmp_path.rglob("*.json")) == []
+
+
+@pytest.mark.parametrize("text", [b"", b'{"offset": 0', b"\xff", b"[]"])
+def test_a_record_that_cannot_be_read_is_told_by_its_path(tmp_path: Path, text: bytes) -> None:
+    extents = Extents(tmp_path)
+    extents.take(volume("a"), IMAGE)
+    record = tmp_path / "a.json"
+    record.write_bytes(text)
+
+    with pytest.raises(NodeTrouble, match=f"^{record} does not say where") as caught:
+        extents.take(volume("b"), IMAGE)
+    assert not caught.value.fatal, "an admin may repair it"
+
+    extents.remove("a")
+    assert extents.take(volume("b"), IMAGE).offset == 0

@@ -41,6 +41,10 @@ class Bad(SimulatedMachine):
         await self._try("mount")
         await super().mount(*arguments)
 
+    async def unmount(self, *arguments: Any) -> None:
+        await self._try("unmount")
+        await super().unmount(*arguments)
+
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         async for each in super().copy(copy):
             yield each
@@ -75,6 +79,7 @@ def lived(
     refuses: bool = False,
     limits: Rabbit = LIMITS,
     stop: Callable[[World, Control], Any] | None = None,
+    meanwhile: Callable[[World, Control], Any] | None = None,
 ) -> Lived:
     """Have a job of eight nodes on two rabbits live, of which some cannot do some of their work."""
     found = Lived()
@@ -108,6 +113,8 @@ def lived(
                     found.computes = [node["name"] for node in each["data"]]
                 annotations = world.workflow(control).get("metadata", {}).get("annotations", {})
                 found.lost = annotations.get("warren.cluster/lost-nodes", "")
+                if meanwhile is not None:
+                    await meanwhile(world, control)
                 found.ended = (await world.ended(control, job)).job
                 found.tasks = len(world.seen)
                 status = await control.instance.bus.handle().rpc("resource.status")
@@ -210,3 +217,47 @@ def test_a_restart_forgets_no_node_that_was_lost() -> None:
 
     assert found.ended.result is Result.COMPLETED
     assert [severity for _, severity, _ in found.exceptions] == [1]
+
+
+def dying(dead: frozenset[str], told: list[tuple[str, str]]) -> Callable[[World, Control], Any]:
+    """Have nodes be out of reach, until the Workflow has lost some; tell in which state, and which.
+
+    What they were asked to unmount, they have not unmounted yet then.
+    """
+
+    async def die(world: World, control: Control) -> None:
+        await control.instance.resources.set_down(sorted(dead))
+
+        def lost() -> bool:
+            metadata = world.workflow(control).get("metadata", {})
+            said = metadata.get("annotations", {}).get("warren.cluster/lost-nodes", "")
+            if said:
+                told.append((world.workflow(control)["status"]["state"], said))
+            return bool(said)
+
+        await world.until(lost)
+
+    return die
+
+
+def test_results_of_other_nodes_are_copied_out_when_one_has_died_under_its_job() -> None:
+    """ADR 098: it is not waited for, and what it may still have mounted no rabbit mounts."""
+    told: list[tuple[str, str]] = []
+    dead = frozenset({"compute-05"})
+
+    found = lived(0, dead, "unmount", meanwhile=dying(dead, told))
+
+    assert told == [("PostRun", "compute-05")]
+    assert len(found.copied_out) == 7
+
+
+def test_a_job_whose_nodes_have_all_died_says_that_nothing_is_copied_out() -> None:
+    told: list[tuple[str, str]] = []
+    dead = SECOND | {f"compute-0{number}" for number in range(4)}
+
+    found = lived(0, dead, "unmount", meanwhile=dying(dead, told))
+
+    assert told == [("PostRun", "compute-[00-07]")]
+    assert found.copied_out == set()
+    assert found.ended.result is Result.FAILED
+    assert any("nothing of it can be copied" in note for _, _, note in found.exceptions)

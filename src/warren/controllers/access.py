@@ -1,11 +1,13 @@
 """NnfAccesses: ClientMounts on nodes (decided in `dws.access`)."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
 from warren.dws import changes, kinds, labels, reports
-from warren.dws.access import clientmounts, nnfaccess, storagelock
+from warren.dws.access import clientmounts, nnfaccess, outofreach, storagelock
 from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
@@ -13,6 +15,8 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import Workflow
+from warren.dws.rabbits import systemstatus
 from warren.dws.storage import locks, storageprofiles
 from warren.dws.storage.locks import Holding
 from warren.kube.client import Client
@@ -20,11 +24,27 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
+OUT_OF_REACH_SECONDS: Final = 60.0
+"""How long a node that is out of reach has to unmount: its agent may be well, as when its broker
+is started anew, and what is not unmounted is not copied. More than what is in use takes, which is
+taken away after 30 s unless a site says otherwise."""
+
+_STATUS: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
+"""The SystemStatus."""
+
 
 class AccessController:
     """Reconciles every NnfAccess."""
 
-    def __init__(self, client: Client, informers: Informers) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        *,
+        out_of_reach_seconds: float = OUT_OF_REACH_SECONDS,
+    ) -> None:
+        """Nodes are not waited for that are out of reach for so long before they unmount."""
+        self._seconds = out_of_reach_seconds
         self._client = client
         self._accesses = informers.of(kinds.NNF_ACCESS)
         self._storages = informers.of(kinds.NNF_STORAGE)
@@ -36,9 +56,15 @@ class AccessController:
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self._configurations.listen(lambda obj: self._system_changed())
         self._profiles.listen(lambda obj: self._system_changed())
+        self._statuses = informers.of(kinds.SYSTEM_STATUS)
+        self._workflows = informers.of(kinds.WORKFLOW)
+        self._away: dict[Key, dict[str, float]] = {}
+        """Since when nodes are seen to be out of reach that an access waits for. A controller that
+        starts anew gives them the time once more."""
         self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
         self._accesses.listen(self._changed)
         self._mounts.compare(self._mount_changed)
+        self._statuses.compare(self._status_changed)
         for informer in (self._storages, self._node_storages, self._blocks, self._computes):
             informer.listen(self._job_changed)
         self._storages.listen(lambda obj: self._storage_changed(key_of(obj), obj))
@@ -51,6 +77,7 @@ class AccessController:
         raw = self._accesses.get(key)
         mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if raw is None:
+            self._away.pop(key, None)
             gone = await orphans(self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts)
             await perform(self._client, gone)
             if not _own(key, mounts):
@@ -68,9 +95,35 @@ class AccessController:
                     self._client, kinds.NNF_STORAGE, current.spec.storage_reference.key
                 )
                 again = REQUEUE_DELAY if mounts else None
-            writes = nnfaccess.decide(await self._snapshot(current, storage, mounts))
+            snapshot = await self._snapshot(current, storage, mounts)
+            left = outofreach.left_behind(snapshot)
+            if left:
+                # News of it comes, and with it the rest.
+                await perform(self._client, left)
+                return None
+            writes = nnfaccess.decide(snapshot)
             self.reconciler.wrote(key, await perform(self._client, writes))
+            again = again or self._left(key)
         return again
+
+    def _unreachable(self, current: NnfAccess, mounts: Sequence[ClientMount]) -> frozenset[str]:
+        """Return the nodes that an access need not wait for any more."""
+        key, now = current.metadata.key, asyncio.get_running_loop().time()
+        away = frozenset[str]()
+        if current.spec.desired_state == "unmounted" and not current.metadata.deleting:
+            late = frozenset(each.spec.node for each in mounts if not each.all_in("unmounted"))
+            away = late & systemstatus.disabled(self._statuses.get(_STATUS)) if late else late
+        before = self._away.pop(key, {})
+        if not away:
+            return away
+        since = self._away[key] = {node: before.get(node, now) for node in away}
+        return frozenset(node for node, first in since.items() if now >= first + self._seconds)
+
+    def _left(self, key: Key) -> float | None:
+        """Return when a node that an access waits for will have had its time; None for none."""
+        now = asyncio.get_running_loop().time()
+        times = [since + self._seconds - now for since in self._away.get(key, {}).values()]
+        return min((each for each in times if each > 0), default=None)
 
     async def _release_lost(self, key: Key) -> None:
         """Have an access let go of storage that is gone without having done so."""
@@ -104,6 +157,8 @@ class AccessController:
         computes = self._computes.get(clients.key) if clients else self._lost(current)
         configuration = self._configurations.get(kinds.CONFIGURATION)
         known = read(storage, NnfStorage) if storage else None
+        own = [read(obj, ClientMount) for obj in mounts]
+        unreachable = self._unreachable(current, own)
         return AccessSnapshot(
             access=current,
             storage=known,
@@ -114,8 +169,10 @@ class AccessController:
             blocks=[read(obj, NnfNodeBlockStorage) for obj in self._blocks.by("owner", owner)],
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            mounts=[read(obj, ClientMount) for obj in mounts],
+            mounts=own,
             profile=await self._profile(known),
+            unreachable=unreachable,
+            workflow=self._workflow(current) if unreachable else None,
         )
 
     async def _profile(self, storage: NnfStorage | None) -> NnfStorageProfile | None:
@@ -136,6 +193,21 @@ class AccessController:
         carried = current.metadata.labels
         namespace, name = carried[labels.WORKFLOW_NAMESPACE], carried[labels.WORKFLOW_NAME]
         return self._computes.get(Key(namespace, name))
+
+    def _workflow(self, current: NnfAccess) -> Workflow | None:
+        carried = current.metadata.labels
+        name = carried.get(labels.WORKFLOW_NAME)
+        if name is None:
+            return None
+        raw = self._workflows.get(Key(carried.get(labels.WORKFLOW_NAMESPACE, ""), name))
+        return None if raw is None else read(raw, Workflow)
+
+    def _status_changed(self, before: Object | None, after: Object | None) -> None:
+        """Wake the accesses of nodes that are out of reach since then, or back."""
+        for node in systemstatus.disabled(before) ^ systemstatus.disabled(after):
+            for mount in self._mounts.by("mounting node", node):
+                for owner in labels.owner_of(mount):
+                    self.reconciler.add(Key(*owner.split(" ", 1)[1].split("/", 1)))
 
     def _system_changed(self) -> None:
         # A compute node may have been wired to no rabbit, or a profile have been gone. Those that

@@ -13,7 +13,7 @@ from warren.dws.persistent import sharing
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
-from warren.kube.runtime import Reconciler
+from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
 
 class MountReconciler:
@@ -25,13 +25,18 @@ class MountReconciler:
         informers: Informers,
         machine: Machine,
         detach: Callable[[str, str], Awaitable[None]] | None = None,
+        *,
+        limit: float = RECONCILE_SECONDS,
     ) -> None:
-        """`detach` lets go of a volume that is reached over a network; it may be mounted still."""
+        """`detach` lets go of a volume that is reached over a network; it may be mounted still.
+
+        `limit` is in seconds: more than the commands take that mount and unmount.
+        """
         self._client = client
         self._detach = detach
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
-        self.reconciler: Reconciler[Key] = Reconciler("mounts", self.reconcile)
+        self.reconciler: Reconciler[Key] = Reconciler("mounts", self.reconcile, limit=limit)
         self._mounts.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     def mount_again(self) -> None:
@@ -105,7 +110,8 @@ class MountReconciler:
         if trouble is None and current.all_in(state):
             return
         error = trouble.as_status() if trouble is not None else None
-        if error is not None and reports.same_error(current.status.error, error):
+        told = all(each.state == state for each in current.status.mounts)
+        if error is not None and told and reports.same_error(current.status.error, error):
             return
         mounts = [{"state": state, "ready": trouble is None} for _ in current.spec.mounts]
         status: Object = {"mounts": mounts, "allReady": trouble is None, "error": error}

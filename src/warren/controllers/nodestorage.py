@@ -16,7 +16,7 @@ from warren.dws.storage.nnfstorage import health, volume, volume_size
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
-from warren.kube.runtime import Reconciler
+from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
 _PROBE: Final = 60.0
 """Seconds after which a rabbit looks again whether its flash can be used."""
@@ -29,14 +29,23 @@ class _GivenUp(Exception):
 class RabbitReconciler:
     """Makes one rabbit's volumes what its NnfNodeStorages say."""
 
-    def __init__(self, client: Client, informers: Informers, machine: Machine, rabbit: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        informers: Informers,
+        machine: Machine,
+        rabbit: str,
+        *,
+        limit: float = RECONCILE_SECONDS,
+    ) -> None:
+        """`limit` is in seconds: more than the commands take that make and release volumes."""
         self._client = client
         self._machine = machine
         self._rabbit = rabbit
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
-        self.reconciler: Reconciler[Key] = Reconciler("rabbit", self.reconcile)
+        self.reconciler: Reconciler[Key] = Reconciler("rabbit", self.reconcile, limit=limit)
         self.announcer: Reconciler[Key] = Reconciler("rabbit node", self.announce, workers=1)
         self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
         self._shares.listen(self._share_changed)

@@ -99,12 +99,13 @@ class StorageController:
         blocks: Sequence[NnfNodeBlockStorage],
     ) -> LustreSnapshot:
         pools: dict[str, list[tuple[PersistentStorageInstance, NnfStorage]]] = {}
-        for obj in self._instances.values():
-            pool = (obj["metadata"].get("labels") or {}).get(labels.STANDALONE_MGT)
-            found = self._storages.get(key_of(obj)) if pool else None
-            if pool and found is not None:
+        for obj in self._instances.by("pooled", lustrestorage.POOLED):
+            found = self._storages.get(key_of(obj))
+            if found is not None:
                 member = (read(obj, PersistentStorageInstance), read(found, NnfStorage))
+                pool = obj["metadata"]["labels"][labels.STANDALONE_MGT]
                 pools.setdefault(pool, []).append(member)
+        profile = self._profile(current)
         nodes = {
             node.name: self._nodes.get(Key(node.name, NODE_NAME))
             for each in current.spec.allocation_sets
@@ -114,8 +115,12 @@ class StorageController:
             storage=current,
             shares=shares,
             blocks=blocks,
-            profile=self._profile(current),
-            mgts=[read(obj, NnfLustreMGT) for obj in self._mgts.values()],
+            profile=profile,
+            mgts=self._mgts_for(
+                current,
+                lustrestorage.asked_mgs(profile),
+                *(each.status.mgs_address for members in pools.values() for _, each in members),
+            ),
             addresses={
                 name: read(obj, NnfNode).status.lnet_nid
                 for name, obj in nodes.items()
@@ -123,6 +128,14 @@ class StorageController:
             },
             pools=pools,
         )
+
+    def _mgts_for(self, current: NnfStorage, *addresses: str) -> list[NnfLustreMGT]:
+        """Return what may give out the name of a file system, which is found by some MGS."""
+        own = self._mgts.get(lustrestorage.own_mgt(current))
+        found = [] if own is None else [own]
+        for value in (str(current.metadata.key), current.status.mgs_address, *addresses):
+            found += self._mgts.by("mgt", value)
+        return [read(obj, NnfLustreMGT) for obj in {key_of(obj): obj for obj in found}.values()]
 
     async def _mgts_left(self, key: Key, owner: str) -> list[Write]:
         """Remove the NnfLustreMGT of a storage that went without taking it along."""

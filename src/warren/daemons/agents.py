@@ -19,6 +19,7 @@ from warren.dws.pods import podstatus
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
+from warren.node import worktime
 
 
 @dataclass(kw_only=True)
@@ -49,10 +50,10 @@ def agent(
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
     parts: dict[str, Part] = {f"{node} informers": informers.run}
-    mounts = MountReconciler(client, informers, machine, detach)
+    mounts = MountReconciler(client, informers, machine, detach, limit=worktime.SECONDS)
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
     if rabbit:
-        own = RabbitReconciler(client, informers, machine, node)
+        own = RabbitReconciler(client, informers, machine, node, limit=worktime.SECONDS)
         movements = MovementReconciler(client, informers, machine, clock)
         reconcilers += [own.reconciler, own.announcer, movements.reconciler]
         if exports is not None:

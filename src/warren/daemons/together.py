@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warren.dws import labels, reports
-from warren.dws.access import nnfaccess
+from warren.dws.access import clientmounts, nnfaccess
 from warren.dws.breakdown import indexes
 from warren.dws.persistent import instances
 from warren.dws.rabbits import alerts, rabbitstorages
-from warren.dws.storage import locks, storageprofiles, systemstorage
+from warren.dws.storage import locks, lustrestorage, storageprofiles, systemstorage
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
 
@@ -20,8 +20,11 @@ INDEXES = {
     "instance": instances.users_of,
     "consumer": instances.consumers_of,
     "storage": nnfaccess.storage_of,
+    "mounting node": clientmounts.node_of,
     "holder": locks.holders_of,
     "profiles": storageprofiles.choices_of,
+    "pooled": lustrestorage.pooled,
+    "mgt": lustrestorage.mgt_of,
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,
     "makes": rabbitstorages.makes_of,

@@ -16,7 +16,7 @@ def replace(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     unfinished.rename(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def append(path: Path, lines: bytes) -> None:
@@ -41,10 +41,11 @@ def append(path: Path, lines: bytes) -> None:
                 os.ftruncate(file.fileno(), size)
             raise
     if not size:
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Have the names in a directory on the disk for good. Raises OSError."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

@@ -5,20 +5,33 @@ being by one rename, and goes by one rename, so that whatever dies in the middle
 leaves either a whole volume or rubbish that is not counted.
 """
 
-import json
 import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import ParamSpec
+from typing import Final, ParamSpec
+
+import msgspec
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Volume
+from warren.journal import files
 from warren.node import probing
 from warren.node.flash import Source, component, no_room
 from warren.node.threads import in_thread
+
+RECORD: Final = "volume.json"
+"""The file of a volume that says how large it is. A directory without one is no volume."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is written down of a volume."""
+
+    size: int
+    """Bytes."""
+    file_system: str = ""
 
 
 class Directories:
@@ -56,18 +69,21 @@ class Directories:
         await _action(self._release, group, name)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
-        files = self.place(group, name)
-        if not files.is_dir():
+        place = self.place(group, name)
+        if not place.is_dir():
             raise NodeTrouble(f"{group}/{name} does not exist")
-        return Source(("--bind", str(files)))
+        return Source(("--bind", str(place)))
 
     def volumes(self, group: str) -> dict[str, int]:
+        try:
+            entries = list((self._root / group).iterdir())
+        except FileNotFoundError:
+            return {}
         found = {}
-        with suppress(FileNotFoundError):
-            for entry in (self._root / group).iterdir():
-                if not entry.name.startswith("."):
-                    record = json.loads((entry / "volume.json").read_text())
-                    found[entry.name] = record["size"]
+        for entry in entries:
+            record = None if entry.name.startswith(".") else _record(entry)
+            if record is not None:
+                found[entry.name] = record.size
         return found
 
     def place(self, group: str, name: str) -> Path:
@@ -90,14 +106,17 @@ class Directories:
             raise no_room(volume.group, left, volume.size)
         unfinished = self._root / volume.group / f".new-{volume.name}"
         _remove(unfinished)
-        files = unfinished / "files"
-        files.mkdir(parents=True)
-        files.chmod(0o700)
+        place = unfinished / "files"
+        place.mkdir(parents=True)
+        place.chmod(0o700)
         if os.geteuid() == 0:
-            os.chown(files, volume.userid, volume.groupid)
-        record = {"size": volume.size, "fileSystem": volume.file_system}
-        (unfinished / "volume.json").write_text(json.dumps(record))
+            os.chown(place, volume.userid, volume.groupid)
+        record = Record(size=volume.size, file_system=volume.file_system)
+        # On the disk before its name is: else a power cut may leave a volume without a size.
+        files.replace(unfinished / RECORD, msgspec.json.encode(record))
         unfinished.rename(final)
+        for directory in (final.parent, self._root):
+            files.sync_directory(directory)
 
     def _release(self, group: str, name: str) -> None:
         """Free the space; the files go after it."""
@@ -107,7 +126,22 @@ class Directories:
             _remove(rubbish)
             with suppress(FileNotFoundError):
                 final.rename(rubbish)
+                files.sync_directory(rubbish.parent)
         _remove(rubbish)
+
+
+def _record(volume: Path) -> Record | None:
+    """Return what is written down of a volume; None where it is none. Raises NodeTrouble."""
+    path = volume / RECORD
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except (FileNotFoundError, NotADirectoryError):
+        return None  # as lost+found
+    except msgspec.MsgspecError as error:
+        raise NodeTrouble(
+            f"{path} does not say how large its volume is ({error}): write "
+            f'{{"size": BYTES}} into it, or remove {volume} with all that is in it'
+        ) from error
 
 
 def _remove(tree: Path) -> None:
@@ -131,4 +165,5 @@ async def _action(action: Callable[P, None], *args: P.args, **kwargs: P.kwargs) 
     try:
         await in_thread(action, *args, **kwargs)
     except OSError as error:
-        raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
+        where = f"{error.filename}: " if error.filename else ""
+        raise NodeTrouble(f"{where}{error.strerror}") from error

@@ -6,7 +6,6 @@ so that it cannot fall into pieces. On a block device addresses are room.
 
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ import msgspec
 
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
+from warren.journal.files import sync_directory
 from warren.node.flash import component, no_room
 
 UNIT: Final = 4 * MIB
@@ -81,10 +81,17 @@ class Extents:
         return {name: extent for name, extent in found.items() if extent is not None}
 
     def get(self, name: str) -> Extent | None:
-        """Return a volume's extent, if it has one."""
-        with suppress(FileNotFoundError):
-            return msgspec.json.decode(self._path(name).read_bytes(), type=Extent)
-        return None
+        """Return a volume's extent, if it has one. Raises NodeTrouble where that cannot be told."""
+        path = self._path(name)
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Extent)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as error:
+            raise NodeTrouble(
+                f"{path} does not say where its volume is ({error}): bring it back from a copy, "
+                "or remove it, and the volume is lost"
+            ) from error
 
     def take(self, volume: Volume, space: Space) -> Extent:
         """Return a volume's extent, taken now if it has none.
@@ -120,7 +127,7 @@ class Extents:
     def remove(self, name: str) -> None:
         """Free a volume's extent."""
         self._path(name).unlink(missing_ok=True)
-        self._sync()
+        sync_directory(self._directory)
 
     def _path(self, name: str) -> Path:
         return self._directory / f"{component(name)}.json"
@@ -135,12 +142,4 @@ class Extents:
             opened.flush()
             os.fsync(opened.fileno())
         unfinished.rename(final)
-        self._sync()
-
-    def _sync(self) -> None:
-        """Have the names of the records on disk for good."""
-        opened = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+        sync_directory(self._directory)

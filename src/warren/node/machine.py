@@ -138,7 +138,7 @@ class NamespacedMachine:
             except NodeTrouble:
                 if path in self._namespace.mounts():
                     await self._take_away(enter, path, userid)
-        self._patience.over(path)
+        self._patience.over(self._use_of(path))
         if there and profile:
             enter = await self._namespace.enter()
             await usercommands.run(profile, usercommands.POST_UNMOUNT, values, enter=enter)
@@ -163,11 +163,17 @@ class NamespacedMachine:
 
     async def _take_away(self, enter: Sequence[str], path: str, userid: int) -> None:
         """Unmount what is in use, for good. Raises InUse while that is waited for."""
-        left = await self._patience.wait(path, userid, lambda: self._users_of(path, userid))
+        left = await self._patience.wait(
+            self._use_of(path), userid, lambda: self._users_of(path, userid)
+        )
         # Those that are not ended keep what they have open, and no other process finds it any more:
         # the node is free of it, and the volume cannot be released before they are gone.
         log.warning("unmounted while in use", path=path, by=named(left))
         await commands.run([*enter, "umount", "--lazy", path])
+
+    def _use_of(self, path: str) -> str:
+        """Return what is waited for: all nodes of a job mount at one path, each for itself."""
+        return f"{self._name}:{path}"
 
     def _users_of(self, path: str, userid: int) -> list[Process]:
         return on_mounts(self._namespace.mount_ids(path), userid)

@@ -34,6 +34,14 @@ def mount_name(access: Key) -> str:
     return f"{access.namespace}-{access.name}"
 
 
+def node_of(obj: Object) -> tuple[str, ...]:
+    """Index ClientMounts by their nodes."""
+    spec = obj.get("spec")
+    if not isinstance(spec, Mapping) or "node" not in spec or "mounts" not in spec:
+        return ()
+    return (str(spec["node"]),)
+
+
 def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
     """Return the ClientMounts as they should be, by key."""
     _check_complete(snapshot)
@@ -175,6 +183,11 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     elif lost:
         left = kept_allocations(snapshot, lost)
         wanted = wanted if left is None else left
+    if lost and not wanted:
+        raise Fault(
+            "none of the job's nodes has unmounted its storage: rabbits mount none of it, and "
+            "nothing of it can be copied"
+        )
     return {
         rabbit: [
             _mount(

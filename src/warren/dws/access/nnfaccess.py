@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from warren.base.objects import Change, Create, Object, Remove, Write
-from warren.dws import kinds, labels, reports, tolerance
-from warren.dws.access import blockaccess
+from warren.dws import kinds, labels, reports
+from warren.dws.access import blockaccess, outofreach
 from warren.dws.access.clientmounts import client_mounts
-from warren.dws.access.snapshot import AccessSnapshot, kept_allocations, on_rabbits
+from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.access.storagelock import hold, release
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects.accesses import ClientMount, NnfAccess
@@ -32,8 +32,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         mounted = access.spec.desired_state == "mounted"
         wanted = client_mounts(snapshot) if mounted else {}
         holding = hold(snapshot) if mounted else []
-        awaited = _awaited(snapshot)
-        _raise_for(awaited)
+        awaited = outofreach.awaited(snapshot)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
     present = {mount.metadata.key: mount for mount in snapshot.mounts}
@@ -58,30 +57,19 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
                     resource_version=mount.metadata.resource_version,
                 )
             )
-    settled = not writes and all(mount.all_in(access.spec.desired_state) for mount in awaited)
+    trouble = _trouble(_answers(access, awaited))
+    settled = (
+        trouble is None
+        and not writes
+        and all(mount.all_in(access.spec.desired_state) for mount in awaited)
+    )
     # Nodes reach flash before they mount it, and no longer when they have unmounted it.
     reaching = blockaccess.changes(snapshot) if mounted or settled else []
     # Held before it is mounted anywhere, and no longer when it is mounted nowhere.
     released = [] if mounted or not settled else release(snapshot)
-    reported = _report(access, ready=settled, fault=None)
+    # What one node cannot do is told, and keeps no other from being asked.
+    reported = _report(access, ready=settled, fault=trouble)
     return [*holding, *reaching, *writes, *released, *reported]
-
-
-def _awaited(snapshot: AccessSnapshot) -> list[ClientMount]:
-    """Return the mounts that the access waits for: those on nodes that are not lost.
-
-    A rabbit of whose nodes all are lost has nothing more to mount.
-    """
-    lost = tolerance.of(snapshot.access.metadata)
-    if not lost:
-        return list(snapshot.mounts)
-    left = kept_allocations(snapshot, lost)
-    return [
-        mount
-        for mount in snapshot.mounts
-        if mount.spec.node not in lost
-        and not (left is not None and mount.spec.node not in left and on_rabbits(snapshot))
-    ]
 
 
 def _asked(access: NnfAccess, mount: ClientMount, wanted: Object | None) -> dict[str, Any]:
@@ -106,9 +94,25 @@ def _report(access: NnfAccess, *, ready: bool, fault: Fault | None) -> Sequence[
     return [reports.status(kinds.NNF_ACCESS, access.metadata, status)]
 
 
-def _raise_for(mounts: Sequence[ClientMount]) -> None:
-    for mount in mounts:
-        raise_for(mount.status.error, mount.spec.node)
+def _answers(access: NnfAccess, mounts: Sequence[ClientMount]) -> list[ClientMount]:
+    """Return the mounts whose status answers what the access asks for, not what it did before."""
+    desired = access.spec.desired_state
+    return [
+        mount
+        for mount in mounts
+        if mount.spec.desired_state == desired
+        and all(each.state == desired for each in mount.status.mounts)
+    ]
+
+
+def _trouble(mounts: Sequence[ClientMount]) -> Fault | None:
+    """Return what the first node that is in trouble says of it, with its name."""
+    try:
+        for mount in mounts:
+            raise_for(mount.status.error, mount.spec.node)
+    except Fault as fault:
+        return fault
+    return None
 
 
 def _finalize(snapshot: AccessSnapshot) -> Sequence[Write]:
@@ -118,11 +122,10 @@ def _finalize(snapshot: AccessSnapshot) -> Sequence[Write]:
             for mount in snapshot.mounts
             if not mount.metadata.deleting
         ]
-        try:
-            _raise_for(snapshot.mounts)
-        except Fault as fault:
-            return [*removals, *_report(snapshot.access, ready=False, fault=fault)]
-        return removals
+        trouble = _trouble(snapshot.mounts)
+        if trouble is None:
+            return removals
+        return [*removals, *_report(snapshot.access, ready=False, fault=trouble)]
     meta = snapshot.access.metadata
     return [
         *release(snapshot),

@@ -10,6 +10,7 @@ from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.dws.objects.workflows import Workflow
 from warren.dws.storage import locks
 from warren.dws.storage.locks import Holding
 
@@ -30,6 +31,10 @@ class AccessSnapshot:
     """What those of `holds.rivals` hold."""
     profile: NnfStorageProfile | None = None
     """The one that was pinned for the storage."""
+    unreachable: Collection[str] = ()
+    """The nodes that have been out of reach for so long that they are not waited for any more."""
+    workflow: Workflow | None = None
+    """That of the access, where some are; None where it was not looked for."""
 
 
 def on_rabbits(snapshot: AccessSnapshot) -> bool:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from warren.base.objects import Object
+
 ENABLED = "Enabled"
 DISABLED = "Disabled"
 
@@ -16,3 +18,9 @@ def changes(known: Mapping[str, str], online: Mapping[str, bool]) -> dict[str, s
         node: word for node, word in wanted.items() if known.get(node) != word
     }
     return changed | dict.fromkeys(known.keys() - wanted.keys())
+
+
+def disabled(status: Object | None) -> frozenset[str]:
+    """Return the nodes that a SystemStatus, if there is one, says are out of reach."""
+    nodes = ((status or {}).get("data") or {}).get("nodes") or {}
+    return frozenset(node for node, word in nodes.items() if word == DISABLED)

@@ -7,7 +7,7 @@ file system its name, by an NnfLustreMGT in its rabbit's namespace, or one of an
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
@@ -27,6 +27,42 @@ POOL = "pool:"
 """Before the name of a pool of MGTs, in a profile's `externalMgs`."""
 
 
+POOLED: Final = "yes"
+"""Under which instances are filed whose MGT is one of a pool."""
+
+
+def pooled(obj: Object) -> tuple[str, ...]:
+    """Index instances by whether they are an MGT of a pool."""
+    return (POOLED,) if (obj["metadata"].get("labels") or {}).get(labels.STANDALONE_MGT) else ()
+
+
+def mgt_of(obj: Object) -> list[str]:
+    """Index NnfLustreMGTs by their addresses, and by those that claim names: `namespace/name`."""
+    spec = obj.get("spec")
+    if not isinstance(spec, Mapping):
+        return []
+    claims = [f"{each.get('namespace', '')}/{each['name']}" for each in spec.get("claimList") or ()]
+    return [*(spec.get("addresses") or ()), *claims]
+
+
+def own_mgt(storage: NnfStorage) -> Key:
+    """Return the key of the NnfLustreMGT that a storage has made, if it has an MGS of its own."""
+    return Key(mgs_rabbit(storage) or "", storage.metadata.name)
+
+
+def asked_mgs(profile: NnfStorageProfile | None) -> str:
+    """Return the MGS, or the pool of MGTs, that a profile names; nothing where it names none."""
+    return profile.data.lustre_storage.mgt_options.external_mgs if profile else ""
+
+
+def mgs_rabbit(storage: NnfStorage) -> str | None:
+    """Return the rabbit with the storage's own MGS, if it has one."""
+    for each in storage.spec.allocation_sets:
+        if each.name in lustre.WITH_MGS and each.nodes:
+            return each.nodes[0].name
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class LustreSnapshot:
     """An NnfStorage of Lustre, and what it is decided by, as it was seen."""
@@ -36,6 +72,7 @@ class LustreSnapshot:
     blocks: Sequence[NnfNodeBlockStorage]
     profile: NnfStorageProfile | None
     mgts: Sequence[NnfLustreMGT]
+    """The storage's own, those that it claims, and those at an MGS by which it may be found."""
     addresses: Mapping[str, str]
     """Where the MGS of a rabbit is found, by the names of those rabbits that say it."""
     pools: Mapping[str, Sequence[tuple[PersistentStorageInstance, NnfStorage]]]
@@ -44,10 +81,7 @@ class LustreSnapshot:
     @property
     def mgs_rabbit(self) -> str | None:
         """The rabbit with its own MGS, if it has one."""
-        for each in self.storage.spec.allocation_sets:
-            if each.name in lustre.WITH_MGS and each.nodes:
-                return each.nodes[0].name
-        return None
+        return mgs_rabbit(self.storage)
 
     @property
     def is_only_mgt(self) -> bool:
@@ -144,8 +178,7 @@ def _address(snapshot: LustreSnapshot) -> str:
         return found
     if snapshot.storage.status.mgs_address:
         return snapshot.storage.status.mgs_address  # once it was chosen, it stays
-    profile = snapshot.profile
-    asked = profile.data.lustre_storage.mgt_options.external_mgs if profile else ""
+    asked = asked_mgs(snapshot.profile)
     if not asked:
         raise Fault("the file system has no MGT, and its profile names no external one")
     if not asked.startswith(POOL):
@@ -198,7 +231,7 @@ def _mgt(snapshot: LustreSnapshot, address: str) -> NnfLustreMGT | None:
 
 
 def _own_key(snapshot: LustreSnapshot) -> Key:
-    return Key(snapshot.mgs_rabbit or "", snapshot.storage.metadata.name)
+    return own_mgt(snapshot.storage)
 
 
 def _own_mgt(snapshot: LustreSnapshot, address: str) -> Create:

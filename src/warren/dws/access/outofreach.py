@@ -1,0 +1,71 @@
+"""Whom an NnfAccess waits for, and which nodes it leaves behind that are out of reach (ADR 098)."""
+
+from warren.base.objects import Change
+from warren.dws import kinds, tolerance
+from warren.dws.access.snapshot import (
+    AccessSnapshot,
+    kept_allocations,
+    on_rabbits,
+    outlives_jobs,
+)
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.storage import locks
+
+UNMOUNTED = "unmounted"
+
+
+def awaited(snapshot: AccessSnapshot) -> list[ClientMount]:
+    """Return the mounts that the access waits for: those on nodes that are not lost.
+
+    A rabbit of whose nodes all are lost has nothing more to mount.
+    """
+    lost = tolerance.of(snapshot.access.metadata)
+    if not lost:
+        return list(snapshot.mounts)
+    left = kept_allocations(snapshot, lost) if on_rabbits(snapshot) else None
+    return [
+        mount
+        for mount in snapshot.mounts
+        if mount.spec.node not in lost and (left is None or mount.spec.node in left)
+    ]
+
+
+def left_behind(snapshot: AccessSnapshot) -> list[Change]:
+    """Have the nodes be lost that do not unmount and are out of reach, once no other is awaited.
+
+    Nothing where there are none. Rabbits mount nothing of theirs from then on (ADR 072).
+    """
+    access, workflow = snapshot.access, snapshot.workflow
+    if access.spec.desired_state != UNMOUNTED or on_rabbits(snapshot) or workflow is None:
+        return []
+    if snapshot.storage is None or _has_next_user(snapshot):
+        return []
+    late = [mount for mount in awaited(snapshot) if not mount.all_in(UNMOUNTED)]
+    nodes = frozenset(mount.spec.node for mount in late)
+    asked = all(mount.spec.desired_state == UNMOUNTED for mount in late)
+    if not nodes or not asked or not nodes <= frozenset(snapshot.unreachable):
+        return []
+    lost = tolerance.of(access.metadata) | nodes
+    # First the Workflow: what it does once the access is ready goes by what it says of them.
+    return [
+        Change(
+            kind=kind,
+            key=meta.key,
+            patch={"metadata": {"annotations": tolerance.annotation(lost | tolerance.of(meta))}},
+            resource_version=meta.resource_version,
+        )
+        for kind, meta in (
+            (kinds.WORKFLOW, workflow.metadata),
+            (kinds.NNF_ACCESS, access.metadata),
+        )
+    ]
+
+
+def _has_next_user(snapshot: AccessSnapshot) -> bool:
+    """Return whether others are to mount, when this access is over, what is damaged by two nodes.
+
+    They know nothing of what this Workflow has lost.
+    """
+    storage = snapshot.storage
+    assert storage is not None  # it was looked for
+    return outlives_jobs(storage) and storage.spec.file_system_type in locks.EXCLUSIVE
