@@ -60,6 +60,7 @@ from warren.dws.objects.storages import Storage, StorageSpec
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import Service
+from warren.dws.workflow import copysteps
 from warren.dws.workflow.states import ADVANCE, create_refusal
 
 NODE = {
@@ -951,6 +952,16 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
     # What is asked for anyway is asked for once.
     dropped = {"cancelled": True, "unsaved": Unsaved.DROP}
     assert asked(overdue("DataOut", 100, Phase.ENDING, **dropped)) == ["Teardown"]
+
+
+def test_a_job_of_which_a_copy_has_failed_fails_where_its_others_take_too_long() -> None:
+    driver = {"driverID": "nnf", "dwdIndex": 0, "watchState": "DataOut"}
+    status = {"drivers": [{**driver, "message": f"{copysteps.FAILED}: broke"}]}
+    (late,) = overdue("DataOut", 100, Phase.ENDING, status=status)
+    assert (late.type, late.severity) == ("teardown-timeout", 0)
+    # By its exception the job is abandoned.
+    torn = overdue("DataOut", 100, Phase.ENDING, status=status, abandoned=True)
+    assert asked(torn) == ["Teardown"]
 
 
 def test_a_job_that_is_told_already_is_not_told_again() -> None:

@@ -11,6 +11,7 @@ from warren.dws.jobs import timeouts, waits
 from warren.dws.jobs.jobactions import Action, Drain, Fail, Later, ask, last_record
 from warren.dws.jobs.snapshot import JobSnapshot, is_refused, needs_of
 from warren.dws.objects.workflows import State, Workflow
+from warren.dws.workflow import copysteps, states
 from warren.rfc import hostlist
 
 
@@ -107,14 +108,20 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if limit.at > snapshot.now:
         return [Later(limit.at - snapshot.now)]
     reason = waits.reason(job, workflow, snapshot.configuration)
-    failed = Fail(limit.type, f"{limit.words}: it {reason}", limit.severity)
-    if limit.severity == 0:
+    # A job that copies take too long for has not failed; one of which a copy has failed has.
+    severity = 0 if _has_failed_copies(workflow) else limit.severity
+    failed = Fail(limit.type, f"{limit.words}: it {reason}", severity)
+    if severity == 0:
         return _without_nodes(snapshot, workflow) or [failed]
     return [
         *([] if job.warned else [failed]),
         *last_record(snapshot, workflow),
         ask(snapshot, workflow, State.TEARDOWN),
     ]
+
+
+def _has_failed_copies(workflow: Workflow) -> bool:
+    return any(copysteps.FAILED in each.message for each in states.drivers_of(workflow))
 
 
 def _named(message: str, directives: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """The work of copy_in and copy_out: rabbits mount, and copies are made and waited for."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from warren.base.objects import Create, Object, Write
 from warren.directives.parse import Directive
@@ -19,6 +20,9 @@ from warren.dws.storage import locks
 from warren.dws.workflow import states
 from warren.dws.workflow.mountturns import instance_of, instance_options, is_its_turn, is_mounted
 from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
+
+FAILED: Final = "has failed, and waits for other copies to end"
+"""What a copy_out says that has failed, as long as others may save something."""
 
 
 def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -72,7 +76,7 @@ def copy_out(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Ou
     except Fault as fault:
         if not _is_fatal(fault) or not _saves(snapshot):
             raise
-        return Outcome(waiting=f"has failed, and waits for other copies to end: {fault}")
+        return Outcome(waiting=f"{FAILED}: {fault}")
 
 
 def _is_fatal(fault: Fault) -> bool:
