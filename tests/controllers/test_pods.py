@@ -34,7 +34,7 @@ class FakeRunner:
         self.hosts: dict[str, str] = {}
         self.removed: list[str] = []
         self.stopped: list[str] = []
-        self.trouble: dict[str, NodeTrouble] = {}
+        self.trouble: dict[str, Exception] = {}
         self.unfollowed: list[Exception] = []
         self.slow: dict[str, asyncio.Event] = {}
         """Images that are fetched for as long as these are not set."""
@@ -256,6 +256,21 @@ def test_an_image_that_cannot_be_had_is_told_and_asked_for_again() -> None:
         (container,) = status(api)["containerStatuses"]
         assert container["state"]["waiting"]["reason"] == "ErrImagePull"
         assert container["state"]["waiting"]["message"] == "there is no image index:1"
+        del runner.trouble["image"]
+        await asyncio.sleep(60)
+        assert status(api)["phase"] == "Running"
+
+    lived(story)
+
+
+def test_an_image_that_cannot_be_read_ends_no_agent() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        runner.trouble["image"] = TypeError("'NoneType' object is not iterable")
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        (container,) = status(api)["containerStatuses"]
+        assert container["state"]["waiting"]["reason"] == "ErrImagePull"
+        assert "index:1 could not be had" in container["state"]["waiting"]["message"]
         del runner.trouble["image"]
         await asyncio.sleep(60)
         assert status(api)["phase"] == "Running"

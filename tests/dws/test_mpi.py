@@ -1,8 +1,12 @@
 """MPI applications beside a job: a launcher, its workers, and how they reach each other."""
 
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.dws import nnf_objects
 from tests.dws.builders import changes, made, meta, workflow
@@ -73,9 +77,67 @@ def test_a_worker_waits_for_ssh_unless_its_profile_says_what_it_does() -> None:
 def test_the_launcher_begins_when_its_workers_answer() -> None:
     waiting = pods()["wf-launcher"]["initContainers"][-1]
     assert waiting["name"] == "mpi-wait-for-2-workers"
-    assert waiting["command"][3:] == ["sh", "wf-worker-0.wf", "wf-worker-1.wf"]
+    hosts = ["wf-worker-0.wf", "wf-worker-1.wf"]
+    assert waiting["command"][3:] == ["sh", "wf-launcher", *hosts]
     names = [each["name"] for each in pods()["wf-worker-0"]["initContainers"]]
     assert names == ["user-init-passwd", "mpi-init-ssh"]
+
+
+SSH = """\
+#!/bin/sh
+case $1 in
+wf-worker-*)
+    echo "$1" >>asked
+    shift
+    exec sh -c "$*" ;;
+esac
+answer=$(head -n 1 answers)
+sed -i 1d answers
+echo "$answer" >&2
+exit 255
+"""
+"""Reaches workers, whose ssh says of the launcher what is next in `answers`."""
+
+UNKNOWN = "ssh: Could not resolve hostname wf-launcher: Name or service not known"
+ELSEWHERE = "debug1: Connecting to wf-launcher [10.0.1.2] port 2222."
+KNOWN = "debug1: Connecting to wf-launcher [10.0.1.3] port 2222."
+NO_SSH = "sh: ssh: not found"
+
+
+@pytest.mark.parametrize(
+    ("answers", "asked"),
+    [
+        ([KNOWN, KNOWN], "01"),
+        ([UNKNOWN, UNKNOWN, KNOWN, KNOWN], "0001"),
+        ([KNOWN, UNKNOWN, KNOWN], "011"),
+        ([ELSEWHERE, KNOWN, KNOWN], "001"),
+        ([NO_SSH, KNOWN], "01"),
+    ],
+)
+def test_the_launcher_begins_when_its_workers_know_it_too(
+    tmp_path: Path, answers: list[str], asked: str
+) -> None:
+    """They know it by the address that it has now, which one before it had not."""
+    waiting = pods()["wf-launcher"]["initContainers"][-1]
+    (variable,) = waiting["env"]
+    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    (tmp_path / "ssh").write_text(SSH)
+    (tmp_path / "ssh").chmod(0o755)
+    (tmp_path / "answers").write_text("".join(f"{each}\n" for each in answers))
+    known = {"PATH": f"{tmp_path}:{os.environ['PATH']}", variable["name"]: "10.0.1.3"}
+    subprocess.run(waiting["command"], cwd=tmp_path, env=known, check=True)
+    assert (tmp_path / "answers").read_text() == ""
+    hosts = (tmp_path / "asked").read_text().split()
+    assert hosts == [f"wf-worker-{number}.wf" for number in asked]
+
+
+def test_a_worker_that_does_not_answer_is_asked_again(tmp_path: Path) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\n[ -e once ] || { touch once; exit 255; }\n")
+    (tmp_path / "ssh").chmod(0o755)
+    known = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "POD_IP": "10.0.1.3"}
+    command = pods()["wf-launcher"]["initContainers"][-1]["command"]
+    subprocess.run(command, cwd=tmp_path, env=known, check=True)
+    assert (tmp_path / "once").exists()
 
 
 def test_an_mpi_application_has_the_variables_of_others() -> None:

@@ -224,6 +224,53 @@ def test_an_image_that_cannot_be_had_is_told_with_where_it_was_looked_for(
         find(images, "registry.example/site/index:1")
 
 
+NOT_WHOLE = {
+    "no manifests": '{"schemaVersion": 2, "manifests": null}',
+    "another form": '{"manifests": {"1": []}}',
+    "a list": "[]",
+    "deep": '{"manifests": ' + "[" * 100_000,
+    "no JSON": "{",
+}
+
+
+@pytest.mark.parametrize("text", NOT_WHOLE.values(), ids=NOT_WHOLE.keys())
+def test_a_layout_that_has_no_image_yet_is_one_without_this_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """The first is what `umoci init` writes."""
+    images, place = Images(tmp_path / "own", tmp_path / "library"), tmp_path / "library" / "index"
+    place.mkdir(parents=True)
+    (place / "index.json").write_text(text)
+
+    async def refused(argv: list[str], *, seconds: float) -> str:
+        raise NodeTrouble("skopeo: no such host")
+
+    monkeypatch.setattr(commands, "run", refused)
+    with pytest.raises(NodeTrouble, match=f"no image index:1 in {tmp_path / 'library'}"):
+        find(images, "index:1")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"config": []}', "[" * 100_000], ids=range(4))
+def test_a_damaged_image_is_told_whatever_has_become_of_it(
+    images: Images, tmp_path: Path, text: str
+) -> None:
+    layout(tmp_path / "library" / "index", "1", {"it": "words"})
+    for blob in (tmp_path / "library" / "index" / "blobs" / "sha256").iterdir():
+        if b'"architecture"' in blob.read_bytes():
+            blob.write_text(text)
+    with pytest.raises(NodeTrouble, match="the image index:1 cannot be read"):
+        find(images, "index:1")
+
+
+def test_what_an_image_does_not_say_is_empty(images: Images, tmp_path: Path) -> None:
+    nothing = dict.fromkeys(["Entrypoint", "Cmd", "Env", "WorkingDir"])
+    layout(tmp_path / "library" / "index", "1", {"it": "words"}, nothing)
+    layout(tmp_path / "library" / "index", "2", {"it": "words"}, None)
+    for found in (find(images, "index:1"), find(images, "index:2")):
+        assert (found.entrypoint, found.command, found.directory) == ((), (), "")
+        assert found.environment == {}
+
+
 def test_a_damaged_image_is_told(images: Images, tmp_path: Path) -> None:
     layout(tmp_path / "library" / "index", "1", {"it": "words"})
     for blob in (tmp_path / "library" / "index" / "blobs" / "sha256").iterdir():

@@ -97,15 +97,19 @@ class Pulls(Generic[K]):
             try:
                 image = await self._fetch(reference)
             except (NodeTrouble, OSError, ValueError) as trouble:
-                # One image's trouble, of whatever kind, is not that of the others.
-                failures += 1
                 log.info("image not fetched", image=reference, reason=str(trouble))
-                if reference in self._wanted:
-                    self._wanted[reference].trouble = str(trouble)
-                    self._tell(self._wanted[reference])
-                await asyncio.sleep(backoff(_RETRY_DELAY, failures, random.random(), self._longest))
+                why = str(trouble)
+            except Exception as error:  # a bug may cost one image, not the agent
+                log.exception("image not fetched", image=reference)
+                why = f"the image {reference} could not be had inside Warren: {error!r}"
             else:
                 self._give(reference, image)
+                continue
+            failures += 1
+            if reference in self._wanted:
+                self._wanted[reference].trouble = why
+                self._tell(self._wanted[reference])
+            await asyncio.sleep(backoff(_RETRY_DELAY, failures, random.random(), self._longest))
         self._pulling.discard(reference)
 
     def _give(self, reference: str, image: Image) -> None:

@@ -7,15 +7,15 @@ that a tag that is moved is seen, and is whole or not there.
 """
 
 import asyncio
-import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from warren.dws.node import NodeTrouble
 from warren.dws.pods.plans import Image
@@ -39,6 +39,37 @@ _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
 _NAME: Final = "org.opencontainers.image.ref.name"
 
+T = TypeVar("T")
+
+
+# What others have written, as far as it is read here (OCI image spec). Go writes null for what is
+# empty.
+
+
+class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    digest: str
+    media_type: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Index(msgspec.Struct, frozen=True, kw_only=True):
+    manifests: list[_Descriptor] | None = None
+
+
+class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    config: _Descriptor
+
+
+class _Execution(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+    entrypoint: tuple[str, ...] | None = None
+    cmd: tuple[str, ...] | None = None
+    env: tuple[str, ...] | None = None
+    working_dir: str | None = None
+
+
+class _Config(msgspec.Struct, frozen=True, kw_only=True):
+    config: _Execution | None = None
+
 
 class Images:
     """The images of one machine. `find` unpacks those that were not used before."""
@@ -57,13 +88,13 @@ class Images:
         try:
             layout = await self._layout(name, tag)
             manifest, digest = await in_thread(_manifest, layout, tag)
-            config = await in_thread(_blob, layout, manifest["config"]["digest"])
+            config = await in_thread(_blob, layout, manifest.config.digest, _Config)
             bundle = self._directory / "unpacked" / digest
             if not await in_thread(bundle.exists):
                 await self._unpack(layout, tag, bundle)
         except (OSError, ValueError, KeyError) as error:
             raise NodeTrouble(f"the image {reference} cannot be read: {error!r}") from error
-        return _described(bundle / "rootfs", config.get("config") or {})
+        return _described(bundle / "rootfs", config.config or _Execution())
 
     async def _layout(self, name: str, tag: str) -> Path:
         """Return the layout that has an image."""
@@ -142,26 +173,32 @@ def _has(layout: Path, tag: str) -> bool:
     return True
 
 
-def _manifest(layout: Path, tag: str) -> tuple[Mapping[str, Any], str]:
-    """Return the manifest of a tag and its digest. Raises KeyError, and what files raise."""
-    index = json.loads((layout / "index.json").read_text())
-    for each in index["manifests"]:
-        if (each.get("annotations") or {}).get(_NAME) == tag:
+def _manifest(layout: Path, tag: str) -> tuple[_Manifest, str]:
+    """Return the manifest of a tag and its digest. Raises KeyError, and as `_read` does."""
+    for each in _read(layout / "index.json", _Index).manifests or ():
+        if (each.annotations or {}).get(_NAME) == tag:
             found = each
             break
     else:
         raise KeyError(tag)
-    if found.get("mediaType") == _INDEX:
+    if found.media_type == _INDEX:
         raise NodeTrouble(
             f"{layout}:{tag} has images for several machines: copy the one for this machine, with "
             "skopeo copy"
         )
-    return _blob(layout, found["digest"]), _hex(found["digest"])
+    return _blob(layout, found.digest, _Manifest), _hex(found.digest)
 
 
-def _blob(layout: Path, digest: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((layout / "blobs" / "sha256" / _hex(digest)).read_text())
-    return found
+def _blob(layout: Path, digest: str, kind: type[T]) -> T:
+    return _read(layout / "blobs" / "sha256" / _hex(digest), kind)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    """Return what a file says. Raises OSError, and ValueError where it is not of its kind."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _hex(digest: str) -> str:
@@ -171,12 +208,12 @@ def _hex(digest: str) -> str:
     return match[1]
 
 
-def _described(root: Path, config: Mapping[str, Any]) -> Image:
-    pairs = (each.partition("=") for each in config.get("Env") or ())
+def _described(root: Path, execution: _Execution) -> Image:
+    pairs = (each.partition("=") for each in execution.env or ())
     return Image(
         root=str(root),
-        entrypoint=tuple(config.get("Entrypoint") or ()),
-        command=tuple(config.get("Cmd") or ()),
+        entrypoint=execution.entrypoint or (),
+        command=execution.cmd or (),
         environment={name: value for name, _, value in pairs},
-        directory=config.get("WorkingDir") or "",
+        directory=execution.working_dir or "",
     )

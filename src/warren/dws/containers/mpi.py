@@ -60,7 +60,26 @@ _HOSTS: Final = ["hostfile", "hydra_hostfile"]
 _COPY: Final = "umask 077 && cp /ssh-keys/* /ssh/"
 """ssh refuses keys that others may read, which those of a volume may be."""
 
-_WAIT: Final = "for host; do until ssh $host true; do sleep 0.2; done; done"
+_WAIT: Final = """\
+name=$1; shift
+for host; do
+    until
+        said=$(ssh $host "ssh -v -o ConnectTimeout=1 $name true 2>&1; true") &&
+        case $said in
+        *"[$POD_IP]"*) ;;
+        *"Connecting to"* | *"not resolve"*) false ;;
+        esac
+    do sleep 0.2; done
+done
+"""
+"""Wait until hosts answer, and know the first argument as the name of this pod.
+
+What Hydra starts on them connects to the launcher by the name that it gives itself, and Hydra waits
+for ever for one that could not. Workers learn that name after the launcher has begun, and the new
+one's address after they knew that of a launcher that failed. Nothing listens on the launcher yet:
+what counts is where they look for it. Of all programs that tell it, images have ssh alone for
+certain; where a worker has none, nothing is waited for. What the job gives a pod to start ends it.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,13 +181,14 @@ def _mounts() -> Iterator[Object]:
 
 
 def _launching(pod: Any, application: Application) -> Any:
-    """Have a pod begin when all workers answer, and know them."""
+    """Have a pod begin when all workers answer and know it, and know them."""
     meta = application.workflow.metadata
     hosts = [f"{worker}.{meta.name}" for worker in application.worker_names]
     waiting = {
         "name": f"mpi-wait-for-{len(hosts)}-workers",
         "image": pod["containers"][0]["image"],
-        "command": ["/bin/sh", "-c", _WAIT, "sh", *hosts],
+        "command": ["/bin/sh", "-c", _WAIT, "sh", application.launcher_name, *hosts],
+        "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
         "securityContext": application.identity,
         "volumeMounts": [*NAMES, *_mounts()],
     }
