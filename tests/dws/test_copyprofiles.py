@@ -157,6 +157,8 @@ def test_a_directive_takes_the_profile_that_it_names_or_the_default_or_none() ->
     assert copyprofiles.chosen(None, {"fast": fast}) is None
     with pytest.raises(Fault, match=r"Unable to find NnfDataMovementProfile: fsat"):
         copyprofiles.chosen("fsat", both)
+    with pytest.raises(Fault, match=r"NnfDataMovementProfile: fsat. There is none: name none"):
+        copyprofiles.chosen("fsat", {})
     with pytest.raises(Fault, match=r"2 NnfDataMovementProfiles are the default"):
         copyprofiles.chosen(None, {"a": profile("a", default=True), "usual": usual})
 

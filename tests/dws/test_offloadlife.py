@@ -174,8 +174,10 @@ def test_copies_that_have_ended_well_or_were_cancelled_end_postrun() -> None:
 @pytest.mark.parametrize("status", ["Failed", "Invalid"])
 def test_a_copy_that_has_failed_fails_the_job_in_postrun(status: str) -> None:
     writes = ending(asked(0, **DONE), asked(1, **{**FAILED, "status": status}))
-    words = "DW Directive 0: User error: data movement failed: /a: /a: no such file"
+    words = "DW Directive 0: User error: data movement failed: /a: no such file"
     assert told(writes) == ("Error", words)
+    full = {**FAILED, "status": status, "message": "/b: No space left on device"}
+    assert told(ending(asked(0, **full)))[1].endswith("failed: /a: /b: No space left on device")
 
 
 def test_a_copy_of_a_directive_that_has_failed_is_not_postruns_matter() -> None:

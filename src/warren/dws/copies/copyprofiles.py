@@ -37,7 +37,9 @@ def chosen(name: str | None, profiles: Mapping[str, Object]) -> Object | None:
     if name is not None:
         if name in profiles:
             return profiles[name]
-        remedy = did_you_mean(name, profiles) or f"Take {listed(sorted(profiles))}"
+        remedy = "There is none: name none"
+        if profiles:
+            remedy = did_you_mean(name, profiles) or f"Take {listed(sorted(profiles))}"
         raise Fault(
             f"Unable to find NnfDataMovementProfile: {name}. {remedy}",
             type="User",

@@ -57,8 +57,11 @@ def finish(snapshot: WorkflowSnapshot) -> Outcome:
     for each in _asked(snapshot):
         status = each.status
         if status.status in _FAILED:
+            # Mostly, it begins with the path that it is about.
+            path = each.spec.source.path
+            words = status.message if path in status.message else f"{path}: {status.message}"
             raise Fault(
-                f"data movement failed: {each.spec.source.path}: {status.message}",
+                f"data movement failed: {words}",
                 type=status.error.type if status.error else "User",
             )
     return DONE
