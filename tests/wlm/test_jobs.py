@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -133,19 +134,14 @@ def test_what_was_wrong_with_a_job_before_it_ended_answers_no_question_about_its
         await world.until(lambda: (known := jobs.job(job)) and known.phase is Phase.ENDING)
         now = jobs.job(job)
         assert now is not None
-        method = jobs.methods()["post_run"]
-        assert isinstance(method, Method)
-        payload = codec.write(codec.PostRun(jobid=job, run_started=True))
-        cred = Cred(userid=os.getuid(), owner=True)
-        request = Request(topic="dws.post_run", payload=payload, cred=cred)
-        asked = asyncio.ensure_future(method.answer(request))
+        answer = asked("post_run", codec.PostRun(jobid=job, run_started=True), jobs)
         await asyncio.sleep(0)
 
         jobs.passed(replace(now, phase=Phase.HELD), "it is too large")
         await asyncio.sleep(1)
-        assert not asked.done()
+        assert not answer.done()
         jobs.passed(now, None)
-        assert await asked == {"success": True}
+        assert await answer == {"success": True}
 
         running.cancel()
         await world.ended(control, job)
@@ -202,6 +198,15 @@ def test_an_epilog_timeout_lets_the_job_go_before_its_storage() -> None:
         await world.assert_nothing_left(control)
 
     in_a_world(action)
+
+
+def asked(method: str, message: msgspec.Struct, jobs: FluxJobs) -> asyncio.Future[Payload]:
+    """Ask something as the plugin does."""
+    served = jobs.methods()[method]
+    assert isinstance(served, Method)
+    cred = Cred(userid=os.getuid(), owner=True)
+    request = Request(topic=f"dws.{method}", payload=codec.write(message), cred=cred)
+    return asyncio.ensure_future(served.answer(request))
 
 
 class _Telling:
@@ -398,6 +403,74 @@ def test_a_listener_that_fails_costs_neither_the_others_nor_other_jobs() -> None
         ("listener failed", 1),
         ("listener failed", 2),
     ]
+
+
+class _Raising(_Telling):
+    """A handle that has exceptions raised, and knows of them."""
+
+    def __init__(self, told: list[Payload]) -> None:
+        super().__init__(told)
+        self.raised: list[Payload] = []
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        assert topic == "job-manager.raise"
+        assert payload is not None
+        self.raised.append(payload)
+        return {}
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        for entry in self._told[0]:
+            yield entry
+        await asyncio.sleep(3600)
+
+
+CANCELLED: tuple[str, Payload] = ("exception", {"type": "cancel", "severity": 0, "note": ""})
+ENDS: tuple[str, Payload] = ("epilog-start", {"description": codec.EPILOG})
+
+
+def test_what_fails_while_its_end_is_asked_about_is_raised_by_us() -> None:
+    """The plugin may have asked before, and then takes a refusal to come of that."""
+
+    async def life() -> None:
+        events = (VALIDATED, HELD, CANCELLED, ENDS)
+        handle = _Raising([submitted(7), news(7, *events), _ALL_TOLD])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        now = jobs.job(7)
+        assert now is not None
+        answer = asked("post_run", codec.PostRun(jobid=7, run_started=True), jobs)
+        await asyncio.sleep(0)
+
+        for _ in range(2):  # there is no news of it yet
+            await jobs.fail(now, "exception", "copy_out has failed")
+            jobs.passed(now, None)
+        told = {"type": "exception", "severity": 0, "note": "copy_out has failed"}
+        assert handle.raised == [{"id": 7, **told}]
+        assert await answer == {"success": True}
+        running.cancel()
+
+    virtual.run(life())
+
+
+def test_what_fails_while_a_job_is_held_is_the_answer_to_the_plugin() -> None:
+    async def life() -> None:
+        handle = _Raising([submitted(7), news(7, VALIDATED, HELD), _ALL_TOLD])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        now = jobs.job(7)
+        assert now is not None
+        create = codec.Create(jobid=7, userid=0, dw_directives=[], resources=[])
+        answer = asked("create", create, jobs)
+        await asyncio.sleep(0)
+
+        await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        assert await answer == {"success": False, "errstr": "no such profile"}
+        assert handle.raised == []
+        running.cancel()
+
+    virtual.run(life())
 
 
 def test_a_job_was_aborted_where_the_instance_or_its_owner_says_so() -> None:

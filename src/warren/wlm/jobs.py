@@ -309,8 +309,10 @@ class FluxJobs:
     async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
         known = self._known.get(job.id)
         raised = set[tuple[str, str]]() if known is None else known.raised
-        if severity == 0 and self._asked_at(job):
-            # The plugin waits for an answer, and raises the exception that fits its question.
+        # The plugin waits for an answer, and raises the exception that fits its question. Not about
+        # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
+        # that may come of the first time.
+        if severity == 0 and job.phase is not Phase.ENDING and self._asked_at(job):
             raised.add((type, note))
             self.passed(job, note)
             return
