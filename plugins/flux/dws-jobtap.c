@@ -29,6 +29,7 @@
 #define EPILOG_TIMEOUT "dws-epilog-timeout"
 #define ENVIRONMENT "dws_environment"
 #define RELEASE "release"
+#define EXISTS "\" already exists"
 #define NOTE "DWS workflow interactions failed: "
 #define SKEW "Plugin and conductor may be of different versions: update the older one."
 
@@ -343,8 +344,9 @@ static void refused (struct job *job, enum request what, bool again, const char 
     const char *exception = requests[what].exception;
     bool received = job->seen & requests[what].received;
 
-    /* Of a request that was received before, the second may be refused because of the first. */
-    if (again && (what == POST_RUN || received || (what == CREATE && strstr (why, "exist"))))
+    /* Of a request that was received before, the second may be refused because of the first. What
+     * is wrong with a job may quote its author: only the API's own words are about the Workflow. */
+    if (again && (what == POST_RUN || received || (what == CREATE && strstr (why, EXISTS))))
         exception = NULL;
     if (!exception || !active (job, requests[what].from, requests[what].to)) {
         flux_log (dws->h, LOG_INFO, "dws: %s of job %ju was refused, to no effect: %s",

@@ -143,6 +143,18 @@ def test_another_try_waits_longer_each_time() -> None:
         assert made(decided(pods, STARTED, now=NOW + pause, backoffLimit=100)[0])
 
 
+@pytest.mark.parametrize("back", [1, 5, 3600])
+def test_a_clock_that_was_set_back_makes_no_pause_longer(back: float) -> None:
+    now = NOW - back
+    began = now
+    while not made((found := decided([pod("Failed", NOW)], STARTED, now=now))[0]):
+        assert found[1] is not None
+        assert 0 < found[1] <= FIRST_PAUSE
+        now += found[1]
+    # By little, it is the node's clock that is ahead.
+    assert now - began <= FIRST_PAUSE + (back if back < FIRST_PAUSE else 0)
+
+
 def test_a_pod_that_was_never_run_is_tried_again_from_when_it_was_made() -> None:
     failed = {**pod("Failed"), "metadata": meta("pod", creationTimestamp=rfc3339(NOW - 4))}
     assert decided([failed], STARTED)[1] == FIRST_PAUSE - 4

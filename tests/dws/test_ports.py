@@ -102,6 +102,18 @@ def test_ports_that_were_given_back_are_kept_from_others_for_a_time() -> None:
     assert given_out(found) == {"b": [5000]}
 
 
+def test_a_clock_that_was_set_back_makes_no_pause_longer() -> None:
+    system, back = configuration("5000-5001"), NOW - 3600
+    found, _ = answered(raw(request("a", 2)), system)
+    found, _ = answered(merged(found, {"spec": {"allocations": [request("b")]}}), system)
+    found, delay = answered(found, system, now=back)
+    assert (given_out(found), delay) == ({None: [5000, 5001]}, MINUTE)
+    found, delay = answered(found, system, now=back + MINUTE - 1)
+    assert (given_out(found), delay) == ({None: [5000, 5001]}, 1)
+    found, _ = answered(found, system, now=back + MINUTE)
+    assert given_out(found) == {"b": [5000]}
+
+
 def test_what_a_workflow_has_that_is_gone_is_given_back() -> None:
     system = configuration("5000-5001", portsCooldownInSeconds=0)
     found, _ = answered(raw(request("a", 2)), system)

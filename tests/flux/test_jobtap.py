@@ -278,7 +278,7 @@ def test_a_request_that_is_lost_is_sent_again(real: Real) -> None:
     asyncio.run(real.answer("create", {"silent": True}))
     submitted(real)
     real.wait(lambda news: len(news.requests) >= 2)
-    exists = {"success": False, "errstr": "the Workflow exists"}
+    exists = {"success": False, "errstr": 'workflows "fluxjob-1" already exists'}
     asyncio.run(real.answer("create", exists))
     asked = len(asyncio.run(real.requests()))
     real.wait(lambda news: len(news.requests) > asked)

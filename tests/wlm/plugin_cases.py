@@ -567,6 +567,19 @@ CASES: Final = [
         requests=ALL,
     ),
     Case(
+        name="a job that is refused after that in words of its author's fails with the reason",
+        steps=[
+            Submit(),
+            Received("create"),
+            Answer("create", refusal("name=existing has no capacity")),
+            Reload(),
+            *GONE,
+        ],
+        events=[*HELD, f"exception dws-create 0 {NOTE}name=existing has no capacity", *NOT_PLACED],
+        requests=["create", "post_run never"],
+        flux=True,  # the embedded plugin asks once
+    ),
+    Case(
         name="a plugin loaded anew in SCHED goes on",
         steps=[
             Submit(urgency=0),

@@ -3,15 +3,17 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from tests.harness import virtual
 from tests.harness.world import DIRECTIVES, World, opened
+from warren.base.errors import UserMistake
 from warren.daemons.compose import Control
 from warren.dws.binding import Phase
 from warren.dws.jobs.snapshot import Job
@@ -132,19 +134,14 @@ def test_what_was_wrong_with_a_job_before_it_ended_answers_no_question_about_its
         await world.until(lambda: (known := jobs.job(job)) and known.phase is Phase.ENDING)
         now = jobs.job(job)
         assert now is not None
-        method = jobs.methods()["post_run"]
-        assert isinstance(method, Method)
-        payload = codec.write(codec.PostRun(jobid=job, run_started=True))
-        cred = Cred(userid=os.getuid(), owner=True)
-        request = Request(topic="dws.post_run", payload=payload, cred=cred)
-        asked = asyncio.ensure_future(method.answer(request))
+        answer = asked("post_run", codec.PostRun(jobid=job, run_started=True), jobs)
         await asyncio.sleep(0)
 
         jobs.passed(replace(now, phase=Phase.HELD), "it is too large")
         await asyncio.sleep(1)
-        assert not asked.done()
+        assert not answer.done()
         jobs.passed(now, None)
-        assert await asked == {"success": True}
+        assert await answer == {"success": True}
 
         running.cancel()
         await world.ended(control, job)
@@ -203,6 +200,15 @@ def test_an_epilog_timeout_lets_the_job_go_before_its_storage() -> None:
     in_a_world(action)
 
 
+def asked(method: str, message: msgspec.Struct, jobs: FluxJobs) -> asyncio.Future[Payload]:
+    """Ask something as the plugin does."""
+    served = jobs.methods()[method]
+    assert isinstance(served, Method)
+    cred = Cred(userid=os.getuid(), owner=True)
+    request = Request(topic=f"dws.{method}", payload=codec.write(message), cred=cred)
+    return asyncio.ensure_future(served.answer(request))
+
+
 class _Telling:
     """A handle whose journal tells of one job, breaks off, and begins anew without a word."""
 
@@ -222,12 +228,29 @@ class _Telling:
         await asyncio.sleep(3600)
 
 
-def submitted() -> Payload:
+def submitted(number: int = 7, userid: int = 0, version: int = 1) -> Payload:
     """Return what the journal tells of a job that was submitted."""
-    context = {"userid": 0, "urgency": 16, "flags": 0, "version": 1}
+    context = {"userid": userid, "urgency": 16, "flags": 0, "version": version}
     submit = {"timestamp": 1.0, "name": "submit", "context": context}
     spec = jobspec.make(["true"], nodes=1, attributes={"dw": "#DW jobdw"})
-    return {"id": 7, "eventlog_seq": 0, "events": [submit], "jobspec": spec}
+    return {"id": number, "eventlog_seq": 0, "events": [submit], "jobspec": spec}
+
+
+def news(number: int, *events: tuple[str, Payload]) -> Payload:
+    """Return what the journal tells of a job later."""
+    told = [{"timestamp": 2.0, "name": name, "context": context} for name, context in events]
+    return {"id": number, "eventlog_seq": 1, "events": told}
+
+
+VALIDATED: tuple[str, Payload] = ("validate", {})
+HELD: tuple[str, Payload] = ("dependency-add", {"description": codec.DEPENDENCY})
+
+
+def deep(depth: int) -> Payload:
+    found: Payload = {"a": 1}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
 
 
 _ALL_TOLD: Payload = {"id": -1, "events": []}
@@ -265,6 +288,186 @@ def test_a_job_that_is_about_to_be_told_anew_is_not_taken_to_be_over() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(10):
                 await jobs.wait_synced()
+        running.cancel()
+
+    virtual.run(life())
+
+
+def test_an_event_that_is_not_understood_costs_no_other_job() -> None:
+    """The journal tells it again to each new client."""
+    bad: Sequence[tuple[str, Payload]] = (
+        ("memo", deep(64)),
+        ("release", {"ranks": "0"}),
+        ("start", {}),
+        VALIDATED,
+        HELD,
+    )
+
+    async def life() -> None:
+        handle = _Telling(
+            [
+                *(submitted(1), submitted(2), submitted(3, version=9)),
+                *(news(3, VALIDATED), news(1, *bad), news(2, VALIDATED), _ALL_TOLD, news(2, HELD)),
+                submitted(4),
+            ]
+        )
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await asyncio.sleep(0.1)
+
+        assert not running.done(), running.exception()
+        assert set(jobs.jobs()) == {1, 2, 4}
+        for number in (1, 2):
+            seen = jobs.job(number)
+            assert seen is not None
+            assert seen.phase is Phase.HELD
+        running.cancel()
+
+    with capture_logs() as logs:
+        virtual.run(life())
+    assert [(each["job"], each["name"]) for each in logs] == [(3, "submit"), (1, "memo")]
+    assert "32 deep" in logs[1]["reason"]
+
+
+def test_a_user_without_an_entry_costs_no_other_job() -> None:
+    """An account that was removed, or a directory service that is away."""
+    unknown = 4_000_000_017
+    told: list[int] = []
+    seen: list[Job | None] = []
+
+    async def life() -> None:
+        handle = _Telling(
+            [
+                *(_ALL_TOLD, submitted(1, unknown), news(1, VALIDATED), submitted(2)),
+                *(news(1, HELD), news(2, VALIDATED, HELD)),
+            ]
+        )
+        jobs = FluxJobs(handle, os.getuid())
+        jobs.listen(lambda job: seen.append(jobs.job(job)))
+        jobs.listen(told.append)
+        running = asyncio.ensure_future(jobs.run())
+        await asyncio.sleep(0.1)
+
+        assert not running.done(), running.exception()
+        first, second = jobs.job(1), jobs.job(2)
+        assert first is not None
+        assert second is not None
+        assert (first.phase, second.phase) == (Phase.HELD, Phase.HELD)
+        jobs.demand_allowed(second)
+        with pytest.raises(UserMistake, match=f"User {unknown} has no entry in the password file"):
+            jobs.demand_allowed(first)
+        running.cancel()
+
+    virtual.run(life())
+    assert told == [each.id for each in seen if each is not None] == [1, 2, 1, 2]
+
+
+def test_a_held_job_of_a_user_without_an_entry_fails_with_the_reason() -> None:
+    unknown = 4_000_000_017
+
+    async def action(world: World, control: Control) -> None:
+        job = await world.submit(control, attributes=DW)
+        over = await world.ended(control, job)
+        (problem,) = over.job.problems
+        assert problem.type == codec.DEPENDENCY
+        assert f"User {unknown} has no entry in the password file" in problem.note
+
+    async def main() -> None:
+        async with opened() as world:
+            world.owner = unknown
+            await world.live(lambda control: action(world, control))
+
+    virtual.run(main())
+
+
+def test_a_listener_that_fails_costs_neither_the_others_nor_other_jobs() -> None:
+    told: list[int] = []
+
+    def fails(job: int) -> None:
+        raise ValueError("a bug")
+
+    async def life() -> None:
+        jobs = FluxJobs(_Telling([submitted(1), submitted(2), _ALL_TOLD]), os.getuid())
+        jobs.listen(fails)
+        jobs.listen(told.append)
+        running = asyncio.ensure_future(jobs.run())
+        await asyncio.sleep(0.1)
+
+        assert not running.done(), running.exception()
+        running.cancel()
+
+    with capture_logs() as logs:
+        virtual.run(life())
+    assert told == [1, 2]
+    assert [(each["event"], each["job"]) for each in logs] == [
+        ("listener failed", 1),
+        ("listener failed", 2),
+    ]
+
+
+class _Raising(_Telling):
+    """A handle that has exceptions raised, and knows of them."""
+
+    def __init__(self, told: list[Payload]) -> None:
+        super().__init__(told)
+        self.raised: list[Payload] = []
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        assert topic == "job-manager.raise"
+        assert payload is not None
+        self.raised.append(payload)
+        return {}
+
+    async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
+        for entry in self._told[0]:
+            yield entry
+        await asyncio.sleep(3600)
+
+
+CANCELLED: tuple[str, Payload] = ("exception", {"type": "cancel", "severity": 0, "note": ""})
+ENDS: tuple[str, Payload] = ("epilog-start", {"description": codec.EPILOG})
+
+
+def test_what_fails_while_its_end_is_asked_about_is_raised_by_us() -> None:
+    """The plugin may have asked before, and then takes a refusal to come of that."""
+
+    async def life() -> None:
+        events = (VALIDATED, HELD, CANCELLED, ENDS)
+        handle = _Raising([submitted(7), news(7, *events), _ALL_TOLD])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        now = jobs.job(7)
+        assert now is not None
+        answer = asked("post_run", codec.PostRun(jobid=7, run_started=True), jobs)
+        await asyncio.sleep(0)
+
+        for _ in range(2):  # there is no news of it yet
+            await jobs.fail(now, "exception", "copy_out has failed")
+            jobs.passed(now, None)
+        told = {"type": "exception", "severity": 0, "note": "copy_out has failed"}
+        assert handle.raised == [{"id": 7, **told}]
+        assert await answer == {"success": True}
+        running.cancel()
+
+    virtual.run(life())
+
+
+def test_what_fails_while_a_job_is_held_is_the_answer_to_the_plugin() -> None:
+    async def life() -> None:
+        handle = _Raising([submitted(7), news(7, VALIDATED, HELD), _ALL_TOLD])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        now = jobs.job(7)
+        assert now is not None
+        create = codec.Create(jobid=7, userid=0, dw_directives=[], resources=[])
+        answer = asked("create", create, jobs)
+        await asyncio.sleep(0)
+
+        await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        assert await answer == {"success": False, "errstr": "no such profile"}
+        assert handle.raised == []
         running.cancel()
 
     virtual.run(life())

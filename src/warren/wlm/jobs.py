@@ -18,7 +18,7 @@ import msgspec
 import orjson
 import structlog
 
-from warren.base.errors import Retryable
+from warren.base.errors import Retryable, UserMistake
 from warren.base.placing import Held
 from warren.dws.binding import Phase
 from warren.dws.jobs.snapshot import Job
@@ -26,7 +26,6 @@ from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, fluid, hostlist, treeobj
 from warren.rfc import jobspec as jobspecs
-from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
@@ -71,6 +70,8 @@ class _Known:
     """The job as the conductor sees it, once it was looked at; None again after news."""
     raised: set[tuple[str, str]] = field(default_factory=set)
     """The exceptions that it was told to have, of which there may be no news yet."""
+    puzzling: bool = False
+    """Whether it had an event that was not understood."""
 
 
 class _Request(NamedTuple):
@@ -117,6 +118,7 @@ class FluxJobs:
     # Observing
 
     def listen(self, listener: Callable[[int], None]) -> None:
+        """Call `listener` with each job that changes. What it raises is logged."""
         self._listeners.append(listener)
 
     async def wait_synced(self) -> None:
@@ -127,7 +129,10 @@ class FluxJobs:
         if known is None:
             return None
         if known.view is None:
-            group = _group(known.job.userid)
+            try:
+                group = _group(known.job.userid)
+            except KeyError:
+                group = None  # which matters where the job is to have a Workflow
             known.view = view.of(known.job, known.jobspec, known.r, group, self._owner)
         return known.view
 
@@ -136,6 +141,11 @@ class FluxJobs:
 
     def demand_allowed(self, job: Job) -> None:
         known = self._known.get(job.id)
+        if job.groupid is None:
+            raise UserMistake(
+                f"User {job.userid} has no entry in the password file, and storage belongs to a "
+                "user and a group: ask an admin."
+            )
         if self._rules is not None and known is not None:
             self._rules.demand_allowed(known.jobspec, job.userid)
 
@@ -165,7 +175,10 @@ class FluxJobs:
             return
         for each in entry["events"]:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
-            self._apply(job, event, entry)
+            try:
+                self._apply(job, event, entry)
+            except Exception as error:  # one job's event may cost neither others nor other jobs
+                self._puzzle(job, event, error)
         known = self._incoming.get(job)
         if known is None:
             return
@@ -189,9 +202,19 @@ class FluxJobs:
         known = self._incoming.get(job)
         if known is None:
             return
-        known.job = lifecycle.update(known.job, event)
+        updated = lifecycle.update(known.job, event)
         if event.name == "jobspec-update":
             known.jobspec = jobspecs.updated(known.jobspec, event.context)
+        known.job = updated
+
+    def _puzzle(self, job: int, event: Event, error: Exception) -> None:
+        """Log the first event of a job that is not understood: the job is as it was before it."""
+        known = self._incoming.get(job)
+        if known is None or not known.puzzling:
+            reason = str(error)
+            log.exception("an event was not understood", job=job, name=event.name, reason=reason)
+        if known is not None:
+            known.puzzling = True
 
     def _moved(self) -> None:
         """Wake those who wait for the journal to have come somewhere."""
@@ -201,7 +224,10 @@ class FluxJobs:
     def _tell(self, job: int) -> None:
         self._moved()
         for listener in self._listeners:
-            listener(job)
+            try:
+                listener(job)
+            except Exception:  # a bug of one listener may cost neither the others nor other jobs
+                log.exception("listener failed", job=job)
 
     async def flash(self, job: Job) -> Sequence[Held]:
         # The journal tells R without the graph that says which flash it is.
@@ -283,8 +309,10 @@ class FluxJobs:
     async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
         known = self._known.get(job.id)
         raised = set[tuple[str, str]]() if known is None else known.raised
-        if severity == 0 and self._asked_at(job):
-            # The plugin waits for an answer, and raises the exception that fits its question.
+        # The plugin waits for an answer, and raises the exception that fits its question. Not about
+        # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
+        # that may come of the first time.
+        if severity == 0 and job.phase is not Phase.ENDING and self._asked_at(job):
             raised.add((type, note))
             self.passed(job, note)
             return
@@ -427,11 +455,8 @@ class FluxJobs:
 
 @lru_cache(maxsize=1024)
 def _group(userid: int) -> int:
-    """Return a user's primary group, for the storage to belong to.
+    """Return a user's primary group, for the storage to belong to. Raises KeyError.
 
     Asked at every look at a job, and slow where a directory service answers.
     """
-    try:
-        return pwd.getpwuid(userid).pw_gid
-    except KeyError:
-        raise BadFormat(f"user {userid} has no entry in the password file") from None
+    return pwd.getpwuid(userid).pw_gid

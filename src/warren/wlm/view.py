@@ -125,7 +125,7 @@ def of(
     job: lifecycle.Job,
     spec: Mapping[str, Any],
     r: Mapping[str, Any] | None,
-    groupid: int,
+    groupid: int | None,
     owner: int,
 ) -> Job:
     """Return the conductor's view of a job of an owner's instance."""

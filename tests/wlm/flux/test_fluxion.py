@@ -4,6 +4,9 @@ import asyncio
 import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import pytest
+from structlog.testing import capture_logs
+
 from tests.harness import virtual
 from warren.base.bytesize import GIB
 from warren.rfc.fluid import JobId
@@ -29,6 +32,8 @@ class Broker:
         self.asked = 0
         self.failing = 0
         self.errnum = errno.EAGAIN
+        self.refusals: dict[str, int] = {}
+        """What it refuses for good, by path."""
         self.reloaded = asyncio.Event()
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
@@ -37,6 +42,10 @@ class Broker:
         if self.failing:
             self.failing -= 1
             raise RpcError(self.errnum)
+        named = payload.get("sp_resource_path") or payload["resource_path"]
+        for path in [named] if isinstance(named, str) else named:
+            if path in self.refusals:
+                raise RpcError(self.refusals[path])
         match topic.removeprefix("sched-fluxion-resource."):
             case "set_status":
                 self.status[payload["resource_path"]] = payload["status"]
@@ -188,6 +197,37 @@ def test_what_fluxion_did_not_take_is_told_again() -> None:
         fluxion.set_tagged("r0", ["n0"])
         await told(60)
         assert len(broker.up) == 3
+        assert broker.tags == {"/c/0/n0": "badrabbit=bad"}
+
+    live(story)
+
+
+@pytest.mark.parametrize("errnum", [errno.EINVAL, errno.ENOENT])
+def test_what_fluxion_refuses_of_one_ssd_costs_neither_the_others_nor_the_tags(errnum: int) -> None:
+    async def story(broker: Broker, fluxion: Fluxion, holding: set[int]) -> None:
+        broker.refusals = {"/c/0/ssd0": errnum, "/c/0/n0": errnum}
+        with capture_logs() as logs:
+            fluxion.set_ssds("r0", up=True, capacity=12)
+            fluxion.set_ssds("r1", up=True, capacity=4)
+            fluxion.set_tagged("r0", ["n0", "n1"])
+            await told(60)
+            assert broker.up == {"/c/0/ssd1", "/c/0/ssd2", "/c/1/ssd0"}
+            assert broker.tags == {"/c/1/n1": "badrabbit=bad"}
+            assert broker.asked == 6  # and not again, before there is news
+            fluxion.set_ssds("r0", up=True, capacity=12)
+            await told(60)
+            assert broker.asked == 7
+        assert [each["path"] for each in logs if each["event"] == "Fluxion has refused"] == [
+            "/c/0/ssd0",
+            "/c/0/n0",
+        ]
+
+        broker.refusals = {}
+        fluxion.set_ssds("r0", up=True, capacity=12)
+        fluxion.set_tagged("r0", ["n1"])
+        fluxion.set_tagged("r0", ["n0"])
+        await told(60)
+        assert "/c/0/ssd0" in broker.up
         assert broker.tags == {"/c/0/n0": "badrabbit=bad"}
 
     live(story)

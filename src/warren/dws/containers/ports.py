@@ -224,10 +224,13 @@ def _kept(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
     for each in snapshot.manager.status.allocations:
         if each.status == IN_USE and each.requester is not None and each.requester.uid in wanted:
             yield each
-        elif each.status == IN_USE and seconds:
+        elif each.status not in (IN_USE, COOLDOWN) or not seconds:
+            continue
+        # Where the clock was set back, the seconds begin anew: they do not last until it is there.
+        elif each.status == IN_USE or _since(each) > snapshot.now:
             at = rfc3339(snapshot.now)
             yield Allocation(status=COOLDOWN, ports=each.ports, time_unallocated=at)
-        elif each.status == COOLDOWN and _since(each) + seconds > snapshot.now:
+        elif _since(each) + seconds > snapshot.now:
             yield each
 
 

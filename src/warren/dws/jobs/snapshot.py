@@ -31,7 +31,8 @@ class Job:
     phase: Phase
     binding: Binding
     userid: int = 0
-    groupid: int = 0
+    groupid: int | None = 0
+    """None where the user has no entry in the password file."""
     label: str = ""
     """How the workload manager spells the id."""
     directives: tuple[str, ...] = ()

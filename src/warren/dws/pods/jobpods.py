@@ -96,7 +96,11 @@ def _pause(snapshot: JobSnapshot) -> float:
         return 0.0
     # A large limit must not make a number that no float holds.
     doubled = FIRST_PAUSE * float(1 << min(snapshot.failed - 1, 16))
-    return max(ended) + min(doubled, LONGEST_PAUSE) - snapshot.now
+    pause = min(doubled, LONGEST_PAUSE)
+    since = snapshot.now - max(ended)
+    # A node's clock may be a little ahead of this one. Of an end that is further away than that,
+    # one of the two was set since, and what is left of the pause is not known.
+    return 0.0 if since < -pause else pause - max(0.0, since)
 
 
 def _failed(snapshot: JobSnapshot, reason: str, message: str) -> list[Write]:

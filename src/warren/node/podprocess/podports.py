@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import socket
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -39,45 +40,75 @@ async def forward(ports: list[tuple[socket.socket, int]], address: str) -> None:
         await asyncio.start_server(join, sock=taken, backlog=_WAITING)
 
 
+class _Connection:
+    """A connection to a port of the node, and the one to the pod once there is one."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.inner: asyncio.StreamWriter | None = None
+
+    def abort(self) -> None:
+        """End it at once, with what was not sent yet: those who do not read must not hold it."""
+        for each in (self.writer, self.inner):
+            if each is not None:
+                each.transport.abort()
+
+
 class _Turns:
-    """How many connections are joined: any user of the machine makes them."""
+    """The connections that are joined: any user of the machine makes them."""
 
     def __init__(self) -> None:
         # Each takes two files, and the pod some of its own.
-        self._free = min(_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self._most = min(_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self._joined: dict[_Connection, asyncio.Task[None]] = {}
+        """Those that have moved nothing for the longest time come first."""
 
     async def forward(self, address: str, port: int, reader: asyncio.StreamReader,
                       writer: asyncio.StreamWriter) -> None:  # fmt: skip
-        """Join a connection to the node with one to the pod; end it where there are too many."""
-        if not self._free:
-            writer.close()
-            return
-        self._free -= 1
+        """Join a connection to the node with one to the pod.
+
+        Where there are too many, the one that has moved nothing for the longest time is ended:
+        those who connect and stay keep no other out.
+        """
+        if len(self._joined) >= self._most:
+            idle = next(iter(self._joined))
+            self._joined.pop(idle).cancel()
+            idle.abort()
+        connection = _Connection(reader, writer)
+        joining = asyncio.ensure_future(self._join(connection, address, port))
+        self._joined[connection] = joining
+        with suppress(asyncio.CancelledError):
+            await joining
+        self._joined.pop(connection, None)
+
+    async def _join(self, connection: _Connection, address: str, port: int) -> None:
         try:
-            await _join_to(address, port, reader, writer)
+            inner, connection.inner = await asyncio.open_connection(address, port)
+        except OSError:
+            connection.writer.close()
+            return
+        try:
+            await asyncio.gather(
+                self._pump(connection, connection.reader, connection.inner),
+                self._pump(connection, inner, connection.writer),
+            )
         finally:
-            self._free += 1
+            connection.inner.close()
+            connection.writer.close()
 
+    async def _pump(self, connection: _Connection, reader: asyncio.StreamReader,
+                    writer: asyncio.StreamWriter) -> None:  # fmt: skip
+        try:
+            while chunk := await reader.read(2**18):
+                self._has_moved(connection)
+                writer.write(chunk)
+                await writer.drain()
+            writer.write_eof()
+        except OSError:
+            writer.close()
 
-async def _join_to(address: str, port: int, reader: asyncio.StreamReader,
-                   writer: asyncio.StreamWriter) -> None:  # fmt: skip
-    try:
-        inner_reader, inner_writer = await asyncio.open_connection(address, port)
-    except OSError:
-        writer.close()
-        return
-    try:
-        await asyncio.gather(_pump(reader, inner_writer), _pump(inner_reader, writer))
-    finally:
-        inner_writer.close()
-        writer.close()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while chunk := await reader.read(2**18):
-            writer.write(chunk)
-            await writer.drain()
-        writer.write_eof()
-    except OSError:
-        writer.close()
+    def _has_moved(self, connection: _Connection) -> None:
+        joining = self._joined.pop(connection, None)
+        if joining is not None:  # and not just ended
+            self._joined[connection] = joining

@@ -2,7 +2,8 @@
 
 What is wanted is compared with what was told last, and the difference is told, one request after
 the other, until Fluxion has taken it: a broker that is busy, or a module that is reloaded, loses
-nothing. Of a rabbit of which nothing is known, the graph says what is up. A `health.Scheduler`
+nothing. What Fluxion refuses of one ssd or node is told, and tried again at the next news of it.
+Of a rabbit of which nothing is known, the graph says what is up. A `health.Scheduler`
 (coral2-spec section 8).
 """
 
@@ -29,6 +30,9 @@ _PAUSE: Final = 5.0
 _ABSENT: Final = 60.0
 """Seconds after which it is looked for again where there is none."""
 
+_REFUSALS: Final = frozenset({errno.EINVAL, errno.ENOENT})
+"""Errors about one ssd or node, which another try does not change."""
+
 _BAD: Final = "bad"
 """The value of the tag, which Fluxion's properties have to have."""
 
@@ -48,6 +52,8 @@ class Fluxion:
         self._tags: dict[str, frozenset[str]] = {}
         self._told: dict[str, bool] = {}
         """Whether an ssd is up, and whether a node is tagged, by their paths, as told last."""
+        self._refused: set[str] = set()
+        """The ssds and nodes of which Fluxion has refused what it was told last, by their paths."""
         self._changed: set[str] = set()
         """The rabbits of whose flash there is news."""
         self._moved: set[str] = set()
@@ -147,8 +153,8 @@ class Fluxion:
             try:
                 for path, up in self._wanted(rabbit):
                     word = "up" if up else "down"
-                    await self._ask("set_status", {"resource_path": path, "status": word})
-                    self._told[path] = up
+                    request = {"resource_path": path, "status": word}
+                    await self._set(path, up, "set_status", request)
             except BaseException:
                 self._changed.add(rabbit)
                 raise
@@ -181,10 +187,21 @@ class Fluxion:
             return
         if tagged:
             request = {"sp_resource_path": [path], "sp_keyval": f"{TAG}={_BAD}"}
-            await self._ask("set_property", request)
+            await self._set(path, tagged, "set_property", request)
         else:
-            await self._ask("remove_property", {"resource_path": [path], "key": TAG})
-        self._told[path] = tagged
+            request = {"resource_path": [path], "key": TAG}
+            await self._set(path, tagged, "remove_property", request)
 
-    async def _ask(self, method: str, payload: Payload) -> None:
-        await self._handle.rpc(f"{_SERVICE}.{method}", payload)
+    async def _set(self, path: str, value: bool, method: str, request: Payload) -> None:
+        """Have Fluxion set one thing, or say that it refuses it. Raises RpcError otherwise."""
+        try:
+            await self._handle.rpc(f"{_SERVICE}.{method}", request)
+        except RpcError as error:
+            if error.errnum not in _REFUSALS:
+                raise
+            if path not in self._refused:
+                log.error("Fluxion has refused", method=method, path=path, reason=str(error))
+            self._refused.add(path)
+            return
+        self._refused.discard(path)
+        self._told[path] = value
