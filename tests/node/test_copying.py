@@ -626,6 +626,58 @@ def test_an_index_directory_that_is_a_link_leads_nowhere(copy: Copier) -> None:
     assert list((copy.place / "elsewhere").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "destination", "told"),
+    [
+        ("st/ckpt", "st/ckpt", "ckpt"),
+        ("st/ckpt", "st/", "ckpt"),
+        ("st/d", "st", "d"),
+        ("st/d/", "st/d", "d"),
+        ("st/latest/", "st/d", "d"),
+        ("st/dangling", "st/", "dangling"),
+        ("st/one", "st/two", "two"),
+    ],
+)
+def test_a_copy_onto_itself_is_told_and_loses_nothing(
+    copy: Copier, source: str, destination: str, told: str
+) -> None:
+    place = copy.place / "st"
+    tree(place / "d")
+    (place / "ckpt").write_bytes(b"precious")
+    (place / "one").write_bytes(b"of two names")
+    os.link(place / "one", place / "two")
+    (place / "latest").symlink_to("d")
+    (place / "dangling").symlink_to("nowhere")
+    (place / "d").chmod(0o555)
+    for path in (place, *place.rglob("*")):
+        os.chown(path, copy.user.userid, copy.user.groupid, follow_symlinks=False)
+    before, modes = shape(place), {path: path.lstat().st_mode for path in place.rglob("*")}
+    outcome = copy(source, destination)
+
+    assert shape(place) == before
+    assert {path: path.lstat().st_mode for path in place.rglob("*")} == modes
+    assert outcome.status == copying.FAILED
+    assert outcome.complaints == [f"{place}/{told}: is what is to be copied there"]
+
+
+def test_a_tree_that_is_copied_over_links_to_its_own_files_tells_each_and_loses_none(
+    copy: Copier,
+) -> None:
+    for name in ("in", "out"):
+        (copy.place / name).mkdir()
+    for name in ("one", "two"):
+        (copy.place / "in" / name).write_text(name)
+        os.link(copy.place / "in" / name, copy.place / "out" / name)
+    for path in (copy.place / "out", *copy.place.glob("*/*")):
+        os.chown(path, copy.user.userid, copy.user.groupid)
+    outcome = copy("in/", "out")
+
+    assert sorted(outcome.complaints) == [
+        f"{copy.place}/out/{name}: is what is to be copied there" for name in ("one", "two")
+    ]
+    assert shape(copy.place / "in") == {"one": b"one", "two": b"two"}
+
+
 def test_a_directory_is_not_copied_into_itself(copy: Copier) -> None:
     tree(copy.place / "in").chmod(0o777)
     outcome = copy("in", "in/copy")

@@ -20,6 +20,7 @@ from warren.node import identity
 from warren.node.beneath import (
     NotAFile,
     Place,
+    SameFile,
     Tree,
     make_directories,
     open_to_read,
@@ -43,6 +44,7 @@ descriptors that a process may have: each may be in another directory."""
 _NO_LINK: Final = (errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS)
 _EITHER: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 """Errors of which the kernel does not say on which side they are, when it copies."""
+_ITSELF: Final = "is what is to be copied there"
 _LESS: Final = "the extended attributes of the source are not kept there: the target has none"
 
 
@@ -103,6 +105,12 @@ class Copier:
             self._source = Tree(above, os.O_PATH, within=self._source_storage)
         make_directories(plan.top, self._destination_storage)
         self._target = Tree(plan.top, os.O_PATH, within=self._destination_storage, own=self._own())
+        if not plan.below and self._is_source(os.stat(self._target.top.descriptor)):
+            raise Refused(plan.top, _ITSELF)
+
+    def _is_source(self, known: os.stat_result) -> bool:
+        """Return whether a directory is the one whose tree is copied."""
+        return self._tree and os.path.samestat(known, os.stat(self._source.top.descriptor))
 
     def _count(self) -> None:
         """Count what there is to copy. What is in the way of that will be in the copy's way too."""
@@ -226,6 +234,8 @@ class Copier:
                 if self._own() not in (None, known.st_uid):
                     # It would be that user's to say who reads what is copied into it.
                     raise PermissionError(errno.EPERM, "is another user's directory") from None
+                if self._is_source(known):
+                    raise OSError(errno.EINVAL, _ITSELF) from None
                 self._open_up(place, known)
             finally:
                 self._target.leave(there)
@@ -486,6 +496,8 @@ class Copier:
             found = os.stat(target, dir_fd=above, follow_symlinks=False)
             if not stat.S_ISLNK(found.st_mode):
                 raise
+            if os.path.samestat(found, known):
+                raise Refused(self._target.path(there, target), _ITSELF) from None
             os.unlink(target, dir_fd=above)
             os.symlink(to, target, dir_fd=above)
         times = (known.st_atime_ns, known.st_mtime_ns)
@@ -524,7 +536,11 @@ class Copier:
     def _write_file(self, names: Names, reading: int, known: os.stat_result) -> None:
         _, _, there, target = names
         try:
-            writing = open_to_write(target, there.descriptor, read=self._verify, own=self._own())
+            writing = open_to_write(
+                target, there.descriptor, known, read=self._verify, own=self._own()
+            )
+        except SameFile:
+            raise Refused(self._target.path(there, target), _ITSELF) from None
         except NotAFile as found:
             said = f"there is {found} where a file is to be copied to"
             raise Refused(self._target.path(there, target), said) from None
