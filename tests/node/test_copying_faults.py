@@ -147,6 +147,40 @@ def test_a_large_file_is_gone_on_with_by_the_movement_that_began_it(
     assert target.stat().st_mtime_ns == OLD
 
 
+def move_on(place: Path) -> None:
+    (place / "in").unlink()
+    (place / "in").symlink_to("other")
+
+
+def rewrite(place: Path) -> None:
+    (place / "one" / "file").write_bytes((place / "other" / "file").read_bytes())
+    old(place / "one" / "file")
+
+
+@pytest.mark.parametrize("change", [move_on, rewrite])
+def test_another_try_does_not_go_on_with_another_file_of_the_same_name(
+    copy: Copier, change: Callable[[Path], None]
+) -> None:
+    for name in ("one", "other"):
+        (copy.place / name).mkdir()
+        (copy.place / name / "file").write_bytes(name[:3].encode() * 32 * MIB)
+        old(copy.place / name / "file")
+    (copy.place / "in").symlink_to("one")
+    since = now()
+    far = 60 * MIB
+    with in_the_middle(copy, lambda told: told.bytes > far, movement="m", rate=50 * MIB) as process:
+        process.kill()
+    target = copy.place / "out" / "in" / "file"
+    if MARK not in os.listxattr(target):
+        pytest.skip("files have no extended attributes here")
+    change(copy.place)
+    # As if the API server's clock were ahead of the file system's.
+    outcome = copy.well("in", "out", movement="m", since=since + 20)
+
+    assert outcome.last.kept_bytes == 0
+    assert target.read_bytes() == (copy.place / "other" / "file").read_bytes()
+
+
 def known(path: Path) -> os.stat_result:
     return os.stat(path)
 
