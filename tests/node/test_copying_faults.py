@@ -22,6 +22,7 @@ from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
 from warren.node.copying.retry import MARK, Retry
 from warren.node.copying.transfer import difference
+from warren.node.copying.unwritten import take_back
 
 MIB = 2**20
 
@@ -330,6 +331,16 @@ def test_a_difference_is_found_wherever_it_is(
         assert difference(one.fileno(), other.fileno()) == byte
 
 
+def mounting(mount: str) -> list[str]:
+    """The beginning of a command that mounts something where nobody else sees it."""
+    enter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    if os.geteuid() != 0:
+        enter.insert(1, "--map-root-user")
+    if subprocess.run([*enter, "true"], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    return enter
+
+
 @pytest.mark.parametrize("large", [True, False])
 def test_a_target_that_is_full_is_told(copy: Copier, large: bool) -> None:
     (copy.place / "in").mkdir()
@@ -337,12 +348,7 @@ def test_a_target_that_is_full_is_told(copy: Copier, large: bool) -> None:
     for number in range(3 if large else 30):
         (copy.place / "in" / str(number)).write_bytes(bytes(2 * MIB if large else 200_000))
     mount = f"mount -t tmpfs -o size=4m,mode=777 none '{copy.place}/out' && exec \"$@\""
-    enter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
-    if os.geteuid() != 0:
-        enter.insert(1, "--map-root-user")
-    if subprocess.run([*enter, "true"], capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    outcome = copy("in", "out", enter=enter)
+    outcome = copy("in", "out", enter=mounting(mount))
 
     assert outcome.status == copying.FAILED
     assert outcome.complaints
@@ -378,6 +384,77 @@ def test_what_does_not_reach_the_disk_is_not_copied(
 
     assert not copier.Copier(plan, Retry.of("", 0), tree=True).run()
     assert capsys.readouterr().err == f"{tmp_path}: {os.strerror(errno.EIO)}\n"
+
+
+@pytest.mark.parametrize("name", ["in", "in/deep/two"])
+def test_what_did_not_reach_the_disk_is_copied_again_by_another_try(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    """The kernel tells of it once: for another try, all looks well."""
+    source = tree(tmp_path / "in")
+    (source / "deep" / "two").chmod(0o444)
+    (source / "deep").chmod(0o555)
+    since = now()
+    plan = staging.Plan(str(tmp_path / name), str(tmp_path), ("out",), contents=False)
+    sync, failures = syncing.sync_file_system, [OSError(errno.EIO, os.strerror(errno.EIO))]
+
+    def fail_once(descriptor: int) -> None:
+        if failures:
+            raise failures.pop()
+        sync(descriptor)
+
+    def attempt(since: float) -> tuple[bool, Progress]:
+        is_tree = os.path.isdir(plan.source)
+        well = copier.Copier(plan, Retry.of("m", since), tree=is_tree).run()
+        return well, copying.progress(capsys.readouterr().out.splitlines()[-1])
+
+    monkeypatch.setattr(syncing, "sync_file_system", fail_once)
+    assert not attempt(0)[0]
+    well, told = attempt(since)
+
+    assert well
+    assert (told.kept_bytes, told.bytes) == (0, told.total_bytes)
+    well, told = attempt(since)
+    assert well
+    assert told.kept_bytes > 0
+    copied = tmp_path / "out"
+    assert (copied if copied.is_file() else copied / "deep" / "two").read_bytes() == b"2" * 20_000
+    assert (source / "deep" / "two").stat().st_size == 20_000
+
+
+def test_a_large_file_that_did_not_reach_the_disk_is_not_gone_on_with(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for path in (source, target):
+        path.touch()
+        os.truncate(path, 40 * MIB)
+    try:
+        os.setxattr(target, MARK, b"m")
+    except OSError as error:
+        pytest.skip(f"files have no such attributes here: {error.strerror}")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    take_back("source", descriptor, "target", descriptor)
+    take_back("source", descriptor, "nowhere", descriptor)
+    os.close(descriptor)
+
+    assert MARK not in os.listxattr(target)
+
+
+def test_another_try_on_a_file_system_that_has_become_read_only_is_not_content(
+    copy: Copier,
+) -> None:
+    (copy.place / "in").write_text("words")
+    (copy.place / "out").mkdir()
+    (copy.place / "out").chmod(0o777)
+    since = now()
+    copy.well("in", "out/", movement="m")
+    mount = f"mount --bind -o ro '{copy.place}/out' '{copy.place}/out' && exec \"$@\""
+    outcome = copy("in", "out/", enter=mounting(mount), movement="m", since=since)
+
+    assert outcome.status == copying.FAILED
+    assert f"{copy.place}/out: {os.strerror(errno.EROFS)}" in outcome.complaints
 
 
 # The pace

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 from warren.dws.copies import staging
@@ -34,6 +35,7 @@ from warren.node.copying.pace import Pace
 from warren.node.copying.retry import Retry
 from warren.node.copying.tally import Refused, Tally, words
 from warren.node.copying.transfer import SMALL, Transfer, difference
+from warren.node.copying.unwritten import take_back, take_back_tree
 from warren.node.syncing import Written
 
 _THREADS: Final = 4
@@ -75,6 +77,8 @@ class Copier:
         self._transfer = Transfer(Pace(rate), self._tally)
         self._places = threading.Semaphore(_QUEUED)
         self._written = Written()
+        self._copied: tuple[Place, str]
+        """Where the source goes: a directory, and the name in it that a file has there."""
         self._short = not (retry.since or verify or rate)
         """Whether small files go the short way where they can."""
 
@@ -139,8 +143,26 @@ class Copier:
         """Have all of it on the disk: what cannot be written there is not copied."""
         try:
             self._written.sync()
+            # One that has become that by its errors writes nothing, and tells of none.
+            if os.fstatvfs(self._target.top.descriptor).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         except OSError as error:
-            raise Refused(self._plan.top, words(error)) from None
+            self._tally.fail(Refused(self._plan.top, words(error)))
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """Have another try copy all of it again."""
+        there, name = self._copied
+        if self._tree:
+            enter = partial(self._make_directory, mode=0o700)
+            take_back_tree(self._source, self._target, there, enter, self._tally.fail)
+            return
+        source = os.path.basename(self._plan.source)
+        try:
+            below = self._target.use(there)
+            take_back(source, self._source.top.descriptor, name, below)
+        except OSError as error:
+            self._tally.fail(error, self._target.path(there, name))
 
     def _demand_all(self) -> None:
         """Refuse to be content with fewer files than there were, or more."""
@@ -162,6 +184,7 @@ class Copier:
         if not self._tree:
             source = os.path.basename(self._plan.source)
             how = os.lstat(self._plan.source).st_mode
+            self._copied = there, name
             self._submit(pool, (self._source.top, source, there, name), how)
             return
         top = self._source.top.descriptor
@@ -172,6 +195,7 @@ class Copier:
             copied.append((self._source.top, there, found))
         else:
             copied.append((self._source.top, None, found))
+        self._copied = there, ""
         self._copy_tree(pool, there, copied)
         pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
         for here, place, known in reversed(copied):

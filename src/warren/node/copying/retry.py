@@ -17,7 +17,7 @@ MARK: Final = "user.warren.unfinished"
 
 _MARKED: Final = 2**26
 """Smaller files are copied again from their beginning."""
-_STEP_BACK: Final = 2**25
+STEP_BACK: Final = 2**25
 """What was written last is written again."""
 
 
@@ -66,7 +66,7 @@ class Retry:
         mark = self.mark + _which(source)
         ours = large and known.st_size > 0 and self._is_untouched(source)
         if ours and known.st_size <= source.st_size and _mark_of(target) == mark:
-            at = max(0, known.st_size - _STEP_BACK)
+            at = max(0, known.st_size - STEP_BACK)
         else:
             at = 0
         if known.st_size > at:
