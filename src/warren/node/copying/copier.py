@@ -32,6 +32,7 @@ from warren.node.copying.latency import Latency
 from warren.node.copying.linked import Linked, Names
 from warren.node.copying.metadata import Metadata
 from warren.node.copying.pace import Pace
+from warren.node.copying.quiet import BeingWritten, settled
 from warren.node.copying.retry import Retry
 from warren.node.copying.tally import Refused, Tally, words
 from warren.node.copying.transfer import SMALL, Transfer, difference
@@ -548,6 +549,11 @@ class Copier:
         except OSError as error:
             raise Refused(self._source.path(here, source), words(error)) from None
         try:
+            try:
+                known = settled(reading, known)
+            except BeingWritten:
+                path = self._source.path(here, source)
+                raise Refused(path, "is being written to") from None
             if counted:
                 self._write_file(names, reading, known)
             else:
