@@ -21,6 +21,7 @@ from warren.node.copying import copier
 from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
 from warren.node.copying.retry import MARK, Retry
+from warren.node.copying.target import open_alone
 from warren.node.copying.transfer import difference
 from warren.node.copying.unwritten import take_back
 
@@ -280,6 +281,52 @@ def test_a_file_that_changes_in_the_middle_is_told(
     (complaint,) = outcome.complaints
     assert complaint.startswith(f"{copy.place}/in: ")
     assert complaint.endswith(told)
+
+
+# Another copy
+
+
+def test_of_two_copies_to_one_file_one_is_told(copy: Copier) -> None:
+    for name in ("in", "other"):
+        (copy.place / name).write_bytes(name[:1].encode() * 20 * MIB)
+    with in_the_middle(copy, lambda told: told.bytes > 5 * MIB, rate=10 * MIB) as process:
+        second = copy("other", "out")
+        first = ended(process)
+
+    assert second.status == copying.FAILED
+    assert second.complaints == [f"{copy.place}/out: another copy writes to it"]
+    assert (first.status, first.complaints) == (0, [])
+    assert (copy.place / "out").read_bytes() == (copy.place / "in").read_bytes()
+    copy.well("other", "out")
+
+
+def test_a_small_file_that_another_copy_is_making_is_not_mixed_with_it(copy: Copier) -> None:
+    (copy.place / "in").write_bytes(b"in")
+    making = os.open(copy.place / "out", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.chown(making, copy.user.userid, copy.user.groupid)
+    os.fchmod(making, 0o644)
+    copy.well("in", "out")
+    os.write(making, b"another one")
+    os.close(making)
+
+    assert (copy.place / "out").read_bytes() == b"in"
+
+
+def test_a_file_that_was_there_for_long_is_written_to_in_its_place(
+    copy: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory may be another user's."""
+    (copy.place / "in").write_bytes(b"in")
+    (copy.place / "out").write_bytes(b"out")
+    before = (copy.place / "out").stat()
+    above = os.open(copy.place, os.O_RDONLY)
+    source = (copy.place / "in").stat()
+    for later, replaced in ((120.0, False), (1.0, True)):
+        monkeypatch.setattr(time, "time", lambda later=later: before.st_ctime + later)
+        descriptor = open_alone("out", above, source)
+        assert (os.fstat(descriptor).st_ino != before.st_ino) is replaced
+        os.close(descriptor)
+    os.close(above)
 
 
 # What goes wrong below

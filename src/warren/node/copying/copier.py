@@ -25,7 +25,6 @@ from warren.node.beneath import (
     Tree,
     make_directories,
     open_to_read,
-    open_to_write,
 )
 from warren.node.copying import fresh, metadata
 from warren.node.copying.latency import Latency
@@ -35,6 +34,7 @@ from warren.node.copying.pace import Pace
 from warren.node.copying.quiet import BeingWritten, settled
 from warren.node.copying.retry import Retry
 from warren.node.copying.tally import Refused, Tally, words
+from warren.node.copying.target import InUse, open_alone
 from warren.node.copying.transfer import SMALL, Transfer, difference
 from warren.node.copying.unwritten import take_back, take_back_tree
 from warren.node.syncing import Written
@@ -566,9 +566,11 @@ class Copier:
     def _write_file(self, names: Names, reading: int, known: os.stat_result) -> None:
         _, _, there, target = names
         try:
-            writing = open_to_write(
+            writing = open_alone(
                 target, there.descriptor, known, read=self._verify, own=self._own()
             )
+        except InUse:
+            raise Refused(self._target.path(there, target), "another copy writes to it") from None
         except SameFile:
             raise Refused(self._target.path(there, target), _ITSELF) from None
         except NotAFile as found:
