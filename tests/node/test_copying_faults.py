@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,9 +15,10 @@ from typing import Any
 import pytest
 
 from tests.node.copied import OLD, Copier, Outcome, User, shape, tree
+from tests.node.test_acl import USER, list_of
 from warren.dws.copies import staging
 from warren.dws.node import Progress
-from warren.node import copying, syncing
+from warren.node import acl, copying, syncing
 from warren.node.copying import copier
 from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
@@ -327,6 +329,29 @@ def test_a_file_that_was_there_for_long_is_written_to_in_its_place(
         assert (os.fstat(descriptor).st_ino != before.st_ino) is replaced
         os.close(descriptor)
     os.close(above)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_copy_over_a_public_file_is_its_owners_alone_until_it_is_whole(
+    copy: Copier, listed: bool
+) -> None:
+    (copy.place / "in").write_bytes(b"secret" * 4 * MIB)
+    (copy.place / "out").write_bytes(b"public" * MIB)
+    for name, mode in (("in", 0o600), ("out", 0o644)):
+        os.chown(copy.place / name, copy.user.userid, copy.user.groupid)
+        (copy.place / name).chmod(mode)
+    if listed:
+        try:
+            os.setxattr(copy.place / "out", acl.NAME, list_of(0, 5, 0, (USER, 4, 5)))
+        except OSError as error:
+            pytest.skip(f"no access control lists here: {error.strerror}")
+    with in_the_middle(copy, lambda told: told.bytes > 5 * MIB, rate=10 * MIB) as process:
+        assert (copy.place / "out").stat().st_size > 5 * MIB
+        assert stat.S_IMODE((copy.place / "out").stat().st_mode) == 0o600
+        outcome = ended(process)
+
+    assert outcome.status == 0
+    assert stat.S_IMODE((copy.place / "out").stat().st_mode) == 0o600
 
 
 # What goes wrong below

@@ -1,4 +1,4 @@
-"""The file that a copy writes to: no other copy writes to it at the same time."""
+"""The file that a copy writes to: no other copy does so meanwhile, and no other user reads it."""
 
 import errno
 import fcntl
@@ -12,6 +12,8 @@ from warren.node.beneath import open_to_write, replace
 from warren.node.copying.transfer import SMALL
 
 _NO_LOCKS: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+_OTHERS: Final = 0o077
+"""The rights of others; those of the group are the mask of an access control list."""
 _MAKING: Final = 60
 """Seconds that the short way takes at most."""
 
@@ -25,12 +27,16 @@ def open_alone(
 ) -> int:
     """Open a file to write to, as `open_to_write`; return its descriptor, which holds a lock.
 
-    Raises InUse, too.
+    One that is ours nobody else may open until it gets the rights of its source. Raises InUse, too.
     """
     descriptor, found = open_to_write(name, above, source, read=read, own=own)
     try:
         _lock(descriptor)
-        if found is not None and _may_be_in_the_making(found):
+        if found is None or found.st_uid != identity.file_user():
+            return descriptor
+        if found.st_mode & _OTHERS:
+            os.chmod(descriptor, 0o600)
+        if _may_be_in_the_making(found):
             with suppress(PermissionError):
                 made = replace(name, above, read=read)
                 os.close(descriptor)
@@ -57,5 +63,4 @@ def _may_be_in_the_making(found: os.stat_result) -> bool:
 
     That one goes on with its own then, which has no name any more.
     """
-    is_ours = found.st_uid == identity.file_user()
-    return is_ours and found.st_size <= SMALL and found.st_ctime > time.time() - _MAKING
+    return found.st_size <= SMALL and found.st_ctime > time.time() - _MAKING
