@@ -613,6 +613,20 @@ def test_a_directory_in_storage_that_becomes_a_link_leads_nowhere(public: Path) 
     assert [path.name for path in public.iterdir()] == ["storage"]
 
 
+@pytest.mark.parametrize("source", ["r-0/", "r-0/file"])
+def test_an_index_directory_that_was_there_keeps_its_mode(copy: Copier, source: str) -> None:
+    (copy.place / "r-0").mkdir()
+    (copy.place / "r-0" / "file").write_text("new")
+    (copy.place / "out" / "r-0").mkdir(parents=True)
+    for path in (copy.place / "out", copy.place / "out" / "r-0"):
+        os.chown(path, copy.user.userid, copy.user.groupid)
+    (copy.place / "out" / "r-0").chmod(0o555)
+    copy.well(source, "out/", index="r-0")
+
+    assert stat.S_IMODE((copy.place / "out" / "r-0").stat().st_mode) == 0o555
+    assert (copy.place / "out" / "r-0" / "file").read_text() == "new"
+
+
 def test_an_index_directory_that_is_a_link_leads_nowhere(copy: Copier) -> None:
     (copy.place / "r-0").mkdir()
     (copy.place / "r-0" / "file").write_text("new")

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Final
 
 from warren.dws.copies import staging
@@ -78,6 +77,8 @@ class Copier:
         self._transfer = Transfer(Pace(rate), self._tally)
         self._places = threading.Semaphore(_QUEUED)
         self._written = Written()
+        self._opened: list[tuple[Place, int]] = []
+        """Directories that are no copies and were not writable, with the modes that they had."""
         self._copied: tuple[Place, str]
         """Where the source goes: a directory, and the name in it that a file has there."""
         self._short = not (retry.since or verify or rate)
@@ -89,8 +90,11 @@ class Copier:
             self._open()
             self._count()
             self._tally.begin()
-            with ThreadPoolExecutor(_THREADS) as pool:
-                self._copy(pool)
+            try:
+                with ThreadPoolExecutor(_THREADS) as pool:
+                    self._copy(pool)
+            finally:
+                self._close_up()
             self._sync()
             self._demand_all()
         except (OSError, Refused) as error:
@@ -155,8 +159,8 @@ class Copier:
         """Have another try copy all of it again."""
         there, name = self._copied
         if self._tree:
-            enter = partial(self._make_directory, mode=0o700)
-            take_back_tree(self._source, self._target, there, enter, self._tally.fail)
+            enter, fail = self._make_directory, self._tally.fail
+            take_back_tree(self._source, self._target, there, enter, fail)
             return
         source = os.path.basename(self._plan.source)
         try:
@@ -178,7 +182,7 @@ class Copier:
             self._plan.below if not self._plan.contents else (*self._plan.below, "")
         )
         for each in directories:
-            there = self._make_directory(there, each, 0o777)
+            there = self._make_directory(there, each, is_copy=False)
         if self._retry.since:  # what an earlier try has left may be in memory alone
             with suppress(OSError), self._directory(there) as descriptor:
                 self._written.add(descriptor)
@@ -192,7 +196,7 @@ class Copier:
         copied: list[tuple[Place, Place | None, Metadata]] = []
         found = metadata.read(top, os.stat(top))
         if name:
-            there = self._make_directory(there, name, 0o700)
+            there = self._make_directory(there, name)
             copied.append((self._source.top, there, found))
         else:
             copied.append((self._source.top, None, found))
@@ -233,7 +237,7 @@ class Copier:
                         if os.path.samestat(entry.stat(follow_symlinks=False), own):
                             path = self._source.path(here, entry.name)
                             raise Refused(path, "a directory is not copied into itself")
-                        place = self._make_directory(there, entry.name, 0o700)
+                        place = self._make_directory(there, entry.name)
                     except (OSError, Refused) as error:
                         self._tally.fail(error, self._source.path(here, entry.name))
                         continue
@@ -245,13 +249,13 @@ class Copier:
 
     # Directories
 
-    def _make_directory(self, there: Place, name: str, mode: int) -> Place:
+    def _make_directory(self, there: Place, name: str, *, is_copy: bool = True) -> Place:
         """Make a directory to copy into, or let us write into the one that an earlier copy made."""
         place = Place(there, name)
         try:
             above = self._target.use(there)
             try:
-                os.mkdir(name, mode, dir_fd=above)
+                os.mkdir(name, 0o700 if is_copy else 0o777, dir_fd=above)
             except FileExistsError:
                 known = os.stat(name, dir_fd=above, follow_symlinks=False)
                 if not stat.S_ISDIR(known.st_mode):
@@ -261,7 +265,8 @@ class Copier:
                     raise PermissionError(errno.EPERM, "is another user's directory") from None
                 if self._is_source(known):
                     raise OSError(errno.EINVAL, _ITSELF) from None
-                self._open_up(place, known)
+                if self._open_up(place, known) and not is_copy:
+                    self._opened.append((place, stat.S_IMODE(known.st_mode)))
             finally:
                 self._target.leave(there)
         except OSError as error:
@@ -272,11 +277,22 @@ class Copier:
         """Return the user who has to own all that is copied into; None outside of storage."""
         return identity.file_user() if self._destination_storage else None
 
-    def _open_up(self, place: Place, known: os.stat_result) -> None:
+    def _open_up(self, place: Place, known: os.stat_result) -> bool:
+        """Let us write into a directory; return whether its mode had to be changed for that."""
         if known.st_mode & 0o300 == 0o300 or known.st_uid != identity.file_user():
-            return
+            return False
         with self._directory(place) as descriptor:
             os.chmod(descriptor, 0o700)
+        return True
+
+    def _close_up(self) -> None:
+        """Give directories the modes that they had, for which no copy has others."""
+        for place, mode in reversed(self._opened):
+            try:
+                with self._directory(place) as descriptor:
+                    os.chmod(descriptor, mode)
+            except OSError as error:
+                self._tally.fail(error, self._target.path(place))
 
     def _finish_directory(self, here: Place, place: Place | None, found: Metadata) -> None:
         """Give a directory its metadata, and tell whether its source has changed meanwhile."""
