@@ -31,7 +31,7 @@ from warren.node.copying.linked import Linked, Names
 from warren.node.copying.metadata import Metadata
 from warren.node.copying.pace import Pace
 from warren.node.copying.quiet import BeingWritten, settled
-from warren.node.copying.retry import Retry
+from warren.node.copying.retry import MARK, Retry
 from warren.node.copying.tally import Refused, Tally, words
 from warren.node.copying.target import InUse, open_alone
 from warren.node.copying.transfer import SMALL, Transfer, difference
@@ -47,6 +47,7 @@ _NO_LINK: Final = (errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, err
 _EITHER: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 """Errors of which the kernel does not say on which side they are, when it copies."""
 _ITSELF: Final = "is what is to be copied there"
+_OTHERS: Final = "modes, times and attributes of the source are not kept by what others own there"
 _LESS: Final = "the extended attributes of the source are not kept there: the target has none"
 
 
@@ -329,8 +330,16 @@ class Copier:
             self._target.leave(place)
 
     def _give(self, found: Metadata, target: int) -> None:
-        if not found.put_on(target):
-            self._tally.remark(_LESS)
+        try:
+            if not found.put_on(target):
+                self._tally.remark(_LESS)
+        except PermissionError:
+            # Only its owner gives a file a mode and times. In storage, nothing is another user's.
+            if os.fstat(target).st_uid == identity.file_user():
+                raise
+            with suppress(OSError):
+                os.removexattr(target, MARK)
+            self._tally.remark(_OTHERS)
 
     # Files and links
 
