@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,14 +15,17 @@ from typing import Any
 import pytest
 
 from tests.node.copied import OLD, Copier, Outcome, User, shape, tree
+from tests.node.test_acl import USER, list_of
 from warren.dws.copies import staging
 from warren.dws.node import Progress
-from warren.node import copying, syncing
+from warren.node import acl, copying, syncing
 from warren.node.copying import copier
 from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
 from warren.node.copying.retry import MARK, Retry
+from warren.node.copying.target import open_alone
 from warren.node.copying.transfer import difference
+from warren.node.copying.unwritten import take_back
 
 MIB = 2**20
 
@@ -147,6 +151,40 @@ def test_a_large_file_is_gone_on_with_by_the_movement_that_began_it(
     assert target.stat().st_mtime_ns == OLD
 
 
+def move_on(place: Path) -> None:
+    (place / "in").unlink()
+    (place / "in").symlink_to("other")
+
+
+def rewrite(place: Path) -> None:
+    (place / "one" / "file").write_bytes((place / "other" / "file").read_bytes())
+    old(place / "one" / "file")
+
+
+@pytest.mark.parametrize("change", [move_on, rewrite])
+def test_another_try_does_not_go_on_with_another_file_of_the_same_name(
+    copy: Copier, change: Callable[[Path], None]
+) -> None:
+    for name in ("one", "other"):
+        (copy.place / name).mkdir()
+        (copy.place / name / "file").write_bytes(name[:3].encode() * 32 * MIB)
+        old(copy.place / name / "file")
+    (copy.place / "in").symlink_to("one")
+    since = now()
+    far = 60 * MIB
+    with in_the_middle(copy, lambda told: told.bytes > far, movement="m", rate=50 * MIB) as process:
+        process.kill()
+    target = copy.place / "out" / "in" / "file"
+    if MARK not in os.listxattr(target):
+        pytest.skip("files have no extended attributes here")
+    change(copy.place)
+    # As if the API server's clock were ahead of the file system's.
+    outcome = copy.well("in", "out", movement="m", since=since + 20)
+
+    assert outcome.last.kept_bytes == 0
+    assert target.read_bytes() == (copy.place / "other" / "file").read_bytes()
+
+
 def known(path: Path) -> os.stat_result:
     return os.stat(path)
 
@@ -247,6 +285,75 @@ def test_a_file_that_changes_in_the_middle_is_told(
     assert complaint.endswith(told)
 
 
+# Another copy
+
+
+def test_of_two_copies_to_one_file_one_is_told(copy: Copier) -> None:
+    for name in ("in", "other"):
+        (copy.place / name).write_bytes(name[:1].encode() * 20 * MIB)
+    with in_the_middle(copy, lambda told: told.bytes > 5 * MIB, rate=10 * MIB) as process:
+        second = copy("other", "out")
+        first = ended(process)
+
+    assert second.status == copying.FAILED
+    assert second.complaints == [f"{copy.place}/out: another copy writes to it"]
+    assert (first.status, first.complaints) == (0, [])
+    assert (copy.place / "out").read_bytes() == (copy.place / "in").read_bytes()
+    copy.well("other", "out")
+
+
+def test_a_small_file_that_another_copy_is_making_is_not_mixed_with_it(copy: Copier) -> None:
+    (copy.place / "in").write_bytes(b"in")
+    making = os.open(copy.place / "out", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.chown(making, copy.user.userid, copy.user.groupid)
+    os.fchmod(making, 0o644)
+    copy.well("in", "out")
+    os.write(making, b"another one")
+    os.close(making)
+
+    assert (copy.place / "out").read_bytes() == b"in"
+
+
+def test_a_file_that_was_there_for_long_is_written_to_in_its_place(
+    copy: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its directory may be another user's."""
+    (copy.place / "in").write_bytes(b"in")
+    (copy.place / "out").write_bytes(b"out")
+    before = (copy.place / "out").stat()
+    above = os.open(copy.place, os.O_RDONLY)
+    source = (copy.place / "in").stat()
+    for later, replaced in ((120.0, False), (1.0, True)):
+        monkeypatch.setattr(time, "time", lambda later=later: before.st_ctime + later)
+        descriptor = open_alone("out", above, source)
+        assert (os.fstat(descriptor).st_ino != before.st_ino) is replaced
+        os.close(descriptor)
+    os.close(above)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_copy_over_a_public_file_is_its_owners_alone_until_it_is_whole(
+    copy: Copier, listed: bool
+) -> None:
+    (copy.place / "in").write_bytes(b"secret" * 4 * MIB)
+    (copy.place / "out").write_bytes(b"public" * MIB)
+    for name, mode in (("in", 0o600), ("out", 0o644)):
+        os.chown(copy.place / name, copy.user.userid, copy.user.groupid)
+        (copy.place / name).chmod(mode)
+    if listed:
+        try:
+            os.setxattr(copy.place / "out", acl.NAME, list_of(0, 5, 0, (USER, 4, 5)))
+        except OSError as error:
+            pytest.skip(f"no access control lists here: {error.strerror}")
+    with in_the_middle(copy, lambda told: told.bytes > 5 * MIB, rate=10 * MIB) as process:
+        assert (copy.place / "out").stat().st_size > 5 * MIB
+        assert stat.S_IMODE((copy.place / "out").stat().st_mode) == 0o600
+        outcome = ended(process)
+
+    assert outcome.status == 0
+    assert stat.S_IMODE((copy.place / "out").stat().st_mode) == 0o600
+
+
 # What goes wrong below
 
 
@@ -296,6 +403,16 @@ def test_a_difference_is_found_wherever_it_is(
         assert difference(one.fileno(), other.fileno()) == byte
 
 
+def mounting(mount: str) -> list[str]:
+    """The beginning of a command that mounts something where nobody else sees it."""
+    enter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    if os.geteuid() != 0:
+        enter.insert(1, "--map-root-user")
+    if subprocess.run([*enter, "true"], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    return enter
+
+
 @pytest.mark.parametrize("large", [True, False])
 def test_a_target_that_is_full_is_told(copy: Copier, large: bool) -> None:
     (copy.place / "in").mkdir()
@@ -303,12 +420,7 @@ def test_a_target_that_is_full_is_told(copy: Copier, large: bool) -> None:
     for number in range(3 if large else 30):
         (copy.place / "in" / str(number)).write_bytes(bytes(2 * MIB if large else 200_000))
     mount = f"mount -t tmpfs -o size=4m,mode=777 none '{copy.place}/out' && exec \"$@\""
-    enter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
-    if os.geteuid() != 0:
-        enter.insert(1, "--map-root-user")
-    if subprocess.run([*enter, "true"], capture_output=True).returncode:
-        pytest.skip("nothing can be mounted here")
-    outcome = copy("in", "out", enter=enter)
+    outcome = copy("in", "out", enter=mounting(mount))
 
     assert outcome.status == copying.FAILED
     assert outcome.complaints
@@ -344,6 +456,77 @@ def test_what_does_not_reach_the_disk_is_not_copied(
 
     assert not copier.Copier(plan, Retry.of("", 0), tree=True).run()
     assert capsys.readouterr().err == f"{tmp_path}: {os.strerror(errno.EIO)}\n"
+
+
+@pytest.mark.parametrize("name", ["in", "in/deep/two"])
+def test_what_did_not_reach_the_disk_is_copied_again_by_another_try(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+) -> None:
+    """The kernel tells of it once: for another try, all looks well."""
+    source = tree(tmp_path / "in")
+    (source / "deep" / "two").chmod(0o444)
+    (source / "deep").chmod(0o555)
+    since = now()
+    plan = staging.Plan(str(tmp_path / name), str(tmp_path), ("out",), contents=False)
+    sync, failures = syncing.sync_file_system, [OSError(errno.EIO, os.strerror(errno.EIO))]
+
+    def fail_once(descriptor: int) -> None:
+        if failures:
+            raise failures.pop()
+        sync(descriptor)
+
+    def attempt(since: float) -> tuple[bool, Progress]:
+        is_tree = os.path.isdir(plan.source)
+        well = copier.Copier(plan, Retry.of("m", since), tree=is_tree).run()
+        return well, copying.progress(capsys.readouterr().out.splitlines()[-1])
+
+    monkeypatch.setattr(syncing, "sync_file_system", fail_once)
+    assert not attempt(0)[0]
+    well, told = attempt(since)
+
+    assert well
+    assert (told.kept_bytes, told.bytes) == (0, told.total_bytes)
+    well, told = attempt(since)
+    assert well
+    assert told.kept_bytes > 0
+    copied = tmp_path / "out"
+    assert (copied if copied.is_file() else copied / "deep" / "two").read_bytes() == b"2" * 20_000
+    assert (source / "deep" / "two").stat().st_size == 20_000
+
+
+def test_a_large_file_that_did_not_reach_the_disk_is_not_gone_on_with(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    for path in (source, target):
+        path.touch()
+        os.truncate(path, 40 * MIB)
+    try:
+        os.setxattr(target, MARK, b"m")
+    except OSError as error:
+        pytest.skip(f"files have no such attributes here: {error.strerror}")
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    take_back("source", descriptor, "target", descriptor)
+    take_back("source", descriptor, "nowhere", descriptor)
+    os.close(descriptor)
+
+    assert MARK not in os.listxattr(target)
+
+
+def test_another_try_on_a_file_system_that_has_become_read_only_is_not_content(
+    copy: Copier,
+) -> None:
+    (copy.place / "in").write_text("words")
+    (copy.place / "out").mkdir()
+    (copy.place / "out").chmod(0o777)
+    since = now()
+    copy.well("in", "out/", movement="m")
+    mount = f"mount --bind -o ro '{copy.place}/out' '{copy.place}/out' && exec \"$@\""
+    outcome = copy("in", "out/", enter=mounting(mount), movement="m", since=since)
+
+    assert outcome.status == copying.FAILED
+    assert f"{copy.place}/out: {os.strerror(errno.EROFS)}" in outcome.complaints
 
 
 # The pace

@@ -3,7 +3,9 @@
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,11 @@ def ends(tmp_path: Path) -> Iterator[tuple[int, int]]:
     yield opened[0], opened[1]
     for each in opened:
         os.close(each)
+
+
+def old(path: Path) -> None:
+    """Have a file be one that was not written to just now."""
+    os.utime(path, ns=(OLD, OLD), follow_symlinks=False)
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600, 0o777, 0o400, 0o000])
@@ -51,6 +58,7 @@ def test_a_small_file_arrives_with_mode_and_times(
 def test_no_user_becomes_another_by_the_short_way(tmp_path: Path, ends: tuple[int, int]) -> None:
     (tmp_path / "in" / "file").touch()
     (tmp_path / "in" / "file").chmod(0o6755)
+    old(tmp_path / "in" / "file")
 
     assert fresh.copy("file", *ends) == 0
     assert stat.S_IMODE((tmp_path / "out" / "file").stat().st_mode) == 0o755
@@ -95,6 +103,8 @@ def test_what_is_more_than_a_small_file_is_left_alone(
 ) -> None:
     (tmp_path / "in" / "elsewhere").write_text("precious")
     make(tmp_path / "in" / "file")
+    with suppress(FileNotFoundError):
+        old(tmp_path / "in" / "file")
 
     assert fresh.copy("file", *ends) is None
     assert os.listdir(ends[1]) == []
@@ -102,6 +112,7 @@ def test_what_is_more_than_a_small_file_is_left_alone(
 
 def test_nothing_that_is_there_is_written_to(tmp_path: Path, ends: tuple[int, int]) -> None:
     (tmp_path / "in" / "file").write_bytes(b"new")
+    old(tmp_path / "in" / "file")
     (tmp_path / "out" / "file").write_bytes(b"old")
 
     assert fresh.copy("file", *ends) is None
@@ -130,6 +141,7 @@ def test_a_file_that_grows_before_it_is_read_is_left_to_the_long_way(
     tmp_path: Path, ends: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "in" / "file").write_bytes(b"xyz")
+    old(tmp_path / "in" / "file")
     read = os.read
 
     def grow_and_read(descriptor: int, size: int) -> bytes:
@@ -140,6 +152,20 @@ def test_a_file_that_grows_before_it_is_read_is_left_to_the_long_way(
 
     assert fresh.copy("file", *ends) is None
     assert os.listdir(ends[1]) == []
+
+
+def test_a_file_that_was_written_to_just_now_is_left_to_the_long_way(
+    tmp_path: Path, ends: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were it written to once more, its time would be the same."""
+    (tmp_path / "in" / "file").write_bytes(b"xyz")
+    written = (tmp_path / "in" / "file").stat().st_mtime_ns
+
+    monkeypatch.setattr(time, "time_ns", lambda: written + 4_000_000)
+    assert fresh.copy("file", *ends) is None
+    assert os.listdir(ends[1]) == []
+    monkeypatch.setattr(time, "time_ns", lambda: written + 1_010_000_000)
+    assert fresh.copy("file", *ends) == 3
 
 
 def test_a_directory_that_hands_down_an_access_control_list_is_known(tmp_path: Path) -> None:

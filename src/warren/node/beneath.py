@@ -163,6 +163,10 @@ class NotAFile(Exception):
     """Something else stands where a file is looked for. The words say what, with an article."""
 
 
+class SameFile(Exception):
+    """The file that is to be written is the one that is read."""
+
+
 def demand_file(known: os.stat_result) -> None:
     """Raise NotAFile for what is something else."""
     kind = stat.S_IFMT(known.st_mode)
@@ -203,39 +207,52 @@ def open_to_make(name: str, above: int, mode: int) -> int:
     return os.open(name, os.O_WRONLY | _MAKING, mode, dir_fd=above)
 
 
-def open_to_write(name: str, above: int, *, read: bool = False, own: int | None = None) -> int:
+def open_to_write(
+    name: str, above: int, source: os.stat_result, *, read: bool = False, own: int | None = None
+) -> tuple[int, os.stat_result | None]:
     """Make a file in an open directory, or open the one that is there; return its descriptor.
 
-    What is in it stays. One that has other names is replaced: what they name is not ours to
-    change. So is one that is not the user `own`'s, if that is said: it is its owner's to read. Only
-    a file is ever opened: a FIFO would wait for a reader, and a device do what it does. `read` asks
-    for a descriptor that can be read, too. Raises NotAFile and OSError.
+    Return what is known of one that is there, too. It is for a copy of the file `source`, which it
+    never is itself, by whatever name. What is in it stays. One that has other names is replaced:
+    what they name is not ours to change. So is one that is not the user `own`'s, if that is said:
+    it is its owner's to read. Only a file is ever opened: a FIFO would wait for a reader, and a
+    device do what it does. `read` asks for a descriptor that can be read, too. Raises NotAFile,
+    SameFile and OSError.
     """
     how = os.O_RDWR if read else os.O_WRONLY
     with suppress(FileExistsError):
-        return os.open(name, how | _MAKING, 0o600, dir_fd=above)
+        return os.open(name, how | _MAKING, 0o600, dir_fd=above), None
     known = os.stat(name, dir_fd=above, follow_symlinks=False)
     demand_file(known)
+    if os.path.samestat(known, source):
+        raise SameFile
     if known.st_nlink > 1 or own not in (None, known.st_uid):
-        return _replace(name, above, how)
+        return replace(name, above, read=read), None
     try:
         descriptor = os.open(name, how | _CAREFUL, dir_fd=above)
     except PermissionError:
         # An earlier copy of a file that is not writable. Only its directory's owner gets past.
-        return _replace(name, above, how)
+        return replace(name, above, read=read), None
     try:
         # Once more: another may have taken its place before it was opened.
         known = os.fstat(descriptor)
         demand_file(known)
+        if os.path.samestat(known, source):
+            raise SameFile
         if own not in (None, known.st_uid):
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, known
 
 
-def _replace(name: str, above: int, how: int) -> int:
+def replace(name: str, above: int, *, read: bool = False) -> int:
+    """Make a file in the place of one in an open directory; return its descriptor.
+
+    Raises OSError.
+    """
     os.unlink(name, dir_fd=above)
+    how = os.O_RDWR if read else os.O_WRONLY
     return os.open(name, how | _MAKING, 0o600, dir_fd=above)

@@ -20,19 +20,22 @@ from warren.node import identity
 from warren.node.beneath import (
     NotAFile,
     Place,
+    SameFile,
     Tree,
     make_directories,
     open_to_read,
-    open_to_write,
 )
 from warren.node.copying import fresh, metadata
 from warren.node.copying.latency import Latency
 from warren.node.copying.linked import Linked, Names
 from warren.node.copying.metadata import Metadata
 from warren.node.copying.pace import Pace
-from warren.node.copying.retry import Retry
+from warren.node.copying.quiet import BeingWritten, settled
+from warren.node.copying.retry import MARK, Retry
 from warren.node.copying.tally import Refused, Tally, words
+from warren.node.copying.target import InUse, open_alone
 from warren.node.copying.transfer import SMALL, Transfer, difference
+from warren.node.copying.unwritten import take_back, take_back_tree
 from warren.node.syncing import Written
 
 _THREADS: Final = 4
@@ -43,6 +46,8 @@ descriptors that a process may have: each may be in another directory."""
 _NO_LINK: Final = (errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS)
 _EITHER: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 """Errors of which the kernel does not say on which side they are, when it copies."""
+_ITSELF: Final = "is what is to be copied there"
+_OTHERS: Final = "modes, times and attributes of the source are not kept by what others own there"
 _LESS: Final = "the extended attributes of the source are not kept there: the target has none"
 
 
@@ -73,6 +78,10 @@ class Copier:
         self._transfer = Transfer(Pace(rate), self._tally)
         self._places = threading.Semaphore(_QUEUED)
         self._written = Written()
+        self._opened: list[tuple[Place, int]] = []
+        """Directories that are no copies and were not writable, with the modes that they had."""
+        self._copied: tuple[Place, str]
+        """Where the source goes: a directory, and the name in it that a file has there."""
         self._short = not (retry.since or verify or rate)
         """Whether small files go the short way where they can."""
 
@@ -82,8 +91,11 @@ class Copier:
             self._open()
             self._count()
             self._tally.begin()
-            with ThreadPoolExecutor(_THREADS) as pool:
-                self._copy(pool)
+            try:
+                with ThreadPoolExecutor(_THREADS) as pool:
+                    self._copy(pool)
+            finally:
+                self._close_up()
             self._sync()
             self._demand_all()
         except (OSError, Refused) as error:
@@ -103,6 +115,12 @@ class Copier:
             self._source = Tree(above, os.O_PATH, within=self._source_storage)
         make_directories(plan.top, self._destination_storage)
         self._target = Tree(plan.top, os.O_PATH, within=self._destination_storage, own=self._own())
+        if not plan.below and self._is_source(os.stat(self._target.top.descriptor)):
+            raise Refused(plan.top, _ITSELF)
+
+    def _is_source(self, known: os.stat_result) -> bool:
+        """Return whether a directory is the one whose tree is copied."""
+        return self._tree and os.path.samestat(known, os.stat(self._source.top.descriptor))
 
     def _count(self) -> None:
         """Count what there is to copy. What is in the way of that will be in the copy's way too."""
@@ -131,8 +149,26 @@ class Copier:
         """Have all of it on the disk: what cannot be written there is not copied."""
         try:
             self._written.sync()
+            # One that has become that by its errors writes nothing, and tells of none.
+            if os.fstatvfs(self._target.top.descriptor).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         except OSError as error:
-            raise Refused(self._plan.top, words(error)) from None
+            self._tally.fail(Refused(self._plan.top, words(error)))
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """Have another try copy all of it again."""
+        there, name = self._copied
+        if self._tree:
+            enter, fail = self._make_directory, self._tally.fail
+            take_back_tree(self._source, self._target, there, enter, fail)
+            return
+        source = os.path.basename(self._plan.source)
+        try:
+            below = self._target.use(there)
+            take_back(source, self._source.top.descriptor, name, below)
+        except OSError as error:
+            self._tally.fail(error, self._target.path(there, name))
 
     def _demand_all(self) -> None:
         """Refuse to be content with fewer files than there were, or more."""
@@ -147,23 +183,25 @@ class Copier:
             self._plan.below if not self._plan.contents else (*self._plan.below, "")
         )
         for each in directories:
-            there = self._make_directory(there, each, 0o777)
+            there = self._make_directory(there, each, is_copy=False)
         if self._retry.since:  # what an earlier try has left may be in memory alone
             with suppress(OSError), self._directory(there) as descriptor:
                 self._written.add(descriptor)
         if not self._tree:
             source = os.path.basename(self._plan.source)
             how = os.lstat(self._plan.source).st_mode
+            self._copied = there, name
             self._submit(pool, (self._source.top, source, there, name), how)
             return
         top = self._source.top.descriptor
         copied: list[tuple[Place, Place | None, Metadata]] = []
         found = metadata.read(top, os.stat(top))
         if name:
-            there = self._make_directory(there, name, 0o700)
+            there = self._make_directory(there, name)
             copied.append((self._source.top, there, found))
         else:
             copied.append((self._source.top, None, found))
+        self._copied = there, ""
         self._copy_tree(pool, there, copied)
         pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
         for here, place, known in reversed(copied):
@@ -200,7 +238,7 @@ class Copier:
                         if os.path.samestat(entry.stat(follow_symlinks=False), own):
                             path = self._source.path(here, entry.name)
                             raise Refused(path, "a directory is not copied into itself")
-                        place = self._make_directory(there, entry.name, 0o700)
+                        place = self._make_directory(there, entry.name)
                     except (OSError, Refused) as error:
                         self._tally.fail(error, self._source.path(here, entry.name))
                         continue
@@ -212,13 +250,13 @@ class Copier:
 
     # Directories
 
-    def _make_directory(self, there: Place, name: str, mode: int) -> Place:
+    def _make_directory(self, there: Place, name: str, *, is_copy: bool = True) -> Place:
         """Make a directory to copy into, or let us write into the one that an earlier copy made."""
         place = Place(there, name)
         try:
             above = self._target.use(there)
             try:
-                os.mkdir(name, mode, dir_fd=above)
+                os.mkdir(name, 0o700 if is_copy else 0o777, dir_fd=above)
             except FileExistsError:
                 known = os.stat(name, dir_fd=above, follow_symlinks=False)
                 if not stat.S_ISDIR(known.st_mode):
@@ -226,7 +264,10 @@ class Copier:
                 if self._own() not in (None, known.st_uid):
                     # It would be that user's to say who reads what is copied into it.
                     raise PermissionError(errno.EPERM, "is another user's directory") from None
-                self._open_up(place, known)
+                if self._is_source(known):
+                    raise OSError(errno.EINVAL, _ITSELF) from None
+                if self._open_up(place, known) and not is_copy:
+                    self._opened.append((place, stat.S_IMODE(known.st_mode)))
             finally:
                 self._target.leave(there)
         except OSError as error:
@@ -237,11 +278,22 @@ class Copier:
         """Return the user who has to own all that is copied into; None outside of storage."""
         return identity.file_user() if self._destination_storage else None
 
-    def _open_up(self, place: Place, known: os.stat_result) -> None:
+    def _open_up(self, place: Place, known: os.stat_result) -> bool:
+        """Let us write into a directory; return whether its mode had to be changed for that."""
         if known.st_mode & 0o300 == 0o300 or known.st_uid != identity.file_user():
-            return
+            return False
         with self._directory(place) as descriptor:
             os.chmod(descriptor, 0o700)
+        return True
+
+    def _close_up(self) -> None:
+        """Give directories the modes that they had, for which no copy has others."""
+        for place, mode in reversed(self._opened):
+            try:
+                with self._directory(place) as descriptor:
+                    os.chmod(descriptor, mode)
+            except OSError as error:
+                self._tally.fail(error, self._target.path(place))
 
     def _finish_directory(self, here: Place, place: Place | None, found: Metadata) -> None:
         """Give a directory its metadata, and tell whether its source has changed meanwhile."""
@@ -278,8 +330,16 @@ class Copier:
             self._target.leave(place)
 
     def _give(self, found: Metadata, target: int) -> None:
-        if not found.put_on(target):
-            self._tally.remark(_LESS)
+        try:
+            if not found.put_on(target):
+                self._tally.remark(_LESS)
+        except PermissionError:
+            # Only its owner gives a file a mode and times. In storage, nothing is another user's.
+            if os.fstat(target).st_uid == identity.file_user():
+                raise
+            with suppress(OSError):
+                os.removexattr(target, MARK)
+            self._tally.remark(_OTHERS)
 
     # Files and links
 
@@ -486,6 +546,8 @@ class Copier:
             found = os.stat(target, dir_fd=above, follow_symlinks=False)
             if not stat.S_ISLNK(found.st_mode):
                 raise
+            if os.path.samestat(found, known):
+                raise Refused(self._target.path(there, target), _ITSELF) from None
             os.unlink(target, dir_fd=above)
             os.symlink(to, target, dir_fd=above)
         times = (known.st_atime_ns, known.st_mtime_ns)
@@ -512,6 +574,11 @@ class Copier:
         except OSError as error:
             raise Refused(self._source.path(here, source), words(error)) from None
         try:
+            try:
+                known = settled(reading, known)
+            except BeingWritten:
+                path = self._source.path(here, source)
+                raise Refused(path, "is being written to") from None
             if counted:
                 self._write_file(names, reading, known)
             else:
@@ -524,7 +591,13 @@ class Copier:
     def _write_file(self, names: Names, reading: int, known: os.stat_result) -> None:
         _, _, there, target = names
         try:
-            writing = open_to_write(target, there.descriptor, read=self._verify, own=self._own())
+            writing = open_alone(
+                target, there.descriptor, known, read=self._verify, own=self._own()
+            )
+        except InUse:
+            raise Refused(self._target.path(there, target), "another copy writes to it") from None
+        except SameFile:
+            raise Refused(self._target.path(there, target), _ITSELF) from None
         except NotAFile as found:
             said = f"there is {found} where a file is to be copied to"
             raise Refused(self._target.path(there, target), said) from None

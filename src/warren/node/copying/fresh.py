@@ -9,7 +9,7 @@ import stat
 from typing import Final
 
 from warren.node.beneath import open_to_look, open_to_make
-from warren.node.copying import metadata
+from warren.node.copying import metadata, quiet
 from warren.node.copying.transfer import SMALL
 
 _FILE: Final = 0o777
@@ -36,6 +36,8 @@ def _copy_open(name: str, reading: int, there: int) -> int | None:
     if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1 or size > SMALL:
         return None
     if known.st_blocks * 512 < size or metadata.kept(reading):
+        return None
+    if not quiet.is_quiet(reading, known):
         return None
     data = os.read(reading, size + 1)  # of a file that has grown, one more is read
     if len(data) != size:

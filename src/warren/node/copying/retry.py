@@ -3,7 +3,7 @@
 A file gets its time of modification as the last of all: one that has its source's size and time
 is whole. The kernel's own time of change says that it was not there before the movement, and that
 the source has not been touched since. Of a large file that is not whole, a mark says who has begun
-it: what is there of it was written from its beginning on (ADR 083).
+it, and from which file: what is there of it was written from its beginning on (ADR 083).
 """
 
 import os
@@ -17,7 +17,7 @@ MARK: Final = "user.warren.unfinished"
 
 _MARKED: Final = 2**26
 """Smaller files are copied again from their beginning."""
-_STEP_BACK: Final = 2**25
+STEP_BACK: Final = 2**25
 """What was written last is written again."""
 
 
@@ -27,7 +27,8 @@ class Retry:
 
     mark: bytes
     """Of the movement, and of this run of the machine: what had not reached the disk when a
-    machine went down may be missing from the middle of a file."""
+    machine went down may be missing from the middle of a file. A file's own mark says which
+    source it is begun from, too."""
     since: float
     """When the movement was made, or the machine was started after that; 0 for a first try."""
     made: float
@@ -62,17 +63,27 @@ class Retry:
         """
         known = os.fstat(target)
         large = self.mark and source.st_size > _MARKED
+        mark = self.mark + _which(source)
         ours = large and known.st_size > 0 and self._is_untouched(source)
-        if ours and known.st_size <= source.st_size and _mark_of(target) == self.mark:
-            at = max(0, known.st_size - _STEP_BACK)
+        if ours and known.st_size <= source.st_size and _mark_of(target) == mark:
+            at = max(0, known.st_size - STEP_BACK)
         else:
             at = 0
         if known.st_size > at:
             os.ftruncate(target, at)
         if large and not at:
             with suppress(OSError):  # then it is begun anew by the next try
-                os.setxattr(target, MARK, self.mark)
+                os.setxattr(target, MARK, mark)
         return at
+
+
+def _which(source: os.stat_result) -> bytes:
+    """Return what no other file has, nor this one with anything else in it.
+
+    A name may lead to another file for each try: `latest` is a link that moves on.
+    """
+    times = f"{source.st_mtime_ns} {source.st_ctime_ns}"
+    return f" {source.st_dev} {source.st_ino} {source.st_size} {times}".encode()
 
 
 def _mark_of(target: int) -> bytes | None:

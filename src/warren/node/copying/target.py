@@ -1,0 +1,66 @@
+"""The file that a copy writes to: no other copy does so meanwhile, and no other user reads it."""
+
+import errno
+import fcntl
+import os
+import time
+from contextlib import suppress
+from typing import Final
+
+from warren.node import identity
+from warren.node.beneath import open_to_write, replace
+from warren.node.copying.transfer import SMALL
+
+_NO_LOCKS: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+_OTHERS: Final = 0o077
+"""The rights of others; those of the group are the mask of an access control list."""
+_MAKING: Final = 60
+"""Seconds that the short way takes at most."""
+
+
+class InUse(Exception):
+    """Another copy writes to the file."""
+
+
+def open_alone(
+    name: str, above: int, source: os.stat_result, *, read: bool = False, own: int | None = None
+) -> int:
+    """Open a file to write to, as `open_to_write`; return its descriptor, which holds a lock.
+
+    One that is ours nobody else may open until it gets the rights of its source. Raises InUse, too.
+    """
+    descriptor, found = open_to_write(name, above, source, read=read, own=own)
+    try:
+        _lock(descriptor)
+        if found is None or found.st_uid != identity.file_user():
+            return descriptor
+        if found.st_mode & _OTHERS:
+            os.chmod(descriptor, 0o600)
+        if _may_be_in_the_making(found):
+            with suppress(PermissionError):
+                made = replace(name, above, read=read)
+                os.close(descriptor)
+                descriptor = made
+                _lock(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InUse from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
+def _may_be_in_the_making(found: os.stat_result) -> bool:
+    """Return whether another copy may be making a file in the short way, which locks nothing.
+
+    That one goes on with its own then, which has no name any more.
+    """
+    return found.st_size <= SMALL and found.st_ctime > time.time() - _MAKING
