@@ -313,13 +313,18 @@ def found(
     return instance
 
 
-def claimed(obj: PersistentStorageInstance, reference: Reference) -> Change | None:
-    """Add a consumer to an instance that is Active; None if it is one. Raises Fault."""
-    if obj.status.state != "Active":
-        state = obj.status.state or "Creating"
-        raise Fault(f"PersistentStorage is not active: {obj.metadata.name} is {state}", type="User")
+def claimed(
+    obj: PersistentStorageInstance, reference: Reference, states: Collection[str] = ("Active",)
+) -> Change | None:
+    """Add a consumer to an instance that is in one of some states; None if it is one.
+
+    Raises Fault for one in another state that does not have the consumer yet.
+    """
     if reference in obj.spec.consumer_references:
         return None
+    if obj.status.state not in states:
+        state = obj.status.state or "Creating"
+        raise Fault(f"PersistentStorage is not active: {obj.metadata.name} is {state}", type="User")
     return _with_consumers(obj, [*obj.spec.consumer_references, reference])
 
 
