@@ -90,14 +90,23 @@ def users_of(obj: Object) -> list[str]:
 
 
 def consumers_of(obj: Object) -> list[str]:
-    """Index instances by the Workflows that use them: `namespace/name`."""
+    """Index instances by what uses them: `Kind namespace/name`."""
     spec = obj.get("spec")
     references = spec.get("consumerReferences") if isinstance(spec, Mapping) else None
-    return [
-        f"{each.get('namespace', '')}/{each['name'].rpartition('-')[0]}"
+    used = (
+        user_of(
+            Reference(
+                kind=each.get("kind", ""), name=each["name"], namespace=each.get("namespace", "")
+            )
+        )
         for each in references or ()
-        if each.get("kind") == kinds.WORKFLOW.name
-    ]
+    )
+    return [consumer_index(*each) for each in used if each is not None]
+
+
+def consumer_index(kind: Kind, key: Key) -> str:
+    """Return under what the instances are filed that an object uses."""
+    return f"{kind.name} {key}"
 
 
 def consumer(workflow: Workflow, index: int) -> Reference:
@@ -113,6 +122,14 @@ def workflow_of(reference: Reference) -> Key | None:
     if reference.kind != kinds.WORKFLOW.name:
         return None
     return Key(reference.namespace, reference.name.rpartition("-")[0])
+
+
+def user_of(reference: Reference) -> tuple[Kind, Key] | None:
+    """Return what a consumer is, if it is known: a Workflow, or storage that needs an MGT."""
+    if reference.kind == kinds.NNF_STORAGE.name:
+        return kinds.NNF_STORAGE, reference.key
+    workflow = workflow_of(reference)
+    return None if workflow is None else (kinds.WORKFLOW, workflow)
 
 
 # An instance's own life
