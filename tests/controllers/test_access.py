@@ -550,6 +550,42 @@ def test_a_copy_and_a_job_on_other_nodes_do_not_wait_for_each_other() -> None:
     alone(story)
 
 
+@pytest.mark.parametrize("hidden", [(), [kinds.CLIENT_MOUNT]])
+def test_a_node_waits_for_the_one_that_its_part_was_for_and_still_mounts_it(
+    hidden: list[Kind],
+) -> None:
+    """What was not seen of mounts is read: no news of them would wake the one that waits."""
+
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await outlives(api)
+        await api.change(kinds.COMPUTES, Key("default", "wf"), {"data": [{"name": "n0"}]})
+        await api.add(kinds.COMPUTES, of_copier("n1"))
+        other = copying()
+        other["spec"]["target"] = "single"
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            left = msgspec.to_builtins(configuration({"r0": ("n1",), "r1": ("n2",)}))
+            await api.change(
+                kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION, {"spec": left["spec"]}
+            )
+            await api.add(kinds.NNF_ACCESS, other)
+            assert mounting(api) == {ACCESS.name}
+            error = api.find(kinds.NNF_ACCESS, COPY)["status"]["error"]
+            assert "n0 is waited for" in error["userMessage"]
+
+            if hidden:
+                return
+            unmounted = {"spec": {"desiredState": "unmounted"}}
+            await api.change(kinds.NNF_ACCESS, ACCESS, unmounted)
+            done = {"status": settled("unmounted")}
+            mine = Key("n0", f"default-{ACCESS.name}")
+            await api.change(kinds.CLIENT_MOUNT, mine, done, status=True)
+        assert f"n1/default-{COPY.name}" in api.keys(kinds.CLIENT_MOUNT)
+
+    alone(story, hidden=hidden)
+
+
 async def copied(api: Api, *parts: tuple[Kind, dict[str, Any]]) -> None:
     """Have a copy hold the storage on the rabbit of n2, and a job on n0 mount it."""
     await outlives(api)

@@ -146,6 +146,43 @@ def test_a_user_that_was_not_seen_yet_is_not_taken_off() -> None:
     with_controller(story, hidden=[kinds.WORKFLOW])
 
 
+async def mgt(api: Api, *users: str) -> None:
+    """Make an instance that is the MGT of Lustre file systems."""
+    await instance(api, state="Active")
+    references = [{"kind": "NnfStorage", "name": each, "namespace": "default"} for each in users]
+    await api.change(kinds.PERSISTENT, PERS, {"spec": {"consumerReferences": references}})
+
+
+async def file_system(api: Api, name: str) -> None:
+    spec = {"fileSystemType": "lustre", "allocationSets": []}
+    await api.add(kinds.NNF_STORAGE, {"metadata": meta(name), "spec": spec})
+
+
+def test_an_mgt_is_no_longer_used_by_a_file_system_that_is_gone() -> None:
+    """It takes itself off where it is seen to be a user, which it may have become just before."""
+
+    async def story(api: Api, controller: PersistentController) -> None:
+        await file_system(api, "lus")
+        async with running(api, controller.reconciler.run()):
+            await mgt(api, "lus", "gone")
+            assert users(api) == ["lus"]
+            await api.remove(kinds.NNF_STORAGE, Key("default", "lus"))
+            assert users(api) == []
+
+    with_controller(story)
+
+
+def test_a_file_system_that_was_not_seen_yet_is_not_taken_off_its_mgt() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        await file_system(api, "lus")
+        async with running(api, controller.reconciler.run()):
+            await mgt(api, "lus")
+            assert users(api) == ["lus"]
+        assert ("get", kinds.NNF_STORAGE) in api.asked
+
+    with_controller(story, hidden=[kinds.NNF_STORAGE])
+
+
 # Workflows beside it
 
 

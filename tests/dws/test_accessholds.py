@@ -1,12 +1,26 @@
 """An NnfAccess holds its storage against others that want the same part."""
 
+from dataclasses import replace as replaced
+from typing import Any
+
 from msgspec.structs import replace
 
 from tests.dws.accesses import by, copying, lasting, mounted, seen, status, storage_held, waits
-from tests.dws.builders import changes, computes, made, nnf_access, nnf_storage
+from tests.dws.builders import (
+    changes,
+    computes,
+    configuration,
+    made,
+    nnf_access,
+    nnf_storage,
+    share,
+)
 from warren.dws import kinds, labels
 from warren.dws.access.nnfaccess import decide
 from warren.dws.access.storagelock import holding, rivals
+from warren.dws.objects.accesses import ClientMount, NnfAccess
+from warren.dws.objects.decoding import read
+from warren.dws.storage.locks import Holding
 
 
 def test_storage_is_held_before_it_is_mounted_and_let_go_of_when_no_node_has_it() -> None:
@@ -74,6 +88,96 @@ def test_an_access_whose_name_no_finalizer_can_have_locks_persistent_storage() -
     found = replace(found, metadata=replace(found.metadata, name="x" * 64))
     (patch,) = changes(decide(seen(found, storage=lasting())), kinds.NNF_STORAGE)
     assert patch["metadata"]["annotations"] == {labels.LOCK: f"{'x' * 64}/default"}
+
+
+def three(*finalizers: str) -> Any:
+    """Return persistent storage with three parts on a rabbit, as accesses hold it."""
+    found = lasting(finalizers=[labels.STORAGE_FINALIZER, *finalizers])
+    return replace(found, spec=nnf_storage(("r0", 3)).spec)
+
+
+def after_one_has_left(access: NnfAccess, node: str, *mounts: Any, **more: Any) -> Any:
+    """Decide for a node after n0 has left the system: what was n1's is n2's since."""
+    left = configuration({"r0": ("n1", "n2")})
+    own = computes(node)
+    shares = [share("r0", 3)]
+    more = {"storage": three(), **more}
+    return decide(
+        seen(access, *mounts, node_storages=shares, computes=own, configuration=left, **more)
+    )
+
+
+def mounts_of_a() -> list[ClientMount]:
+    """Return what a job has mounted on n1 while n0 was there."""
+    before = configuration({"r0": ("n0", "n1", "n2")})
+    first = seen(
+        nnf_access(),
+        storage=three(),
+        node_storages=[share("r0", 3)],
+        computes=computes("n1"),
+        configuration=before,
+    )
+    return [read(obj, ClientMount) for obj in made(decide(first), kinds.CLIENT_MOUNT)]
+
+
+def held_by_a(*mounts: ClientMount) -> Holding:
+    return replaced(by("n1"), mounted=holding(nnf_access(), computes("n1"), mounts).mounted)
+
+
+def test_a_part_that_a_node_has_mounted_is_not_mounted_by_the_one_it_is_for_since() -> None:
+    """Accesses of several jobs, of which the first began before a node has left the system."""
+    writes = after_one_has_left(nnf_access(), "n2", held=[held_by_a(*mounts_of_a())])
+    assert made(writes, kinds.CLIENT_MOUNT) == changes(writes, kinds.NNF_STORAGE) == []
+    fault = status(writes)["error"]
+    assert (fault["severity"], fault["type"]) == ("Minor", "User")
+    assert "for n2 since" in fault["userMessage"]
+    assert "n1 is waited for" in fault["userMessage"]
+    assert "default/a-0-computes" in fault["debugMessage"]
+
+    writes = after_one_has_left(nnf_access(), "n2", held=[held_by_a()])
+    assert len(made(writes, kinds.CLIENT_MOUNT)) == 1
+
+
+def test_a_rabbit_does_not_mount_for_a_copy_what_another_node_has_mounted() -> None:
+    writes = after_one_has_left(copying(), "n2", held=[held_by_a(*mounts_of_a())])
+    assert made(writes, kinds.CLIENT_MOUNT) == []
+    assert "n1 is waited for" in status(writes)["error"]["userMessage"]
+
+
+def test_what_a_node_has_mounted_it_mounts_for_another_job_too() -> None:
+    before = configuration({"r0": ("n0", "n1", "n2")})
+    held = [held_by_a(*mounts_of_a())]
+    writes = decide(
+        seen(
+            nnf_access(),
+            storage=three(),
+            node_storages=[share("r0", 3)],
+            computes=computes("n1"),
+            configuration=before,
+            held=held,
+        )
+    )
+    assert len(made(writes, kinds.CLIENT_MOUNT)) == 1
+
+
+def test_an_access_that_holds_the_storage_waits_for_what_it_has_not_mounted_yet() -> None:
+    """Its process may have ended between the two, and the system have changed meanwhile."""
+    own = three("nnf.cray.hpe.com/wf-0-computes")
+    held = [held_by_a(*mounts_of_a())]
+    writes = after_one_has_left(nnf_access(), "n2", storage=own, held=held)
+    assert made(writes, kinds.CLIENT_MOUNT) == []
+    (there,) = mounts_of_a()
+    # What is mounted, or was and is to be again, is by what it says, and by no other number.
+    mine = replace(there, spec=replace(there.spec, node="n2"))
+    mine = replace(mine, metadata=replace(mine.metadata, namespace="n2"))
+    assert not changes(
+        after_one_has_left(nnf_access(), "n2", mine, storage=own, held=held), kinds.CLIENT_MOUNT
+    )
+    again = replace(mine, spec=replace(mine.spec, desired_state="unmounted"))
+    asked = after_one_has_left(nnf_access(), "n2", again, storage=own)
+    assert changes(asked, kinds.CLIENT_MOUNT) == [{"spec": {"desiredState": "mounted"}}]
+    writes = after_one_has_left(nnf_access(), "n2", again, storage=own, held=held)
+    assert changes(writes, kinds.CLIENT_MOUNT) == []
 
 
 def test_who_else_holds_it_is_asked_of_persistent_storage() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.dws.builders import DELETING, error, meta
 from warren.base.bytesize import MIB
-from warren.base.objects import Key, Kind, Object
+from warren.base.objects import Key, Kind, Object, Remove
 from warren.dws import audit, kinds, labels
 from warren.dws.audit import OnNodes, Sort
 
@@ -116,10 +116,11 @@ def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
     )
 
 
-def test_an_object_that_was_found_can_be_named_to_the_api() -> None:
+def test_an_object_that_was_found_is_removed_and_no_other_of_its_name() -> None:
     found = audit.unowned(NOTHING, objects(workflows=[]), set())
 
-    assert audit.key(found[1]) == (kinds.NNF_NODE_STORAGE, Key("r0", "share"))
+    removal = Remove(kind=kinds.NNF_NODE_STORAGE, key=Key("r0", "share"), uid="uid-share")
+    assert audit.removal(found[1]) == removal
 
 
 def test_what_comes_or_goes_between_two_looks_is_not_there_still() -> None:

@@ -192,6 +192,51 @@ def test_what_overrides_a_variable_holds() -> None:
     assert found.vectors("userCommands.postSetup", {"$MOUNT_PATH": "/m"}) == [["chown", "99", "/m"]]
 
 
+def test_what_overrides_a_variable_holds_whatever_a_node_says() -> None:
+    create = "blockDeviceCommands.rabbitCommands.lvCreate"
+    data = {
+        "xfsStorage": {
+            "blockDeviceCommands": {"rabbitCommands": {"lvCreate": "-L $LV_SIZE -n $LV_NAME"}},
+            "variableOverride": {"$LV_SIZE": "5g", "$LV_NAME": "of-an-older-copy"},
+        }
+    }
+    found = storageprofiles.commands_of(read(profile(**data), NnfStorageProfile), "xfs", {})
+    found = commandlines.parsed(commandlines.written(found))
+    values = {"$LV_SIZE": "512b", "$LV_NAME": "own"}
+    assert found.vector(create, values) == ["-L", "5g", "-n", "own"]
+
+
+def test_variables_of_lustre_are_overridden_for_the_lines_beside_them() -> None:
+    data = {
+        "lustreStorage": {
+            "ostOptions": {"variableOverride": {"$MGS_NID": "far", "$HOST_COUNT": "9"}},
+            "clientOptions": {
+                "commandlines": {"mountRabbit": "-o n=$HOST_COUNT $MGS_NID:/$FS_NAME $MOUNT_PATH"},
+                "variableOverride": {"$MGS_NID": "near", "$HOST_COUNT": "4"},
+            },
+        }
+    }
+    given = read(profile(**data), NnfStorageProfile)
+    variables = {"$JOBID": "7", "$HOST_COUNT": "2"}
+    said = {
+        kind: storageprofiles.lustre_commands(given, kind, variables) for kind in ("ost", "mdt")
+    }
+    target = {
+        "$MGS_NID": "nid", "$FS_NAME": "a", "$INDEX": "0", "$BACKFS": "zfs", "$ZVOL_NAME": "z"
+    }  # fmt: skip
+    assert "--mgsnode=far" in (said["ost"].vector("ostOptions.commandlines.mkfs", target) or [])
+    assert "--mgsnode=nid" in (said["mdt"].vector("mdtOptions.commandlines.mkfs", target) or [])
+
+    client = {"$MGS_NID": "nid", "$FS_NAME": "a", "$MOUNT_PATH": "/m"}
+    own = [
+        each.within("clientOptions.commandlines").without(commandlines.OF_SHARES)
+        for each in said.values()
+    ]
+    assert own[0] == own[1]
+    assert own[0].vector("commandlines.mountCompute", client) == ["near:/a", "/m"]
+    assert own[0].vector("commandlines.mountRabbit", client) == ["-o", "n=4", "near:/a", "/m"]
+
+
 @pytest.mark.parametrize("text", ["", "{", '{"lines": 5}'])
 def test_an_annotation_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(UserMistake):

@@ -329,8 +329,19 @@ def test_an_mgt_of_a_pool_is_one_that_is_ready_and_well(
     assert chosen(pooled(*members)) == Key("default", usable)
 
 
+def not_well(*users: Object) -> Member:
+    return member("a", "10.0.0.9@tcp", users, state="Degraded", health="Degraded")
+
+
 def test_one_that_is_not_well_is_better_than_none() -> None:
     assert chosen(pooled(member("a", "10.0.0.9@tcp", health="Degraded"))) == Key("default", "a")
+    assert chosen(pooled(not_well(OTHER))) == Key("default", "a")
+
+
+def test_a_user_of_an_mgt_that_is_not_well_any_more_goes_on() -> None:
+    writes = decide(pooled(not_well(OWN)))
+    assert changes(writes, kinds.PERSISTENT) == []
+    assert len(made_keys(writes, kinds.NNF_NODE_STORAGE)) == 2
 
 
 def test_storages_are_spread_over_a_pool_and_each_keeps_to_its_choice() -> None:

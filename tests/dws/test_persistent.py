@@ -488,6 +488,13 @@ def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
     )
 
 
+def test_a_user_of_an_instance_that_is_degraded_since_goes_on() -> None:
+    writes = decide(seen(workflow(USE, state="Setup"), whole("Degraded", USER)))
+
+    assert not changes(writes, kinds.PERSISTENT)
+    assert told(writes)[0] == "Completed"
+
+
 def test_a_user_enters_itself_and_then_has_the_storage() -> None:
     """dws-spec section 7: consumerReferences, added in Setup, with what was seen as a condition."""
     wf = workflow(USE, state="Setup")

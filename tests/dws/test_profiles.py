@@ -124,9 +124,19 @@ def test_a_profile_stays_pinned_and_what_it_says_may_change() -> None:
     assert mistakes(merged(copy, padded), copy) == []
 
 
-@pytest.mark.parametrize("variable", ["$MOUNT_PATH", "$DEVICE1", "$DEVICE12", "$DEVICE"])
+@pytest.mark.parametrize("variable", ["$JOBID", "$LV_SIZE", "$MGS_NID", "$PERCENT_VG"])
 def test_variables_of_commands_may_have_other_values(variable: str) -> None:
     assert mistakes(raw_profile(variableOverride={variable: "x"})) == []
+
+
+@pytest.mark.parametrize("variable", ["$MOUNT_PATH", "$DEVICE1", "$DEVICE12", "$DEVICE_LIST"])
+def test_that_by_which_nodes_find_what_they_have_made_has_no_other_value(variable: str) -> None:
+    """It would be mounted where nodes do not look, and mounted again (ADR 090)."""
+    (mistake,) = mistakes(raw_profile(variableOverride={variable: "x"}))
+    assert str(mistake) == (
+        f"data.xfsStorage.variableOverride: {variable} cannot have another value: nodes find what "
+        "they have made by it"
+    )
 
 
 def test_the_profiles_of_nnf_are_taken_as_they_are() -> None:

@@ -115,6 +115,7 @@ def test_a_share_is_as_large_as_was_asked_for_and_its_flash_has_the_padding() ->
         (SIZE, "314572800", GIB),
         (110 * GIB, "10%", 100 * GIB),
         (GIB, "0", GIB),
+        (10**12, "", 10**12),
         (5, "1KiB", 0),
     ],
 )

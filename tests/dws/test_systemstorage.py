@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.dws.builders import DELETING, changes, made, meta, removed
 from warren.base.objects import Kind, Object, Write
@@ -220,6 +221,35 @@ def test_a_rabbit_that_joins_gets_its_share_and_one_that_leaves_keeps_it(shared:
     # n4 has come to a rabbit whose allocations are others' own already, and may share one.
     names = [each["name"] for each in data["data"]]
     assert names == (["n2", "n4", "n5"] if shared else ["n2", "n5"])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_who_was_listed_before_the_storage_was_made_has_no_place_in_it_yet(shared: bool) -> None:
+    """The write of the storage is lost, and then a rabbit that was to have some is."""
+    obj = raw(shared=shared, excludeDisabledRabbits=True)
+    first = parts(systemstorage.decide(seen(obj, usable=lambda name: True)))
+    assert reaching(first) == ["n0", "n1", "n2", "n3"]
+    del first["storage"]
+    writes = systemstorage.decide(seen(obj, **first))
+    (data,) = changes(writes, kinds.COMPUTES)
+    assert data["data"] == [{"name": "n0"}, {"name": "n1"}]
+    (storage,) = made(writes, kinds.NNF_STORAGE)
+    nodes = [each["name"] for each in storage["spec"]["allocationSets"][0]["nodes"]]
+    assert nodes == (["r0", "r2"] if shared else ["r0"])
+
+
+def test_who_was_listed_before_a_rabbit_has_joined_has_no_place_in_it_yet() -> None:
+    obj = raw(shared=False, excludeDisabledRabbits=True)
+    found = whole(obj)
+    assert reaching(found) == ["n0", "n1"]
+    grown = systemstorage.decide(seen(obj, **found, usable=lambda name: True))
+    (data,) = changes(grown, kinds.COMPUTES)
+    assert [each["name"] for each in data["data"]] == ["n0", "n1", "n2", "n3"]
+    listed = read({"metadata": meta("local"), **data}, Computes)
+    listed = replace(listed, metadata=found["computes"].metadata)
+    writes = systemstorage.decide(seen(obj, **{**found, "computes": listed}))
+    (data,) = changes(writes, kinds.COMPUTES)
+    assert data["data"] == [{"name": "n0"}, {"name": "n1"}]
 
 
 def test_all_of_it_is_given_back_and_the_access_first() -> None:

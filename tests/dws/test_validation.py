@@ -82,6 +82,21 @@ OFFLOAD = facts(offload=True, containers=True, makes=("gfs2", "xfs", "raw"))
             "The persistent storage 'theirs' exists, and is another user's. Choose another name.",
         ),
         (
+            ["#DW create_persistent type=xfs capacity=1GiB name=open"], None, 0, "open",
+            "The persistent storage 'open' exists, and is another user's. Choose another name.",
+        ),
+        (
+            [f"#DW create_persistent type=xfs capacity=1GiB name=n{63 * 'o'}"], None, 0,
+            f"n{63 * 'o'}",
+            "The name of persistent storage has 63 characters at most, and ends with a letter or a "
+            "digit. Choose another name.",
+        ),
+        (
+            ["#DW create_persistent type=xfs capacity=1GiB name=new-"], None, 0, "new-",
+            "The name of persistent storage has 63 characters at most, and ends with a letter or a "
+            "digit. Choose another name.",
+        ),
+        (
             ["#DW create_persistent type=xfs capacity=1GiB name=gone"], None, 0, "gone",
             "The persistent storage 'gone' is being destroyed. Wait until it is gone, or choose "
             "another name.",
@@ -249,6 +264,7 @@ def test_a_job_that_could_get_no_copies_while_it_runs_is_told_why(
     ("directives", "known"),
     [
         (["#DW create_persistent type=xfs capacity=1GiB name=new"], None),
+        ([f"#DW create_persistent type=xfs capacity=1GiB name=n{62 * 'o'}"], None),
         (["#DW create_persistent type=xfs capacity=1GiB name=mine"], None),  # it is adopted
         (["#DW create_persistent type=lustre name=new"], UNKNOWN),  # a standalone MGT has none
         (["#DW destroy_persistent name=mine"], None),

@@ -154,7 +154,8 @@ class Translated:
 
     async def delete(self, remove: Remove) -> None:
         words, kind = self._words, remove.kind
-        await self._client.delete(Remove(kind=words.kind(kind), key=words.key(kind, remove.key)))
+        told = replace(remove, kind=words.kind(kind), key=words.key(kind, remove.key))
+        await self._client.delete(told)
 
 
 class NamedCluster(Cluster):

@@ -1,6 +1,7 @@
 """What the client port promises, told to each adapter, and to a real cluster where one is named."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -367,6 +368,18 @@ async def test_a_deleted_object_is_gone_and_its_name_free(client: Client) -> Non
     assert (await client.list(WORKFLOW)).items == []
     again = await client.create(WORKFLOW, workflow())
     assert again["metadata"]["uid"] != made["metadata"]["uid"]
+
+
+@each_client
+async def test_another_object_than_the_one_that_is_meant_is_not_deleted(client: Client) -> None:
+    first = await client.create(WORKFLOW, workflow())
+    meant = replace(remove(WORKFLOW, first), uid=first["metadata"]["uid"])
+    await client.delete(meant)
+    again = await client.create(WORKFLOW, workflow())
+
+    with pytest.raises(Conflict):
+        await client.delete(meant)
+    assert await client.get(WORKFLOW, key("w")) == again
 
 
 @each_client

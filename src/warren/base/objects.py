@@ -73,6 +73,8 @@ class Remove:
 
     kind: Kind
     key: Key
+    uid: str | None = None
+    """Of the object that is meant; None where any of that name is."""
 
 
 Write = Create | Change | Remove

@@ -135,6 +135,7 @@ class AccessController:
     async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
+        has_parts = storage is not None and storagelock.has_parts(storage)
         for key in storagelock.rivals(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
@@ -146,8 +147,20 @@ class AccessController:
             computes = self._computes.get(clients.key) if clients else None
             if clients and not (computes and computes.get("data")):
                 computes = await read_live(self._client, kinds.COMPUTES, clients.key)
-            found.append(storagelock.holding(other, read(computes, Computes) if computes else None))
+            mounts = await self._mounted(other) if has_parts else []
+            found.append(
+                storagelock.holding(other, read(computes, Computes) if computes else None, mounts)
+            )
         return found
+
+    async def _mounted(self, other: NnfAccess) -> list[ClientMount]:
+        """Return the ClientMounts of another access, which news of do not wake this one."""
+        key = other.metadata.key
+        mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")
+        if not mounts:
+            own = labels.of_owner(kinds.NNF_ACCESS, other.metadata)
+            mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
+        return [read(obj, ClientMount) for obj in _own(key, mounts)]
 
     async def _snapshot(
         self, current: NnfAccess, storage: Object | None, mounts: Sequence[Object]

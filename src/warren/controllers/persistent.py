@@ -1,5 +1,6 @@
 """PersistentStorageInstances (decided in `dws.persistent`)."""
 
+from functools import partial
 from typing import Final, TypeVar
 
 from warren.base.clock import Clock
@@ -74,11 +75,12 @@ class PersistentController:
         self._clock = clock
         self._most = most
         self._all = informers.of(kinds.PERSISTENT)
-        self._workflows = informers.of(kinds.WORKFLOW)
+        self._users = {kind: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.NNF_STORAGE)}
         self._instances = Instances(client, informers)
         self.reconciler: Reconciler[Key] = Reconciler("persistent", self.reconcile)
         self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
-        self._workflows.listen(self._workflow_changed)
+        for kind in self._users:
+            self._users[kind].listen(partial(self._user_changed, kind))
         for kind in PARTS:
             informers.of(kind).listen(self._part_changed)
 
@@ -108,24 +110,24 @@ class PersistentController:
     async def _lost(self, obj: PersistentStorageInstance) -> list[Reference]:
         """Return the consumers that are gone.
 
-        A Workflow takes itself off before it goes. One is left over when the request that
-        adds it arrives late, after its maker has given it up.
+        A user takes itself off before it goes. One is left over when the request that adds it
+        arrives late, after its maker has given it up, or is not seen yet by what takes it off.
         """
         lost = []
         for each in obj.spec.consumer_references:
-            workflow = instances.workflow_of(each)
-            if workflow is None or self._workflows.get(workflow) is not None:
+            user = instances.user_of(each)
+            if user is None or self._users[user[0]].get(user[1]) is not None:
                 continue
             try:
-                await self._client.get(kinds.WORKFLOW, workflow)
+                await self._client.get(*user)
             except NotFound:
                 lost.append(each)
         return lost
 
-    def _workflow_changed(self, obj: Object) -> None:
+    def _user_changed(self, kind: Kind, obj: Object) -> None:
         key = key_of(obj)
-        if self._workflows.get(key) is None:
-            for each in self._all.by("consumer", str(key)):
+        if self._users[kind].get(key) is None:
+            for each in self._all.by("consumer", instances.consumer_index(kind, key)):
                 self.reconciler.add(key_of(each))
 
     def _part_changed(self, obj: Object) -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from warren.base import processes
-from warren.base.objects import Remove
+from warren.base.objects import Kind, Object
 from warren.daemons import clustershape
 from warren.daemons.nodes import Nodes
 from warren.daemons.repair import remove_all
@@ -16,7 +16,7 @@ from warren.dws import audit
 from warren.dws.audit import Finding, OnNodes, Overdue, PendingRemoval, Sort
 from warren.instance.shell import cgroups
 from warren.kube import kubeconfig
-from warren.kube.client import Client, NotFound
+from warren.kube.client import Client, Conflict, NotFound
 from warren.kube.http import connect as connect_to_api
 from warren.lifecycle.states import ACTIVE
 from warren.node import usage
@@ -43,10 +43,7 @@ class Doctor:
         # What is made on a node has its object before, and what is given back has it after:
         # only what is there on both sides of the listing can be an orphan.
         before = self._resources()
-        objects = {
-            kind: (await self._client.list(kind)).items
-            for kind in (*audit.OWNERS, *audit.DEPENDENTS)
-        }
+        objects = await listed(self._client)
         active = await self._active()
         there = before.still(self._resources())
         users = await self._users(audit.pending_removal(objects))
@@ -66,9 +63,9 @@ class Doctor:
                 stray = {int(finding.name)}
                 processes.send(lambda: stray & self._processes().keys(), signal.SIGKILL)
             case Sort.OBJECT:
-                kind, key = audit.key(finding)
-                with suppress(NotFound):
-                    await self._client.delete(Remove(kind=kind, key=key))
+                # One that is gone, or another of its name by now, is no orphan any more.
+                with suppress(NotFound, Conflict):
+                    await self._client.delete(audit.removal(finding))
             case Sort.MOUNT:
                 await self._nodes.machine(finding.where).unmount(finding.name)
             case Sort.DEVICE:
@@ -134,6 +131,13 @@ class Doctor:
         async with connect_to_instance(self._state.socket) as handle:
             listed = await handle.rpc("job-list.list", {"attrs": [], "constraint": active})
         return {fluid.f58(each["id"]) for each in listed["jobs"]}
+
+
+async def listed(client: Client) -> dict[Kind, list[Object]]:
+    """Return what there is of all kinds that are examined."""
+    # Dependents first: of what is made meanwhile, the owner is listed, and is there before them.
+    # The other way round, all that a new Workflow has would be taken for orphans.
+    return {kind: (await client.list(kind)).items for kind in (*audit.DEPENDENTS, *audit.OWNERS)}
 
 
 async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:

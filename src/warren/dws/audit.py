@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from warren.base.bytesize import human
-from warren.base.objects import Key, Kind, Object, key_of
+from warren.base.objects import Key, Kind, Object, Remove, key_of
 from warren.dws import kinds, labels
 from warren.dws.node import IN_USE
 from warren.dws.objects.accesses import ClientMount
@@ -57,6 +57,8 @@ class Finding:
     name: str
     """A volume's name, a mount point, a device, a process id, or `namespace/name`."""
     why: str
+    uid: str = ""
+    """Of an object: another one may have its name by the time that it is removed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,20 +127,21 @@ def unowned(
             if instance and labels.WORKFLOW_UID not in carried:
                 if instance[0] not in instances:
                     why = f"the persistent storage {instance[0]} does not exist"
-                    found.append(
-                        Finding(sort=Sort.OBJECT, where=kind.name, name=str(key_of(each)), why=why)
-                    )
+                    found.append(_orphan(kind, each, why))
             elif carried.get(labels.WORKFLOW_UID) not in workflows:
                 name = carried.get(labels.WORKFLOW_NAME, "that it names")
-                found.append(
-                    Finding(
-                        sort=Sort.OBJECT,
-                        where=kind.name,
-                        name=str(key_of(each)),
-                        why=f"the Workflow {name} does not exist",
-                    )
-                )
+                found.append(_orphan(kind, each, f"the Workflow {name} does not exist"))
     return [*found, *unasked(on_nodes, objects)]
+
+
+def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
+    return Finding(
+        sort=Sort.OBJECT,
+        where=kind.name,
+        name=str(key_of(obj)),
+        why=why,
+        uid=obj["metadata"]["uid"],
+    )
 
 
 def unasked(on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]]) -> list[Finding]:
@@ -263,8 +266,8 @@ def kept(where: str, name: str, process: str, command: str) -> Finding:
     )
 
 
-def key(finding: Finding) -> tuple[Kind, Key]:
-    """Return the kind and the key of an object that was found."""
+def removal(finding: Finding) -> Remove:
+    """Return the write that removes an object that was found, and no other of its name."""
     kind = next(each for each in DEPENDENTS if each.name == finding.where)
     namespace, _, name = finding.name.rpartition("/")
-    return kind, Key(namespace, name)
+    return Remove(kind=kind, key=Key(namespace, name), uid=finding.uid)

@@ -27,6 +27,13 @@ VARIABLES: Final = {
 OF_SHARES: Final = ("$ALLOCATION_COUNT", "$HOST_COUNT")
 """Variables whose values each rabbit has for itself."""
 
+_FIXED: Final = {
+    "$CLUSTER_NAME", "$DEVICE", "$DEVICE_LIST", "$FS_NAME", "$INDEX", "$LOCK_SPACE", "$LV_NAME",
+    "$MOUNT_PATH", "$POOL_NAME", "$TARGET_NAME", "$VG_NAME", "$ZVOL_NAME",
+}  # fmt: skip
+"""Variables by whose values an agent finds again what it has made, beside a number after `$DEVICE`:
+with another one in a command line, it would make it elsewhere, again and again."""
+
 _VARIABLE: Final = re.compile(r"\$[A-Z][A-Z0-9_]*")
 _OPERATORS: Final = frozenset("();<>|&")
 
@@ -37,7 +44,16 @@ USER: Final = "userCommands"
 
 def is_variable(name: str) -> bool:
     """Return whether there is a variable of a name, which begins with `$`."""
-    return name in VARIABLES or re.fullmatch(r"\$DEVICE\d+", name) is not None
+    return name in VARIABLES or _is_numbered(name)
+
+
+def is_fixed(name: str) -> bool:
+    """Return whether a variable has the value that a node gives it, and no other."""
+    return name in _FIXED or _is_numbered(name)
+
+
+def _is_numbered(name: str) -> bool:
+    return re.fullmatch(r"\$DEVICE\d+", name) is not None
 
 
 def unknown(name: str) -> str:
@@ -119,6 +135,9 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
     """The commands of a profile for one storage, and values of variables that are known."""
 
     variables: Mapping[str, str] = {}
+    overrides: Mapping[str, Mapping[str, str]] = {}
+    """Values that hold whatever a node says, by the place in the profile of the lines that they
+    are for."""
     lines: Mapping[str, tuple[str, ...]] = {}
     """By their places in the profile. Lines that are empty are not there."""
     file_system: str = ""
@@ -130,10 +149,16 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
     def within(self, group: str) -> "ProfileCommands":
         """Return those below a group, such as `fileSystemCommands.computeCommands`."""
         own = {path: lines for path, lines in self.lines.items() if f".{group}." in path}
-        return msgspec.structs.replace(self, variables=self.variables if own else {}, lines=own)
+        overrides = {
+            place: values
+            for place, values in self.overrides.items()
+            if any(_is_below(path, place) for path in own)
+        }
+        variables = self.variables if own else {}
+        return msgspec.structs.replace(self, variables=variables, overrides=overrides, lines=own)
 
     def without(self, names: Collection[str]) -> "ProfileCommands":
-        """Return them without the values of some variables."""
+        """Return them without the values of some variables, but for those that are overridden."""
         left = {name: value for name, value in self.variables.items() if name not in names}
         return msgspec.structs.replace(self, variables=left)
 
@@ -142,13 +167,18 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises UserMistake.
         """
-        all_values = {**self.variables, **values}
         return [
-            vector(path, line, all_values)
+            vector(path, line, {**self.variables, **values, **self._overriding(path)})
             for path, lines in self.lines.items()
             if path.endswith(f".{name}")
             for line in lines
         ]
+
+    def _overriding(self, path: str) -> Mapping[str, str]:
+        for place, values in self.overrides.items():
+            if _is_below(path, place):
+                return values
+        return {}
 
     def vector(self, name: str, values: Mapping[str, str | Sequence[str]]) -> list[str] | None:
         """Return the argument vector of a command of which there is one. Raises UserMistake."""
@@ -160,11 +190,18 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         return any(path.endswith(f".{name}") for path in self.lines)
 
 
+def _is_below(path: str, place: str) -> bool:
+    return path.startswith(f"{place}.")
+
+
 NO_COMMANDS: Final = ProfileCommands()
 
 
 def grouped(
-    file_system: str, found: Iterable[tuple[str, str]], variables: Mapping[str, str]
+    file_system: str,
+    found: Iterable[tuple[str, str]],
+    variables: Mapping[str, str],
+    overrides: Mapping[str, Mapping[str, str]] = {},
 ) -> ProfileCommands:
     """Return lines by their places. Where all are empty, there is nothing to be known of them."""
     lines: dict[str, tuple[str, ...]] = {}
@@ -173,7 +210,10 @@ def grouped(
             lines[path] = (*lines.get(path, ()), line)
     if not lines:
         return NO_COMMANDS
-    return ProfileCommands(variables=variables, lines=lines, file_system=file_system)
+    held = {place: values for place, values in overrides.items() if values}
+    return ProfileCommands(
+        variables=variables, overrides=held, lines=lines, file_system=file_system
+    )
 
 
 def written(commands: ProfileCommands) -> str:

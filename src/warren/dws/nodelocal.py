@@ -3,7 +3,8 @@
 One node at a time may mount a node-local file system, and jobs that use persistent storage come
 and go, several at once. So each allocation is one node's: the n-th of a rabbit is for the n-th
 compute node of that rabbit, as the SystemConfiguration lists them. A node finds in it what the
-last job on this node has left, and no two nodes ever mount the same allocation (ADR 053).
+last job on this node has left. Nodes behind one that leaves the SystemConfiguration have other
+allocations since, and wait for those who still mount them (ADR 053, `storage.locks`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

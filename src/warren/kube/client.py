@@ -98,7 +98,10 @@ class Client(Protocol):
         ...
 
     async def delete(self, remove: Remove) -> None:
-        """Delete an object, or mark it for its finalizers. Raises NotFound."""
+        """Delete an object, or mark it for its finalizers.
+
+        Raises NotFound, and Conflict if it is not the one that is meant.
+        """
         ...
 
 

@@ -131,7 +131,10 @@ class HttpClient:
 
     async def delete(self, remove: Remove) -> None:
         path = _path(self._spoken(remove.kind), remove.key.namespace, remove.key.name)
-        await self._transport.ask("DELETE", path, body={"propagationPolicy": "Background"})
+        body: Object = {"propagationPolicy": "Background"}
+        if remove.uid is not None:
+            body = {**body, "preconditions": {"uid": remove.uid}}
+        await self._transport.ask("DELETE", path, body=body)
 
     def _spoken(self, kind: Kind) -> Kind:
         version = self._versions.get(kind.group, kind.version)

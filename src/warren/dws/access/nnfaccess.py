@@ -3,17 +3,18 @@
 Which nodes mount what is decided in `clientmounts`, who keeps whom out in `holds`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from warren.base.objects import Change, Create, Object, Remove, Write
+from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import kinds, labels, reports
 from warren.dws.access import blockaccess, outofreach
 from warren.dws.access.clientmounts import client_mounts
 from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.access.storagelock import hold, release
 from warren.dws.faults import Fault, raise_for
-from warren.dws.objects.accesses import ClientMount, NnfAccess
+from warren.dws.objects.accesses import ClientMount, ClientMountSpec, NnfAccess
+from warren.dws.objects.decoding import read
 
 
 def storage_of(obj: Object) -> tuple[str, ...]:
@@ -31,11 +32,11 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     try:
         mounted = access.spec.desired_state == "mounted"
         wanted = client_mounts(snapshot) if mounted else {}
-        holding = hold(snapshot) if mounted else []
+        present = {mount.metadata.key: mount for mount in snapshot.mounts}
+        holding = hold(snapshot, _coming(access, present, wanted)) if mounted else []
         awaited = outofreach.awaited(snapshot)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
-    present = {mount.metadata.key: mount for mount in snapshot.mounts}
     writes: list[Write] = [
         Create(kind=kinds.CLIENT_MOUNT, object=obj)
         for key, obj in wanted.items()
@@ -70,6 +71,19 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     # What one node cannot do is told, and keeps no other from being asked.
     reported = _report(access, ready=settled, fault=trouble)
     return [*holding, *reaching, *writes, *released, *reported]
+
+
+def _coming(
+    access: NnfAccess, present: Mapping[Key, ClientMount], wanted: Mapping[Key, Object]
+) -> Iterator[ClientMountSpec]:
+    """Return what nodes are to mount and are not asked to yet."""
+    for key, obj in wanted.items():
+        mount = present.get(key)
+        change = _asked(access, mount, obj) if mount is not None else {}
+        if mount is None or "mounts" in change:
+            yield read(obj, ClientMount).spec
+        elif change:
+            yield mount.spec
 
 
 def _asked(access: NnfAccess, mount: ClientMount, wanted: Object | None) -> dict[str, Any]:

@@ -1,20 +1,26 @@
 """Take and release the lock of `dws.storage.locks` for one NnfAccess, while nodes mount for it."""
 
+from collections.abc import Iterable, Iterator
+
 from warren.base.objects import Change, Key
 from warren.dws.access.snapshot import AccessSnapshot, names_clients, outlives_jobs
-from warren.dws.objects.accesses import NnfAccess
+from warren.dws.objects.accesses import ClientMount, ClientMountSpec, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.storage import locks
-from warren.dws.storage.locks import Holding
+from warren.dws.storage.locks import Holding, Mounted
 
 
-def hold(snapshot: AccessSnapshot) -> list[Change]:
-    """Have the access hold its storage. Raises Fault while another one keeps it out."""
+def hold(snapshot: AccessSnapshot, coming: Iterable[ClientMountSpec]) -> list[Change]:
+    """Have the access hold its storage, of which nodes are to mount what is coming.
+
+    Raises Fault while another access keeps it out.
+    """
     storage, key = snapshot.storage, snapshot.access.metadata.key
     assert storage is not None  # the mounts are known
     exclusive = storage.spec.file_system_type in locks.EXCLUSIVE
-    if _has_parts(storage):
+    if has_parts(storage):
+        locks.demand_unmounted(storage, _mounted(coming), snapshot.held)
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
         own = holding(snapshot.access, snapshot.computes)
         locks.demand_apart(storage, own, snapshot.held)
@@ -30,18 +36,31 @@ def rivals(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
     return locks.others(storage, access.metadata.key)
 
 
-def holding(access: NnfAccess, computes: Computes | None) -> Holding:
-    """Return what an access mounts of storage that has a part for each compute node."""
+def holding(
+    access: NnfAccess, computes: Computes | None, mounts: Iterable[ClientMount] = ()
+) -> Holding:
+    """Return what an access mounts of storage that has a part for each compute node.
+
+    `mounts` are its own.
+    """
     own = access.spec.target == "single" or names_clients(access)
     nodes = [compute.name for compute in computes.data] if computes is not None and own else ()
     return Holding(
         access=access.metadata.key,
         on_rabbits=access.spec.target == "all",
         nodes=frozenset(nodes) or None,
+        mounted=frozenset(_mounted(each.spec for each in mounts)),
     )
 
 
-def _has_parts(storage: NnfStorage) -> bool:
+def _mounted(specs: Iterable[ClientMountSpec]) -> Iterator[Mounted]:
+    for spec in specs:
+        for each in spec.mounts:
+            if (lvm := each.device.lvm) is not None:
+                yield Mounted((lvm.volume_group, lvm.logical_volume), spec.node)
+
+
+def has_parts(storage: NnfStorage) -> bool:
     """Return whether each allocation is one node's, and mounted by one at a time."""
     return outlives_jobs(storage) and storage.spec.file_system_type in locks.EXCLUSIVE
 

@@ -90,14 +90,23 @@ def users_of(obj: Object) -> list[str]:
 
 
 def consumers_of(obj: Object) -> list[str]:
-    """Index instances by the Workflows that use them: `namespace/name`."""
+    """Index instances by what uses them: `Kind namespace/name`."""
     spec = obj.get("spec")
     references = spec.get("consumerReferences") if isinstance(spec, Mapping) else None
-    return [
-        f"{each.get('namespace', '')}/{each['name'].rpartition('-')[0]}"
+    used = (
+        user_of(
+            Reference(
+                kind=each.get("kind", ""), name=each["name"], namespace=each.get("namespace", "")
+            )
+        )
         for each in references or ()
-        if each.get("kind") == kinds.WORKFLOW.name
-    ]
+    )
+    return [consumer_index(*each) for each in used if each is not None]
+
+
+def consumer_index(kind: Kind, key: Key) -> str:
+    """Return under what the instances are filed that an object uses."""
+    return f"{kind.name} {key}"
 
 
 def consumer(workflow: Workflow, index: int) -> Reference:
@@ -113,6 +122,14 @@ def workflow_of(reference: Reference) -> Key | None:
     if reference.kind != kinds.WORKFLOW.name:
         return None
     return Key(reference.namespace, reference.name.rpartition("-")[0])
+
+
+def user_of(reference: Reference) -> tuple[Kind, Key] | None:
+    """Return what a consumer is, if it is known: a Workflow, or storage that needs an MGT."""
+    if reference.kind == kinds.NNF_STORAGE.name:
+        return kinds.NNF_STORAGE, reference.key
+    workflow = workflow_of(reference)
+    return None if workflow is None else (kinds.WORKFLOW, workflow)
 
 
 # An instance's own life
@@ -313,13 +330,18 @@ def found(
     return instance
 
 
-def claimed(obj: PersistentStorageInstance, reference: Reference) -> Change | None:
-    """Add a consumer to an instance that is Active; None if it is one. Raises Fault."""
-    if obj.status.state != "Active":
-        state = obj.status.state or "Creating"
-        raise Fault(f"PersistentStorage is not active: {obj.metadata.name} is {state}", type="User")
+def claimed(
+    obj: PersistentStorageInstance, reference: Reference, states: Collection[str] = ("Active",)
+) -> Change | None:
+    """Add a consumer to an instance that is in one of some states; None if it is one.
+
+    Raises Fault for one in another state that does not have the consumer yet.
+    """
     if reference in obj.spec.consumer_references:
         return None
+    if obj.status.state not in states:
+        state = obj.status.state or "Creating"
+        raise Fault(f"PersistentStorage is not active: {obj.metadata.name} is {state}", type="User")
     return _with_consumers(obj, [*obj.spec.consumer_references, reference])
 
 

@@ -3,12 +3,13 @@
 An NnfStorage has the finalizer of each NnfAccess that mounts it, and its flash stays until they
 have let go. A file system that two nodes must not write at a time is mounted by one NnfAccess,
 which an annotation names (dws-spec section 8). Persistent storage has a part for each compute
-node: a part is mounted by its node or, for copies, by its rabbit (ADR 065).
+node: a part is mounted by its node or, for copies, by its rabbit (ADR 065). What was another
+node's before the SystemConfiguration changed, and is mounted there, is waited for (ADR 053).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from warren.base.objects import Change, Key, Object
 from warren.dws import kinds, labels
@@ -25,6 +26,14 @@ _LONGEST: Final = 63
 """Characters of a finalizer after its prefix. An access with a longer name has none."""
 
 
+class Mounted(NamedTuple):
+    """A volume on the node that mounts it."""
+
+    volume: tuple[str, str]
+    """Its volume group and its name."""
+    node: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Holding:
     """What an NnfAccess mounts of storage that has a part for each compute node."""
@@ -34,6 +43,8 @@ class Holding:
     """Whether rabbits mount it, not the compute nodes themselves."""
     nodes: frozenset[str] | None
     """The compute nodes whose parts these are; None for all, and where it is not known."""
+    mounted: frozenset[Mounted] = frozenset()
+    """What nodes have mounted for it, or are asked to."""
 
     def meets(self, other: "Holding") -> bool:
         """Return whether a rabbit and a compute node, or two rabbits, would mount the same part."""
@@ -92,6 +103,30 @@ def demand_apart(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> 
                 severity="Minor",
                 type="User",
                 debug=f"NnfStorage {storage.metadata.key} is held by NnfAccess {other.access}",
+            )
+
+
+def demand_unmounted(
+    storage: NnfStorage, coming: Iterable[Mounted], held: Sequence[Holding]
+) -> None:
+    """Raise Fault while another node has mounted what a node is to mount, for another access.
+
+    The nodes behind one that leaves the SystemConfiguration have other parts since, and what jobs
+    have mounted stays mounted. An access that holds the storage is asked, too: what it has not
+    mounted yet may be another's by now.
+    """
+    there = {each.volume: (each.node, other) for other in held for each in other.mounted}
+    for volume, node in sorted(coming):
+        holder, other = there.get(volume, (node, None))
+        if other is not None and holder != node:
+            kind, name = storage.spec.file_system_type, storage.metadata.name
+            raise Fault(
+                f"the part of the {kind} file system {name} that is for {node} since the "
+                f"SystemConfiguration has changed is mounted on node {holder} for another "
+                f"Workflow: {holder} is waited for",
+                severity="Minor",
+                type="User",
+                debug=f"{volume[0]}/{volume[1]} is mounted by NnfAccess {other.access}",
             )
 
 

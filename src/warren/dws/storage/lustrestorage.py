@@ -209,7 +209,7 @@ def _kept(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
     for members in snapshot.pools.values():
         for instance, found in members:
             if found.status.mgs_address == address and instance.status.state in instances.USABLE:
-                change = instances.claimed(instance, own)
+                change = instances.claimed(instance, own, instances.USABLE)
                 return [] if change is None else [change]
     return []
 

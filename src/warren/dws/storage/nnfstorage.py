@@ -220,6 +220,7 @@ def _annotations(commands: ProfileCommands) -> Object:
 
 def without_padding(size: int, padding: str) -> int:
     """Return the capacity to which a profile's padding was added (dws-spec section 3.1)."""
+    padding = padding or "0"  # as it was added
     percent = re.fullmatch(r"(\d+(?:\.\d+)?)%", padding)
     if percent is not None:
         return int(size / (1 + float(percent[1]) * 0.01))

@@ -212,6 +212,11 @@ def _variables(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistak
             )
         elif not commandlines.is_variable(name):
             yield ProfileMistake(where, commandlines.unknown(name))
+        elif commandlines.is_fixed(name):
+            yield ProfileMistake(
+                where,
+                f"{name} cannot have another value: nodes find what they have made by it",
+            )
 
 
 def _commands(path: str, **groups: Any) -> Iterator[ProfileMistake]:
@@ -234,14 +239,18 @@ def lustre_commands(
     """
     found = profile.data.lustre_storage if profile is not None else LustreProfile()
     options, path = found.targets[kind], f"data.lustreStorage.{OPTIONS[kind]}"
-    client = {**lustre.CLIENT, **found.client_options.commandlines}
+    clients, of_clients = found.client_options, "data.lustreStorage.clientOptions"
+    client = {**lustre.CLIENT, **clients.commandlines}
     groups = {**options.commands, "commandlines": {**lustre.defaults(kind), **options.commandlines}}
     lines = [
         *commandlines.lines_of(groups, path),
-        *commandlines.lines_of({"commandlines": client}, "data.lustreStorage.clientOptions"),
+        *commandlines.lines_of({"commandlines": client}, of_clients),
     ]
-    overridden = {**variables, **options.variable_override}
-    return commandlines.grouped(LUSTRE, lines, overridden)
+    overrides = {
+        path: _overrides(options.variable_override),
+        of_clients: _overrides(clients.variable_override),
+    }
+    return commandlines.grouped(LUSTRE, lines, variables, overrides)
 
 
 def commands_of(
@@ -251,5 +260,16 @@ def commands_of(
     options = profile.data.file_systems.get(file_system) if profile is not None else None
     if options is None:
         return commandlines.NO_COMMANDS
-    found = commandlines.lines_of(options.commands, f"data.{file_system}Storage")
-    return commandlines.grouped(file_system, found, {**variables, **options.variable_override})
+    path = f"data.{file_system}Storage"
+    found = commandlines.lines_of(options.commands, path)
+    overrides = {path: _overrides(options.variable_override)}
+    return commandlines.grouped(file_system, found, variables, overrides)
+
+
+def _overrides(override: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the values that a profile has variables have.
+
+    Copies that were pinned by earlier versions may have some for variables that have no other than
+    a node's: their storage was made without them, and is found so.
+    """
+    return {name: value for name, value in override.items() if not commandlines.is_fixed(name)}

@@ -261,18 +261,20 @@ def _made(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
 def _computes(snapshot: SystemStorageSnapshot, places: Layout) -> list[str]:
     """Return who reaches it: those who did, as far as the system has them still, and new ones.
 
-    An allocation is a compute node's own by its place in the list. So none comes to a rabbit whose
-    allocations are not shared, after they have been made.
+    Those of a rabbit on which nothing was made yet did not, listed or not: it may have none in the
+    end. An allocation is a compute node's own by its place in the list. So none comes to a rabbit
+    whose allocations are not shared, after they have been made.
     """
     there, known = _there(snapshot.storage), snapshot.configuration
     wired = known.wiring() if known is not None else {}
     listed = [each.name for each in snapshot.computes.data] if snapshot.computes else []
+    kept = [name for name in listed if wired.get(name) in there]
     new = [
         name
         for name, rabbit in places.computes.items()
-        if name not in listed and (snapshot.object.spec.shared or rabbit not in there)
+        if name not in kept and (snapshot.object.spec.shared or rabbit not in there)
     ]
-    return [*(name for name in listed if name in wired), *new]
+    return [*kept, *new]
 
 
 def _there(made: NnfStorage | None) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """What is wrong with a directive that creates, uses or destroys persistent storage."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from warren.directives.diagnostics import Mistake, did_you_mean
 from warren.directives.parse import Directive, Token
@@ -11,6 +12,9 @@ from warren.dws.validation.facts import Facts, Persistent
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.newstorage import size_mistakes, type_mistakes
 from warren.dws.validation.offloaduse import offload_mistakes
+
+_LONGEST_NAME: Final = 63
+"""Characters of an instance's name, which its storage carries as a label."""
 
 
 def create_persistent(
@@ -33,6 +37,13 @@ def create_persistent(
         )
     yield from size_mistakes(directive)
     name = value_of(directive, "name")
+    if name is not None and not (len(name.text) <= _LONGEST_NAME and name.text[-1:].isalnum()):
+        yield directive.mistake(
+            name,
+            f"The name of persistent storage has {_LONGEST_NAME} characters at most, and ends with "
+            "a letter or a digit.",
+            "Choose another name.",
+        )
     found = None if name is None else (facts.persistent or {}).get(name.text)
     if name is not None and found is not None:
         if found.deleting:
@@ -41,7 +52,7 @@ def create_persistent(
                 f"The persistent storage {name.text!r} is being destroyed.",
                 "Wait until it is gone, or choose another name.",
             )
-        elif not facts.may_use(found):
+        elif not facts.is_owner(found):
             yield directive.mistake(
                 name,
                 f"The persistent storage {name.text!r} exists, and is another user's.",

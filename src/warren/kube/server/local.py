@@ -8,6 +8,7 @@ from warren.kube.client import Event, Listing, NotFound
 from warren.kube.server.builtin import POD
 from warren.kube.server.logs import Logs, container_of, demand_begun
 from warren.kube.server.store import Store
+from warren.kube.server.writing import WriteOptions
 
 
 class LocalClient:
@@ -47,4 +48,4 @@ class LocalClient:
         return await self._store.patch(change)
 
     async def delete(self, remove: Remove) -> None:
-        await self._store.delete(remove)
+        await self._store.delete(remove, WriteOptions(uid=remove.uid))
