@@ -28,7 +28,7 @@ class AccessSnapshot:
     blocks: Sequence[NnfNodeBlockStorage] = ()
     """The flash of the storage."""
     held: Sequence[Holding] = ()
-    """What those of `holds.rivals` hold."""
+    """What those of `storagelock.rivals` hold."""
     profile: NnfStorageProfile | None = None
     """The one that was pinned for the storage."""
     unreachable: Collection[str] = ()
