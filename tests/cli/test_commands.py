@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -109,6 +110,14 @@ def test_a_time_limit_without_a_unit_is_in_minutes(limit: str | None, seconds: f
     spec = make_jobspec(command=("true",), time_limit=limit)
 
     assert spec["attributes"]["system"]["duration"] == seconds
+
+
+@pytest.mark.parametrize("limit", ["infinity", "inf", "9" * 400])
+def test_a_time_limit_without_end_is_none_in_a_jobspec_that_is_json(limit: str) -> None:
+    done = CliRunner().invoke(cli, ["submit", "--dry-run", "-t", limit, "true"])
+
+    spec = orjson.loads(done.stdout)  # which takes no Infinity, as Python's own would
+    assert spec["attributes"]["system"]["duration"] == 0
 
 
 def test_a_wrong_time_limit_is_refused() -> None:
