@@ -59,6 +59,7 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
     ("text", "words"),
     [
         ("x =", "site.toml is not TOML: "),
+        (f"x = {'{a=' * 5000}", "site.toml is not TOML: "),
         ("[rabbit]\nsetup_timeot = 3", "rabbit: there is no key 'setup_timeot' here, but there is"),
         ("[rabbit]\nsetup_timeout = 'soon'", "rabbit: setup_timeout: "),
         ("[rabbit]\npolicy.maximum.xfs = 3", "rabbit.policy: there is no key 'maximum' here, but"),

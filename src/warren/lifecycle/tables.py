@@ -92,6 +92,8 @@ def decode(text: str, name: str) -> Mapping[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserMistake(f"{name} is not TOML: {error}.") from error
+    except RecursionError:
+        raise UserMistake(f"{name} is not TOML: it is nested too deep.") from None
 
 
 def explain(error: msgspec.ValidationError, shape: Any) -> tuple[str, str]:
