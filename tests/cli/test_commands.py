@@ -155,6 +155,14 @@ def test_output_that_cannot_be_written_is_a_sentence(words: list[str]) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["submit", "--dry-run", "true"]])
+def test_a_command_without_an_output_says_nothing(words: list[str]) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "warren", *words]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_what_is_left_to_be_written_at_the_end_is_no_exception_either() -> None:
     script = (
         "import sys\nfrom warren.cli import main\n"
