@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
@@ -111,6 +112,14 @@ def test_a_time_limit_without_a_unit_is_in_minutes(limit: str | None, seconds: f
     assert spec["attributes"]["system"]["duration"] == seconds
 
 
+@pytest.mark.parametrize("limit", ["infinity", "inf", "9" * 400])
+def test_a_time_limit_without_end_is_none_in_a_jobspec_that_is_json(limit: str) -> None:
+    done = CliRunner().invoke(cli, ["submit", "--dry-run", "-t", limit, "true"])
+
+    spec = orjson.loads(done.stdout)  # which takes no Infinity, as Python's own would
+    assert spec["attributes"]["system"]["duration"] == 0
+
+
 def test_a_wrong_time_limit_is_refused() -> None:
     with pytest.raises(UserMistake, match="'soon' is not a duration"):
         make_jobspec(command=("true",), time_limit="soon")
@@ -144,6 +153,14 @@ def test_output_that_cannot_be_written_is_a_sentence(words: list[str]) -> None:
 
     assert done.stderr == "warren: the output cannot be written: No space left on device.\n"
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["submit", "--dry-run", "true"]])
+def test_a_command_without_an_output_says_nothing(words: list[str]) -> None:
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "warren", *words]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_is_left_to_be_written_at_the_end_is_no_exception_either() -> None:

@@ -29,6 +29,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Be in a directory with a mapping, and near no cluster."""
     (tmp_path / "map").write_bytes(FILE)
     (tmp_path / "site.toml").write_text(TABLES)
+    (tmp_path / "deep.toml").write_text(f"x = {'[' * 5000}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FLUX_URI", raising=False)
     monkeypatch.setenv("WARREN_STATEDIR", str(tmp_path))
@@ -91,6 +92,7 @@ def test_the_cluster_is_named_after_the_host(monkeypatch: pytest.MonkeyPatch) ->
         ([], R, "rabbit.mapping is not configured: "),
         (["--from-config", "none", "map"], "", "none cannot be read: "),
         (["--from-config", "map", "map"], "", "map is no TOML: "),
+        (["--from-config", "deep.toml", "map"], "", "deep.toml is no TOML: "),
         (["--cluster-name=a/b", "map"], R, "'a/b' names no cluster"),
     ],
 )

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.alone import Api, alone, caught_up, running
+from tests.controllers.alone import WORKFLOW as OF_A_WORKFLOW
+from tests.controllers.alone import Api, Hidden, alone, caught_up, running
 from tests.dws.builders import JOBDW, meta, raw_workflow
-from warren.base.objects import Change, Key, Remove
+from warren.base.objects import Change, Key, Kind, Remove
 from warren.conductor.returning import Returning
 from warren.dws import kinds, labels
 from warren.dws.jobs import abort
@@ -24,7 +25,7 @@ TEST = selftest.key_of("r0")
 Story = Callable[[Api, Returning], Awaitable[None]]
 
 
-def returned(story: Story, *, enabled: bool = True) -> None:
+def returned(story: Story, *, enabled: bool = True, hidden: Hidden = ()) -> None:
     async def main(api: Api) -> None:
         returning = Returning(api, api.informers, api.clock, enabled=enabled)
         raw = raw_workflow(
@@ -35,14 +36,14 @@ def returned(story: Story, *, enabled: bool = True) -> None:
         async with running(api, returning.reconciler.run()):
             await story(api, returning)
 
-    alone(main)
+    alone(main, hidden=hidden)
 
 
-async def disabled(api: Api, *, by: str = abort.BY) -> None:
+async def disabled(api: Api, *, by: str = abort.BY, workflow: Key = WORKFLOW) -> None:
     """Disable it as `dws.abort` does: its Workflow is marked afterwards."""
     storage = read(api.find(kinds.STORAGE, RABBIT), Storage)
     change = outofservice.change(storage, Action.DISABLE, by=by, now=0.0, reason="bad")
-    await api.patch(outofservice.annotated(change, {labels.DISABLED_FOR: str(WORKFLOW)}))
+    await api.patch(outofservice.annotated(change, {labels.DISABLED_FOR: str(workflow)}))
     await caught_up()
 
 
@@ -97,3 +98,33 @@ def test_a_test_that_is_not_wanted_any_more_is_taken_away() -> None:
         assert "deletionTimestamp" in made(api)[0]["metadata"]
 
     returned(story)
+
+
+def test_servers_that_went_while_their_watch_was_down_hold_a_rabbit_no_longer() -> None:
+    unseen: set[Kind | tuple[Kind, Key]] = set()
+
+    async def story(api: Api, returning: Returning) -> None:
+        workflow = read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow)
+        await api.patch(abort.marked(workflow, None, 0.0))
+        of_it = {**OF_A_WORKFLOW, labels.WORKFLOW_NAME: WORKFLOW.name}
+        share = {"allocationSize": 1, "label": "xfs", "storage": [{"name": RABBIT.name}]}
+        await api.add(
+            kinds.SERVERS,
+            {
+                "metadata": {**meta("fluxjob-7-0", "default"), "labels": of_it},
+                "spec": {"allocationSets": [share]},
+            },
+        )
+        await disabled(api, workflow=Key("default", "fluxjob-6"))
+        assert made(api) == []
+
+        unseen.add(kinds.SERVERS)
+        await api.remove(kinds.SERVERS, Key("default", "fluxjob-7-0"))
+        unseen.clear()
+        assert api.find(kinds.SERVERS, Key("default", "fluxjob-7-0")) is None
+        assert made(api) == []
+        await api.informers.of(kinds.SERVERS)._list()
+        await caught_up()
+        assert [each["metadata"]["name"] for each in made(api)] == [TEST.name]
+
+    returned(story, hidden=unseen)

@@ -42,6 +42,7 @@ def parsed(text: str) -> Config:
             "agent.toml: flash: faults: mnt is no action of a node: take make",
         ),
         ("mounts = ", "agent.toml is not TOML"),
+        (f"mounts = {'[' * 5000}", "agent.toml is not TOML: "),
     ],
 )
 def test_a_mistake_is_told_with_its_place(text: str, told: str) -> None:

@@ -59,6 +59,7 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
     ("text", "words"),
     [
         ("x =", "site.toml is not TOML: "),
+        (f"x = {'{a=' * 5000}", "site.toml is not TOML: "),
         ("[rabbit]\nsetup_timeot = 3", "rabbit: there is no key 'setup_timeot' here, but there is"),
         ("[rabbit]\nsetup_timeout = 'soon'", "rabbit: setup_timeout: "),
         ("[rabbit]\npolicy.maximum.xfs = 3", "rabbit.policy: there is no key 'maximum' here, but"),
@@ -132,7 +133,18 @@ def test_tables_are_spelled_as_flux_spells_them() -> None:
         ),
         ("[daemons.a]\nprolog = ['/x']\ntimeout = 'soon'", "daemons.a: timeout: 'soon' is not"),
         ("[daemons.a]\nprolog = ['/x']\nkill-timeout = 0", "daemons.a: kill-timeout is 0"),
-        ("[daemons.'a,b']\nprolog = ['/x']", "daemons"),
+        ("[daemons.'a,b']\nprolog = ['/x']", "daemons.a,b: the key: "),
+        ("[daemons.Ab]\nx = 1", "site.toml: daemons.Ab: the key: Expected `str` matching regex"),
+        ("resource.properties.x = 3", "site.toml: resource.properties.x: Expected `str`, got"),
+        ("rabbit.presets.x = 3", "site.toml: rabbit.presets.x: Expected `str | array`, got"),
+        ("storage.most-allocations.xfs = 'x'", "site.toml: storage.most-allocations.xfs: "),
+        ("rabbit.presets = {a = '#DW x', b = ['#DW x', 3]}", "rabbit.presets.b[1]: Expected"),
+        ("rabbit.policy.maximums.xfs = 'x'", "site.toml: rabbit.policy.maximums.xfs: Expected"),
+        ("rabbit.policy.maximums = {xfs = 1, raw = -1}", "maximums.raw: Expected `int` >= 0."),
+        (
+            "rabbit.policy.maximums.foo = 1",
+            "site.toml: rabbit.policy.maximums.foo: the key: Invalid enum value 'foo'.",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_path(text: str, words: str) -> None:

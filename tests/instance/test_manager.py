@@ -451,6 +451,61 @@ async def test_a_job_whose_jobspec_changes_is_asked_for_anew() -> None:
         assert await life.until(job) == [*PLAIN[:4], "jobspec-update", *PLAIN[3:]]
 
 
+@virtually
+async def test_resources_for_what_a_job_was_before_an_update_are_given_back() -> None:
+    async with alive(generous=False) as life:
+        life.scheduler.deaf = True
+        job = await life.submit(duration=60.0)
+        await life.until(job, "priority")
+        life.manager.post(job, "jobspec-update", {"attributes.system.duration": 3600.0})
+        await settle()
+
+        await life.scheduler.give(job)
+        await settle()
+        assert life.names(job) == [*PLAIN[:4], "jobspec-update", "priority"]
+        assert life.scheduler.given == {}
+        assert life.scheduler.asked == [job, job]
+        asked = life.scheduler.waiting[job]
+        assert asked["jobspec"]["attributes"]["system"]["duration"] == 3600.0
+        await life.scheduler.give(job)
+        assert await life.until(job) == [*PLAIN[:4], "jobspec-update", *PLAIN[3:]]
+
+
+@virtually
+async def test_a_job_that_is_held_while_resources_are_on_their_way_does_not_start() -> None:
+    async with alive(generous=False) as life:
+        life.scheduler.deaf = True
+        job = await life.submit()
+        await life.until(job, "priority")
+        await life.bus.handle().rpc("job-manager.urgency", {"id": job, "urgency": 0})
+        await life.scheduler.give(job)
+        await settle()
+
+        assert "alloc" not in life.names(job)
+        assert life.scheduler.given == {}
+        assert life.scheduler.asked == [job]
+        await life.bus.handle().rpc("job-manager.urgency", {"id": job, "urgency": 16})
+        await settle()
+        await life.scheduler.give(job)
+        assert (await life.until(job))[-6:] == PLAIN[4:]
+
+
+@virtually
+async def test_a_job_is_not_denied_for_what_it_was_before_an_update() -> None:
+    async with alive(generous=False) as life:
+        life.scheduler.deaf = True
+        job = await life.submit()
+        await life.until(job, "priority")
+        life.manager.post(job, "jobspec-update", {"attributes.system.duration": 7.0})
+        await settle()
+
+        life.scheduler.deny(job, "there is no such machine")
+        await settle()
+        assert "exception" not in life.names(job)
+        life.scheduler.deny(job, "there still is none")
+        assert (await life.until(job))[-2:] == ["exception", "clean"]
+
+
 # What waits for the disk
 
 

@@ -27,6 +27,7 @@ from warren.kube.credentials import (
     bearer,
 )
 from warren.kube.kubeconfig import Access
+from warren.kube.server.access import tls
 
 EXEC = "client.authentication.k8s.io/v1"
 
@@ -233,6 +234,66 @@ async def test_a_token_in_a_file_is_read_anew(tmp_path: Path) -> None:
     await credentials.current()
     await caught_up(credentials)
     assert (await credentials.current()).authorization == "Bearer three"
+
+
+@really
+@pytest.mark.parametrize("said", ["is empty", "No such file"])
+async def test_a_token_file_that_is_being_written_is_asked_for_again(
+    tmp_path: Path, said: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    clock = Hand()
+    credentials = configured(tmp_path / "kubeconfig", tokenFile="token").credentials(clock)
+    held = await credentials.current()
+
+    token.write_text("") if said == "is empty" else token.unlink()
+    with pytest.raises(Unavailable, match=said):
+        await credentials.renewed(held)
+    assert await credentials.current() == held
+    token.write_text("two\n")
+    clock.time += 5
+    assert (await credentials.renewed(held)).authorization == "Bearer two"
+
+
+@really
+async def test_a_certificate_whose_key_is_not_written_yet_does_not_replace_the_one_before(
+    tmp_path: Path, pki: Path
+) -> None:
+    tls.ensure(pki)
+    certificate, key = tmp_path / "client.crt", tmp_path / "client.key"
+    pairs = [tls.issue(pki, name) for name in ("one", "two")]
+    certificate.write_bytes(pairs[0][0])
+    key.write_bytes(pairs[0][1])
+    fields = {"client-certificate": "client.crt", "client-key": "client.key"}
+    clock = Hand()
+    credentials = configured(tmp_path / "kubeconfig", **fields).credentials(clock)
+    held = await credentials.current()
+    assert (held.certificate, held.key) == pairs[0]
+
+    for incomplete in (b"", pairs[1][0]):
+        certificate.write_bytes(incomplete)
+        clock.time += 60
+        with pytest.raises(Unavailable, match="client-certificate"):
+            await credentials.renewed(held)
+        assert await credentials.current() == held
+    key.write_bytes(pairs[1][1])
+    clock.time += 5
+    found = await credentials.renewed(held)
+    assert (found.certificate, found.key) == pairs[1]
+
+
+@really
+async def test_a_certificate_with_another_ones_key_is_the_users_to_mend_at_first(
+    tmp_path: Path, pki: Path
+) -> None:
+    tls.ensure(pki)
+    (tmp_path / "client.crt").write_bytes(tls.issue(pki, "one")[0])
+    (tmp_path / "client.key").write_bytes(tls.issue(pki, "two")[1])
+    fields = {"client-certificate": "client.crt", "client-key": "client.key"}
+    credentials = configured(tmp_path / "kubeconfig", **fields).credentials(Hand())
+    with pytest.raises(UserMistake, match="client-certificate and client-key: not usable"):
+        await credentials.current()
 
 
 def test_a_certificate_in_files_is_read_anew(tmp_path: Path) -> None:

@@ -236,6 +236,42 @@ def test_who_waits_in_one_queue_does_not_use_up_the_depth_of_another(graph: Grap
     assert [each.waiting.job for each in found] == [1, 50]
 
 
+def test_jobs_that_wait_for_an_administrator_do_not_use_up_the_depth(graph: Graph) -> None:
+    graph.set_ssds("r0", up=False)
+    same = [(want(1, ssd=2), inf)] * 40
+    assert decided(graph.shadow(), waiting(*same, (WHOLE, 1))) == ([41], {1: inf})
+
+    others = [(want(1, ssd=gib), inf) for gib in range(1, 8)]
+    running = have(graph, (WHOLE, NOW + 60))
+    queue = waiting((whole(4), 9), *others, (WHOLE, 9))
+    moments = {1: NOW + 60, **dict.fromkeys(range(2, 9), inf)}
+    assert decided(graph, queue, running, depth=2) == ([9], moments)
+
+
+def test_of_different_requests_for_an_administrator_not_all_are_looked_at(graph: Graph) -> None:
+    graph.set_ssds("r0", up=False)
+    others = [(want(1, ssd=gib), inf) for gib in range(1, 9)]
+    looked: list[int] = []
+
+    def seen(queue: Iterable[Waiting]) -> Iterable[Waiting]:
+        for each in queue:
+            looked.append(each.job)
+            yield each
+
+    assert decided(graph, seen(waiting(*others, (WHOLE, 1))), depth=1)[0] == []
+    assert looked == [*range(1, 9)]
+
+
+def test_without_passing_a_job_that_waits_for_an_administrator_uses_up_the_depth(
+    graph: Graph,
+) -> None:
+    graph.set_ssds("r0", up=False)
+    queue = waiting(*[(want(1, ssd=2, constraint='{"ranks":["0"]}'), inf)] * 2, (WHOLE, 1))
+
+    assert decided(graph.shadow(), queue, passing=False, depth=2)[0] == []
+    assert decided(graph, queue, passing=False, depth=3)[0] == [3]
+
+
 def test_queues_are_served_in_the_order_of_all_their_jobs(graph: Graph) -> None:
     queue = waiting(*[(WHOLE, inf)] * 6)
 

@@ -265,3 +265,6 @@ def test_what_no_end_of_a_job_would_help_never_fits_as_it_is() -> None:
     graph.set_drained([0])
     assert graph.fits_never_as_is(whole(4)) is True
     assert graph.fits_never_as_is(whole(3)) is False
+    assert graph.fits_never_as_is(want(1, ssd=2)) is False
+    graph.set_ssds("r0", up=False)
+    assert graph.fits_never_as_is(want(1, ssd=2)) is True

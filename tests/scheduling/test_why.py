@@ -301,6 +301,16 @@ def test_a_job_beyond_the_depth_of_its_queue_is_told_so(graph: Graph) -> None:
     assert why(graph, queue[1:], running, depth=2).kinds == (Kind.TURN,)
 
 
+def test_no_job_is_told_that_it_is_beyond_the_depth_by_jobs_that_wait_for_an_administrator(
+    graph: Graph,
+) -> None:
+    graph.set_ssds("r0", up=False)
+    graph.set_ssds("r1", up=False)
+    queue = waiting(*[(want(1, ssd=2), 10)] * 4, (whole(1), 1))
+
+    assert why(graph, queue, depth=2).kinds == (Kind.TURN,)
+
+
 def test_only_reservations_that_are_in_the_way_are_named(graph: Graph) -> None:
     low = want(4, constraint='{"ranks":["0-3"]}', exclusive=True)
     high = want(4, constraint=HIGH, exclusive=True)

@@ -100,6 +100,8 @@ def _read(path: Path) -> "Configuration":
         raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:  # of TOML, and of UTF-8
         raise UserMistake(f"{path} is no TOML: {error}.") from error
+    except RecursionError:
+        raise UserMistake(f"{path} is no TOML: it is nested too deep.") from None
     return resourceconfig.read(tables, str(path))
 
 

@@ -5,10 +5,12 @@ line is wrong; `run` and `job attach` exit as the job did. docs/commands.md has 
 """
 
 import errno
+import os
 import signal
 import sys
 from contextlib import suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Final, NoReturn
 
 import click
@@ -84,6 +86,10 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. What is refused is one sentence, never a traceback."""
+    for name in ("stdout", "stderr"):
+        # It was closed before we began. What is opened next would get its number, and our output.
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # A letter that the output cannot have is no reason to end.
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":

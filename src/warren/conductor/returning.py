@@ -85,7 +85,8 @@ class Returning:
                 self.reconciler.add(key_of(raw).name)
 
     def _servers_changed(self, obj: Object) -> None:
-        if "deletionTimestamp" in obj["metadata"]:
+        # Gone without a deletionTimestamp: that was while nothing was watched.
+        if self._servers.get(key_of(obj)) is None or "deletionTimestamp" in obj["metadata"]:
             for rabbit in alerts.rabbits_of(obj):
                 self.reconciler.add(rabbit)
 

@@ -4,7 +4,6 @@ Every table has its default, and an empty file is a configuration. An unknown
 key, or a value of the wrong kind, is refused with its path.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -34,7 +33,6 @@ from warren.lifecycle.tables import Table
 
 log = structlog.get_logger()
 
-_SOME: Final = re.compile(r"(queues|daemons)\[\.\.\.\](.*)")
 _DAEMON: Final = r"^[a-z][a-z0-9-]*$"
 """The name of a daemon, as a directive may have it."""
 
@@ -86,7 +84,9 @@ def parse(text: str, name: str = "the configuration") -> Config:
         policy.check(config.queues, config.policy)
         _demand_queues(config)
     except msgspec.ValidationError as error:
-        raise UserMistake(f"{name}: {_explained(error, decoded)}.") from error
+        problem, place = tables.explain(error, Config, decoded)
+        told = f"{place}: {problem}" if place else problem
+        raise UserMistake(f"{name}: {told}.") from error
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
     return config
@@ -124,23 +124,3 @@ def _read(path: Path) -> Config:
         return parse(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UserMistake(f"{path} cannot be read: {error}.") from error
-
-
-def _explained(error: msgspec.ValidationError, decoded: Mapping[str, Any]) -> str:
-    """Return a problem after the path of its place."""
-    problem, place = tables.explain(error, Config)
-    some = _SOME.fullmatch(place)
-    if some is not None:
-        name = _first_invalid(decoded[some[1]], Queue if some[1] == "queues" else Daemon)
-        place = f"{some[1]}.{name}{some[2]}"
-    return f"{place}: {problem}" if place else problem
-
-
-def _first_invalid(named: Mapping[str, Any], shape: type) -> str:
-    """Return the name of the first table that is invalid, which msgspec does not tell."""
-    for name, table in named.items():
-        try:
-            msgspec.convert(table, shape)
-        except msgspec.ValidationError:
-            return name
-    raise AssertionError("one of them is wrong")

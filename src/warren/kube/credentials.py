@@ -10,7 +10,7 @@ import math
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -98,11 +98,23 @@ class RenewedCredentials:
 
     No request waits while the present ones are valid. A source is asked by one thread at a
     time, however many requests wait; when it has failed, it is not asked for a few seconds.
+    A mistake is the user's at first. Later it is most likely a file in the middle of being
+    written, and the API is unavailable until it is there again.
     """
 
-    def __init__(self, source: Source, clock: Clock, seconds: float = _WAIT_SECONDS) -> None:
-        """`seconds` is the longest that a request waits for an answer."""
+    def __init__(
+        self,
+        source: Source,
+        clock: Clock,
+        seconds: float = _WAIT_SECONDS,
+        check: Callable[[Identity], object] = lambda identity: None,
+    ) -> None:
+        """`seconds` is the longest that a request waits for an answer.
+
+        `check` raises UserMistake for an identity that cannot be used.
+        """
         self._source = source
+        self._check = check
         self._clock = clock
         self._seconds = seconds
         self._held: Identity | None = None
@@ -137,7 +149,7 @@ class RenewedCredentials:
         asked.set_running_or_notify_cancel()  # a caller that gives up does not end it for others
         # Not a thread of the loop's: our end would wait for it, and it may wait for ever.
         threading.Thread(
-            target=_ask, args=(self._source, asked), name="credentials", daemon=True
+            target=_ask, args=(self._source, self._check, asked), name="credentials", daemon=True
         ).start()
         self._asked = asked
 
@@ -156,7 +168,8 @@ class RenewedCredentials:
                 _RETRY_DELAY, life if self._source.every is None else self._source.every
             )
         elif isinstance(error, WarrenError):
-            self._failure = error
+            known = self._held is not None
+            self._failure = Unavailable(str(error)) if known else error
             self._due = now + _RETRY_DELAY
             log.warning("credentials are not renewed", reason=str(error))
         else:
@@ -179,9 +192,11 @@ class RenewedCredentials:
         return self._held
 
 
-def _ask(source: Source, asked: Future[Identity]) -> None:
+def _ask(source: Source, check: Callable[[Identity], object], asked: Future[Identity]) -> None:
     try:
-        asked.set_result(source.ask())
+        answer = source.ask()
+        check(answer)
+        asked.set_result(answer)
     except BaseException as error:
         asked.set_exception(error)
 
@@ -207,8 +222,6 @@ class StaticSource:
         token = self.token
         if isinstance(token, Path):
             token = self._read(token, "tokenFile").decode(errors="replace").strip()
-            if not token:
-                raise UserMistake(f"{self.origin}/tokenFile: {self.token} is empty.")
         return Identity(
             authorization=bearer(token, self.origin) if token else "",
             certificate=self._read(self.certificate, "client-certificate"),
@@ -219,9 +232,12 @@ class StaticSource:
         if isinstance(material, bytes):
             return material
         try:
-            return material.read_bytes()
+            found = material.read_bytes()
         except OSError as error:
             raise UserMistake(f"{self.origin}/{name}: {material}: {error.strerror}.") from error
+        if not found.strip():
+            raise UserMistake(f"{self.origin}/{name}: {material} is empty.")
+        return found
 
 
 def _demand_package(origin: str) -> None:

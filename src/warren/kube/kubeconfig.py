@@ -62,7 +62,7 @@ class Access:
         return (
             FixedCredentials(self._identity())
             if self.source is None
-            else RenewedCredentials(self.source, clock)
+            else RenewedCredentials(self.source, clock, check=self._demand_pair)
         )
 
     def tls(self, identity: Identity | None = None) -> ssl.SSLContext:
@@ -87,6 +87,11 @@ class Access:
             except (ssl.SSLError, ValueError) as error:
                 raise self._unusable("client-certificate and client-key", error) from error
         return context
+
+    def _demand_pair(self, identity: Identity) -> None:
+        """Raise UserMistake for a certificate that cannot be shown to the server."""
+        if identity.certificate and self.server.startswith("https://"):
+            self.tls(identity)
 
     def _identity(self) -> Identity:
         return Identity(

@@ -5,8 +5,10 @@ What a table says belongs to its reader. Here is only what all of them have in c
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import reduce
+from operator import getitem
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -19,6 +21,7 @@ from warren.rfc.errors import BadFormat
 
 T = TypeVar("T")
 
+_PLACED: Final = re.compile(r"(.*) - at (`key` in )?`\$\.(.*)`", re.DOTALL)
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
@@ -80,7 +83,7 @@ def parse(text: str, shape: type[T], name: str) -> T:
     try:
         return msgspec.convert(tables, shape)
     except msgspec.ValidationError as error:
-        problem, place = explain(error, shape)
+        problem, place = explain(error, shape, tables)
         raise UserMistake(f"{name}: {place}: {problem}." if place else f"{name}: {problem}.") from (
             error
         )
@@ -92,19 +95,64 @@ def decode(text: str, name: str) -> Mapping[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UserMistake(f"{name} is not TOML: {error}.") from error
+    except RecursionError:
+        raise UserMistake(f"{name} is not TOML: it is nested too deep.") from None
 
 
-def explain(error: msgspec.ValidationError, shape: Any) -> tuple[str, str]:
-    """Return the problem, and the path, which msgspec names last and with a `$`."""
-    problem, _, path = str(error).partition(" - at `$.")
-    place = path.removesuffix("`")
+def explain(
+    error: msgspec.ValidationError, shape: Any, tables: Mapping[str, Any] | None = None
+) -> tuple[str, str]:
+    """Return the problem, and the path, which msgspec names last and with a `$`.
+
+    Of keys that a site chooses it says no more than `[...]`: they are found in the `tables`.
+    """
+    said = str(error)
+    placed = _PLACED.fullmatch(said)
+    if placed is None:
+        problem, place, of_key = said, "", False
+    else:
+        problem, place, of_key = placed[1], placed[3], placed[2] is not None
     unknown = _UNKNOWN.fullmatch(problem)
     if unknown is not None:
         known = _keys(shape, place)
         near = get_close_matches(unknown[1], known, n=1)
         instead = f", but there is {near[0]!r}" if near else f": it is one of {listed(known)}"
         problem = f"there is no key {unknown[1]!r} here{instead}"
+    if of_key:
+        problem = f"the key: {problem}"
+    if tables is not None:
+        place = _named(f"{place}[...]" if of_key else place, said, tables, shape)
     return problem, place
+
+
+def _named(place: str, said: str, tables: Any, shape: Any) -> str:
+    """Return a path with the first key of which that is said, in place of `[...]`.
+
+    That comes once at most: within what a site names, it names nothing.
+    """
+    before, some, after = place.partition("[...]")
+    if not some:
+        return place
+    path = before.split(".")
+    keys = reduce(getitem, path, tables)
+    key = next(key for key in keys if _complaint(_only(tables, path, key), shape) == said)
+    return f"{before}.{key}{after}"
+
+
+def _only(tables: Mapping[str, Any], path: Sequence[str], key: str) -> Mapping[str, Any]:
+    """Return tables of which the one at a path has but one of its keys."""
+    if not path:
+        return {key: tables[key]}
+    head, *rest = path
+    return {**tables, head: _only(tables[head], rest, key)}
+
+
+def _complaint(tables: Any, shape: Any) -> str | None:
+    try:
+        msgspec.convert(tables, shape)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
 
 
 def _keys(shape: Any, place: str) -> list[str]:

@@ -5,7 +5,10 @@ the moment at which it will fit if all jobs last as long as they may, and what i
 Later jobs start before it only where that does not move the moment: if they will have ended by
 then, or leave alone what is reserved. Where the moment is not known, because jobs run that have
 no end, they leave alone all that it could ever get. A job that the end of no other would help
-waits for an administrator to bring nodes back, and holds up no other.
+waits for an administrator to bring nodes back, and holds up no other: it does not count as
+one of the `depth` jobs of its queue that are looked at and left waiting. Requests that have not
+fitted before are told by one look into a set; of different requests of that kind, as many as
+eight times `depth` are tried for each queue.
 """
 
 from bisect import insort
@@ -13,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from warren.rfc.fluid import JobId
 from warren.scheduling.graph import Graph
@@ -21,6 +24,9 @@ from warren.scheduling.inventory import Allocation
 from warren.scheduling.reasons import Reason
 from warren.scheduling.refusals import Refusal
 from warren.scheduling.request import Request
+
+_UNHELPED: Final = 8
+"""How many different requests that wait for an administrator are tried, in depths of a queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +98,8 @@ def decide(
 ) -> Iterator[Start | Blocked]:
     """Return, one after the other, which jobs get what, and which wait for what.
 
-    Each of the `queues` is in order, and looked at until `depth` of it are left waiting;
-    `running` is by end. What is given is taken from the graph when it is returned: a caller
+    Each of the `queues` is in order, and looked at until `depth` of it are left waiting for
+    others; `running` is by end. What is given is taken from the graph when it is returned: a caller
     that stops has taken no more than it has been given. Without `passing` no job gets what one
     that waits before it could ever have.
     """
@@ -109,6 +115,7 @@ def considered(
     """Yield the jobs that are looked at, each with what becomes of it; None if it just waits."""
     lines = [iter(queue) for queue in queues]
     left = [depth] * len(lines)
+    unhelped = [_UNHELPED * depth] * len(lines)
     firsts = [(number, next(line, None)) for number, line in enumerate(lines)]
     heads = [(first.place, number, first) for number, first in firsts if first is not None]
     heapify(heads)
@@ -116,9 +123,12 @@ def considered(
         _, number, waiting = heads[0]
         said = plan.consider(waiting)
         yield waiting, said
-        if not isinstance(said, Start):
+        if plan.is_unhelped(waiting.request):
+            unhelped[number] -= said is not None  # the others cost no more than a look into a set
+        elif not isinstance(said, Start):
             left[number] -= 1
-        following = next(lines[number], None) if left[number] else None
+        more = left[number] and unhelped[number]
+        following = next(lines[number], None) if more else None
         if following is None:
             heappop(heads)
         else:
@@ -144,6 +154,12 @@ class Plan:
         """What there is beside all that is reserved."""
         self._refused: set[Request] = set()
         """What did not fit. There has only become less since."""
+        self._unhelped: set[Request] = set()
+        """Those of them that wait for an administrator, and hold up no other."""
+
+    def is_unhelped(self, request: Request) -> bool:
+        """Return whether a request that was refused waits for an administrator alone."""
+        return request in self._unhelped
 
     def consider(self, waiting: Waiting) -> Start | Blocked | None:
         """Return what becomes of a waiting job, after all that come before it."""
@@ -158,12 +174,15 @@ class Plan:
             self._waited.append(request)
             return None  # it would delay a reservation
         self._refused.add(request)
-        if any(self._graph.overlap(request, other) for other in self._waited):
+        unhelped = self._passing and self._graph.fits_never_as_is(request)
+        if not unhelped and any(self._graph.overlap(request, other) for other in self._waited):
             self._waited.append(request)
             return None
-        reservation = self.reservation(request)
+        reservation = None if unhelped else self.reservation(request)
         if reservation is not None or not self._passing:
             self._reserve(Reserved(waiting, reservation))
+        else:
+            self._unhelped.add(request)
         refusal = self._graph.match(request)
         assert isinstance(refusal, Refusal)
         return Blocked(waiting, refusal.reason, inf if reservation is None else reservation.at)

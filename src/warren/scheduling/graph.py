@@ -58,7 +58,7 @@ class Graph:
         self._tagged: dict[str, int] = {}
         """The nodes that are tagged, by who says so."""
         self._everything = (1 << self.nodes) - 1
-        self._ended = self._whole.copy()
+        self._ended = self._free.copy()
         """What there is when all jobs have ended."""
         self._external: dict[str, int] = {}
         self._capacity: dict[str, int] = {}
@@ -110,6 +110,7 @@ class Graph:
         """
         self._states[rabbit] = state
         for index in self._inventory.rabbits.get(rabbit, ()):
+            self._ended.set_ready(index, ready=up)  # no job's end makes it ready
             self._free.set_ready(index, ready=up)
             if labels is not None:
                 self._inventory.chassis[index].set_labels(labels)
@@ -248,7 +249,10 @@ class Graph:
         return self._free.fits(request, self._view(request).usable)
 
     def fits_never_as_is(self, request: Request) -> bool:
-        """Return whether a request would not fit even if all jobs ended: something is kept back."""
+        """Return whether a request would not fit even if all jobs ended.
+
+        Something is kept back then, or flash is not ready.
+        """
         return not self._ended.fits(request, self._view(request).usable)
 
     def match(self, request: Request) -> Allocation | Refusal:

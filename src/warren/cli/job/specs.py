@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from pathlib import Path
 from shutil import which
 from signal import Signals
@@ -333,9 +334,9 @@ def _demand_on_path(program: str, path: str | None) -> None:
 def _time_limit(text: str | None) -> float:
     if text is None:
         return 0.0
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-        return float(text) * 60
-    return duration.parse(text)
+    plain = re.fullmatch(r"[0-9]+(\.[0-9]+)?", text)
+    seconds = float(text) * 60 if plain else duration.parse(text)
+    return seconds if seconds < inf else 0.0  # JSON has no infinity, and 0 is no limit
 
 
 def _constraints(queries: Iterable[str]) -> dict[str, Any]:

@@ -219,6 +219,7 @@ class EventProcessor:
                 }
                 self._commits.then(partial(self._scheduler.alloc, request))
             case WithdrawAllocation():
+                entry.withdrawn = True
                 self._commits.then(partial(self._scheduler.cancel, job.id))
             case Execute():
                 entry.executing = True

@@ -33,6 +33,8 @@ class Entry:
     held: bool = False
     """Whether what is queued has to wait: the job is being taken in, or an event applied."""
     allocating: bool = False
+    withdrawn: bool = False
+    """Whether the request for resources was withdrawn, and is not answered yet."""
     executing: bool = False
     previous: State | None = None
     """The state before the present one, where it was entered in this life."""

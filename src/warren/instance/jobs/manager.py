@@ -248,29 +248,28 @@ class JobManager:
     def allocated(self, message: Message) -> None:
         """Take a scheduler's answer."""
         entry = self._known.active.get(message["id"])
-        wanted = entry is not None and entry.allocating
-        if message["type"] == SUCCESS and (
-            entry is None or not wanted or entry.job.state is not State.SCHED
-        ):
-            self._scheduler.free(message["id"], message["R"], True)
-        if entry is None or not wanted:
+        if entry is None or not entry.allocating:
+            if message["type"] == SUCCESS:
+                self._scheduler.free(message["id"], message["R"], True)
             return
+        # What was decided before the scheduler heard of the withdrawal is about what the job was
+        # then: before an update, or before it was held.
+        valid = not entry.withdrawn and entry.job.state is State.SCHED
+        if message["type"] != ANNOTATE:
+            entry.allocating = entry.withdrawn = False
         match message["type"]:
+            case code if code == SUCCESS and valid:
+                entry.r = message["R"]
+                annotations = annotated(entry.job, message.get("annotations") or {})
+                self.processor.post(entry, "alloc", {"annotations": annotations})
             case code if code == SUCCESS:
-                entry.allocating = False
-                if entry.job.state is State.SCHED:
-                    entry.r = message["R"]
-                    annotations = annotated(entry.job, message.get("annotations") or {})
-                    self.processor.post(entry, "alloc", {"annotations": annotations})
-                else:
-                    self.processor.advance(entry)
-            case code if code == DENY:
-                entry.allocating = False
+                self._scheduler.free(message["id"], message["R"], True)
+                self.processor.advance(entry)
+            case code if code == DENY and valid:
                 note = message.get("note", "")
                 denied = {"type": "alloc", "severity": 0, "note": note}
                 self.processor.post(entry, "exception", denied)
-            case code if code == CANCEL:
-                entry.allocating = False
+            case code if code in (DENY, CANCEL):
                 self.processor.advance(entry)
             case code if code == ANNOTATE:
                 annotations = message["annotations"]
