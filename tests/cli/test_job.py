@@ -450,6 +450,8 @@ def test_memos_are_json_where_they_can_be_and_lead_into_objects(owned: Cluster) 
         (("duration=1m",), {"attributes.system.duration": 60.0}),
         (("duration=90",), {"attributes.system.duration": 90.0}),
         (("duration=+1m",), {"attributes.system.duration": 160.0}),
+        (("duration=infinity",), {"attributes.system.duration": 0.0}),
+        (("duration=+inf",), {"attributes.system.duration": 0.0}),
         (("attributes.system.duration=-10",), {"attributes.system.duration": 90.0}),
     ],
 )  # fmt: skip

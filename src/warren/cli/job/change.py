@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -233,6 +234,8 @@ async def _duration(handle: "Handle", job: int, id_: str, text: str) -> float:
     """Return the duration that a text stands for, which may begin with what the job has now."""
     sign = text[:1] if text[:1] in ("+", "-") else ""
     seconds = duration.parse(text.removeprefix(sign))
+    if sign != "-" and seconds == inf:
+        return 0.0  # JSON has no infinity, and 0 is no limit
     if not sign:
         return seconds
     request = {"id": job, "attrs": ["duration"]}
