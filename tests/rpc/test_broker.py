@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,7 @@ class Fake:
         self.writer.write(wire.encode(message))
 
 
+Log = list[MutableMapping[str, Any]]
 Story = Callable[[Fake, Broker], Awaitable[None]]
 
 
@@ -130,6 +131,30 @@ def test_a_stream_ends_with_enodata_and_is_cancelled_when_it_is_left_before(
         assert json.loads(cancel.payload or b"") == {"matchtag": request.matchtag}
 
     live(tmp_path, story)
+
+
+def test_an_answer_that_cannot_be_read_costs_a_stream_no_other(tmp_path: Path, heard: Log) -> None:
+    """The journal would break off at the same entry each time it is opened."""
+
+    async def story(fake: Fake, connection: Broker) -> None:
+        stream = connection.stream("job-manager.events-journal")
+        async with aclosing(stream) as entries:  # type: ignore[type-var]
+            first = asyncio.ensure_future(anext(entries))
+            request = await fake.received.get()
+            deep = b'{"a":' * 1100 + b"1" + b"}" * 1100
+            for payload in (deep, b"[]", b'{"n":1}'):
+                answer = wire.Message(
+                    type=Type.RESPONSE, payload=payload, matchtag=request.matchtag
+                )
+                fake.send(answer)
+            assert await first == {"n": 1}
+            fake.answer(request, "the journal is closed", errno.EPROTO)
+            with pytest.raises(RpcError, match="the journal is closed"):
+                await anext(entries)
+
+    live(tmp_path, story)
+    passed_over = [each["topic"] for each in heard if each["event"] == "an answer is passed over"]
+    assert passed_over == ["job-manager.events-journal"] * 2
 
 
 def test_a_reader_that_does_not_keep_up_is_told_so(

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -327,6 +328,41 @@ def test_an_event_that_is_not_understood_costs_no_other_job() -> None:
         virtual.run(life())
     assert [(each["job"], each["name"]) for each in logs] == [(3, "submit"), (1, "memo")]
     assert "32 deep" in logs[1]["reason"]
+
+
+def test_what_users_write_beside_their_jobs_is_not_asked_for() -> None:
+    """Memos of a guest may be longer than any message that is read."""
+
+    async def action(world: World, control: Control) -> None:
+        job = await world.submit(control, attributes=DW)
+        await world.until(lambda: len(world.seen) == 4)
+        handle = control.instance.bus.handle()
+        names: list[str] = []
+
+        class Noting:
+            rpc = staticmethod(handle.rpc)
+
+            async def stream(
+                self, topic: str, payload: Payload | None = None
+            ) -> AsyncIterator[Payload]:
+                async with aclosing(handle.stream(topic, payload)) as entries:  # type: ignore[type-var]
+                    async for entry in entries:
+                        names.extend(each["name"] for each in entry["events"])
+                        yield entry
+
+        await handle.rpc("job-manager.memo", {"id": job, "memo": {"early": "x"}})
+        jobs = FluxJobs(Noting(), os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        await handle.rpc("job-manager.memo", {"id": job, "memo": {"late": "x"}})
+        await world.ended(control, job)
+        running.cancel()
+
+        assert "submit" in names
+        assert "clean" in names
+        assert "memo" not in names
+
+    in_a_world(action)
 
 
 def test_a_user_without_an_entry_costs_no_other_job() -> None:
