@@ -273,6 +273,23 @@ def test_what_is_asked_before_the_logs_are_read_is_done_when_they_are(
     asyncio.run(real.until("clean"))
 
 
+def test_a_job_that_is_cancelled_before_the_logs_are_read_ends(real: Real, broker: Broker) -> None:
+    real.begin()
+    submitted(real)
+    asyncio.run(real.received("create"))
+    assert ask(real, "resource-update", exclude=None) is None
+    asyncio.run(real.received("setup"))
+    broker.unload()
+    load = ("job-manager.jobtap", broker.loading())
+    cancel = {"id": real.job, "type": "cancel", "severity": 0, "note": "enough"}
+    together = [load, ("job-manager.raise", cancel)]
+    assert broker.do("together", requests=together) == {"answers": [None, None]}
+    asyncio.run(real.received("post_run"))
+    asyncio.run(real.until("prolog-finish dws-setup 1"))
+    assert ask(real, "epilog-remove") is None
+    asyncio.run(real.until("clean"))
+
+
 def test_a_request_that_is_lost_is_sent_again(real: Real) -> None:
     real.begin(**{"answer-timeout": 0.2})
     asyncio.run(real.answer("create", {"silent": True}))
