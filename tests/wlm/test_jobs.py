@@ -504,6 +504,12 @@ def test_what_fails_while_a_job_is_held_is_the_answer_to_the_plugin() -> None:
         await jobs.fail(now, codec.DEPENDENCY, "no such profile")
         assert await answer == {"success": False, "errstr": "no such profile"}
         assert handle.raised == []
+
+        # The plugin may have dropped it, and does not ask again.
+        for _ in range(2):
+            await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        told = {"type": codec.DEPENDENCY, "severity": 0, "note": "no such profile"}
+        assert handle.raised == [{"id": 7, **told}]
         running.cancel()
 
     virtual.run(life())

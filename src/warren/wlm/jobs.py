@@ -317,7 +317,7 @@ class FluxJobs:
         # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
         # that may come of the first time.
         if severity == 0 and job.phase is not Phase.ENDING and self._asked_at(job):
-            raised.add((type, note))
+            # It is not known to be raised: the plugin may have to drop a refusal.
             self.passed(job, note)
             return
         if (type, note) in raised:
