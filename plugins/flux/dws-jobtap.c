@@ -379,6 +379,11 @@ static void answered (flux_future_t *f, void *arg)
         else
             job->asked = NOTHING;
         flux_future_destroy (f);
+        /* Others may have waited for its place. */
+        if (!dws->away)
+            send_queue (dws);
+        else if (!TAILQ_EMPTY (&dws->queue))
+            retry_later (dws);
         return;
     }
     dws->away = false;
