@@ -379,6 +379,11 @@ static void answered (flux_future_t *f, void *arg)
         else
             job->asked = NOTHING;
         flux_future_destroy (f);
+        /* Others may have waited for its place. */
+        if (!dws->away)
+            send_queue (dws);
+        else if (!TAILQ_EMPTY (&dws->queue))
+            retry_later (dws);
         return;
     }
     dws->away = false;
@@ -742,6 +747,9 @@ static int resume (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *args,
     if (!job || flux_plugin_arg_unpack (args, FLUX_PLUGIN_ARG_IN, "{s:i}", "state", &state) < 0)
         return 0;
     if (active (job, EPILOG_STARTED, EPILOG_FINISHED)) {
+        /* It may have failed since the plugin was loaded, when its log was not read yet. */
+        if (state == FLUX_JOB_STATE_CLEANUP && let_start (job) < 0)
+            return -1;
         if (!job->asked)
             ask (job, POST_RUN, true);
         /* Anew: tasks that took long to end are no reason to let the job go at once. */

@@ -21,7 +21,10 @@
 #define TOKEN "DW_WORKFLOW_TOKEN"
 
 /* Seconds for which a conductor is waited for that is away. */
-static const int token_seconds = 60;
+static const double token_seconds = 60.;
+
+/* Seconds after which one that has not answered is asked again: it may have ended meanwhile. */
+static const double answer_seconds = 10.;
 
 static int set_variables (flux_shell_t *shell, json_t *variables)
 {
@@ -80,17 +83,22 @@ static bool wants_token (flux_shell_t *shell, const json_t *directives)
 
 static int set_token (flux_shell_t *shell, json_int_t id)
 {
-    for (int tries = 0;; tries++) {
+    for (double waited = 0.;; waited += 1.) {
         flux_future_t *f = flux_rpc_pack (flux_shell_get_flux (shell), "dws.token",
                                           FLUX_NODEID_ANY, 0, "{s:I}", "id", id);
         const char *token;
         int rc = -1;
 
-        if (f && flux_rpc_get_unpack (f, "{s:s}", "token", &token) == 0)
+        if (f && flux_future_wait_for (f, answer_seconds) == 0
+            && flux_rpc_get_unpack (f, "{s:s}", "token", &token) == 0)
             rc = flux_shell_setenvf (shell, 1, TOKEN, "%s", token);
         else if (errno == ENOENT)
             rc = 0; /* the job's Workflow has none */
-        else if (tries < token_seconds
+        else if (waited < token_seconds && errno == ETIMEDOUT) {
+            rc = 1;
+            waited += answer_seconds;
+        }
+        else if (waited < token_seconds
                  && (errno == ENOSYS || errno == EAGAIN || errno == EHOSTUNREACH))
             rc = 1; /* the conductor, or its API, is away */
         else

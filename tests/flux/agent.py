@@ -39,8 +39,8 @@ class Agent:
 
     def answer_request(self, handle: Any, watcher: Any, message: Any, argument: Any) -> None:
         method = message.topic.split(".")[1]
-        if method != "token":
-            self.asked.setdefault(message.payload["jobid"], []).append([method, message.payload])
+        job = message.payload["id" if method == "token" else "jobid"]
+        self.asked.setdefault(job, []).append([method, message.payload])
         answer = self.answers.get(method, {"success": True})
         if "silent" not in answer:
             handle.respond(message, answer)

@@ -14,11 +14,16 @@ from itertools import count
 from pathlib import Path
 
 from warren.rfc import wire
+from warren.rfc.errors import BadFormat
 from warren.rfc.wire import Message, Role, Type
 from warren.rpc import client
 from warren.rpc.bus import Bus
 from warren.rpc.client import Connection
 from warren.rpc.message import Payload, Request, RpcError
+
+
+def refuse(error: BadFormat) -> None:
+    raise error
 
 
 class Client(Bus):
@@ -33,7 +38,7 @@ class Client(Bus):
 
     async def run(self, instance: Path) -> None:
         self._writer.write(b"\0")
-        frames = wire.Frames()
+        frames = wire.Frames(refuse)
         async with client.connect(instance, self) as handle, asyncio.TaskGroup() as tasks:
             with suppress(ConnectionError):
                 while data := await self._reader.read(2**16):

@@ -226,6 +226,26 @@ def test_many_jobs_wait_for_a_conductor_and_each_is_told_of_once(broker: Broker)
     jobs[0].end()
 
 
+def test_requests_wait_for_no_place_of_one_that_was_given_up(broker: Broker) -> None:
+    jobs = [Real(broker) for _ in range(66)]
+    jobs[0].begin(**{"answer-timeout": 8.0})
+    asyncio.run(jobs[0].answer("create", {"silent": True}))
+    for each in jobs:
+        submitted(each)
+    first, waiting = jobs[:64], jobs[64:]
+    for each in first:
+        asyncio.run(each.received("create"))
+        # So the conductor has it, and is not asked again.
+        asyncio.run(each.memo({"rabbit_workflow": "fluxjob-1"}))
+    for each in waiting:
+        asyncio.run(each.received("create"))
+
+    asyncio.run(jobs[0].answer("create", {"success": True}))
+    for each in jobs:
+        assert went_through(each)[-2:] == ["setup", "post_run ran"]
+    jobs[0].end()
+
+
 def test_a_plugin_that_is_removed_while_it_waits_takes_its_requests_along(real: Real) -> None:
     real.begin()
     asyncio.run(real.answer("create", {"silent": True}))
@@ -269,6 +289,23 @@ def test_what_is_asked_before_the_logs_are_read_is_done_when_they_are(
     remove = ("job-manager.dws.prolog-remove", {"id": real.job, **VARIABLES})
     assert broker.do("together", requests=[load, remove]) == {"answers": [None, None]}
     asyncio.run(real.received("post_run"))
+    assert ask(real, "epilog-remove") is None
+    asyncio.run(real.until("clean"))
+
+
+def test_a_job_that_is_cancelled_before_the_logs_are_read_ends(real: Real, broker: Broker) -> None:
+    real.begin()
+    submitted(real)
+    asyncio.run(real.received("create"))
+    assert ask(real, "resource-update", exclude=None) is None
+    asyncio.run(real.received("setup"))
+    broker.unload()
+    load = ("job-manager.jobtap", broker.loading())
+    cancel = {"id": real.job, "type": "cancel", "severity": 0, "note": "enough"}
+    together = [load, ("job-manager.raise", cancel)]
+    assert broker.do("together", requests=together) == {"answers": [None, None]}
+    asyncio.run(real.received("post_run"))
+    asyncio.run(real.until("prolog-finish dws-setup 1"))
     assert ask(real, "epilog-remove") is None
     asyncio.run(real.until("clean"))
 

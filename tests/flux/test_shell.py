@@ -91,6 +91,27 @@ def test_tasks_have_the_token_of_the_containers_beside_them(
     job.end()
 
 
+def test_a_conductor_that_ends_while_it_is_asked_for_a_token_is_asked_again(
+    broker: Broker, written: Path
+) -> None:
+    job = Shells(broker)
+    job.begin()
+    broker.do("answer", answers={"token": {"silent": True}})
+    job.submit_writing(written, {"dw": AUTH}, "DW_WORKFLOW_TOKEN")
+    asyncio.run(job.received("create"))
+    assert ask(job, "resource-update", exclude=None) is None
+    asyncio.run(job.received("setup"))
+    assert ask(job, "prolog-remove", variables={}) is None
+    asyncio.run(job.received("token"))
+    broker.do("answer", answers={"token": {"token": "a.b.c"}})
+    asyncio.run(job.received("post_run"))
+    assert ask(job, "epilog-remove") is None
+
+    assert job.status() == 0
+    assert written.read_text() == "a.b.c"
+    job.end()
+
+
 def test_a_job_without_directives_is_left_alone(broker: Broker, written: Path) -> None:
     broker.unload()
     job = Shells(broker)

@@ -1,7 +1,10 @@
 """Messages of Flux as bytes (RFC 3)."""
 
+import re
+import struct
 import sys
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -40,12 +43,23 @@ RESPONSES = st.builds(
 )
 
 
+NEXT = Message(type=Type.REQUEST, topic="dws.status", payload=b"{}", routes=[b"client"])
+
+
+def refuse(error: BadFormat) -> None:
+    raise error
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack("=I", 0xFFEE0012) + struct.pack(">I", len(body)) + body
+
+
 @given(st.lists(REQUESTS | RESPONSES, max_size=5), st.integers(1, 700))
 def test_messages_come_back_as_they_were_however_their_bytes_are_cut(
     messages: list[Message], size: int
 ) -> None:
     data = b"".join(wire.encode(each) for each in messages)
-    frames = Frames()
+    frames = Frames(refuse)
     found = [
         message
         for start in range(0, len(data), size)
@@ -69,18 +83,59 @@ def test_a_request_has_the_bytes_that_brokers_expect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("body", "words"),
     [
-        (b"GET / HTTP/1.1\r\n", "begins with"),
-        (b"\x12\x00\xee\xff\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
-        (b"\x12\x00\xee\xff\x00\x00\x00\x08", "a frame of 8 bytes"),
-        (b"\x12\x00\xee\xff\x00\x00\x00\x15\x30" + bytes(20), "cut off"),
-        (b"\x12\x00\xee\xff\x00\x00\x00\x15\x14\x8d\x01" + bytes(18), "magic number 0x8d"),
+        (b"", "without header"),
+        (b"\x07" + bytes(7), "without header"),
+        (b"\x30" + bytes(20), "cut off"),
+        (b"\x14\x8d\x01" + bytes(18), "magic number 0x8d"),
+        (b"\x14\x8e\x01\x03" + bytes(17), "of type 3"),
     ],
 )
-def test_what_is_no_message_is_refused(data: bytes, words: str) -> None:
-    with pytest.raises(BadFormat, match=words):
-        list(Frames().feed(data))
+def test_what_is_no_message_is_passed_over(body: bytes, words: str) -> None:
+    told: list[BadFormat] = []
+    found = list(Frames(told.append).feed(framed(body) + wire.encode(NEXT)))
+    assert found == [NEXT]
+    assert [bool(re.search(words, str(each))) for each in told] == [True]
+
+
+def test_what_is_no_frame_is_refused() -> None:
+    with pytest.raises(BadFormat, match="begins with"):
+        list(Frames(refuse).feed(b"GET / HTTP/1.1\r\n"))
+
+
+@given(REQUESTS | RESPONSES, st.integers(1, 7000))
+def test_a_message_that_is_too_long_comes_without_its_payload(message: Message, size: int) -> None:
+    long = replace(message, payload=bytes(5000))
+    data = wire.encode(long) + wire.encode(NEXT)
+    longest = len(wire.encode(long)) - 9  # the frame begins with eight bytes
+    told: list[BadFormat] = []
+    frames = Frames(told.append, longest)
+    parts = [data[start : start + size] for start in range(0, len(data), size)]
+    found = [message for part in parts for message in frames.feed(part)]
+    assert found == [replace(long, payload=None, cut=True), NEXT]
+    assert told == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        wire.encode(Message(type=Type.REQUEST, topic="a" * 5000, payload=b"{}"))[8:],
+        wire.encode(Message(type=Type.REQUEST, topic="a" * 5000))[8:],
+        bytes(5000),
+    ],
+)
+def test_what_is_too_long_and_cannot_be_answered_is_passed_over(body: bytes) -> None:
+    told: list[BadFormat] = []
+    found = list(Frames(told.append, 1000).feed(framed(body) + wire.encode(NEXT)))
+    assert found == [NEXT]
+    assert len(told) == 1
+
+
+@given(st.lists(st.binary(max_size=300)), st.integers(100, 300))
+def test_no_frames_do_more_than_to_be_passed_over(bodies: list[bytes], longest: int) -> None:
+    data = b"".join(map(framed, bodies)) + wire.encode(NEXT)
+    assert list(Frames(lambda error: None, longest).feed(data))[-1] == NEXT
 
 
 @given(st.binary(max_size=300))

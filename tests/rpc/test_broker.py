@@ -3,19 +3,25 @@
 import asyncio
 import errno
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from warren.rfc import wire
+from warren.rfc.errors import BadFormat
 from warren.rfc.wire import Role, Type
 from warren.rpc import broker
 from warren.rpc.broker import Broker
 from warren.rpc.bus import Bus, Method
-from warren.rpc.message import Payload, Request, RpcError
+from warren.rpc.message import MOST_VALUES, Payload, Request, RpcError
+
+
+def refuse(error: BadFormat) -> None:
+    raise error
 
 
 class Fake:
@@ -23,7 +29,7 @@ class Fake:
 
     def __init__(self, greeting: bytes = b"\0") -> None:
         self._greeting = greeting
-        self.frames = wire.Frames()
+        self.frames = wire.Frames(refuse)
         self.received: asyncio.Queue[wire.Message] = asyncio.Queue()
         self.ended = asyncio.Event()
 
@@ -55,6 +61,7 @@ class Fake:
         self.writer.write(wire.encode(message))
 
 
+Log = list[MutableMapping[str, Any]]
 Story = Callable[[Fake, Broker], Awaitable[None]]
 
 
@@ -132,6 +139,30 @@ def test_a_stream_ends_with_enodata_and_is_cancelled_when_it_is_left_before(
     live(tmp_path, story)
 
 
+def test_an_answer_that_cannot_be_read_costs_a_stream_no_other(tmp_path: Path, heard: Log) -> None:
+    """The journal would break off at the same entry each time it is opened."""
+
+    async def story(fake: Fake, connection: Broker) -> None:
+        stream = connection.stream("job-manager.events-journal")
+        async with aclosing(stream) as entries:  # type: ignore[type-var]
+            first = asyncio.ensure_future(anext(entries))
+            request = await fake.received.get()
+            deep = b'{"a":' * 1100 + b"1" + b"}" * 1100
+            for payload in (deep, b"[]", b'{"n":1}'):
+                answer = wire.Message(
+                    type=Type.RESPONSE, payload=payload, matchtag=request.matchtag
+                )
+                fake.send(answer)
+            assert await first == {"n": 1}
+            fake.answer(request, "the journal is closed", errno.EPROTO)
+            with pytest.raises(RpcError, match="the journal is closed"):
+                await anext(entries)
+
+    live(tmp_path, story)
+    passed_over = [each["topic"] for each in heard if each["event"] == "an answer is passed over"]
+    assert passed_over == ["job-manager.events-journal"] * 2
+
+
 def test_a_reader_that_does_not_keep_up_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +232,72 @@ def test_requests_of_others_are_answered_by_the_way_they_came(tmp_path: Path) ->
         assert (await answered(request("dws.create", roles=Role.OWNER))).errnum == 0
 
     live(tmp_path, story, bus=bus)
+
+
+def test_what_a_guest_sends_costs_no_other_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: Log
+) -> None:
+    monkeypatch.setattr(wire, "LONGEST", 2**20)
+    bus = Bus(1000)
+
+    async def waits(request: Request) -> Payload:
+        return {"waits": []}
+
+    bus.register("dws", {"waits": Method(waits, guest=True)})
+    ordinary = request("dws.waits", roles=Role.USER)
+
+    async def story(fake: Fake, connection: Broker) -> None:
+        async def answered(frame: bytes) -> wire.Message:
+            fake.writer.write(frame)
+            return await fake.received.get()
+
+        asked = asyncio.create_task(connection.rpc("broker.ping"))
+        pinged = await fake.received.get()
+
+        no_text = wire.encode(request("dws.waitz", roles=Role.USER))
+        found = await answered(no_text.replace(b"waitz", b"wait\xff"))
+        assert found.errnum == errno.ENOSYS
+        found = await answered(wire.encode(replace(ordinary, payload=bytes(2**21))))
+        assert (found.errnum, found.matchtag, found.routes) == (
+            errno.EMSGSIZE,
+            9,
+            [b"client", b"0"],
+        )
+        many = b'{"a":[' + b",".join([b"1"] * (MOST_VALUES + 1)) + b"]}"
+        found = await answered(wire.encode(replace(ordinary, payload=many)))
+        assert found.errnum == errno.EMSGSIZE
+        # The owner may.
+        own = replace(ordinary, payload=many, roles=Role.OWNER)
+        assert (await answered(wire.encode(own))).errnum == 0
+        # No frame of these can be answered.
+        odd = wire.encode(replace(ordinary, topic="a" * 2**21))
+        found = await answered(odd + odd[:4] + bytes(4) + wire.encode(ordinary))
+        assert (found.errnum, found.topic) == (0, "dws.waits")
+
+        fake.answer(pinged, {"pong": 1})
+        assert await asked == {"pong": 1}
+
+    live(tmp_path, story, bus=bus)
+    passed_over = [each for each in heard if each["event"].endswith("is no message")]
+    assert len(passed_over) == 2
+
+
+def test_an_answer_that_is_too_long_is_an_error_of_its_request_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "LONGEST", 2**16)
+
+    async def story(fake: Fake, connection: Broker) -> None:
+        asked = [asyncio.create_task(connection.rpc("kvs.lookup")) for _ in range(2)]
+        first, second = [await fake.received.get() for _ in asked]
+        fake.answer(first, {"value": "x" * 2**17})
+        fake.answer(second, {"value": "x"})
+        with pytest.raises(RpcError) as caught:
+            await asked[0]
+        assert caught.value.errnum == errno.EMSGSIZE
+        assert await asked[1] == {"value": "x"}
+
+    live(tmp_path, story)
 
 
 def test_what_waits_for_a_broker_that_goes_away_is_told(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -329,6 +330,41 @@ def test_an_event_that_is_not_understood_costs_no_other_job() -> None:
     assert "32 deep" in logs[1]["reason"]
 
 
+def test_what_users_write_beside_their_jobs_is_not_asked_for() -> None:
+    """Memos of a guest may be longer than any message that is read."""
+
+    async def action(world: World, control: Control) -> None:
+        job = await world.submit(control, attributes=DW)
+        await world.until(lambda: len(world.seen) == 4)
+        handle = control.instance.bus.handle()
+        names: list[str] = []
+
+        class Noting:
+            rpc = staticmethod(handle.rpc)
+
+            async def stream(
+                self, topic: str, payload: Payload | None = None
+            ) -> AsyncIterator[Payload]:
+                async with aclosing(handle.stream(topic, payload)) as entries:  # type: ignore[type-var]
+                    async for entry in entries:
+                        names.extend(each["name"] for each in entry["events"])
+                        yield entry
+
+        await handle.rpc("job-manager.memo", {"id": job, "memo": {"early": "x"}})
+        jobs = FluxJobs(Noting(), os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        await handle.rpc("job-manager.memo", {"id": job, "memo": {"late": "x"}})
+        await world.ended(control, job)
+        running.cancel()
+
+        assert "submit" in names
+        assert "clean" in names
+        assert "memo" not in names
+
+    in_a_world(action)
+
+
 def test_a_user_without_an_entry_costs_no_other_job() -> None:
     """An account that was removed, or a directory service that is away."""
     unknown = 4_000_000_017
@@ -468,6 +504,12 @@ def test_what_fails_while_a_job_is_held_is_the_answer_to_the_plugin() -> None:
         await jobs.fail(now, codec.DEPENDENCY, "no such profile")
         assert await answer == {"success": False, "errstr": "no such profile"}
         assert handle.raised == []
+
+        # The plugin may have dropped it, and does not ask again.
+        for _ in range(2):
+            await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        told = {"type": codec.DEPENDENCY, "severity": 0, "note": "no such profile"}
+        assert handle.raised == [{"id": 7, **told}]
         running.cancel()
 
     virtual.run(life())

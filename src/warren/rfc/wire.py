@@ -6,9 +6,11 @@ frame, which begins with a magic number and its length (flux-rfc-spec section 1)
 """
 
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
+from functools import partial
 from typing import Final
 
 from warren.rfc.errors import BadFormat
@@ -20,11 +22,13 @@ UNKNOWN_USER: Final = 0xFFFFFFFF
 """The sender, whom the broker's socket puts in for us."""
 
 LONGEST: Final = 64 * 2**20
-"""Bytes of the longest frame that is read."""
+"""Bytes of the longest frame that is read; of a longer one, only what tells how to answer it."""
 
 _MAGIC: Final = 0x8E
 _VERSION: Final = 1
 _HEADER: Final = struct.Struct(">BBBBIIII")
+_FLAGS: Final = 3
+"""Where the flags are in the header."""
 
 _FRAME: Final = struct.Struct(">4sI")
 _FRAME_MAGIC: Final = struct.pack("=I", 0xFFEE0012)
@@ -32,6 +36,11 @@ _FRAME_MAGIC: Final = struct.pack("=I", 0xFFEE0012)
 _LONG: Final = struct.Struct(">BI")
 _MARK: Final = 0xFF
 """In place of a part's length: its length follows, in four bytes."""
+
+_HEAD: Final = 2**12
+"""Bytes in which the routes and the topic of a frame are that is too long."""
+_TAIL: Final = 1 + _HEADER.size
+"""Bytes of the last part, with its length."""
 
 
 class Type(IntEnum):
@@ -87,6 +96,8 @@ class Message:
     roles: Role = NO_ROLE
     routes: Sequence[bytes] | None = None
     """The way back, for a message that has any."""
+    cut: bool = False
+    """Whether it was too long, and came without its payload."""
 
 
 def encode(message: Message) -> bytes:
@@ -122,32 +133,83 @@ def _length(part: bytes) -> bytes:
 class Frames:
     """Takes bytes as they come, and returns the messages that they complete."""
 
-    def __init__(self) -> None:
+    def __init__(self, passed_over: Callable[[BadFormat], None], longest: int = LONGEST) -> None:
+        """`passed_over` is told of each frame that holds no message: the next one may."""
+        self._passed_over = passed_over
+        self._longest = longest
         self._begun = bytearray()
+        self._long: _TooLong | None = None
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Return what is complete with these bytes. Raises BadFormat for what is no message."""
+        """Return what is complete with these bytes. Raises BadFormat for what is no frame."""
         self._begun += data
         at = 0
         try:
-            while len(self._begun) - at >= _FRAME.size:
-                magic, size = _FRAME.unpack_from(self._begun, at)
-                if magic != _FRAME_MAGIC:
-                    raise BadFormat(f"a frame begins with {bytes(magic).hex()}")
-                if not _HEADER.size < size <= LONGEST:
-                    raise BadFormat(f"a frame of {size} bytes")
-                begin = at + _FRAME.size
-                if len(self._begun) - begin < size:
+            while True:
+                if self._long is not None:
+                    at += self._long.take(self._begun, at)
+                    if self._long.left:
+                        return
+                    read, self._long = self._long.message, None
+                elif len(self._begun) - at < _FRAME.size:
                     return
-                at = begin + size
-                yield decode(bytes(self._begun[begin:at]))
+                else:
+                    magic, size = _FRAME.unpack_from(self._begun, at)
+                    if magic != _FRAME_MAGIC:
+                        raise BadFormat(f"a frame begins with {bytes(magic).hex()}")
+                    begin = at + _FRAME.size
+                    if size > self._longest:
+                        self._long, at = _TooLong(size), begin
+                        continue
+                    if len(self._begun) - begin < size:
+                        return
+                    at = begin + size
+                    read = partial(decode, bytes(self._begun[begin:at]))
+                try:
+                    message = read()
+                except BadFormat as error:
+                    self._passed_over(error)
+                    continue
+                yield message
         finally:
             del self._begun[:at]
 
 
+class _TooLong:
+    """A frame that is too long, of which only both ends are kept."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.left = size
+        """Bytes that are still to come."""
+
+    def take(self, data: bytearray, at: int) -> int:
+        """Take what is the frame's of some bytes; return how many."""
+        taken = data[at : at + self.left]
+        self.left -= len(taken)
+        self._head += taken[: _HEAD - len(self._head)]
+        self._tail = (self._tail + taken)[-_TAIL:]
+        return len(taken)
+
+    def message(self) -> Message:
+        """Return the message without its payload. Raises BadFormat."""
+        parts: list[bytes] = []
+        with suppress(BadFormat):  # the payload is cut off
+            parts.extend(_parts(bytes(self._head)))
+        header = bytes(self._tail[1:])
+        if self._tail[0] != _HEADER.size or not Flag.PAYLOAD & header[_FLAGS]:
+            raise BadFormat(f"a frame of {self._size} bytes")
+        return replace(_message([*parts, b"", header]), payload=None, cut=True)
+
+
 def decode(body: bytes) -> Message:
     """Read a message from what is in its frame. Raises BadFormat."""
-    parts = list(_parts(body))
+    return _message(list(_parts(body)))
+
+
+def _message(parts: list[bytes]) -> Message:
     if not parts or len(parts[-1]) != _HEADER.size:
         raise BadFormat("a message without header")
     magic, version, kind, bits, userid, roles, first, second = _HEADER.unpack(parts.pop())
@@ -163,7 +225,7 @@ def decode(body: bytes) -> Message:
         routes = []
         while route := _next(parts, "route"):
             routes.append(route)
-    topic = _text(_next(parts, "topic")) if Flag.TOPIC in flags else ""
+    topic = _next(parts, "topic").decode(errors="replace") if Flag.TOPIC in flags else ""
     payload = _next(parts, "payload") if Flag.PAYLOAD in flags else None
     if parts:
         raise BadFormat(f"a message with {len(parts)} parts that its flags do not tell of")
@@ -204,10 +266,3 @@ def _next(parts: list[bytes], name: str) -> bytes:
     if not parts:
         raise BadFormat(f"a message without the {name} that its flags tell of")
     return parts.pop(0)
-
-
-def _text(part: bytes) -> str:
-    try:
-        return part.decode()
-    except UnicodeDecodeError:
-        raise BadFormat("a topic that is no text") from None

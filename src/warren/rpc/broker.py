@@ -22,7 +22,7 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.wire import Role, Type
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus
-from warren.rpc.message import Cred, Payload, Request, RpcError
+from warren.rpc.message import MOST_VALUES, Cred, Payload, Request, RpcError
 
 log = structlog.get_logger()
 
@@ -97,7 +97,15 @@ class Broker:
                 ended = received is None or received.errnum != 0
                 if received is not None and received.errnum == errno.ENODATA:
                     return
-                yield _payload(received)
+                try:
+                    payload = _payload(received)
+                except RpcError as error:
+                    if ended:
+                        raise
+                    # What one guest has written may be in it: it ends nobody's stream.
+                    log.warning("an answer is passed over", topic=topic, reason=str(error))
+                    continue
+                yield payload
         finally:
             del self._pending[tag]
             if not ended and not self._closed.is_set():
@@ -106,7 +114,7 @@ class Broker:
 
     async def run(self) -> None:
         """Read until the broker is gone, and fail then what waits for it."""
-        frames = wire.Frames()
+        frames = wire.Frames(_passed_over, wire.LONGEST)
         try:
             while data := await self._reader.read(_CHUNK):
                 for received in frames.feed(data):
@@ -150,6 +158,11 @@ class Broker:
             if len(self._answering) > _ANSWERED:
                 raise RpcError(errno.EAGAIN, "too many requests wait for an answer")
             cred = Cred(received.userid, Role.OWNER in received.roles)
+            if received.cut:
+                raise _too_long()
+            if not cred.owner and message.too_many_values(received.payload or b""):
+                words = f"the message has over {MOST_VALUES} values: send less in one"
+                raise RpcError(errno.EMSGSIZE, words)
             given = message.unpack(msgspec.Raw(received.payload or b"{}"))
             request = Request(topic=received.topic, payload=given, cred=cred)
             answer = bytes(message.pack(await self._serving.ask(request)))
@@ -235,7 +248,19 @@ def _payload(received: wire.Message | None) -> Payload:
     if received.errnum:
         words = (received.payload or b"").decode(errors="replace")
         raise RpcError(received.errnum, words or None)
+    if received.cut:
+        raise _too_long()
     return message.unpack(msgspec.Raw(received.payload or b"{}"))
+
+
+def _too_long() -> RpcError:
+    words = f"the message has over {wire.LONGEST} bytes: send less in one"
+    return RpcError(errno.EMSGSIZE, words)
+
+
+def _passed_over(error: BadFormat) -> None:
+    # Guests may send it, and all others' requests come over the same connection.
+    log.warning("what the broker passes on is no message", reason=str(error))
 
 
 def _words(text: str) -> bytes:

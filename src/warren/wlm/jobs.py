@@ -48,6 +48,9 @@ UNSEEN: Final = frozenset(
 )
 """Events that change nothing of a job as the conductor sees it (`view.of`)."""
 
+UNASKED: Final = ("memo", "annotations")
+"""Events that the journal leaves out: a job's own user writes them, and of any length."""
+
 _ORDER: Final = list(Phase)
 _SERVICE: Final = "dws"
 """The name that is unique to the service whose records these are."""
@@ -153,7 +156,8 @@ class FluxJobs:
         """Follow the journal until cancelled."""
         while True:
             try:
-                journal = self._handle.stream("job-manager.events-journal")
+                wanted = {"deny": dict.fromkeys(UNASKED, 1)}
+                journal = self._handle.stream("job-manager.events-journal", wanted)
                 async with aclosing(journal) as entries:  # type: ignore[type-var]
                     self._incoming = {}
                     async for entry in entries:
@@ -313,7 +317,7 @@ class FluxJobs:
         # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
         # that may come of the first time.
         if severity == 0 and job.phase is not Phase.ENDING and self._asked_at(job):
-            raised.add((type, note))
+            # It is not known to be raised: the plugin may have to drop a refusal.
             self.passed(job, note)
             return
         if (type, note) in raised:

@@ -315,7 +315,10 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         case State.PROPOSAL:
             demand_breakdowns(snapshot, workflow)
             _demand_the_same(snapshot, workflow)
-            return [*_assign_servers(snapshot), ask(snapshot, workflow, State.SETUP)]
+            assigned, rabbits = _assign_servers(snapshot)
+            # What is shown tells the plugin that the job's storage is being made: it heeds no
+            # refusal after that, so all that may be refused comes before.
+            return [*assigned, ask(snapshot, workflow, State.SETUP), Memo({"rabbits": rabbits})]
         case State.SETUP:
             assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
             return [
@@ -337,8 +340,8 @@ def _running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [Fail(alerts.EXCEPTION, each, alerts.SEVERITY) for each in news]
 
 
-def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
-    """Say which rabbits hold the storage, as R has it."""
+def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
+    """Say which rabbits hold the storage, as R has it, and return those as a hostlist."""
     needs = needs_of(snapshot)
     # What has no storage of its own may be on any node, such as a job that destroys some.
     counts = nodelocal.per_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
@@ -362,7 +365,7 @@ def _assign_servers(snapshot: JobSnapshot) -> list[Action]:
                 patch={"spec": {"allocationSets": list(islice(sets, len(own)))}},
             )
         )
-    return [*actions, Memo({"rabbits": hostlist.encode(sorted(rabbits))})]
+    return actions, hostlist.encode(sorted(rabbits))
 
 
 def _assign_computes(snapshot: JobSnapshot, lost: Collection[str]) -> list[Action]:
