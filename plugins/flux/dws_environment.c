@@ -49,7 +49,7 @@ static int set_variables (flux_shell_t *shell, json_t *variables)
 }
 
 /* Read an entry: return 1 if there is more to read, 0 if all is set, -1 if it cannot be. */
-static int read_entry (flux_shell_t *shell, const char *text)
+static int read_entry (flux_shell_t *shell, const char *text, bool *has_token)
 {
     json_t *entry = json_loads (text, 0, NULL);
     const char *name = json_string_value (json_object_get (entry, "name"));
@@ -59,9 +59,12 @@ static int read_entry (flux_shell_t *shell, const char *text)
         shell_log_error ("the job's eventlog cannot be read");
         rc = -1;
     }
-    else if (strcmp (name, "dws_environment") == 0)
-        rc = set_variables (shell,
-                            json_object_get (json_object_get (entry, "context"), "variables"));
+    else if (strcmp (name, "dws_environment") == 0) {
+        json_t *variables = json_object_get (json_object_get (entry, "context"), "variables");
+
+        rc = set_variables (shell, variables);
+        *has_token = json_object_get (variables, TOKEN) != NULL;
+    }
     else if (strcmp (name, "start") == 0) {
         /* The event comes before the prolog's end: what is not there now does not come. */
         shell_log_error ("the job's storage was never made ready: no dws_environment event");
@@ -71,16 +74,14 @@ static int read_entry (flux_shell_t *shell, const char *text)
     return rc;
 }
 
-/* Return whether a job has a token. flux-coral2's service has put it into the event. */
-static bool wants_token (flux_shell_t *shell, const json_t *directives)
+/* Return whether a service is there, and knows no tokens: flux-coral2's puts them into the event. */
+static bool knows_no_tokens (flux_future_t *f, int errnum)
 {
-    char *text = json_dumps (directives, JSON_ENCODE_ANY);
-    bool wanted = text && strstr (text, "user-container-auth") && strstr (text, "#DW container");
-
-    free (text);
-    return wanted && !flux_shell_getenv (shell, TOKEN);
+    return f && errnum == ENOSYS
+           && strstr (future_strerror (f, errnum), "Unknown service method");
 }
 
+/* Which jobs have a token, presets and all, the conductor knows: it is asked about each. */
 static int set_token (flux_shell_t *shell, json_int_t id)
 {
     for (double waited = 0.;; waited += 1.) {
@@ -92,7 +93,7 @@ static int set_token (flux_shell_t *shell, json_int_t id)
         if (f && flux_future_wait_for (f, answer_seconds) == 0
             && flux_rpc_get_unpack (f, "{s:s}", "token", &token) == 0)
             rc = flux_shell_setenvf (shell, 1, TOKEN, "%s", token);
-        else if (errno == ENOENT)
+        else if (errno == ENOENT || knows_no_tokens (f, errno))
             rc = 0; /* the job's Workflow has none */
         else if (waited < token_seconds && errno == ETIMEDOUT) {
             rc = 1;
@@ -118,6 +119,7 @@ static int shell_init (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *a
     json_t *directives = NULL;
     flux_future_t *f;
     const char *text;
+    bool has_token = false; /* in the event: one that the user's environment has may be another job's */
     int rc = 1;
 
     (void)topic, (void)args, (void)arg;
@@ -144,13 +146,13 @@ static int shell_init (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *a
             rc = -1;
             break;
         }
-        if ((rc = read_entry (shell, text)) == 1)
+        if ((rc = read_entry (shell, text, &has_token)) == 1)
             flux_future_reset (f);
     }
     if (errno != ENODATA)
         flux_job_event_watch_cancel (f);
     flux_future_destroy (f);
-    if (rc == 0 && wants_token (shell, directives))
+    if (rc == 0 && !has_token)
         rc = set_token (shell, id);
     return rc;
 }

@@ -4,6 +4,7 @@ It reads one command a line and answers each with one line. As the service `dws`
 records what it is asked, and answers as it was told to. It knows nothing of Warren.
 """
 
+import errno
 import json
 import os
 import subprocess
@@ -28,21 +29,24 @@ class Agent:
         self.waiting: tuple[int, int] | None = None
         self.limit: Any = None
         self.guests = 1
-        self.watchers = [
-            self.serving.msg_watcher_create(
+        self.watchers = {
+            method: self.serving.msg_watcher_create(
                 self.answer_request, flux.constants.FLUX_MSGTYPE_REQUEST, "dws." + method
             )
             for method in METHODS
-        ]
-        for watcher in self.watchers:
+        }
+        for watcher in self.watchers.values():
             watcher.start()
 
     def answer_request(self, handle: Any, watcher: Any, message: Any, argument: Any) -> None:
         method = message.topic.split(".")[1]
         job = message.payload["id" if method == "token" else "jobid"]
         self.asked.setdefault(job, []).append([method, message.payload])
-        answer = self.answers.get(method, {"success": True})
-        if "silent" not in answer:
+        agreed = {"errnum": errno.ENOENT} if method == "token" else {"success": True}
+        answer = self.answers.get(method, agreed)
+        if "errnum" in answer:
+            handle.respond_error(message, answer["errnum"], "")
+        elif "silent" not in answer:
             handle.respond(message, answer)
         self.tell_news()
 
@@ -105,6 +109,15 @@ class Agent:
 
     def answer(self, answers: Any) -> Any:
         self.answers = answers
+        return {}
+
+    def know(self, method: str, known: bool) -> Any:
+        """Answer a method, or be a service that has none of this name."""
+        watcher = self.watchers[method]
+        if known:
+            watcher.start()
+        else:
+            watcher.stop()
         return {}
 
     def serve(self, present: bool) -> Any:

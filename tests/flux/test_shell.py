@@ -22,7 +22,7 @@ class Shells(Real):
     ) -> None:
         rc = path.with_suffix(".lua")
         rc.write_text(f'plugin.load {{ file = "{self.broker.plugins}/dws_environment.so" }}\n')
-        attributes = {**system, "shell": {"options": {"userrc": str(rc)}}}
+        attributes = {"shell": {"options": {"userrc": str(rc)}}, **system}
         spec = jobspec.make(
             ["sh", "-c", f'printf "%s" "${variable}" >{path}'], tasks=1, attributes=attributes
         )
@@ -63,31 +63,75 @@ def test_tasks_learn_of_their_storage(broker: Broker, written: Path) -> None:
 AUTH = [f"{DIRECTIVE} requires=user-container-auth", "#DW container name=c profile=p"]
 
 
-@pytest.mark.parametrize(
-    ("answers", "variables", "token"),
-    [
-        ({"token": {"token": "a.b.c"}}, {}, "a.b.c"),
-        # flux-coral2's service puts it into the event, and is not asked.
-        ({"token": {"token": "a.b.c"}}, {"DW_WORKFLOW_TOKEN": "x.y.z"}, "x.y.z"),
-    ],
-)
-def test_tasks_have_the_token_of_the_containers_beside_them(
-    broker: Broker, written: Path, answers: Any, variables: Any, token: str
-) -> None:
-    job = Shells(broker)
-    job.begin()
-    broker.do("answer", answers=answers)
-    job.submit_writing(written, {"dw": AUTH}, "DW_WORKFLOW_TOKEN")
+def went_through(
+    job: Shells, written: Path, dw: Any, inherited: Mapping[str, str] = {}, **variables: str
+) -> str:
+    """Have the conductor do its part until the job is over; return the token of its tasks."""
+    system = {"dw": dw, "environment": dict(inherited)}
+    job.submit_writing(written, system, "DW_WORKFLOW_TOKEN")
     asyncio.run(job.received("create"))
     assert ask(job, "resource-update", exclude=None) is None
     asyncio.run(job.received("setup"))
     assert ask(job, "prolog-remove", variables=variables) is None
     asyncio.run(job.received("post_run"))
     assert ask(job, "epilog-remove") is None
-
     assert job.status() == 0
-    assert written.read_text() == token
+    return written.read_text()
+
+
+@pytest.mark.parametrize(
+    "dw",
+    [
+        AUTH,
+        "\n".join(AUTH),
+        [AUTH[0], "#DW  container name=c profile=p"],
+        [AUTH[0], "#DW\tcontainer name=c profile=p"],
+        "\n".join(AUTH)
+        .replace(" name=c", " \\\n#DW name=c")
+        .replace("DW container", "DW \\\n container"),
+        f"{DIRECTIVE} requires=copy-offload",
+        "a-preset",
+    ],
+)
+def test_tasks_have_the_token_of_the_containers_beside_them(
+    broker: Broker, written: Path, dw: Any
+) -> None:
+    """However the directives say so: the conductor knows."""
+    job = Shells(broker)
+    job.begin()
+    broker.do("answer", answers={"token": {"token": "a.b.c"}})
+    # As where a job is submitted by another one.
+    inherited = {"DW_WORKFLOW_TOKEN": "of another job"}
+    assert went_through(job, written, dw, inherited) == "a.b.c"
     assert ("a.b.c" in str(asyncio.run(job.log()))) is False
+    job.end()
+
+
+def test_a_token_that_is_in_the_event_is_not_asked_for(broker: Broker, written: Path) -> None:
+    """flux-coral2's service puts it there."""
+    job = Shells(broker)
+    job.begin()
+    broker.do("answer", answers={"token": {"token": "a.b.c"}})
+    assert went_through(job, written, AUTH, DW_WORKFLOW_TOKEN="x.y.z") == "x.y.z"
+    assert "token" not in [method for method, _ in asyncio.run(job.requests())]
+    job.end()
+
+
+def test_a_job_without_a_token_begins_without_one(broker: Broker, written: Path) -> None:
+    job = Shells(broker)
+    job.begin()
+    assert went_through(job, written, DIRECTIVE) == ""
+    assert [method for method, _ in asyncio.run(job.requests())].count("token") == 1
+    job.end()
+
+
+def test_a_service_that_knows_no_tokens_is_not_waited_for(broker: Broker, written: Path) -> None:
+    """flux-coral2's has none for most jobs, and no such method."""
+    job = Shells(broker)
+    job.begin()
+    broker.do("know", method="token", known=False)
+    assert went_through(job, written, DIRECTIVE) == ""
+    broker.do("know", method="token", known=True)
     job.end()
 
 
