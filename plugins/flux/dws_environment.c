@@ -81,7 +81,17 @@ static bool knows_no_tokens (flux_future_t *f, int errnum)
            && strstr (future_strerror (f, errnum), "Unknown service method");
 }
 
-/* Which jobs have a token, presets and all, the conductor knows: it is asked about each. */
+/* Return whether a job may have a token. What a preset stands for, the conductor knows. */
+static bool may_have_token (const json_t *directives)
+{
+    char *text = json_dumps (directives, JSON_ENCODE_ANY);
+    bool may = text && (strstr (text, "user-container-auth") || strstr (text, "copy-offload")
+                        || !strstr (text, "#DW"));
+
+    free (text);
+    return may;
+}
+
 static int set_token (flux_shell_t *shell, json_int_t id)
 {
     for (double waited = 0.;; waited += 1.) {
@@ -152,7 +162,7 @@ static int shell_init (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *a
     if (errno != ENODATA)
         flux_job_event_watch_cancel (f);
     flux_future_destroy (f);
-    if (rc == 0 && !has_token)
+    if (rc == 0 && !has_token && may_have_token (directives))
         rc = set_token (shell, id);
     return rc;
 }

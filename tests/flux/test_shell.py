@@ -117,11 +117,15 @@ def test_a_token_that_is_in_the_event_is_not_asked_for(broker: Broker, written: 
     job.end()
 
 
-def test_a_job_without_a_token_begins_without_one(broker: Broker, written: Path) -> None:
+@pytest.mark.parametrize(("dw", "asked"), [(DIRECTIVE, 0), ("a-preset", 1)])
+def test_a_job_without_a_token_begins_without_one(
+    broker: Broker, written: Path, dw: str, asked: int
+) -> None:
+    """Only where its directives are not known here, the conductor is asked."""
     job = Shells(broker)
     job.begin()
-    assert went_through(job, written, DIRECTIVE) == ""
-    assert [method for method, _ in asyncio.run(job.requests())].count("token") == 1
+    assert went_through(job, written, dw) == ""
+    assert [method for method, _ in asyncio.run(job.requests())].count("token") == asked
     job.end()
 
 
@@ -130,7 +134,7 @@ def test_a_service_that_knows_no_tokens_is_not_waited_for(broker: Broker, writte
     job = Shells(broker)
     job.begin()
     broker.do("know", method="token", known=False)
-    assert went_through(job, written, DIRECTIVE) == ""
+    assert went_through(job, written, "a-preset") == ""
     broker.do("know", method="token", known=True)
     job.end()
 
