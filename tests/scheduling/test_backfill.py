@@ -262,6 +262,13 @@ def test_of_different_requests_for_an_administrator_not_all_are_looked_at(graph:
     assert looked == [*range(1, 9)]
 
 
+def test_of_jobs_for_an_administrator_so_many_are_passed_and_no_more(graph: Graph) -> None:
+    graph.set_ssds("r0", up=False)
+    same = [(want(1, ssd=2), inf)]
+    assert decided(graph.shadow(), waiting(*same * 63, (WHOLE, 1)), depth=1) == ([64], {1: inf})
+    assert decided(graph, waiting(*same * 64, (WHOLE, 1)), depth=1) == ([], {1: inf})
+
+
 def test_without_passing_a_job_that_waits_for_an_administrator_uses_up_the_depth(
     graph: Graph,
 ) -> None:

@@ -7,8 +7,8 @@ then, or leave alone what is reserved. Where the moment is not known, because jo
 no end, they leave alone all that it could ever get. A job that the end of no other would help
 waits for an administrator to bring nodes back, and holds up no other: it does not count as
 one of the `depth` jobs of its queue that are looked at and left waiting. Requests that have not
-fitted before are told by one look into a set; of different requests of that kind, as many as
-eight times `depth` are tried for each queue.
+fitted before are told by one look into a set: 64 times `depth` of that kind are for each queue, and
+of different ones eight times `depth`.
 """
 
 from bisect import insort
@@ -27,6 +27,8 @@ from warren.scheduling.request import Request
 
 _UNHELPED: Final = 8
 """How many different requests that wait for an administrator are tried, in depths of a queue."""
+_REPEATED: Final = 64
+"""How many jobs that wait for an administrator are passed, in depths of a queue."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +118,7 @@ def considered(
     lines = [iter(queue) for queue in queues]
     left = [depth] * len(lines)
     unhelped = [_UNHELPED * depth] * len(lines)
+    passed = [_REPEATED * depth] * len(lines)
     firsts = [(number, next(line, None)) for number, line in enumerate(lines)]
     heads = [(first.place, number, first) for number, first in firsts if first is not None]
     heapify(heads)
@@ -125,9 +128,10 @@ def considered(
         yield waiting, said
         if plan.is_unhelped(waiting.request):
             unhelped[number] -= said is not None  # the others cost no more than a look into a set
+            passed[number] -= 1
         elif not isinstance(said, Start):
             left[number] -= 1
-        more = left[number] and unhelped[number]
+        more = left[number] and unhelped[number] and passed[number]
         following = next(lines[number], None) if more else None
         if following is None:
             heappop(heads)
