@@ -29,11 +29,12 @@ class _Submitting:
 
     def __init__(self, api: Api, after: Kind) -> None:
         self._api = api
-        self._after = after
+        self._after: Kind | None = after
 
     async def list(self, kind: Kind, namespace: str = "", labels: Any = None) -> Listing:
         found = await self._api.list(kind, namespace, labels)
         if kind == self._after:
+            self._after = None
             made = await self._api.add(kinds.WORKFLOW, {"metadata": meta("wf"), "spec": {}})
             await add_parts(self._api, made["metadata"]["uid"])
         return found
@@ -49,6 +50,30 @@ def test_what_a_job_has_that_is_submitted_meanwhile_is_no_orphan() -> None:
             assert api.keys(kinds.COMPUTES) == ["default/wf"]
 
         alone(story)
+
+
+class _Ending:
+    """A client beside which a Workflow goes when its Computes have been listed."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def list(self, kind: Kind, namespace: str = "", labels: Any = None) -> Listing:
+        found = await self._api.list(kind, namespace, labels)
+        if kind == kinds.COMPUTES:
+            await self._api.remove(kinds.WORKFLOW, Key("default", "wf"))
+        return found
+
+
+def test_what_a_job_has_that_ends_meanwhile_is_no_orphan() -> None:
+    async def story(api: Api) -> None:
+        made = await api.add(kinds.WORKFLOW, {"metadata": meta("wf"), "spec": {}})
+        await add_parts(api, made["metadata"]["uid"])
+        objects = await doctor.listed(_Ending(api))  # type: ignore[arg-type]
+
+        assert audit.unowned(OnNodes(processes={}), objects, ()) == []
+
+    alone(story)
 
 
 def test_what_has_taken_the_name_of_an_orphan_meanwhile_is_not_removed(tmp_path: Path) -> None:

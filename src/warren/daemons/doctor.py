@@ -135,9 +135,14 @@ class Doctor:
 
 async def listed(client: Client) -> dict[Kind, list[Object]]:
     """Return what there is of all kinds that are examined."""
-    # Dependents first: of what is made meanwhile, the owner is listed, and is there before them.
-    # The other way round, all that a new Workflow has would be taken for orphans.
-    return {kind: (await client.list(kind)).items for kind in (*audit.DEPENDENTS, *audit.OWNERS)}
+    # Owners last, too: of what is made meanwhile, the owner is listed, and is there before the
+    # dependents. And first: of what goes meanwhile, the owner goes last.
+    before = [(kind, (await client.list(kind)).items) for kind in audit.OWNERS]
+    found = {kind: (await client.list(kind)).items for kind in (*audit.DEPENDENTS, *audit.OWNERS)}
+    for kind, items in before:
+        known = {each["metadata"]["uid"] for each in found[kind]}
+        found[kind] += [each for each in items if each["metadata"]["uid"] not in known]
+    return found
 
 
 async def examine_running(state: StateDir, *, repair: bool) -> tuple[list[Finding], list[str]]:
