@@ -10,6 +10,7 @@ import time
 import tracemalloc
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -99,6 +100,30 @@ def test_the_time_limit_ends_a_command_with_all_that_it_has_started(tmp_path: Pa
             break
     child = int(pid.read_text())
     eventually(lambda: child not in alive())
+
+
+def test_a_command_that_cannot_die_is_told_of_and_left_behind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As one that waits for a server which does not answer."""
+    ended = asyncio.Event()
+    end = commands._end
+
+    async def late(process: Any, free: Any) -> None:
+        await ended.wait()
+        await end(process, free)
+
+    async def main() -> None:
+        monkeypatch.setattr(commands, "_end", late)
+        monkeypatch.setattr(commands, "_GRACE", 0.1)
+        with pytest.raises(NodeTrouble, match="did not end within"):
+            await commands.run(["sleep", "600"], seconds=0.1)
+        assert len(commands._endings) == 1
+        ended.set()
+        await asyncio.wait({*commands._endings})
+
+    asyncio.run(main())
+    assert zombies() == set()
 
 
 def test_a_command_that_is_not_waited_for_any_more_is_ended_and_reaped(tmp_path: Path) -> None:

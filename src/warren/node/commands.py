@@ -24,6 +24,10 @@ _KEPT: Final = 4000
 _DYING: Final = 2.0
 """Seconds that a command has to die before something is done about it, and done again."""
 
+_GRACE: Final = 10.0
+"""Seconds that are left for a command to die whose time is over: one that waits for a device or a
+server which does not answer does not, and is left behind until it can."""
+
 _PIPE: Final = 2**16
 """Bytes that a pipe holds on Linux, and that one reading takes."""
 
@@ -45,7 +49,7 @@ async def run(
     """
     complaints = STDOUT if merged else PIPE
     given = None if text is None else text.encode()
-    started = _started(_bound(argv), complaints, has_input=given is not None)
+    started = _started(_bound(argv), complaints, has_input=given is not None, grace=_GRACE)
     async with started as process, _within(seconds, argv):
         output, errors = await process.communicate(given)
     _demand_success(argv, process.returncode, errors or output or b"")
@@ -60,7 +64,8 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
     # Not a pipe of asyncio's: that is waited for until all processes have closed it, also what the
     # command has left running in the background.
     with _Tail() as tail:
-        async with _started(_bound(argv), STDOUT, environment, tail.writer) as process:
+        started = _started(_bound(argv), STDOUT, environment, tail.writer, grace=_GRACE)
+        async with started as process:
             tail.close_writer()
             async with _within(seconds, argv):
                 await process.wait()
@@ -175,8 +180,12 @@ async def _started(
     output: int = PIPE,
     free: Callable[[int], object] = lambda process: None,
     has_input: bool = False,
+    grace: float | None = None,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start a command in a process group of its own, which does not outlive the block."""
+    """Start a command in a process group of its own, which is ended with the block.
+
+    It is waited for, or for `grace` seconds alone.
+    """
     starting = asyncio.ensure_future(
         asyncio.create_subprocess_exec(
             *argv,
@@ -198,19 +207,24 @@ async def _started(
     try:
         yield process
     finally:
-        await _surely(_end(process, free))
+        await _surely(_end(process, free), grace)
 
 
 _endings: Final[set["asyncio.Task[None]"]] = set()
 """Tasks whose callers may be gone, and which must not be lost."""
 
 
-async def _surely(ending: Coroutine[None, None, None]) -> None:
-    """Do something to its end, however often its caller is cancelled."""
+async def _surely(ending: Coroutine[None, None, None], seconds: float | None = None) -> None:
+    """Do something to its end, however often its caller is cancelled.
+
+    Its caller waits for it, for so many seconds at most.
+    """
     task = asyncio.create_task(ending)
     _endings.add(task)
     task.add_done_callback(_endings.discard)
-    await asyncio.shield(task)
+    # Neither the time nor the caller's end is the task's.
+    if (await asyncio.wait({task}, timeout=seconds))[0]:
+        task.result()
 
 
 async def _end_started(
