@@ -23,7 +23,7 @@ from warren.node.copying import copier
 from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
 from warren.node.copying.retry import MARK, Retry
-from warren.node.copying.target import open_alone
+from warren.node.copying.target import InUse, close, open_alone
 from warren.node.copying.transfer import difference
 from warren.node.copying.unwritten import take_back
 
@@ -331,6 +331,36 @@ def test_a_file_that_was_there_for_long_is_written_to_in_its_place(
     os.close(above)
 
 
+def test_a_file_that_was_prepared_for_a_copy_is_kept(copy: Copier) -> None:
+    """As one with a layout of Lustre, which is an attribute."""
+    (copy.place / "in").write_bytes(b"in")
+    (copy.place / "out").touch()
+    try:
+        os.setxattr(copy.place / "out", "user.layout", b"wide")
+    except OSError as error:
+        pytest.skip(f"files have no such attributes here: {error.strerror}")
+    before = (copy.place / "out").stat()
+    above = os.open(copy.place, os.O_RDONLY)
+    descriptor = open_alone("out", above, (copy.place / "in").stat())
+    assert os.fstat(descriptor).st_ino == before.st_ino
+    close(descriptor)
+    os.close(above)
+
+
+def test_a_file_whose_copy_is_over_is_free_though_it_is_still_to_be_synced(copy: Copier) -> None:
+    (copy.place / "in").write_bytes(b"in")
+    (copy.place / "out").write_bytes(bytes(MIB))
+    above, source = os.open(copy.place, os.O_RDONLY), (copy.place / "in").stat()
+    descriptor = open_alone("out", above, source)
+    later = os.dup(descriptor)
+    with pytest.raises(InUse):
+        open_alone("out", above, source)
+    close(descriptor)
+    close(open_alone("out", above, source))
+    os.close(later)
+    os.close(above)
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_copy_over_a_public_file_is_its_owners_alone_until_it_is_whole(
     copy: Copier, listed: bool
@@ -495,6 +525,21 @@ def test_what_did_not_reach_the_disk_is_copied_again_by_another_try(
     copied = tmp_path / "out"
     assert (copied if copied.is_file() else copied / "deep" / "two").read_bytes() == b"2" * 20_000
     assert (source / "deep" / "two").stat().st_size == 20_000
+
+
+def test_nothing_is_made_below_a_copy_into_its_own_source_that_did_not_reach_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    source = tree(tmp_path / "in")
+    (source / "deep" / "backup").mkdir()
+    plan = staging.Plan(str(source), str(source / "deep" / "backup"), ("in",), contents=False)
+    monkeypatch.setattr(syncing, "sync_file_system", fail)
+    assert not copier.Copier(plan, Retry.of("", 0), tree=True).run()
+
+    assert not (source / "deep" / "backup" / "in" / "deep" / "backup" / "in").exists()
 
 
 def test_a_large_file_that_did_not_reach_the_disk_is_not_gone_on_with(tmp_path: Path) -> None:

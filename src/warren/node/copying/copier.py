@@ -33,7 +33,7 @@ from warren.node.copying.pace import Pace
 from warren.node.copying.quiet import BeingWritten, settled
 from warren.node.copying.retry import MARK, Retry
 from warren.node.copying.tally import Refused, Tally, words
-from warren.node.copying.target import InUse, open_alone
+from warren.node.copying.target import InUse, close, open_alone
 from warren.node.copying.transfer import SMALL, Transfer, difference
 from warren.node.copying.unwritten import take_back, take_back_tree
 from warren.node.syncing import Written
@@ -160,8 +160,7 @@ class Copier:
         """Have another try copy all of it again."""
         there, name = self._copied
         if self._tree:
-            enter, fail = self._make_directory, self._tally.fail
-            take_back_tree(self._source, self._target, there, enter, fail)
+            take_back_tree(self._source, self._target, there, self._enter, self._tally.fail)
             return
         source = os.path.basename(self._plan.source)
         try:
@@ -272,6 +271,16 @@ class Copier:
                 self._target.leave(there)
         except OSError as error:
             raise Refused(self._target.path(place), words(error)) from None
+        return place
+
+    def _enter(self, there: Place, name: str) -> Place:
+        """Let us write into a directory of the copy. Raises FileNotFoundError if there is none."""
+        place = Place(there, name)
+        above = self._target.use(there)
+        try:
+            self._open_up(place, os.stat(name, dir_fd=above, follow_symlinks=False))
+        finally:
+            self._target.leave(there)
         return place
 
     def _own(self) -> int | None:
@@ -615,7 +624,7 @@ class Copier:
                 said = f"has not the {known.st_size} bytes that were written to it"
                 raise Refused(self._target.path(there, target), said)
         finally:
-            os.close(writing)
+            close(writing)
 
     def _demand_same(
         self, names: Names, known: os.stat_result, now: os.stat_result, copied: int

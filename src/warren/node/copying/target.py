@@ -36,8 +36,8 @@ def open_alone(
             return descriptor
         if found.st_mode & _OTHERS:
             os.chmod(descriptor, 0o600)
-        if _may_be_in_the_making(found):
-            with suppress(PermissionError):
+        if _may_be_in_the_making(found) and not os.listxattr(descriptor):
+            with suppress(OSError):
                 made = replace(name, above, read=read)
                 os.close(descriptor)
                 descriptor = made
@@ -46,6 +46,13 @@ def open_alone(
         os.close(descriptor)
         raise
     return descriptor
+
+
+def close(descriptor: int) -> None:
+    """Let go of a file, whose lock what is to be synced later would keep."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def _lock(descriptor: int) -> None:
@@ -61,6 +68,7 @@ def _lock(descriptor: int) -> None:
 def _may_be_in_the_making(found: os.stat_result) -> bool:
     """Return whether another copy may be making a file in the short way, which locks nothing.
 
-    That one goes on with its own then, which has no name any more.
+    That one goes on with its own then, which has no name any more. One that has attributes, as a
+    layout of Lustre, was made by a user, for what is to be copied there.
     """
     return found.st_size <= SMALL and found.st_ctime > time.time() - _MAKING

@@ -73,6 +73,8 @@ def take_back_tree(
                                 waiting.append((Place(here, entry.name), place))
                             else:
                                 take_back(entry.name, above, entry.name, below)
+                        except FileNotFoundError:
+                            continue  # it was not copied
                         except (OSError, Refused) as error:
                             fail(error, target.path(there, entry.name))
             finally:
