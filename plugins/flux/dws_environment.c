@@ -81,15 +81,14 @@ static bool knows_no_tokens (flux_future_t *f, int errnum)
            && strstr (future_strerror (f, errnum), "Unknown service method");
 }
 
-/* Return whether a job may have a token. What a preset stands for, the conductor knows. */
-static bool may_have_token (const json_t *directives)
+/* Return whether one of some words is in a job's directives, however these are written. */
+static bool has_word (const json_t *directives, const char *word, const char *or_word)
 {
     char *text = json_dumps (directives, JSON_ENCODE_ANY);
-    bool may = text && (strstr (text, "user-container-auth") || strstr (text, "copy-offload")
-                        || !strstr (text, "#DW"));
+    bool has = text && (strstr (text, word) || (or_word && strstr (text, or_word)));
 
     free (text);
-    return may;
+    return has;
 }
 
 static int set_token (flux_shell_t *shell, json_int_t id)
@@ -162,9 +161,14 @@ static int shell_init (flux_plugin_t *p, const char *topic, flux_plugin_arg_t *a
     if (errno != ENODATA)
         flux_job_event_watch_cancel (f);
     flux_future_destroy (f);
-    if (rc == 0 && !has_token && may_have_token (directives))
-        rc = set_token (shell, id);
-    return rc;
+    if (rc != 0 || has_token)
+        return rc;
+    if (has_word (directives, "user-container-auth", "copy-offload"))
+        return set_token (shell, id);
+    /* What a preset stands for, the conductor knows: mostly, for no token. */
+    if (!has_word (directives, "#DW", NULL) && set_token (shell, id) < 0)
+        shell_warn ("the job begins without: its directives are a preset's");
+    return 0;
 }
 
 int flux_plugin_init (flux_plugin_t *p)

@@ -1,6 +1,7 @@
 """The shell plugin in jobs of a real Flux."""
 
 import asyncio
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,17 @@ def test_a_job_without_a_token_begins_without_one(
     job.begin()
     assert went_through(job, written, dw) == ""
     assert [method for method, _ in asyncio.run(job.requests())].count("token") == asked
+    job.end()
+
+
+def test_a_presets_job_begins_though_its_conductor_tells_of_no_token(
+    broker: Broker, written: Path
+) -> None:
+    """Mostly, a preset asks for none."""
+    job = Shells(broker)
+    job.begin()
+    broker.do("answer", answers={"token": {"errnum": errno.EPERM}})
+    assert went_through(job, written, "a-preset") == ""
     job.end()
 
 
