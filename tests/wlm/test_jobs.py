@@ -24,7 +24,8 @@ from warren.rfc import jobspec
 from warren.rpc.bus import Method
 from warren.rpc.message import Cred, Payload, Request, RpcError
 from warren.wlm import codec
-from warren.wlm.jobs import FluxJobs
+from warren.wlm import jobs as jobs_module
+from warren.wlm.jobs import FluxJobs, NoEntry
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
@@ -390,12 +391,43 @@ def test_a_user_without_an_entry_costs_no_other_job() -> None:
         assert second is not None
         assert (first.phase, second.phase) == (Phase.HELD, Phase.HELD)
         jobs.demand_allowed(second)
-        with pytest.raises(UserMistake, match=f"User {unknown} has no entry in the password file"):
+        words = f"User {unknown} has no entry in the password file"
+        for seconds in (200.0, 200.0):
+            with pytest.raises(NoEntry, match=words):
+                jobs.demand_allowed(first)
+            await asyncio.sleep(seconds)
+        with pytest.raises(UserMistake, match=words):
             jobs.demand_allowed(first)
         running.cancel()
 
     virtual.run(life())
     assert told == [each.id for each in seen if each is not None] == [1, 2, 1, 2]
+
+
+def test_a_user_who_is_known_again_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory of users may be away for a moment, in which no job is to fail."""
+    known = jobs_module._group
+
+    def away(userid: int) -> int:
+        raise KeyError(userid)
+
+    async def life() -> None:
+        handle = _Telling([_ALL_TOLD, submitted(1), news(1, VALIDATED, HELD)])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await asyncio.sleep(0.1)
+        monkeypatch.setattr(jobs_module, "_group", away)
+        first = jobs.job(1)
+        assert first is not None
+        with pytest.raises(NoEntry):
+            jobs.demand_allowed(first)
+        monkeypatch.setattr(jobs_module, "_group", known)
+        first = jobs.job(1)
+        assert first is not None
+        jobs.demand_allowed(first)
+        running.cancel()
+
+    virtual.run(life())
 
 
 def test_a_held_job_of_a_user_without_an_entry_fails_with_the_reason() -> None:

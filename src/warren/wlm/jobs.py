@@ -62,6 +62,16 @@ class Disconnected(Retryable):
     delay = 1.0
 
 
+class NoEntry(Retryable):
+    """The machine does not know a job's user now, as when its directory of users is away."""
+
+    delay = 30.0
+
+
+_UNKNOWN: Final = 300.0
+"""Seconds after which a user who is not known is one that there is not."""
+
+
 @dataclass
 class _Known:
     """A job with directives, as the journal has told of it so far."""
@@ -73,6 +83,8 @@ class _Known:
     """The job as the conductor sees it, once it was looked at; None again after news."""
     raised: set[tuple[str, str]] = field(default_factory=set)
     """The exceptions that it was told to have, of which there may be no news yet."""
+    unknown: float | None = None
+    """When its user was first seen to be unknown, by the event loop's clock."""
     puzzling: bool = False
     """Whether it had an event that was not understood."""
 
@@ -145,12 +157,20 @@ class FluxJobs:
     def demand_allowed(self, job: Job) -> None:
         known = self._known.get(job.id)
         if job.groupid is None:
-            raise UserMistake(
-                f"User {job.userid} has no entry in the password file, and storage belongs to a "
-                "user and a group: ask an admin."
-            )
+            self._demand_entry(job, known)
         if self._rules is not None and known is not None:
             self._rules.demand_allowed(known.jobspec, job.userid)
+
+    def _demand_entry(self, job: Job, known: _Known | None) -> None:
+        """Have a job wait whose user is not known; refuse it where that lasts."""
+        words = f"User {job.userid} has no entry in the password file"
+        now = asyncio.get_running_loop().time()
+        if known is not None:
+            known.view = None  # the user is looked up again then
+            known.unknown = now if known.unknown is None else known.unknown
+            if now - known.unknown < _UNKNOWN:
+                raise NoEntry(words)
+        raise UserMistake(f"{words}, and storage belongs to a user and a group: ask an admin.")
 
     async def run(self) -> None:
         """Follow the journal until cancelled."""
