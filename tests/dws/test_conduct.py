@@ -789,12 +789,21 @@ def test_persistent_storage_that_a_job_creates_does_not_outlive_its_first_workfl
 
 def test_a_queued_job_that_has_lost_its_workflow_gets_another_one() -> None:
     """Users want (c2#487): a restart that loses Workflows does not end all that wait."""
-    (found,) = builders.made(decide(seen(job(Phase.QUEUED))), kinds.WORKFLOW)
+    queued = replace(job(Phase.QUEUED), nodes=())
+    (found,) = builders.made(decide(seen(queued)), kinds.WORKFLOW)
 
     assert key_of(found) == Key("default", "fluxjob-7")
     assert found["metadata"]["annotations"] == {labels.MADE_ANEW: "yes"}
     assert found["spec"]["dwDirectives"] == [JOBDW]
-    assert decide(seen(job(Phase.QUEUED, failed=True))) == []
+    assert decide(seen(replace(queued, failed=True))) == []
+
+
+def test_a_job_that_is_about_to_begin_its_tasks_does_not_go_on_without_its_storage() -> None:
+    """Its prologs are over, its tasks have not begun: it is in no other phase than before them."""
+    (told,) = decide(seen(job(Phase.QUEUED)))
+    assert told == Fail("dws", "Workflow fluxjob-7 is gone: a user or an admin has deleted it")
+    going = workflow(JOBDW, metadata={**DELETING, "finalizers": [BINDING.finalizer]})
+    assert Fail("dws", "Workflow wf was deleted") in decide(seen(job(Phase.QUEUED), going))
 
 
 RESERVED = resources.rewritten([NODE], [need()], 4 * GIB).resources
@@ -851,7 +860,9 @@ def test_a_workflow_in_deletion_is_let_go_of_whatever_the_job_does(
     phase: Phase, failed: bool
 ) -> None:
     going = workflow(JOBDW, state="Setup", metadata={**DELETING, "finalizers": [BINDING.finalizer]})
-    actions = decide(seen(job(phase, failed=failed), going))
+    # Before it has resources, a job gets another one.
+    nodes = () if phase in (Phase.HELD, Phase.QUEUED) else ("n0",)
+    actions = decide(seen(replace(job(phase, failed=failed), nodes=nodes), going))
     told = Fail("dws", "Workflow wf was deleted")  # an ENDING job here has not run
     fails = phase in (Phase.NEW, Phase.STARTING, Phase.RUNNING)
     assert (told in actions) == (fails and not failed)

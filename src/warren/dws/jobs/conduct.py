@@ -216,11 +216,12 @@ def _deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 def _may_lose_workflow(job: Job) -> bool:
     """Return whether a job that loses its Workflow gets another one, and goes on.
 
-    It does while nothing has been made for it. Persistent storage that it creates is there from
-    Proposal on: it goes with the first Workflow, and the second one would find it.
+    It does while nothing has been made for it: not in the moment before its tasks begin, in which
+    it has all prologs behind it. Persistent storage that it creates is there from Proposal on: it
+    goes with the first Workflow, and the second one would find it.
     """
     creates = instances.named_in(job.directives, ("create_persistent",))
-    return job.phase in (Phase.HELD, Phase.QUEUED) and not creates
+    return job.phase in (Phase.HELD, Phase.QUEUED) and not job.nodes and not creates
 
 
 def new_workflow(job: Job) -> Object:
