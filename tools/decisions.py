@@ -29,8 +29,8 @@ _JOB: Final = Job(
 )
 
 JOBS: Final[Mapping[str, Job]] = {
-    "held": _JOB,
-    "queued": replace(_JOB, phase=Phase.QUEUED),
+    "held": replace(_JOB, nodes=()),
+    "queued": replace(_JOB, phase=Phase.QUEUED, nodes=()),
     "starting": replace(_JOB, phase=Phase.STARTING),
     "running": replace(_JOB, phase=Phase.RUNNING, ran=True),
     "ending": replace(_JOB, phase=Phase.ENDING, ran=True),
