@@ -188,7 +188,7 @@ class Reconciler(Generic[K]):
             say("reconcile put off", reason=str(error))
             self._queue.retry(key, error.delay, free=first and isinstance(error, Conflict))
             return Outcome.REQUEUE
-        except Exception:  # the only such net: a bug may cost one key, not all
+        except Exception:  # a bug may cost one key, not all
             if limit.expired():
                 log.exception("reconcile took too long", seconds=self._limit)
             else:
