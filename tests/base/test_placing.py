@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.base.placing import Place, Shared, placed, units
+from warren.base.placing import Place, Shared, placement, units
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from warren.base.placing import Place, Shared, placed, units
 def test_allocations_are_shared_out_and_are_where_most_nodes_are(
     wanted: Shared, places: list[Place], counts: list[int]
 ) -> None:
-    assert placed([wanted], places) == [counts]
+    assert placement([wanted], places) == [counts]
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_allocations_are_shared_out_and_are_where_most_nodes_are(
     ],
 )
 def test_what_does_not_fit_is_not_placed(wanted: Shared, places: list[Place]) -> None:
-    assert placed([wanted], places) is None
+    assert placement([wanted], places) is None
 
 
 def test_larger_allocations_are_placed_first() -> None:
-    assert placed([Shared(1, 2), Shared(1, 8)], [Place(2, 1, 8), Place(1, 1, 3)]) == [
+    assert placement([Shared(1, 2), Shared(1, 8)], [Place(2, 1, 8), Place(1, 1, 3)]) == [
         [0, 1],
         [1, 0],
     ]
@@ -60,7 +60,7 @@ places_ = st.lists(
 def test_every_allocation_is_placed_and_no_place_holds_more_than_its_room(
     wanted: list[Shared], places: list[Place]
 ) -> None:
-    found = placed(wanted, places)
+    found = placement(wanted, places)
     if found is None:
         return
     assert [sum(counts) for counts in found] == [each.count for each in wanted]
@@ -72,14 +72,14 @@ def test_every_allocation_is_placed_and_no_place_holds_more_than_its_room(
 def test_who_has_only_what_the_answer_needs_comes_to_the_same_answer(
     wanted: list[Shared], places: list[Place]
 ) -> None:
-    found = placed(wanted, places)
+    found = placement(wanted, places)
     if found is None:
         return
     narrow = [
         Place(place.nodes, place.unit, took)
         for place, took in zip(places, taken(wanted, places, found), strict=True)
     ]
-    assert placed(wanted, narrow) == found
+    assert placement(wanted, narrow) == found
 
 
 @given(st.builds(Shared, st.integers(1, 6), st.integers(1, 9)), places_)
@@ -87,7 +87,7 @@ def test_allocations_of_one_size_are_placed_whenever_they_fit(
     wanted: Shared, places: list[Place]
 ) -> None:
     room = sum(max(each.room, 0) // units(wanted.gib, each.unit) for each in places)
-    assert (placed([wanted], places) is not None) == (room >= wanted.count)
+    assert (placement([wanted], places) is not None) == (room >= wanted.count)
 
 
 def taken(wanted: list[Shared], places: list[Place], found: list[list[int]]) -> list[int]:
@@ -114,45 +114,48 @@ def labelled(*labels: str, nodes: int = 1, room: int = 9) -> Place:
 def test_a_rabbit_needs_all_labels_that_are_asked_for() -> None:
     """Statement 002.15: all labels must be there."""
     places = [labelled(FAST, nodes=9), labelled(SAFE, nodes=9), labelled(FAST, SAFE)]
-    assert placed([Shared(1, 5, (FAST, SAFE))], places) == [[0, 0, 1]]
-    assert placed([Shared(2, 5, (FAST,))], places) == [[1, 0, 1]]
-    assert placed([Shared(1, 5, ("tier=cheap",))], places) is None
-    assert placed([Shared(3, 5, (FAST,))], places) is None
+    assert placement([Shared(1, 5, (FAST, SAFE))], places) == [[0, 0, 1]]
+    assert placement([Shared(2, 5, (FAST,))], places) == [[1, 0, 1]]
+    assert placement([Shared(1, 5, ("tier=cheap",))], places) is None
+    assert placement([Shared(3, 5, (FAST,))], places) is None
 
 
 def test_of_a_rabbit_of_which_nothing_is_known_any_label_may_be_expected() -> None:
-    assert placed([Shared(1, 5, (FAST,))], [Place(1, 1, 9, None)]) == [[1]]
+    assert placement([Shared(1, 5, (FAST,))], [Place(1, 1, 9, None)]) == [[1]]
 
 
 def test_sets_with_one_key_are_on_rabbits_of_their_own() -> None:
     """Statement 002.16: keys are exclusive, each by itself."""
     places = [labelled(nodes=2), labelled(nodes=1)]
-    assert placed([Shared(1, 2, (), KEY), Shared(1, 1, (), KEY)], places) == [[1, 0], [0, 1]]
-    assert placed([Shared(1, 2, (), KEY), Shared(1, 1, (), KEY)], places[:1]) is None
+    assert placement([Shared(1, 2, (), KEY), Shared(1, 1, (), KEY)], places) == [[1, 0], [0, 1]]
+    assert placement([Shared(1, 2, (), KEY), Shared(1, 1, (), KEY)], places[:1]) is None
 
 
 def test_so_are_allocations_of_one_set_with_a_key() -> None:
     """Statement 002.16: keys are exclusive, each by itself."""
-    assert placed([Shared(2, 1, (), KEY)], [labelled(nodes=9), labelled()]) == [[1, 1]]
-    assert placed([Shared(3, 1, (), KEY)], [labelled(nodes=9), labelled()]) is None
+    assert placement([Shared(2, 1, (), KEY)], [labelled(nodes=9), labelled()]) == [[1, 1]]
+    assert placement([Shared(3, 1, (), KEY)], [labelled(nodes=9), labelled()]) is None
 
 
 def test_other_keys_and_sets_without_a_key_may_be_together() -> None:
     """Statement 002.16: keys are exclusive, each by itself."""
     wanted = [Shared(1, 2, (), KEY), Shared(1, 2, (), OTHER), Shared(1, 2)]
-    assert placed(wanted, [labelled()]) == [[1], [1], [1]]
+    assert placement(wanted, [labelled()]) == [[1], [1], [1]]
 
 
 def test_a_choice_that_leads_nowhere_is_taken_back() -> None:
     # The larger one would have the first rabbit, which is the only one for the other.
     places = [labelled(FAST, nodes=2), labelled(nodes=1)]
-    assert placed([Shared(1, 5, (), KEY), Shared(1, 2, (FAST,), KEY)], places) == [[0, 1], [1, 0]]
+    assert placement([Shared(1, 5, (), KEY), Shared(1, 2, (FAST,), KEY)], places) == [
+        [0, 1],
+        [1, 0],
+    ]
 
 
 def test_the_effort_is_bounded_where_nothing_fits() -> None:
     wanted = [Shared(40, 2), Shared(40, 3), Shared(1, 1, (), KEY)]
     places = [Place(1, 1, 5) for _ in range(40)]
-    assert placed(wanted, places) is None
+    assert placement(wanted, places) is None
 
 
 constrained_ = st.lists(
@@ -186,7 +189,7 @@ def test_they_are_placed_exactly_where_some_choice_keeps_every_constraint(
     wanted: list[Shared], places: list[Place]
 ) -> None:
     """Statements 002.7, 002.15, 002.16: against all choices there are."""
-    found = placed(wanted, places)
+    found = placement(wanted, places)
     if found is None:
         assert not any(keeps(wanted, places, choice) for choice in choices(wanted, len(places)))
         return
@@ -196,7 +199,7 @@ def test_they_are_placed_exactly_where_some_choice_keeps_every_constraint(
         Place(place.nodes, place.unit, took, place.labels)
         for place, took in zip(places, taken(wanted, places, found), strict=True)
     ]
-    assert placed(wanted, narrow) == found
+    assert placement(wanted, narrow) == found
 
 
 def choices(wanted: list[Shared], places: int) -> Iterator[list[list[int]]]:

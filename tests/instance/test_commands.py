@@ -14,7 +14,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from warren.base.processes import marked
+from warren.base.processes import pids_by_variable
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.perilog import CommandNotStarted
 
@@ -23,7 +23,7 @@ from warren.instance.exec.perilog import CommandNotStarted
 def commands(tmp_path: Path) -> Iterator[ProcessCommands]:
     before = open_files()
     yield ProcessCommands(("WARREN_CLUSTER", str(tmp_path)))
-    assert marked(f"WARREN_CLUSTER={tmp_path}") == []
+    assert pids_by_variable(f"WARREN_CLUSTER={tmp_path}") == []
     assert open_files() <= before
 
 
@@ -108,7 +108,7 @@ def test_what_lasts_stays_until_its_own_job_is_cleared(tmp_path: Path) -> None:
     mark = ("WARREN_CLUSTER", str(tmp_path))
 
     def living() -> int:
-        return len(marked("=".join(mark)))
+        return len(pids_by_variable("=".join(mark)))
 
     async def story() -> None:
         commands = ProcessCommands(mark, onto=lambda node: ["env", f"ON={node}"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
-from warren.base.placing import Held, Locality, Place, Shared, placed, units
+from warren.base.placing import Held, Locality, Place, Shared, placement, units
 from warren.dws.jobs.placement import filled, reserve
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.rfc import resource_set
@@ -383,7 +383,7 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
     if isinstance(found, Refusal):
         return
     given_ = held(orjson.dumps(written(graph, found)))
-    counts = placed(shared, [Place(e.nodes, e.unit, e.units, e.labels) for e in given_])
+    counts = placement(shared, [Place(e.nodes, e.unit, e.units, e.labels) for e in given_])
     assert counts is not None
     for number, each in enumerate(given_):
         there = [one for one, own in zip(shared, counts, strict=True) for _ in range(own[number])]

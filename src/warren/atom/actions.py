@@ -69,7 +69,7 @@ class Actions:
     async def clear(self, job: Registration) -> None:
         """Kill what commands of a dead service have left of a job that they had not done with."""
         mark = f"{_MARK}={self._mark(job)}"
-        await asyncio.to_thread(processes.kill, lambda: processes.marked(mark))
+        await asyncio.to_thread(processes.kill, lambda: processes.pids_by_variable(mark))
 
     def _mark(self, job: Registration) -> str:
         return f"{self._owner}:{job.jobid}"

@@ -1,7 +1,7 @@
 """Which of a job's rabbits holds which of its allocations, where those are not beside its nodes.
 
 The scheduler asks with the flash that is free, and writes what comes of it into the job's R; the
-storage side asks with the flash that R holds. Both get the same answer (`placed`), and so what
+storage side asks with the flash that R holds. Both get the same answer (`placement`), and so what
 is reserved is what is used, on the rabbits where it is used.
 """
 
@@ -82,7 +82,7 @@ class Place:
     """None where it is not known yet what the rabbit carries: it may be anything."""
 
 
-def described(each: Shared) -> str:
+def description(each: Shared) -> str:
     """Write allocations for a person, with what they demand of rabbits."""
     said = f"{plural(each.count, 'allocation')} of {gib(each.gib, up=True)}"
     if each.apart:
@@ -106,7 +106,7 @@ def carries(labels: Collection[str] | None, wanted: Sequence[str]) -> bool:
     return not wanted or labels is None or all(each in labels for each in wanted)
 
 
-def placed(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]] | None:
+def placement(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]] | None:
     """Return for each entry of `wanted` how many of its allocations each place holds.
 
     None if they do not fit. What may be on any rabbit is placed last, what is constrained first,

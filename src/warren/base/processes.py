@@ -123,7 +123,7 @@ def end(
     return []
 
 
-def marked(marker: str) -> list[int]:
+def pids_by_variable(marker: str) -> list[int]:
     """Return the living processes, but for this one, that carry an environment entry `NAME=value`.
 
     What one process knows, any can carry: what is found is to be killed only if the entry is a

@@ -116,4 +116,4 @@ class _Doctor:
         kept = {agent, own.holder if own is not None else None}
         if agent is not None:
             kept |= {*processes.descendants(agent)}
-        return [each for each in processes.marked("=".join(mark)) if each not in kept]
+        return [each for each in processes.pids_by_variable("=".join(mark)) if each not in kept]

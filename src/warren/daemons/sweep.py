@@ -124,7 +124,7 @@ def marked(state: StateDir) -> list[int]:
         mark = state.mark
     except OSError:  # there never was one
         return []
-    return processes.marked("=".join(mark))
+    return processes.pids_by_variable("=".join(mark))
 
 
 def _below_parent(state: StateDir) -> list[int]:

@@ -95,7 +95,7 @@ def nodes_for(
 ) -> tuple[str, ...] | None:
     """Return the nodes that have an allocation of all node-local storage; None for all nodes.
 
-    `servers` are those that `referred` names. Raises Fault where some are gone, and where no node
+    `servers` are those that `existing_storage` names. Raises Fault where some are gone, and where no node
     has all of the storage.
     """
     allowed: list[str] | None = None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
-from warren.base.placing import Locality, Place, carries, placed, precedence, units
+from warren.base.placing import Locality, Place, carries, placement, precedence, units
 from warren.scheduling.request import Request
 
 
@@ -122,7 +122,7 @@ def _settled(
     ordered = sorted(chosen, key=lambda each: each[0].nodes & -each[0].nodes)
     taken = {reach.chassis for reach, _ in chosen}
     ordered += [(reach, 0) for reach in everywhere if reach.chassis not in taken]
-    counts = placed(
+    counts = placement(
         request.shared,
         [
             Place(nodes, reach.unit, reach.free - nodes * reach.beside, reach.labels)

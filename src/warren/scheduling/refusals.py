@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import orjson
 
 from warren.base.bytesize import gib
-from warren.base.placing import carries, described
-from warren.base.words import asked, plural
+from warren.base.placing import carries, description
+from warren.base.words import asked_for, plural
 from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
 from warren.scheduling.free import FreeResources
@@ -97,12 +97,12 @@ def _missing_slots(request: Request, view: View) -> str:
         (request.slots * request.gpus, gpus, "gpu"),
     ):
         if wanted > there:
-            return f"{asked(wanted, noun, where)}, and {here} {there or 'none'}."
+            return f"{asked_for(wanted, noun, where)}, and {here} {there or 'none'}."
     narrow = _too_narrow(request, view, request.cores, request.gpus, "in a slot")
     if narrow is not None:
         return narrow
     room = view.whole.slots(request, view.offered)
-    slots = asked(
+    slots = asked_for(
         request.slots, "slot", f" with {_each(request.slots, request.cores, request.gpus)}"
     )
     return f"{slots}, and there is room for {room or 'none'}{where}."
@@ -112,7 +112,7 @@ def _missing_nodes(request: Request, view: View) -> str:
     wanted, those = request.all_nodes, _those(request, wanted=request.all_nodes)
     there = view.offered.bit_count()
     if wanted > there:
-        return f"{asked(wanted, 'node', those)}, and the cluster has {there or 'none'}."
+        return f"{asked_for(wanted, 'node', those)}, and the cluster has {there or 'none'}."
     cores, gpus = request.node_cores, request.node_gpus
     narrow = _too_narrow(request, view, cores, gpus, "on a node")
     if narrow is not None:
@@ -120,7 +120,7 @@ def _missing_nodes(request: Request, view: View) -> str:
     able = view.whole.able(request, view.offered).bit_count()
     if able < wanted:
         each = f"{those} with {_each(wanted, cores, gpus)}"
-        return f"{asked(wanted, 'node', each)}, and the cluster has {able or 'none'}."
+        return f"{asked_for(wanted, 'node', each)}, and the cluster has {able or 'none'}."
     on_chassis = _few_chassis(request, view)
     if on_chassis is not None:
         return on_chassis
@@ -129,7 +129,7 @@ def _missing_nodes(request: Request, view: View) -> str:
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
     flash = f"{those} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
     return (
-        f"{asked(wanted, 'node', flash)}, "
+        f"{asked_for(wanted, 'node', flash)}, "
         f"and a rabbit has {gib(largest, up=False)} for the nodes that are wired to it."
     )
 
@@ -207,10 +207,10 @@ def _unlabelled(
         there = sum(carries(one, each.labels) and carries(one, request.labels) for one in carried)
         if not there:
             whose = "" if request.anywhere else " of its nodes"
-            return f"{what} it is {described(each)}, and there is no such rabbit{whose}."
+            return f"{what} it is {description(each)}, and there is no such rabbit{whose}."
         if each.apart and each.labels and each.count > there:
             those = plural(there, "such rabbit")
-            return f"{what} it is {described(each)}, and there is no more than {those}."
+            return f"{what} it is {description(each)}, and there is no more than {those}."
         for key in each.apart:
             kept[key] = kept.get(key, 0) + each.count
     for key, count in kept.items():
@@ -237,7 +237,7 @@ def reached(request: Request, view: View, able: int) -> list[int]:
 
 def _parts(request: Request) -> str:
     """Write the flash of a request that is not only beside each node."""
-    parts = [described(each) for each in request.shared]
+    parts = [description(each) for each in request.shared]
     if request.ssd_gib:
         parts.append(f"{gib(request.ssd_gib, up=True)} beside each node")
     return " and ".join(parts)
@@ -247,10 +247,10 @@ def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str)
     meets = f" that meets {_words(request)}" if request.constraint else ""
     widest, most_gpus = view.whole.widest(view.offered)
     if cores > widest:
-        return f"{asked(cores, 'core', f' {place}')}, and the widest node{meets} has {widest}."
+        return f"{asked_for(cores, 'core', f' {place}')}, and the widest node{meets} has {widest}."
     if gpus > most_gpus:
         more = f"more than {most_gpus}" if most_gpus else "one"
-        return f"{asked(gpus, 'gpu', f' {place}')}, and no node{meets} has {more}."
+        return f"{asked_for(gpus, 'gpu', f' {place}')}, and no node{meets} has {more}."
     return None
 
 

@@ -1,6 +1,6 @@
 """What is reserved for a job's storage, and what of that each of its rabbits holds.
 
-One arithmetic for both: `reserve` says from a breakdown what the job's R must hold, and `filled`
+One arithmetic for both: `reserve` says from a breakdown what the job's R must hold, and `allocation_sets`
 writes from the same breakdown and that R who holds what (dws-spec section 4, coral2-spec section
 14). Only strategies, constraints and capacities of the breakdown are read, never the name of a
 file system.
@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from warren.base.bytesize import GIB, gib, whole_gib
-from warren.base.placing import Held, Locality, Place, Shared, described, placed, units
+from warren.base.placing import Held, Locality, Place, Shared, description, placement, units
 from warren.base.words import plural
 from warren.dws.breakdown.allocationneeds import (
     ACROSS_SERVERS,
@@ -345,7 +345,7 @@ def _placed(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
         )
         for each in held
     ]
-    found = placed(wanted.shared, places)
+    found = placement(wanted.shared, places)
     if found is None:
         raise Fault(_lacking(wanted, held), type="WLM")
     counts = []
@@ -359,7 +359,7 @@ def _placed(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
 
 
 def _lacking(wanted: Reservation, held: Sequence[Held]) -> str:
-    asked = " and ".join(described(each) for each in wanted.shared)
+    asked = " and ".join(description(each) for each in wanted.shared)
     beside = f" and {gib(wanted.beside, up=True)} beside each node" if wanted.beside else ""
     there = ", ".join(f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_NAMED])
     if len(held) > _NAMED:

@@ -76,7 +76,7 @@ class JobSnapshot:
     breakdowns: Mapping[str, DirectiveBreakdown]
     servers: Mapping[str, Servers]
     used: Mapping[Key, Servers] = field(default_factory=dict)
-    """The Servers of storage that outlives jobs, of which `nodelocal.referred` tells."""
+    """The Servers of storage that outlives jobs, of which `nodelocal.existing_storage` tells."""
     instances: Mapping[Key, PersistentStorageInstance] = field(default_factory=dict)
     """The persistent storage that the job makes, of which `made` tells, by its Servers."""
     computes: Computes | None

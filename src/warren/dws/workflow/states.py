@@ -152,7 +152,7 @@ def entered(workflow: Workflow, now: float) -> dict[str, Any] | None:
 
 
 def within(workflow: Workflow, entered: Mapping[str, Any]) -> Workflow:
-    """Return a Workflow as it is after a change that `entered` returned."""
+    """Return a Workflow as it is after a change that `enter` returned."""
     status = entered["status"]
     return replace(
         workflow,

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from warren.base.processes import kill, marked
+from warren.base.processes import kill, pids_by_variable
 from warren.instance.exec.perilog import Command, CommandNotStarted
 
 log = structlog.get_logger()
@@ -102,7 +102,7 @@ class ProcessCommands:
         marker = f"{_MARK}={self._secret}" if job is None else f"{_KEPT_FOR}={self._secret}.{job}"
 
         def left() -> list[int]:
-            return marked(marker)
+            return pids_by_variable(marker)
 
         def any_left() -> bool:
             if not left():
