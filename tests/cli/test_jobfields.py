@@ -15,7 +15,7 @@ NOW = 1000.0
 def value(name: str, **attributes: Any) -> Any:
     """A field of a job, made of no more than the attributes it says it needs."""
     told = {"id": 5, **attributes}
-    known = {key: told[key] for key in ("id", *jobfields.needed([name])) if key in told}
+    known = {key: told[key] for key in ("id", *jobfields.needed_attributes([name])) if key in told}
     return jobfields.row(known, NOW, lambda userid: f"user{userid}")(name)
 
 
@@ -159,5 +159,5 @@ def test_every_format_with_a_name_is_one_and_needs_attributes_that_there_are() -
     for name, (_, form) in jobfields.FORMATS.items():
         layout = Format(form, jobfields.heading)
         rows = [jobfields.row({"id": 5, "userid": 7, **each}, NOW, str) for each in jobs]
-        assert set(jobfields.needed(layout.fields)) <= set(ATTRIBUTES), name
+        assert set(jobfields.needed_attributes(layout.fields)) <= set(ATTRIBUTES), name
         assert len(list(layout.lines(rows))) == len(jobs) + 1

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.living import SOMEBODY, US, Cluster, cluster
 from warren.base.accounts import user_name
 from warren.cli.job.fields import FORMATS
-from warren.cli.job.listing import colored
+from warren.cli.job.listing import use_color
 from warren.instance import keys
 from warren.instance.kvs import put
 from warren.lifecycle.states import State
@@ -173,7 +173,7 @@ def test_jobs_that_are_over_have_the_color_of_their_results(owned: Cluster) -> N
 def test_colors_are_for_terminals_unless_an_option_says_otherwise(
     when: str | None, terminal: bool, environment: dict[str, str], colors: bool
 ) -> None:
-    assert colored(when, terminal, environment) is colors
+    assert use_color(when, terminal, environment) is colors
 
 
 def test_attributes_are_printed_as_json(owned: Cluster) -> None:

@@ -317,21 +317,21 @@ def test_a_limit_that_is_none_is_refused(rule: str) -> None:
     ],
 )
 def test_rules_change_the_environment(rules: list[str], found: dict[str, str]) -> None:
-    assert environment.changed({"A": "1", "AB": "2", "C": "3"}, rules) == (found, {})
+    assert environment.apply_rules({"A": "1", "AB": "2", "C": "3"}, rules) == (found, {})
 
 
 def test_rules_may_come_from_a_file(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.write_text("# words\n-*\n\nX=1\n")
 
-    assert environment.changed({"A": "1"}, [f"^{rules}"]) == ({"X": "1"}, {})
+    assert environment.apply_rules({"A": "1"}, [f"^{rules}"]) == ({"X": "1"}, {})
 
 
 def test_values_that_a_rule_sets_to_templates_are_for_the_shell() -> None:
     rules = ["T={{taskid}}", "U=$T-$A", "V={{id}}", "V=plain", "W={{id}}", "-W"]
     own = {"A": "1", "PROMPT": "{{mine}}"}
 
-    assert environment.changed(own, rules) == (
+    assert environment.apply_rules(own, rules) == (
         {"A": "1", "PROMPT": "{{mine}}", "V": "plain"},
         {"T": "{{taskid}}", "U": "{{taskid}}-1"},
     )
@@ -345,7 +345,7 @@ def test_files_that_name_themselves_are_refused(tmp_path: Path) -> None:
     rules.write_text(f"^{rules}\n")
 
     with pytest.raises(UserMistake, match="more than 10 deep"):
-        environment.changed({}, [f"^{rules}"])
+        environment.apply_rules({}, [f"^{rules}"])
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ def test_files_that_name_themselves_are_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_rule_that_cannot_be_followed_is_refused(rule: str, words: str) -> None:
     with pytest.raises(UserMistake, match=words.replace("(", "\\(")):
-        environment.changed({"A": "1"}, [rule])
+        environment.apply_rules({"A": "1"}, [rule])
 
 
 def test_nodes_may_be_asked_for_on_so_many_chassis() -> None:

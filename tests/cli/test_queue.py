@@ -13,7 +13,7 @@ from warren.base.errors import UserMistake
 from warren.cli import config as config_commands
 from warren.cli import queue as queue_commands
 from warren.cli.main import cli
-from warren.cli.queue import Configured, listed
+from warren.cli.queue import Configured, queue_rows
 from warren.daemons.statedir import StateDir
 from warren.instance import config
 from warren.instance.config import Config
@@ -81,7 +81,7 @@ Made = Callable[[Config], Terminal]
 
 def test_queues_are_listed_with_what_holds_in_them() -> None:
     told = Configured(SITE.policy, SITE.queues)
-    batch, short = listed(told, {"batch": OPEN, "short": {**OPEN, "parent": "batch"}})
+    batch, short = queue_rows(told, {"batch": OPEN, "short": {**OPEN, "parent": "batch"}})
 
     assert batch == {
         "queue": "batch",

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster.tour import CASES, Tour, failure, refused
+from warren.cli.cluster.tour import CASES, Tour, failure, refusals
 from warren.daemons.cluster import manifests
 from warren.daemons.statedir import StateDir
 from warren.directives.parse import parse
@@ -45,7 +45,7 @@ def test_the_tour_tries_every_command_and_every_type_that_the_rules_know() -> No
     ],
 )  # fmt: skip
 def test_a_refusal_of_directives_is_told_from_any_other(text: str, reasons: list[str]) -> None:
-    assert refused(UserMistake(text)) == reasons
+    assert refusals(UserMistake(text)) == reasons
 
 
 def script(path: Path, *lines: str) -> Path:

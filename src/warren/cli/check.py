@@ -10,7 +10,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import json_option, print_json
-from warren.cli.directives import Measure, of_cluster, shipped
+from warren.cli.directives import Measure, of_cluster, shipped_rules
 from warren.cli.job import scripts
 from warren.daemons.statedir import VARIABLE, StateDir
 from warren.directives import rules as directive_rules
@@ -75,7 +75,7 @@ def _measure(statedir: str | None, kubeconfig: Path | None, context: str | None)
     if context is not None:
         raise click.UsageError("--context is of a --kubeconfig.")
     if statedir is None:
-        return shipped()
+        return shipped_rules()
     return of_cluster(scripts.access_of(StateDir(Path(statedir))))
 
 
@@ -178,7 +178,7 @@ def _expanded(words: Sequence[Word]) -> tuple[list[Word], _Unset]:
     filled: list[Word] = []
     unset: _Unset = {}
     for word in words:
-        text, mistakes = scripts.expanded(word.text)
+        text, mistakes = scripts.expand(word.text)
         if mistakes:
             unset[word.line, word.column] = mistakes
         filled += [replace(word, text=each) for each in text.split()]

@@ -36,7 +36,7 @@ class Measure:
         return findings(checked.directives, self.facts, checked.findings)
 
 
-def shipped() -> Measure:
+def shipped_rules() -> Measure:
     """Return the rules that come with Warren. Nothing is known of a cluster."""
     from warren.daemons.cluster import manifests
 

@@ -113,7 +113,7 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
         if name not in statuses:
             known = [each for each in statuses if each is not None]
             raise UserMistake(f"There is no queue {name!r}: {policies.named(known)}.")
-    rows = listed(config, {n: s for n, s in statuses.items() if not names or n in names})
+    rows = queue_rows(config, {n: s for n, s in statuses.items() if not names or n in names})
     if as_json:
         print_json({"queues": rows})
         return
@@ -121,7 +121,7 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     print_table(headers, cells, right="EN ST TDEFAULT TLIMIT NNODES NCORES NGPUS")
 
 
-def listed(config: Configured, statuses: Mapping[str | None, Status]) -> list[dict[str, Any]]:
+def queue_rows(config: Configured, statuses: Mapping[str | None, Status]) -> list[dict[str, Any]]:
     """Return what is told of each queue. A limit of None is none."""
     queue_limits = policies.queue_limits(config.queues, config.policy)
     default = policies.default_queue(config.queues, config.policy)

@@ -179,11 +179,11 @@ def list_(
     """
     known = _known(state)
     shown = _MARKS if as_json else form.fields
-    rows = list(scheduled(known, states, known.chosen(queues, include), shown))
+    rows = list(scheduler_rows(known, states, known.chosen(queues, include), shown))
     _print({"states": rows} if as_json else rows, form, header=not no_header)
 
 
-def scheduled(
+def scheduler_rows(
     known: NodeStates, states: Iterable[str], ranks: Collection[int], shown: Collection[str]
 ) -> Iterator[Node]:
     """Return nodes as the scheduler sees them, with those in a row that look alike.

@@ -29,7 +29,7 @@ def workflows(state: StateDir, as_json: bool) -> None:
     """List Workflows: where each job's storage is, and what it waits for."""
     from warren.base.times import age
 
-    (found,) = listed(state, kinds.WORKFLOW)
+    (found,) = list_objects(state, kinds.WORKFLOW)
     if as_json:
         print_json({"items": found})
         return
@@ -55,7 +55,7 @@ def workflows(state: StateDir, as_json: bool) -> None:
 
 def list_rabbits(state: StateDir, as_json: bool) -> None:
     """Print the rabbits: their flash, and who has it."""
-    storages, shares, blocks, configurations = listed(
+    storages, shares, blocks, configurations = list_objects(
         state,
         kinds.STORAGE,
         kinds.NNF_NODE_STORAGE,
@@ -159,7 +159,7 @@ def _rabbit(
     }
 
 
-def listed(state: StateDir, *wanted: Kind) -> list[list[Object]]:
+def list_objects(state: StateDir, *wanted: Kind) -> list[list[Object]]:
     """List the objects of some kinds."""
     from warren.kube import kubeconfig
     from warren.kube.http import connect

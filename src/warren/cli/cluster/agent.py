@@ -137,7 +137,7 @@ def doctor(
     from warren.daemons.agentservice import Settings
 
     with _exiting(_WRONG):
-        config, _ = configured(config_file, node)
+        config, _ = configuration(config_file, node)
     settings = Settings(
         access=access_of(config, kubeconfig, context),
         config=config,
@@ -152,7 +152,7 @@ def doctor(
     report(found, failures, repair=repair, as_json=as_json, again=f"warren agent doctor {role}")
 
 
-def configured(config_file: Path | None, node: str | None) -> "tuple[Config, str]":
+def configuration(config_file: Path | None, node: str | None) -> "tuple[Config, str]":
     """Return the configuration of an agent, and what it is called. Raises UserMistake."""
     from warren.daemons import agentconfig
 
@@ -197,7 +197,7 @@ def _be(
     from warren.daemons.agentconfig import made_here
 
     with _exiting(_WRONG):
-        config, name = configured(config_file, node)
+        config, name = configuration(config_file, node)
         run(service.demand_possible(config, rabbit=rabbit, name=name))
     if check:
         _tell(config, run(made_here(config, state_of(statedir).path)), as_json=as_json)

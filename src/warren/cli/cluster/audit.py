@@ -9,7 +9,7 @@ import click
 from warren.base.objects import Change
 from warren.base.printable import printable
 from warren.cli.common import ask_instance, f58, json_option, print_json, run, statedir_option
-from warren.cli.storage import listed
+from warren.cli.storage import list_objects
 from warren.daemons.statedir import StateDir
 from warren.dws import kinds
 from warren.dws.jobs import jobaudit
@@ -63,7 +63,9 @@ def _found(state: StateDir) -> list[Difference]:
         named = {each["id"]: _workflow(each) for each in jobs}
         return named, {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
 
-    workflows, storages, mounts = listed(state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT)
+    workflows, storages, mounts = list_objects(
+        state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT
+    )
     jobs, drained = ask_instance(state, query)
     sides = Sides(
         jobs=jobs,

@@ -6,7 +6,7 @@ import click
 
 from warren.cli.cluster.audit import audit
 from warren.cli.cluster.fluxconductor import flux
-from warren.cli.cluster.leading import cluster_options, exposed, lead
+from warren.cli.cluster.leading import cluster_options, lead, metrics_socket
 from warren.cli.common import socket_of, statedir_option
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
@@ -33,7 +33,7 @@ def conductor(
     if context_.invoked_subcommand is None:
         from warren.daemons.conductor import EMBEDDED
 
-        metrics = exposed(metrics_port, metrics_address)
+        metrics = metrics_socket(metrics_port, metrics_address)
         lead(socket_of(state), EMBEDDED, kubeconfig, context, metrics)
 
 

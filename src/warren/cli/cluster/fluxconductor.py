@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from warren.cli.cluster.leading import cluster_options, exposed, lead
+from warren.cli.cluster.leading import cluster_options, lead, metrics_socket
 from warren.cli.common import socket_at
 
 _SYSTEM = "local:///run/flux/local"
@@ -50,4 +50,4 @@ def flux(
     )
     remedy = "run the conductor on the node of the broker of rank 0"
     broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM, remedy)
-    lead(broker, flavor, kubeconfig, context, exposed(metrics_port, metrics_address))
+    lead(broker, flavor, kubeconfig, context, metrics_socket(metrics_port, metrics_address))

@@ -38,7 +38,7 @@ def cluster_options(command: Command) -> Command:
     return command
 
 
-def exposed(port: int | None, address: str) -> socket.socket | None:
+def metrics_socket(port: int | None, address: str) -> socket.socket | None:
     """Listen where metrics are served, if anywhere."""
     return None if port is None else listening("--metrics-port", address, port)
 

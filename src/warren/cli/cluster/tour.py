@@ -260,7 +260,7 @@ class Tour:
                 while workflows.keys():  # noqa: ASYNC110 - the last news of it is that it is gone
                     await asyncio.sleep(_LOOK)
         except UserMistake as mistake:
-            reasons = refused(mistake)
+            reasons = refusals(mistake)
             for each in reasons:
                 self.console.print(f"  [yellow]refused:[/yellow] {escape(each)}")
             self._refused += bool(reasons)
@@ -295,7 +295,7 @@ class Tour:
         return case.check(self._place, nodes)
 
 
-def refused(mistake: UserMistake) -> list[str]:
+def refusals(mistake: UserMistake) -> list[str]:
     """Return why directives are refused; nothing where something else than a directive is."""
     # What is wrong with a directive is told below the place in it, which carets show.
     lines = str(mistake).splitlines()

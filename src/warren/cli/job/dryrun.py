@@ -54,13 +54,13 @@ async def _foreseen(handle: "Handle", spec: Mapping[str, Any], wanted: int, flag
     except RpcError as error:
         if error.lost:
             raise
-        raise refused(error) from error
+        raise refusal(error) from error
     if wanted == urgency.HOLD:
         return "the job would be held, by its urgency of 0."
     system = (spec.get("attributes") or {}).get("system") or {}
     if system.get("dependencies"):
         return "the job would wait for its dependencies first."
-    stopped = await waits.stopped(handle, scheduled["attributes"]["system"].get("queue", ""))
+    stopped = await waits.stop_reason(handle, scheduled["attributes"]["system"].get("queue", ""))
     if stopped is not None:
         return f"the job would wait: {stopped}."
     asked = {"jobspec": scheduled, "priority": urgency.priority(wanted, None)}
@@ -74,7 +74,7 @@ def _would(reason: str) -> str:
     return f"would wait{reason.removeprefix('waits')}" if reason.startswith("waits") else reason
 
 
-def refused(error: Exception) -> UserMistake:
+def refusal(error: Exception) -> UserMistake:
     """Return what a submission that is refused is told, mistakes of several lines below."""
     many = "\n" in str(error)
     return UserMistake(f"the job is refused.\n{error}" if many else f"the job is refused: {error}")

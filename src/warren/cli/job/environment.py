@@ -24,7 +24,9 @@ _LIMITS: Final = ("cpu", "fsize", "data", "stack", "core", "nofile", "as", "rss"
 _NAME = re.compile(r"\$(?:(\w+)|\{(\w+)\})|\$\$")
 
 
-def changed(own: Mapping[str, str], rules: Iterable[str]) -> tuple[dict[str, str], dict[str, str]]:
+def apply_rules(
+    own: Mapping[str, str], rules: Iterable[str]
+) -> tuple[dict[str, str], dict[str, str]]:
     """Return the environment that the rules make, and those of its values that are templates.
 
     Raises UserMistake where a rule cannot be followed.

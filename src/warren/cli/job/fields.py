@@ -106,7 +106,7 @@ def heading(name: str) -> str | None:
     return name.upper() if top in ("sched", "user") and below else None
 
 
-def needed(names: Iterable[str]) -> list[str]:
+def needed_attributes(names: Iterable[str]) -> list[str]:
     """Return the attributes that fields are made of."""
     found: dict[str, None] = {}
     for name in names:

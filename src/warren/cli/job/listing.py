@@ -102,13 +102,13 @@ def jobs(
         *([selecting.by_place(include)] if include else []),
         *([{"name": [name]}] if name else []),
     ]
-    paints = colored(color, sys.stdout.isatty(), os.environ)
+    paints = use_color(color, sys.stdout.isatty(), os.environ)
     asked = [
         *layout.fields,
         *(["result"] if paints else []),
         *(key.removeprefix("-") for key in order),
     ]
-    attributes = ["all"] if as_json else jobfields.needed(asked)
+    attributes = ["all"] if as_json else jobfields.needed_attributes(asked)
     request = {
         "max_entries": count,
         "attrs": attributes,
@@ -134,7 +134,7 @@ def jobs(
         print_json({"jobs": found, **({"stats": counts} if counts else {})})
     else:
         if counts:
-            click.echo(counted(counts))
+            click.echo(stats_line(counts))
         if not stats_only:
             rows = [jobfields.row(each, now, accounts.user_name) for each in found]
             # An id is shown in letters, and goes by its number.
@@ -151,7 +151,7 @@ def jobs(
         sys.exit(1)
 
 
-def colored(when: str | None, terminal: bool, environment: Mapping[str, str]) -> bool:
+def use_color(when: str | None, terminal: bool, environment: Mapping[str, str]) -> bool:
     """Return whether to color, as an option says, or else where it is printed."""
     if when is None and environment.get("NO_COLOR"):
         return False
@@ -209,7 +209,7 @@ async def _named(
     return found, missing
 
 
-def counted(stats: Attributes) -> str:
+def stats_line(stats: Attributes) -> str:
     """Return how many jobs there are, as `flux jobs --stats` does."""
     states = stats["job_states"]
     pending = sum(states[name] for name in ("depend", "priority", "sched"))

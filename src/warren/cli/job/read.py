@@ -53,7 +53,7 @@ def log_path(spelled: str) -> str:
     return _LOGS.get(spelled, spelled)
 
 
-async def followed(
+async def follow_events(
     handle: "Handle", job: int, path: str, about: str, *, flags: int = 1
 ) -> AsyncIterator[Event]:
     """Return the events of a job's log as they come, until there can be no more."""
@@ -140,7 +140,7 @@ def job_eventlog(
 
     async def printed(handle: "Handle") -> None:
         if follow:
-            log = followed(handle, found, path, id_)
+            log = follow_events(handle, found, path, id_)
             async with aclosing(log) as events:  # type: ignore[type-var]
                 async for event in events:
                     click.echo(writer.line(event))
@@ -416,7 +416,7 @@ async def _mapped(
     handle: "Handle", job: int, given: str, *, named: bool
 ) -> tuple[list[Block], list[str]]:
     """Return a job's map, once it starts, and the names of its nodes."""
-    log = followed(handle, job, "guest.exec.eventlog", given)
+    log = follow_events(handle, job, "guest.exec.eventlog", given)
     async with aclosing(log) as events:  # type: ignore[type-var]
         async for event in events:
             if event.name == "shell.start":

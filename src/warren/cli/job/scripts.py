@@ -147,13 +147,13 @@ def _beginning(program: str) -> str:
 
 def _expanded(line: str) -> str:
     """Fill variables in. Raises UserMistake with all of them that cannot be."""
-    text, mistakes = expanded(line)
+    text, mistakes = expand(line)
     if mistakes:
         raise UserMistake("\n".join(["the job is refused.", *(each.shown for each in mistakes)]))
     return text
 
 
-def expanded(line: str) -> tuple[str, list[Mistake]]:
+def expand(line: str) -> tuple[str, list[Mistake]]:
     """Return a text with the environment's variables filled in, and those that cannot be."""
     mistakes: list[Mistake] = []
 

@@ -81,7 +81,7 @@ _OPTIONS = [
 ]  # fmt: skip
 
 
-def counted(command: F) -> F:
+def task_options(command: F) -> F:
     """Add how many tasks there are, and what each of them has."""
     for option in reversed(_COUNTS):
         command = option(command)
@@ -247,7 +247,7 @@ def make_spec(
     if taskmap is not None:
         scheme, _, value = taskmap.partition(":")
         shell["taskmap"] = {"scheme": scheme, "value": value}
-    variables, templates = environment.changed(os.environ, rules)
+    variables, templates = environment.apply_rules(os.environ, rules)
     if templates:
         shell["env-expand"] = templates
     _set_options(shell, shell_options)

@@ -74,7 +74,7 @@ def _with_signed(ctx: click.Context, param: click.Parameter, value: str) -> tupl
 
 @click.command(context_settings=CONTEXT)
 @jobspecs.options
-@jobspecs.counted
+@jobspecs.task_options
 @submitted_with
 @json_option
 @click.option("--cc", metavar="IDSET", help="Submit a copy for each id, and print all their ids. "
@@ -158,7 +158,7 @@ def submit(
 
 @click.command(context_settings=CONTEXT)
 @jobspecs.options
-@jobspecs.counted
+@jobspecs.task_options
 @submitted_with
 @click.option("-v", "--verbose", count=True,
               help="Tell the job's id; -vv: and its events; -vvv: and those of its shells.",
@@ -260,17 +260,17 @@ def _sending(
         try:
             answer = await handle.rpc("job-ingest.submit", request)
         except RpcError as error:
-            raise dryrun.refused(error) from error
+            raise dryrun.refusal(error) from error
         return fluid.JobId(answer["id"])
 
     return work
 
 
 async def _event(handle: "Handle", job: fluid.JobId, name: str) -> None:
-    from warren.cli.job.read import followed
+    from warren.cli.job.read import follow_events
 
     label = f58(job)
-    async with aclosing(followed(handle, job, "eventlog", label)) as events:  # type: ignore[type-var]
+    async with aclosing(follow_events(handle, job, "eventlog", label)) as events:  # type: ignore[type-var]
         async for event in events:
             if event.name == name:
                 return

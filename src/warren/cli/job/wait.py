@@ -13,7 +13,7 @@ import orjson
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, statedir_option
 from warren.cli.events import FORMS, TIMES, Writer, matches
-from warren.cli.job.read import call, followed, log_path
+from warren.cli.job.read import call, follow_events, log_path
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.attributes import returncode
 from warren.lifecycle.states import Result, State
@@ -191,7 +191,7 @@ def job_wait_event(
 
     async def waited(handle: "Handle") -> None:
         left = count
-        log = followed(handle, found, path, id_)
+        log = follow_events(handle, found, path, id_)
         async with aclosing(log) as events:  # type: ignore[type-var]
             async for event in events:
                 hit = event.name == name and matches(event, wanted)

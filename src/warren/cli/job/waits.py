@@ -63,7 +63,7 @@ async def _scheduling(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int,
     if not waiting:
         return {}
     queues = {job.get("queue", "") for job in waiting}
-    said = {queue: await stopped(handle, queue) for queue in queues}
+    said = {queue: await stop_reason(handle, queue) for queue in queues}
     found = {job["id"]: said[job.get("queue", "")] for job in waiting}
     reasons = {job: reason for job, reason in found.items() if reason is not None}
     # So many are told at once: first those that have no reason in their annotations, which is
@@ -82,7 +82,7 @@ def _knows(job: Attributes) -> bool:
     return bool(sched.get("reason_pending") or sched.get("t_estimate"))
 
 
-async def stopped(handle: "Handle", queue: str) -> str | None:
+async def stop_reason(handle: "Handle", queue: str) -> str | None:
     """Return why no job of a queue starts, if so."""
     from warren.rpc.message import RpcError
 

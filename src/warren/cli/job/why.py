@@ -115,7 +115,7 @@ async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
             remedy = f"`warren job urgency {f58(job['id'])} default` lets it go"
             return _plain("held", f"is held, by an urgency of 0: {remedy}")
         return _plain("priority", "has a priority of 0: a plugin of the site holds it back")
-    stopped = await waits.stopped(handle, job.get("queue", ""))
+    stopped = await waits.stop_reason(handle, job.get("queue", ""))
     if stopped is not None:
         return _plain("queue", f"waits: {stopped.removeprefix('waits for ')}")
     try:
