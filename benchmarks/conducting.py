@@ -235,7 +235,7 @@ async def _until(true: Callable[[], bool]) -> None:
 @asynccontextmanager
 async def _embedded(directory: Path) -> AsyncIterator[Client]:
     with SqliteJournal(directory / "objects.db") as journal:
-        embedded = apiserver.built(journal, SystemClock())
+        embedded = apiserver.build(journal, SystemClock())
         async with alongside(embedded.run()):
             await embedded.begin()
             client = LocalClient(embedded.store)

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.instance.lives import Life, alive
 from warren.base.errors import WarrenError
 from warren.cli.main import cli
-from warren.daemons.statedir import StateDir, held
+from warren.daemons.statedir import StateDir, hold_lock
 from warren.instance.config import Config
 from warren.instance.jobs.service import JobManagerService
 from warren.rfc import fluid
@@ -124,7 +124,7 @@ def cluster(
         finally:
             begun.set()
 
-    with held(state.lock):
+    with hold_lock(state.lock):
         state.announce(pid=os.getpid())
         thread = threading.Thread(target=run)
         thread.start()

@@ -32,7 +32,7 @@ def test_hundreds_of_jobs_at_a_time_have_their_storage_and_give_it_back() -> Non
 
     async def main() -> None:
         clock = virtual.VirtualClock()
-        embedded = apiserver.built(MemoryJournal(), clock)
+        embedded = apiserver.build(MemoryJournal(), clock)
         async with alongside(embedded.run()):
             await embedded.begin()
             client = LocalClient(embedded.store)

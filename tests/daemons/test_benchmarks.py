@@ -14,7 +14,7 @@ from benchmarks.jobs import followed, shells_parent
 
 from tests.instance.lives import alive
 from tests.instance.parts import OWNER, virtually
-from warren.daemons.statedir import StateDir, held
+from warren.daemons.statedir import StateDir, hold_lock
 from warren.lifecycle.states import State
 from warren.rpc.bus import Loopback
 from warren.rpc.message import Cred, Payload
@@ -33,7 +33,7 @@ def test_a_cluster_is_measured_when_its_shells_have_their_parent(state: StateDir
         ExitStack() as locks,
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as cluster,
     ):
-        locks.enter_context(held(state.lock))
+        locks.enter_context(hold_lock(state.lock))
         waited = 0
 
         def sleep(seconds: float) -> None:
@@ -44,7 +44,7 @@ def test_a_cluster_is_measured_when_its_shells_have_their_parent(state: StateDir
             if waited == 2:
                 state.shells_lock.touch()
             if waited == 3:
-                locks.enter_context(held(state.shells_lock))
+                locks.enter_context(hold_lock(state.shells_lock))
 
         parent = shells_parent(cluster, state, sleep)
         cluster.kill()

@@ -236,7 +236,7 @@ def test_on_one_machine_it_shows_a_certificate_and_keeps_its_port(tmp_path: Path
     state = StateDir(tmp_path / "state")
     state.prepare()
     tls.ensure(state.pki)
-    first = offload.opened(state)
+    first = offload.open_endpoint(state)
     with closing(first.listener):
         assert state.offload_authority.stat().st_mode & 0o777 == 0o644
         assert first.service.certificate == str(state.offload_authority)
@@ -256,10 +256,10 @@ def test_on_one_machine_it_shows_a_certificate_and_keeps_its_port(tmp_path: Path
                 return await asyncio.to_thread(shaken)
 
         assert asyncio.run(main()) == "TLSv1.3"
-    again = offload.opened(state)
+    again = offload.open_endpoint(state)
     with closing(again.listener):
         assert again.service == first.service
-        with closing(offload.opened(state).listener) as other:  # it is taken by now
+        with closing(offload.open_endpoint(state).listener) as other:  # it is taken by now
             assert other.getsockname()[1] != again.service.port
 
 
@@ -267,7 +267,7 @@ def test_a_node_without_a_mount_namespace_has_its_paths_understood(tmp_path: Pat
     state = StateDir(tmp_path / "state")
     state.prepare()
     tls.ensure(state.pki)
-    endpoint = offload.opened(state)
+    endpoint = offload.open_endpoint(state)
     with closing(endpoint.listener):
         own = f"{state.nodes}/compute-00/root{state.mounts}/uid-0/a"
         assert endpoint.known("compute-00", own) == f"{state.mounts}/uid-0/a"

@@ -9,7 +9,7 @@ import pytest
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.options import Asked, Found, settled
+from warren.daemons.options import Asked, Found, cluster_shape
 
 KNOWN = ClusterShape(
     rabbits=2,
@@ -37,27 +37,29 @@ def named(value: object) -> str | None:
 
 
 def test_at_first_what_is_not_given_is_as_usual() -> None:
-    assert settled(None, Asked(), found()) == ClusterShape(flash="image")
-    assert settled(None, Asked(), found(why_no_images="not root")) == ClusterShape(
+    assert cluster_shape(None, Asked(), found()) == ClusterShape(flash="image")
+    assert cluster_shape(None, Asked(), found(why_no_images="not root")) == ClusterShape(
         flash="directory"
     )
 
 
 def test_what_is_not_given_is_as_it_was() -> None:
-    assert settled(KNOWN, Asked(), found({"rabbit-0": 1, "rabbit-1": 1}, outlived=True)) == KNOWN
+    assert (
+        cluster_shape(KNOWN, Asked(), found({"rabbit-0": 1, "rabbit-1": 1}, outlived=True)) == KNOWN
+    )
 
 
 def test_a_directory_of_an_older_version_is_taken_as_it_is() -> None:
     older = msgspec.json.decode(b'{"rabbits": 3, "computes_per_rabbit": 1}', type=ClusterShape)
 
-    assert settled(older, Asked(), found()) == ClusterShape(rabbits=3, computes_per_rabbit=1)
+    assert cluster_shape(older, Asked(), found()) == ClusterShape(rabbits=3, computes_per_rabbit=1)
 
 
 def test_what_is_there_is_not_looked_at_without_need() -> None:
     def look() -> Mapping[str, int]:
         raise AssertionError
 
-    assert settled(KNOWN, Asked(rabbits=3), Found(volumes=look)).rabbits == 3
+    assert cluster_shape(KNOWN, Asked(rabbits=3), Found(volumes=look)).rabbits == 3
 
 
 FULL = {"rabbit-0": 1}
@@ -65,10 +67,10 @@ FULL = {"rabbit-0": 1}
 
 def test_agents_that_have_made_volumes_are_not_taken_from_a_cluster() -> None:
     with pytest.raises(UserMistake, match="--no-agents: rabbit-0 still has volumes of jobs"):
-        settled(KNOWN, Asked(agents=False), found(FULL))
+        cluster_shape(KNOWN, Asked(agents=False), found(FULL))
     without = msgspec.structs.replace(KNOWN, agents=False)
-    assert settled(without, Asked(), found(FULL)) == without
-    assert settled(without, Asked(agents=True), found(FULL)) == KNOWN
+    assert cluster_shape(without, Asked(), found(FULL)) == without
+    assert cluster_shape(without, Asked(agents=True), found(FULL)) == KNOWN
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_what_can_be_changed_is(
 ) -> None:
     expected = msgspec.structs.replace(KNOWN, **changed)
 
-    assert settled(KNOWN, asked, found(volumes)) == expected
+    assert cluster_shape(KNOWN, asked, found(volumes)) == expected
 
 
 LEAVE = "Leave the option out, or choose another state directory."
@@ -181,25 +183,25 @@ def test_what_cannot_be_changed_is_refused_with_what_to_do(
     asked: Asked, there: Found, why: str
 ) -> None:
     with pytest.raises(UserMistake) as refused:
-        settled(KNOWN, asked, there)
+        cluster_shape(KNOWN, asked, there)
     assert str(refused.value) == why
 
 
 def test_simulated_flash_has_faults_and_no_device() -> None:
     faults = {"make": {"fails": 1}}
-    shape = settled(None, Asked(flash="simulated", faults=faults), found())
+    shape = cluster_shape(None, Asked(flash="simulated", faults=faults), found())
 
     assert (shape.flash, shape.faults) == ("simulated", faults)
-    assert settled(shape, Asked(), found()) == shape
-    assert settled(shape, Asked(faults={}), found(FULL)).faults == {}
+    assert cluster_shape(shape, Asked(), found()) == shape
+    assert cluster_shape(shape, Asked(faults={}), found(FULL)).faults == {}
     with pytest.raises(UserMistake, match="simulated flash needs no device"):
-        settled(None, Asked(flash="simulated", devices={"rabbit-0": "/dev/one"}), found())
+        cluster_shape(None, Asked(flash="simulated", devices={"rabbit-0": "/dev/one"}), found())
     with pytest.raises(UserMistake, match="volumes are simulated here, and stay that"):
-        settled(shape, Asked(flash="image"), found())
+        cluster_shape(shape, Asked(flash="image"), found())
     with pytest.raises(UserMistake, match="only flash that is simulated has them"):
-        settled(KNOWN, Asked(faults=faults), found())
+        cluster_shape(KNOWN, Asked(faults=faults), found())
 
 
 def test_plain_directories_need_no_device() -> None:
     with pytest.raises(UserMistake, match="plain directories need no device"):
-        settled(None, Asked(flash="directory", devices={"rabbit-0": "/dev/one"}), found())
+        cluster_shape(None, Asked(flash="directory", devices={"rabbit-0": "/dev/one"}), found())

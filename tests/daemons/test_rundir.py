@@ -12,7 +12,7 @@ import pytest
 from tests.harness import users
 from warren.base.errors import UserMistake
 from warren.daemons import rundir
-from warren.daemons.statedir import StateDir, held
+from warren.daemons.statedir import StateDir, hold_lock
 from warren.instance import config
 from warren.instance.config import Config
 from warren.instance.shell import tmpdir
@@ -151,13 +151,13 @@ def test_without_a_limit_directories_are_plain(state: StateDir) -> None:
 def test_what_running_jobs_have_is_left_as_it_is(state: StateDir) -> None:
     state.tmp.mkdir()
     (state.tmp / "jobtmp-0-f1").mkdir()
-    with held(state.shells_lock):
+    with hold_lock(state.shells_lock):
         rundir.prepare(state, Config())
         assert (state.tmp / "jobtmp-0-f1").is_dir()
 
     rundir.prepare(state, Config())
     path = given(state)
-    with held(state.shells_lock):
+    with hold_lock(state.shells_lock):
         rundir.prepare(state, config.parse("exec.tmpdir-limit = 0"))
         assert path.is_mount()
     rundir.prepare(state, config.parse("exec.tmpdir-limit = 0"))

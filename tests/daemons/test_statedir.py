@@ -14,7 +14,7 @@ from tests.harness import users
 from warren.base.errors import UserMistake
 from warren.daemons import clustershape
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.statedir import StateDir, held, holder
+from warren.daemons.statedir import StateDir, hold_lock, holder
 from warren.journal.sqlite import SqliteJournal
 from warren.rpc import sockets
 
@@ -79,9 +79,9 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_a_lock_names_its_holder_and_keeps_others_out(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
 
-    with held(lock):
+    with hold_lock(lock):
         assert holder(lock) == os.getpid()
-        with pytest.raises(BlockingIOError), held(lock):
+        with pytest.raises(BlockingIOError), hold_lock(lock):
             pass
     assert holder(lock) is None
 
@@ -109,7 +109,7 @@ def test_a_cluster_that_does_not_run_has_no_status(tmp_path: Path) -> None:
     state.announce(pid=os.getpid())
 
     assert state.status() is None
-    with held(state.lock):
+    with hold_lock(state.lock):
         assert state.status() == {"pid": os.getpid()}
 
 
@@ -117,7 +117,7 @@ def test_what_a_killed_predecessor_has_said_is_not_the_status(tmp_path: Path) ->
     state = StateDir(tmp_path)
     state.announce(pid=os.getpid() + 1)
 
-    with held(state.lock):
+    with hold_lock(state.lock):
         assert state.status() is None
 
 

@@ -8,7 +8,7 @@ from tests.harness.world import DIRECTIVES, GLOBAL, opened
 from warren.controllers.exports import ExportReconciler
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
-from warren.daemons.together import Part, System, synced
+from warren.daemons.together import Part, System, parts_after_sync
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble
 from warren.dws.persistent.sharing import Sharing
@@ -105,7 +105,10 @@ def test_volumes_are_offered_to_a_jobs_nodes_while_these_have_them_mounted() -> 
                 for rabbit in sorted(rabbits):
                     informers = Informers(LocalClient(control.api.store), namespace=rabbit)
                     exports = ExportReconciler(informers, Rabbit(network, rabbit))
-                    own = {"informers": informers.run, **synced(informers, [exports.reconciler])}
+                    own = {
+                        "informers": informers.run,
+                        **parts_after_sync(informers, [exports.reconciler]),
+                    }
                     parts |= {f"{rabbit} {name}": part for name, part in own.items()}
                 running = asyncio.ensure_future(System(parts=parts).run())
                 job = await world.submit(control, attributes=DW, nodes=6)

@@ -41,7 +41,7 @@ def atomd(
     from warren.atom import listening as sockets
     from warren.daemons import atomd as service
     from warren.daemons import diskspace, logs
-    from warren.daemons.statedir import held, holder
+    from warren.daemons.statedir import hold_lock, holder
 
     usual = Path("/etc/warren/atomd.toml")
     if config_file is None and usual.exists():
@@ -66,7 +66,7 @@ def atomd(
     lock, journal = state / "lock", state / "jobs.db"
     try:
         run(diskspace.wait(state, [journal], diskspace.SERVICE))
-        with held(lock):
+        with hold_lock(lock):
             wanted = service.Settings(
                 config=config,
                 listener=sockets.listen(where, config.socket_mode, config.group),

@@ -143,7 +143,7 @@ class Config(Table, frozen=True):
         return [Path(each) for each in (self.mounts, *self.more_mounts)]
 
 
-def named(config: Config, node: str) -> Config:
+def with_name(config: Config, node: str) -> Config:
     """Return a configuration for a node of another name."""
     return msgspec.structs.replace(config, node=node)
 

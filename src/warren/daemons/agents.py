@@ -14,7 +14,7 @@ from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import RabbitReconciler
 from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
-from warren.daemons.together import INDEXES, Part, System, synced
+from warren.daemons.together import INDEXES, Part, System, parts_after_sync
 from warren.dws.pods import podstatus
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -62,7 +62,7 @@ def agent(
         if runner is not None:
             parts[f"{node} kubelet"] = partial(_kubelet, client, clock, node, runner)
         parts[f"{node} lease"] = lambda: heartbeats.renew(client, clock, node)
-    for name, part in synced(informers, reconcilers).items():
+    for name, part in parts_after_sync(informers, reconcilers).items():
         parts[f"{node} {name}"] = part
     return Agent(
         parts=parts,
@@ -76,7 +76,7 @@ async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> N
     """Run the pods of a node, as soon as that is possible."""
     nodes = Informers(client)
     registration = NodeRegistration(client, nodes, clock, node, runner.host_address, runner.unable)
-    parts = {"informers": nodes.run, **synced(nodes, [registration.reconciler])}
+    parts = {"informers": nodes.run, **parts_after_sync(nodes, [registration.reconciler])}
 
     async def run_pods() -> None:
         await registration.able.wait()
@@ -89,4 +89,4 @@ async def _run_pods(client: Client, clock: Clock, node: str, runner: Runner) -> 
     informers = Informers(client, indexes={"subdomain": podstatus.subdomain_of})
     pods = PodReconciler(client, informers, runner, clock, node)
     parts = {"informers": informers.run, "followers": pods.run}
-    await System(parts=parts | synced(informers, [pods.reconciler])).run()
+    await System(parts=parts | parts_after_sync(informers, [pods.reconciler])).run()

@@ -25,7 +25,7 @@ from warren.daemons import agentconfig, exposed
 from warren.daemons.agentconfig import Config, Node
 from warren.daemons.agents import agent
 from warren.daemons.foreground import until_stopped
-from warren.daemons.statedir import held, holder
+from warren.daemons.statedir import hold_lock, holder
 from warren.daemons.together import System
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
@@ -104,7 +104,7 @@ def alone(state: AgentState) -> Iterator[None]:
     """Hold an agent's state directory for the length of a block. Raises UserMistake."""
     state.prepare()
     try:
-        with held(state.lock):
+        with hold_lock(state.lock):
             yield
     except BlockingIOError:
         raise UserMistake(

@@ -22,7 +22,7 @@ from warren.daemons.containerlogs import ContainerLogs
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import System, synced
+from warren.daemons.together import System, parts_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.dws.pods import jobpods
@@ -76,7 +76,7 @@ class Endpoint:
         await server.run(self.listener, self.tls)
 
 
-def built(journal: Journal, clock: Clock, *, plain: bool = False) -> Embedded:
+def build(journal: Journal, clock: Clock, *, plain: bool = False) -> Embedded:
     """Build the API of one cluster, with the rules of its kinds unless it is plain."""
     if plain:
         return Embedded(journal, clock)
@@ -97,7 +97,7 @@ async def run(
     """Run an API server until cancelled: `establish` makes what is to be there from the start."""
     clock = SystemClock()
     with SqliteJournal(state.objects, RESERVE) as journal:
-        embedded = built(journal, clock, plain=plain)
+        embedded = build(journal, clock, plain=plain)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(embedded.run(), name="api")
             await embedded.begin()
@@ -114,7 +114,7 @@ async def run_jobs(client: Client, clock: Clock) -> None:
     """Make the pods of batch Jobs, until cancelled."""
     informers = Informers(client, indexes={"job": jobpods.job_of})
     controller = JobController(client, informers, clock)
-    parts = {"informers": informers.run, **synced(informers, [controller.reconciler])}
+    parts = {"informers": informers.run, **parts_after_sync(informers, [controller.reconciler])}
     await System(parts=parts).run()
 
 
@@ -122,7 +122,7 @@ async def run_nodes(client: Client, clock: Clock) -> None:
     """Say of Nodes whose agents are not heard of that they are not, until cancelled."""
     informers = Informers(client)
     controller = NodeLifeController(client, informers, clock)
-    parts = {"informers": informers.run, **synced(informers, [controller.reconciler])}
+    parts = {"informers": informers.run, **parts_after_sync(informers, [controller.reconciler])}
     await System(parts=parts).run()
 
 
@@ -182,7 +182,7 @@ def components(shape: ClusterShape) -> list[str]:
     return [*own, *map(users.node_user, nodes)]
 
 
-def opened(state: StateDir, port: int | None, names: Collection[str] = ()) -> Endpoint:
+def open_endpoint(state: StateDir, port: int | None, names: Collection[str] = ()) -> Endpoint:
     """Take the port, make the keys, and write a kubeconfig for the admin and each of `names`.
 
     Raises UserMistake where the port cannot be had.

@@ -32,7 +32,7 @@ from warren.daemons import apiserver
 from warren.daemons.agents import agent
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.instance import Foundation, Instance, assemble
-from warren.daemons.together import INDEXES, Part, System, synced
+from warren.daemons.together import INDEXES, Part, System, parts_after_sync
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.containers import containerprofiles
@@ -381,7 +381,7 @@ async def _follow_settings(handle: Handle, leading: Conductor) -> None:
 
 def control(shape: ClusterShape, ports: Ports) -> Control:
     """Build the control process: all but the nodes' agents, over the local client."""
-    embedded = apiserver.built(ports.objects, ports.clock)
+    embedded = apiserver.build(ports.objects, ports.clock)
     local = LocalClient(embedded.store)
     informers = Informers(ports.client(local), indexes=INDEXES)
     flux = instance(shape, ports.instance, informers, ports.client(local))
@@ -423,7 +423,7 @@ def control(shape: ClusterShape, ports: Ports) -> Control:
         settled=informers.wait_synced,
         parts={
             "informers": informers.run,
-            **synced(informers, reconcilers),
+            **parts_after_sync(informers, reconcilers),
             "jobs of the API": lambda: apiserver.run_jobs(local, ports.clock),
             "event expiry": lambda: apiserver.expire_events(local, ports.clock),
             **flux.parts,

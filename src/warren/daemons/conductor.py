@@ -114,7 +114,7 @@ class Settings:
     """Where health and metrics are served, if anywhere."""
 
 
-async def configured(instance: Path, instance_type: InstanceType = EMBEDDED) -> Rabbit:
+async def read_rabbit_table(instance: Path, instance_type: InstanceType = EMBEDDED) -> Rabbit:
     """Return table `rabbit` of the instance at a socket; all defaults where none answers."""
     with suppress(RpcError):
         async with instance_type.connect(instance, None) as handle:

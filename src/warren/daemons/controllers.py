@@ -11,7 +11,7 @@ from warren.base.objects import Key
 from warren.daemons import compose, exposed
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
-from warren.daemons.together import INDEXES, Part, System, synced
+from warren.daemons.together import INDEXES, Part, System, parts_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.kube import http, versions, webhook
@@ -150,7 +150,10 @@ class _Controllers:
     async def _work(self) -> None:
         self._works = True
         try:
-            parts = {"informers": self.informers.run, **synced(self.informers, self.reconcilers)}
+            parts = {
+                "informers": self.informers.run,
+                **parts_after_sync(self.informers, self.reconcilers),
+            }
             await System(parts=parts).run()
         finally:
             self._works = False

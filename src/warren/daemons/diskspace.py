@@ -67,7 +67,7 @@ async def made_for(write: Callable[[], None], pause: float = _LOOK) -> None:
             return
 
 
-def left(place: Path) -> float:
+def free_bytes(place: Path) -> float:
     """Return how many bytes the file system of a directory has left; infinity if unknown."""
     try:
         found = os.statvfs(place)

@@ -11,7 +11,7 @@ from warren.daemons import clustershape
 from warren.daemons.nodes import Nodes
 from warren.daemons.repair import remove_all
 from warren.daemons.statedir import StateDir
-from warren.daemons.sweep import leftovers, marked, sweep
+from warren.daemons.sweep import cluster_processes, leftovers, sweep
 from warren.dws import audit
 from warren.dws.audit import Finding, OnNodes, Overdue, PendingRemoval, Sort
 from warren.instance.shell import cgroups
@@ -43,7 +43,7 @@ class Doctor:
         # What is made on a node has its object before, and what is given back has it after:
         # only what is there on both sides of the listing can be an orphan.
         before = self._resources()
-        objects = await listed(self._client)
+        objects = await list_examined(self._client)
         active = await self._active()
         there = before.still(self._resources())
         users = await self._users(audit.pending_removal(objects))
@@ -133,7 +133,7 @@ class Doctor:
         return {fluid.f58(each["id"]) for each in listed["jobs"]}
 
 
-async def listed(client: Client) -> dict[Kind, list[Object]]:
+async def list_examined(client: Client) -> dict[Kind, list[Object]]:
     """Return what there is of all kinds that are examined."""
     # Owners last, too: of what is made meanwhile, the owner is listed, and is there before the
     # dependents. And first: of what goes meanwhile, the owner goes last.
@@ -170,7 +170,7 @@ async def examine_stopped(state: StateDir, *, repair: bool) -> tuple[list[str], 
 def _without_volumes(state: StateDir) -> list[str]:
     return [
         *(each for each in leftovers(state) if not each.startswith("volume ")),
-        *(f"process {process}" for process in marked(state)),
+        *(f"process {process}" for process in cluster_processes(state)),
     ]
 
 

@@ -14,19 +14,19 @@ from warren.base.errors import UserMistake
 _LARGEST: Final = 16 * 2**20
 
 
-def rotated(path: Path, largest: int = _LARGEST) -> Path:
+def rotate(path: Path, largest: int = _LARGEST) -> Path:
     """Return a log's path, after putting a large old log aside, in place of the one before it."""
     if path.exists() and path.stat().st_size > largest:
         path.rename(path.with_suffix(".log.1"))
     return path
 
 
-def opened(path: Path) -> BinaryIO:
+def open_log(path: Path) -> BinaryIO:
     """Open a log for the output of a process, which is its owner's alone. Raises OSError.
 
     A shell of a user's has it open for what goes wrong, and may open again what it has open.
     """
-    return open(rotated(path), "ab", opener=_private)
+    return open(rotate(path), "ab", opener=_private)
 
 
 def _private(path: str, flags: int) -> int:
@@ -67,7 +67,7 @@ class Rotating:
         self._output.close()
 
     def _opened(self) -> TextIO:
-        return open(rotated(self._path, self._largest), "a", buffering=1, opener=_private)
+        return open(rotate(self._path, self._largest), "a", buffering=1, opener=_private)
 
 
 def lossy(output: TextIO) -> TextIO:

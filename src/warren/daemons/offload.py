@@ -56,7 +56,7 @@ class Endpoint:
         await serving.serve(server.app(), self.listener, self.tls, shares=shares, impatient=True)
 
 
-def opened(state: StateDir) -> Endpoint:
+def open_endpoint(state: StateDir) -> Endpoint:
     """Take a port of this machine, the last one if it is free, and write what vouches for it.
 
     The keys are those of the API server, which are there.

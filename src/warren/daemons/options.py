@@ -54,7 +54,7 @@ class Found:
     """Why flash cannot be images here; None if it can."""
 
 
-def settled(known: ClusterShape | None, asked: Asked, found: Found) -> ClusterShape:
+def cluster_shape(known: ClusterShape | None, asked: Asked, found: Found) -> ClusterShape:
     """Return what the cluster is from now on. Raises UserMistake for what cannot be."""
     shape = _flash(known, asked, found)
     if not (shape.conductor or shape.separate):

@@ -45,7 +45,7 @@ log = structlog.get_logger()
 
 async def api(state: StateDir, shape: ClusterShape, port: int | None = None) -> None:
     """Run the API server, on a port that is asked for, or the last one."""
-    endpoint = apiserver.opened(state, port, apiserver.components(shape))
+    endpoint = apiserver.open_endpoint(state, port, apiserver.components(shape))
 
     async def establish(client: Client) -> None:
         await apiserver.establish(client, shape, config.load(state.config).daemons)
@@ -70,7 +70,7 @@ async def conductor(state: StateDir, shape: ClusterShape) -> None:
 async def copy_offload(state: StateDir, shape: ClusterShape) -> None:
     """Be the service that running jobs ask for copies."""
     access = kubeconfig.load(state.user(users.OFFLOAD))
-    await offloads.run(offloads.Settings(access=access, endpoint=offloads.opened(state)))
+    await offloads.run(offloads.Settings(access=access, endpoint=offloads.open_endpoint(state)))
 
 
 async def instance(state: StateDir, shape: ClusterShape) -> None:
@@ -103,7 +103,7 @@ def foundation_of(state: StateDir, jobs: Journal) -> Foundation:
         commands=ProcessCommands(state.mark, lambda node: _onto(state, node), state.uri),
         owner=os.geteuid(),
         config=config.load(state.config),
-        room=lambda: diskspace.left(state.path),
+        room=lambda: diskspace.free_bytes(state.path),
         keep_config=lambda text: asyncio.to_thread(files.replace, state.config, text.encode()),
     )
 

@@ -15,7 +15,7 @@ from warren.base.clock import SystemClock
 from warren.base.processes import die_with_parent
 from warren.daemons import clustershape, logs, rundir
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, held, name_holder
+from warren.daemons.statedir import StateDir, hold_lock, name_holder
 from warren.instance import config
 from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.binding import NodeCores
@@ -153,7 +153,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
     directories = rundir.place(state, settings)
     sys.stderr = logs.lossy(sys.stderr)
     try:
-        with held(state.shells_lock) as lock:
+        with hold_lock(state.shells_lock) as lock:
 
             def life() -> int:
                 name_holder(lock)

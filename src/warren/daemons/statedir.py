@@ -270,7 +270,7 @@ def privately() -> Iterator[None]:
 
 
 @contextmanager
-def held(lock: Path) -> Iterator[int]:
+def hold_lock(lock: Path) -> Iterator[int]:
     """Hold a lock for the length of a block, with our process id in it; return its descriptor.
 
     Raises BlockingIOError if another process holds it. The kernel lets go when we die, and

@@ -76,7 +76,7 @@ async def keep_detached(child: Child, lock: Path) -> None:
 
 
 async def _start(child: Child, more: Mapping[str, str] = {}) -> asyncio.subprocess.Process:
-    with logs.opened(child.log_file) as output:
+    with logs.open_log(child.log_file) as output:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             # Not from where the cluster is started, which others may write.

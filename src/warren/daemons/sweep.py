@@ -89,7 +89,7 @@ async def sweep(state: StateDir) -> None:
         with suppress(NodeTrouble):  # a device that is in use goes with its last user
             await nodes.end()
     # Agents die with the cluster, and holders were told to; until they have, they hold mounts.
-    await _gone(lambda: marked(state), seconds=5.0)
+    await _gone(lambda: cluster_processes(state), seconds=5.0)
     rundir.release(state)
 
 
@@ -99,7 +99,9 @@ def remains(state: StateDir) -> Remains:
     parent = holder(state.shells_lock)
     shells = [parent, *_below_parent(state)] if parent else []
     return Remains(
-        processes=frozenset({*shells, *_in_cgroups(state), *_on_nodes(state), *marked(state)}),
+        processes=frozenset(
+            {*shells, *_in_cgroups(state), *_on_nodes(state), *cluster_processes(state)}
+        ),
         mounts=frozenset(nodes.mounts() if nodes is not None else ()),
         loops=frozenset(loop.device for loop in nodes.loops()) if nodes else frozenset(),
     )
@@ -118,7 +120,7 @@ def leftovers(state: StateDir) -> list[str]:
     ]
 
 
-def marked(state: StateDir) -> list[int]:
+def cluster_processes(state: StateDir) -> list[int]:
     """Return the processes of a cluster, but for its tasks."""
     try:
         mark = state.mark

@@ -70,7 +70,9 @@ async def _living(part: Part) -> None:
     await part()
 
 
-def synced(informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> dict[str, Part]:
+def parts_after_sync(
+    informers: Informers, reconcilers: Iterable[Reconciler[Any]]
+) -> dict[str, Part]:
     """Return reconcilers as parts, which begin once everything that they look at is known."""
 
     def begun(reconciler: Reconciler[Any]) -> Part:

@@ -26,9 +26,9 @@ from warren.daemons import offload as offloads
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Ports, control
 from warren.daemons.nodes import Nodes
-from warren.daemons.options import Asked, Found, settled
+from warren.daemons.options import Asked, Found, cluster_shape
 from warren.daemons.part import PARTS, access_policy, foundation_of
-from warren.daemons.statedir import StateDir, held, holder, privately
+from warren.daemons.statedir import StateDir, hold_lock, holder, privately
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
@@ -80,7 +80,7 @@ async def up(
     """
     state.prepare()
     try:
-        with held(state.lock):
+        with hold_lock(state.lock):
             state.demand_whole()
             await diskspace.wait(state.path, (state.objects, state.jobs))
             await _run(state, asked, config_file, ready, exposed)
@@ -127,7 +127,7 @@ async def _run(
     if isolated is None:
         isolated = why_not is None
     why_no_images = loops.available() if isolated else "nodes have no mount namespaces"
-    shape = settled(
+    shape = cluster_shape(
         known,
         asked,
         Found(
@@ -192,7 +192,7 @@ async def _live_together(
     exposed: socket.socket | None,
 ) -> None:
     """Run all parts in this process but the nodes' agents and the shells."""
-    endpoint = apiserver.opened(state, port, apiserver.components(cluster.shape))
+    endpoint = apiserver.open_endpoint(state, port, apiserver.components(cluster.shape))
     with (
         SqliteJournal(state.objects, RESERVE) as objects,
         SqliteJournal(state.jobs, RESERVE) as jobs,
@@ -208,7 +208,7 @@ async def _live_together(
             printed=endpoint.logs,
             offload=None
             if copyservice.WORD in foundation.config.daemons
-            else offloads.opened(state),
+            else offloads.open_endpoint(state),
         )
         counted = None
         if exposed is not None:

@@ -158,7 +158,7 @@ def configuration(config_file: Path | None, node: str | None) -> "tuple[Config, 
 
     config = agentconfig.load(config_file)
     name = str(config_file or agentconfig.USUAL)
-    return (config if node is None else agentconfig.named(config, node)), name
+    return (config if node is None else agentconfig.with_name(config, node)), name
 
 
 def access_of(config: "Config", kubeconfig: Path | None, context: str | None) -> "Access":

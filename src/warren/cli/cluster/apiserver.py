@@ -27,7 +27,7 @@ def apiserver(
     """
     from warren.daemons import apiserver as servers
     from warren.daemons import cluster, logs
-    from warren.daemons.statedir import held, holder
+    from warren.daemons.statedir import hold_lock, holder
     from warren.kube.client import Client
 
     for name in users:
@@ -39,7 +39,7 @@ def apiserver(
             await cluster.define(client)
 
     async def serve() -> None:
-        endpoint = servers.opened(state, port, users)
+        endpoint = servers.open_endpoint(state, port, users)
 
         def ready() -> None:
             click.echo(f"serving the Kubernetes API at {endpoint.admin.server}")
@@ -54,7 +54,7 @@ def apiserver(
     state.prepare()
     logs.configure_file(state.logs / "apiserver.log")
     try:
-        with held(state.lock):
+        with hold_lock(state.lock):
             run(serve())
     except BlockingIOError:
         raise UserMistake(

@@ -58,7 +58,7 @@ def lead(
 
     logs.configure()
     if kubeconfig is None and not os.environ.get("KUBECONFIG"):
-        named = run(conductors.configured(place, instance_type)).kubeconfig
+        named = run(conductors.read_rabbit_table(place, instance_type)).kubeconfig
         kubeconfig = Path(named) if named else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
