@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from benchmarks.measure import Result
 from warren.daemons.cluster import manifests
 from warren.directives.diagnostics import did_you_mean
-from warren.directives.rules import checked, rules_of
+from warren.directives.rules import check_directives, rules_of
 from warren.dws.node import RawVolumes
 from warren.dws.objects.lustrefilesystems import LustreFileSystem, LustreSpec
 from warren.dws.objects.meta import Meta
@@ -31,12 +31,12 @@ def checking() -> Iterator[Result]:
         )
     ][:MANY]
     wrong = [text.replace("xfs", "zfs").replace("/lus", "/nope") for text in good]
-    findings(checked(wrong[:1], rules).directives, facts)  # what is loaded once
+    findings(check_directives(wrong[:1], rules).directives, facts)  # what is loaded once
     did_you_mean("warn", ["warm"])
     for name, texts in (("good", good), ("wrong", wrong)):
         for count in (MANY // 10, MANY):
             began = time.process_time()
-            form = checked(texts[:count], rules)
+            form = check_directives(texts[:count], rules)
             findings(form.directives, facts, form.findings)
             taken = time.process_time() - began
             del form  # not within the next measurement

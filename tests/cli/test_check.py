@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from warren.cli.main import cli
 from warren.directives.parse import split
-from warren.directives.script import located, read
+from warren.directives.script import locate_directives, read
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 NOT_CHECKED = (
@@ -167,7 +167,7 @@ lines = st.one_of(
 @given(st.lists(lines, max_size=5).map("\n".join))
 def test_words_with_places_are_the_directives_that_are_submitted(text: str) -> None:
     script = read(text)
-    directives = located(script.words)
+    directives = locate_directives(script.words)
     shown = [line.removesuffix("\r") for line in text.split("\n")]
 
     assert [each.text for each in directives] == list(split("\n".join(script.directives)))

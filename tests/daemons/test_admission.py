@@ -11,7 +11,7 @@ from warren.base.objects import Kind, Object, key_of
 from warren.daemons.cluster import manifests
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.workflowadmission import WorkflowAdmission
-from warren.directives.rules import Rule, checked, rules_of
+from warren.directives.rules import Rule, check_directives, rules_of
 from warren.dws import kinds
 from warren.kube.admission import Denied, Operation, Review
 
@@ -106,19 +106,19 @@ def test_the_rules_that_are_shipped_say_what_those_of_nnf_say_and_ext4() -> None
             bare = " ".join(word for word in good.split() if word.partition("=")[0] != key)
             for text in (bare, f"{bare} {key}", *(f"{bare} {key}={value}" for value in values)):
                 twice = [text, text]
-                assert bool(checked(twice, ours).findings) is bool(
-                    checked(twice, theirs).findings
+                assert bool(check_directives(twice, ours).findings) is bool(
+                    check_directives(twice, theirs).findings
                 ), twice
-                assert bool(checked([text], ours).findings) is bool(
-                    checked([text], theirs).findings
+                assert bool(check_directives([text], ours).findings) is bool(
+                    check_directives([text], theirs).findings
                 ), text
-        assert not checked([good], ours).findings
+        assert not check_directives([good], ours).findings
     assert [(rule.command, rule.states) for rule in ours] == [
         (rule.command, rule.states) for rule in theirs
     ]
     ext4 = GOOD["jobdw"].replace("xfs", "ext4")
-    assert checked([ext4], theirs).findings
-    assert not checked([ext4], ours).findings
+    assert check_directives([ext4], theirs).findings
+    assert not check_directives([ext4], ours).findings
 
 
 GOOD = {

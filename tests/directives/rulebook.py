@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from warren.directives.parse import Directive
-from warren.directives.rules import Rule, checked, from_object
+from warren.directives.rules import Rule, check_directives, from_object
 
 WORD = "^[a-z][a-z0-9-]+$"
 KINDS = "^(raw|xfs|gfs2|lustre)$"
@@ -84,5 +84,5 @@ RULES: list[Rule] = from_object(NNF)
 
 def check(directives: Sequence[Directive], rules: Sequence[Rule]) -> None:
     """Raise the first mistake of some directives."""
-    for found in checked([each.text for each in directives], rules).findings:
+    for found in check_directives([each.text for each in directives], rules).findings:
         raise found.mistake

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tests.directives.rulebook import CAPACITY, NNF, RULES, WORD
 from warren.directives.diagnostics import SHOWN, Finding, Mistakes
 from warren.directives.parse import LONGEST_WORD
-from warren.directives.rules import ArgumentRule, Rule, checked, from_object
+from warren.directives.rules import ArgumentRule, Rule, check_directives, from_object
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 
 
 def told(*directives: str, rules: Sequence[Rule] = RULES) -> list[tuple[int, str]]:
     """Return the directive and the sentence of each mistake."""
-    findings = checked(directives, rules).findings
+    findings = check_directives(directives, rules).findings
     return [(found.directive, found.mistake.sentence) for found in findings]
 
 
@@ -82,7 +82,7 @@ def test_a_name_that_is_taken_twice_is_told_twice() -> None:
 
 def test_a_rule_that_cannot_be_read_is_an_admins_to_correct() -> None:
     broken = Rule("x", (ArgumentRule("^a$", "string", pattern="(?=a)"),))
-    (found,) = checked(["#DW x a=1"], [broken]).findings
+    (found,) = check_directives(["#DW x a=1"], [broken]).findings
     assert str(found.mistake) == (
         "a cannot be checked: the pattern '(?=a)' has what only Python's expressions have, or "
         "Perl's, at 2. Tell an admin, who can correct the DWDirectiveRule."
@@ -99,7 +99,7 @@ def test_an_argument_is_as_long_as_a_path_at_most() -> None:
 
 
 def test_many_mistakes_are_counted_and_not_all_shown() -> None:
-    findings = checked(["#DW x"] * (SHOWN + 3), RULES).findings
+    findings = check_directives(["#DW x"] * (SHOWN + 3), RULES).findings
     mistakes = Mistakes(findings)
     assert mistakes.shown.count("#DW x\n    ^\nUnknown command") == SHOWN
     assert str(mistakes).splitlines()[SHOWN:] == ["There are 3 more."]
@@ -238,12 +238,12 @@ directives = st.one_of(
 def test_directives_are_good_exactly_where_the_rules_read_word_for_word_say_so(
     texts: list[str],
 ) -> None:
-    assert (not checked(texts, RULES).findings) is _accepts(texts)
+    assert (not check_directives(texts, RULES).findings) is _accepts(texts)
 
 
 @given(st.lists(directives, max_size=4))
 def test_every_mistake_stands_in_its_directive(texts: list[str]) -> None:
-    found: Sequence[Finding] = checked(texts, RULES).findings
+    found: Sequence[Finding] = check_directives(texts, RULES).findings
     for each in found:
         mistake = each.mistake
         assert mistake.text == texts[each.directive]

@@ -12,8 +12,8 @@ from warren.directives.diagnostics import (
     did_you_mean,
 )
 from warren.directives.parse import LONGEST_WORD, read
-from warren.directives.patterns import LARGEST, BadPattern, found
-from warren.directives.rules import ArgumentRule, Rule, checked
+from warren.directives.patterns import LARGEST, BadPattern, occurs
+from warren.directives.rules import ArgumentRule, Rule, check_directives
 
 # Mistakes
 
@@ -123,7 +123,7 @@ def test_a_capacity_in_parts_is_one_in_smaller_units(text: str, suggested: str) 
 def test_a_list_that_has_no_words_on_this_cluster_says_so() -> None:
     requires = ArgumentRule(key="^requires$", type="list-of-string", patterns=("^$",))
     rule = Rule(command="jobdw", rule_defs=(requires,))
-    (told,) = checked(["#DW jobdw requires=x"], [rule]).findings
+    (told,) = check_directives(["#DW jobdw requires=x"], [rule]).findings
     assert str(told.mistake) == (
         "Unknown word 'x' in requires: this cluster offers none. "
         "Leave it out, or ask an admin for it."
@@ -131,7 +131,7 @@ def test_a_list_that_has_no_words_on_this_cluster_says_so() -> None:
 
 
 def told(argument: ArgumentRule, text: str) -> list[str]:
-    found = checked([text], [Rule(command="jobdw", rule_defs=(argument,))]).findings
+    found = check_directives([text], [Rule(command="jobdw", rule_defs=(argument,))]).findings
     return [str(each.mistake) for each in found]
 
 
@@ -153,7 +153,7 @@ def test_an_argument_of_a_type_that_is_not_known_may_be_anything() -> None:
 
 def is_refused(pattern: str) -> bool:
     try:
-        found(pattern, "x")
+        occurs(pattern, "x")
     except BadPattern:
         return True
     return False
@@ -177,4 +177,4 @@ def test_a_pattern_has_so_many_steps_and_groups_and_no_more() -> None:
     ],
 )
 def test_words_have_an_end_on_either_side(pattern: str, text: str, expected: bool) -> None:
-    assert found(pattern, text) is expected
+    assert occurs(pattern, text) is expected

@@ -1,6 +1,6 @@
 """Where the words of a script's directives stand in the script."""
 
-from warren.directives.script import Located, Word, located, read
+from warren.directives.script import Located, Word, locate_directives, read
 
 SCRIPT = """\
 #!/bin/sh
@@ -16,7 +16,7 @@ def places(one: Located, part: str) -> tuple[int, int, int]:
 
 
 def test_words_are_divided_into_the_directives_that_they_are_of() -> None:
-    found = located(read(SCRIPT).words)
+    found = locate_directives(read(SCRIPT).words)
 
     assert [each.text for each in found] == [
         "#DW jobdw type=xfs name=scratch",
@@ -25,7 +25,7 @@ def test_words_are_divided_into_the_directives_that_they_are_of() -> None:
 
 
 def test_a_part_of_a_directive_is_where_its_script_has_it() -> None:
-    jobdw, copy = located(read(SCRIPT).words)
+    jobdw, copy = locate_directives(read(SCRIPT).words)
 
     assert places(jobdw, "#DW") == (2, 0, 3)
     assert places(jobdw, "jobdw") == places(jobdw, "jobdw ") == (2, 4, 9)
@@ -35,7 +35,7 @@ def test_a_part_of_a_directive_is_where_its_script_has_it() -> None:
 
 
 def test_what_goes_on_in_the_next_line_is_shown_as_far_as_the_end_of_its_first_one() -> None:
-    jobdw, _ = located(read(SCRIPT).words)
+    jobdw, _ = locate_directives(read(SCRIPT).words)
 
     assert places(jobdw, "jobdw type=xfs name") == (2, 4, 18)
 
@@ -56,11 +56,11 @@ def test_what_is_behind_all_words_is_shown_at_the_first_of_them() -> None:
 def test_words_before_the_first_directive_are_one_by_themselves() -> None:
     words = [Word("jobdw", 1, 0, 5), Word("#DW", 2, 0, 3)]
 
-    assert [each.text for each in located(words)] == ["jobdw", "#DW"]
+    assert [each.text for each in locate_directives(words)] == ["jobdw", "#DW"]
 
 
 def test_a_word_that_ends_with_the_backslash_is_where_it_is_without_it() -> None:
-    (one,) = located(read("#DW jobdw name=a\\\\\n#DW type=xfs \\\n\n").words)
+    (one,) = locate_directives(read("#DW jobdw name=a\\\\\n#DW type=xfs \\\n\n").words)
 
     assert one.text == "#DW jobdw name=a type=xfs"
     assert places(one, "name=a") == (1, 10, 16)

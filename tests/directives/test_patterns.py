@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warren.directives.parse import LONGEST_WORD
-from warren.directives.patterns import BadPattern, found
+from warren.directives.patterns import BadPattern, occurs
 
 TEXTS = ("", "a", "ab", "ba", "aab", "b1", "aaaa", "a,b", "A", "-", "a b")
 
@@ -33,7 +33,7 @@ def test_a_pattern_finds_what_the_library_finds(pattern: str) -> None:
         expected = re.compile(pattern, re.ASCII)
     except re.error:
         return  # Python repeats no places
-    assert [found(pattern, text) for text in TEXTS] == [
+    assert [occurs(pattern, text) for text in TEXTS] == [
         expected.search(text) is not None for text in TEXTS
     ]
 
@@ -54,7 +54,7 @@ def test_a_pattern_finds_what_the_library_finds(pattern: str) -> None:
     ],
 )
 def test_a_pattern_is_read_as_go_reads_it(pattern: str, text: str, is_found: bool) -> None:
-    assert found(pattern, text) is is_found
+    assert occurs(pattern, text) is is_found
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_pattern_is_read_as_go_reads_it(pattern: str, text: str, is_found: boo
 )  # fmt: skip
 def test_what_go_does_not_know_is_no_pattern(pattern: str) -> None:
     with pytest.raises(BadPattern, match="the pattern "):
-        found(pattern, "a")
+        occurs(pattern, "a")
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_what_go_does_not_know_is_no_pattern(pattern: str) -> None:
 )
 def test_no_pattern_takes_for_ever_over_the_longest_word(pattern: str, text: str) -> None:
     # Matched by backtracking, each would outlive the machine.
-    assert not found(pattern, text)
+    assert not occurs(pattern, text)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.directives.rulebook import NNF, RULES, WORD, check
 from tests.rfc.vectors import vector
-from warren.directives.diagnostics import Mistake, listed
+from warren.directives.diagnostics import Mistake, alternatives
 from warren.directives.parse import parse
 from warren.directives.rules import ArgumentRule, Rule, from_object, rules_of, watchers
 
@@ -232,8 +232,8 @@ def test_the_name_that_is_suggested_is_a_name(text: str) -> None:
 
 
 def test_words_are_listed_as_a_person_would() -> None:
-    assert listed(["raw", "xfs", "gfs2"]) == "raw, xfs or gfs2"
-    assert listed(["raw"]) == "raw"
+    assert alternatives(["raw", "xfs", "gfs2"]) == "raw, xfs or gfs2"
+    assert alternatives(["raw"]) == "raw"
 
 
 # The work that rules foresee

@@ -10,7 +10,7 @@ from tests.directives.rulebook import RULES
 from tests.dws.builders import lustre, meta, profile
 from tests.rfc.vectors import vector
 from warren.directives.parse import parse
-from warren.directives.rules import checked
+from warren.directives.rules import check_directives
 from warren.dws.containers import containerprofiles
 from warren.dws.node import RawVolumes
 from warren.dws.persistent.sharing import Sharing
@@ -42,7 +42,7 @@ def facts(**more: Any) -> Facts:
 
 def told(*directives: str, known: Facts | None = None) -> list[tuple[int, str, str]]:
     """Return the directive, the words under the carets, and what is said, of each mistake."""
-    form = checked(directives, RULES)
+    form = check_directives(directives, RULES)
     return [
         (
             each.directive,
@@ -386,7 +386,7 @@ def test_the_rules_refuse_what_the_real_webhook_refuses() -> None:
     for name, directives, code, _ in _cases():
         if name in ("12-wlmid-state-setup", "12-no-jobid"):
             continue  # not the directives' fault
-        assert bool(checked(directives, RULES).findings) is (code != 201), name
+        assert bool(check_directives(directives, RULES).findings) is (code != 201), name
 
 
 def test_what_the_real_driver_refuses_in_proposal_is_refused_here() -> None:

@@ -57,7 +57,7 @@ def check(
         name = "standard input" if file == "-" else file
         for each in mistakes:
             click.echo(f"{each.shown(name, script.lines)}\n")
-        count = len(directive_script.located(script.words))
+        count = len(directive_script.locate_directives(script.words))
         click.echo(_summary(name, count, len(wrong)))
         if count and measure.facts.file_systems is None:
             click.echo(
@@ -136,7 +136,7 @@ def _mistakes(script: Script, measure: Measure) -> Iterator[_Located]:
         place = (remark.line, remark.mistake.start, remark.mistake.end)
         yield _of(place, "warning", None, remark.mistake)
     words, unset = _expanded(script.words)
-    directives = directive_script.located(words)
+    directives = directive_script.locate_directives(words)
     for index, directive in enumerate(directives):
         for word in directive.words:
             for mistake in unset.get((word.line, word.column), ()):

@@ -32,7 +32,7 @@ class Measure:
 
     def findings(self, texts: Sequence[str]) -> list[Finding]:
         """Return all mistakes of some directives, as ingest finds them."""
-        checked = directive_rules.checked(texts, self.rules)
+        checked = directive_rules.check_directives(texts, self.rules)
         return findings(checked.directives, self.facts, checked.findings)
 
 

@@ -38,7 +38,9 @@ class WorkflowAdmission:
     def _created(self, obj: Object) -> Object:
         _deny_if(states.create_refusal(obj))
         rules = self._rules()
-        findings = directive_rules.checked(obj["spec"].get("dwDirectives") or (), rules).findings
+        findings = directive_rules.check_directives(
+            obj["spec"].get("dwDirectives") or (), rules
+        ).findings
         _deny_if(_message(findings) if findings else None)
         return states.admitted(obj, rules)
 

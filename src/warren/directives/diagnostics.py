@@ -88,7 +88,7 @@ def _nearest(word: str, known: tuple[str, ...]) -> str | None:
     return f"Did you mean {near[0]!r}?" if near else None
 
 
-def listed(words: Iterable[str]) -> str:
+def alternatives(words: Iterable[str]) -> str:
     """Write words as a person would list them: `raw, xfs or gfs2`."""
     *most, last = list(words) or ["nothing"]
     return f"{', '.join(most)} or {last}" if most else last

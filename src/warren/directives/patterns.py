@@ -27,7 +27,7 @@ class BadPattern(UserMistake):
     """A pattern that is none, or one that Go does not know."""
 
 
-def found(pattern: str, text: str) -> bool:
+def occurs(pattern: str, text: str) -> bool:
     """Return whether a pattern is found anywhere in a text. Raises BadPattern."""
     return _searcher(pattern)(text)
 

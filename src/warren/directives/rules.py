@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from warren.directives import capacity
-from warren.directives.diagnostics import Finding, Mistake, did_you_mean, listed
+from warren.directives.diagnostics import Finding, Mistake, alternatives, did_you_mean
 from warren.directives.parse import Argument, Directive, read
-from warren.directives.patterns import BadPattern, found
+from warren.directives.patterns import BadPattern, occurs
 
 
 class ArgumentRule(msgspec.Struct, frozen=True, rename="camel"):
@@ -69,7 +69,7 @@ class Checked:
     """In the order of the directives, and of the words of each."""
 
 
-def checked(texts: Iterable[str], rules: Sequence[Rule]) -> Checked:
+def check_directives(texts: Iterable[str], rules: Sequence[Rule]) -> Checked:
     """Read directives, and find every mistake that they make in form and against the rules."""
     book = _Book(rules)
     directives: list[Directive | None] = []
@@ -110,7 +110,9 @@ class _Book:
     def _unknown(self, directive: Directive) -> Mistake:
         command = directive.command.text
         known = sorted(self._rules)
-        words = f"it is one of {listed(known)}" if known else "no directive rules are installed"
+        words = (
+            f"it is one of {alternatives(known)}" if known else "no directive rules are installed"
+        )
         return directive.mistake(
             directive.command,
             f"Unknown command {command!r}: {words}.",
@@ -161,14 +163,15 @@ class _Book:
 def _definition(rule: Rule, argument: Argument) -> ArgumentRule | None:
     """Return the first definition whose key is found in an argument's. Raises BadPattern."""
     key = argument.key.text
-    return next((each for each in rule.rule_defs if found(each.key, key)), None)
+    return next((each for each in rule.rule_defs if occurs(each.key, key)), None)
 
 
 def _unsupported(directive: Directive, rule: Rule, argument: Argument) -> Mistake:
     known = [word for word in (_literal(each.key) for each in rule.rule_defs) if word]
     return directive.mistake(
         argument.key,
-        f"Unknown argument {argument.key.text!r} for {rule.command}: it takes {listed(known)}.",
+        f"Unknown argument {argument.key.text!r} for {rule.command}: "
+        f"it takes {alternatives(known)}.",
         did_you_mean(argument.key.text, known),
     )
 
@@ -210,7 +213,7 @@ def _fits_any(definition: ArgumentRule, text: str) -> bool:
 
 
 def _fits_string(definition: ArgumentRule, text: str) -> bool:
-    return not definition.pattern or found(definition.pattern, text)
+    return not definition.pattern or occurs(definition.pattern, text)
 
 
 def _fits_bool(definition: ArgumentRule, text: str) -> bool:
@@ -269,7 +272,7 @@ def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Given:
             if word not in repeated:
                 repeated.add(word)
                 yield f"{word!r} is repeated in {key}.", None
-        elif definition.patterns and not any(found(each, word) for each in definition.patterns):
+        elif definition.patterns and not any(occurs(each, word) for each in definition.patterns):
             yield _unknown_word(key, definition, word)
         seen.add(word)
 
@@ -280,7 +283,7 @@ def _unknown_word(key: str, definition: ArgumentRule, word: str) -> tuple[str, s
         return sentence, "Leave it out, or ask an admin for it."
     known = [each for each in map(_literal, definition.patterns) if each]
     return (
-        f"Unknown word {word!r} in {key}: it takes {listed(known or definition.patterns)}.",
+        f"Unknown word {word!r} in {key}: it takes {alternatives(known or definition.patterns)}.",
         did_you_mean(word, known),
     )
 
@@ -292,7 +295,7 @@ def _misfit(key: str, pattern: str, text: str) -> tuple[str, str | None]:
     """Say what a value should have been, read from the pattern that it does not match."""
     words = _alternatives(pattern)
     if words:
-        choice = f"one of {listed(words)}" if len(words) > 1 else words[0]
+        choice = f"one of {alternatives(words)}" if len(words) > 1 else words[0]
         return f"Unknown {key} {text!r}: it is {choice}.", did_you_mean(text, words)
     if _CAPACITY in pattern:
         sentence = (
@@ -319,7 +322,7 @@ def _alternatives(pattern: str) -> list[str]:
 
 def _choices_of(definition: ArgumentRule) -> str:
     words = _alternatives(definition.pattern or "")
-    return f", which is {'one of ' if len(words) > 1 else ''}{listed(words)}" if words else ""
+    return f", which is {'one of ' if len(words) > 1 else ''}{alternatives(words)}" if words else ""
 
 
 @lru_cache(maxsize=256)

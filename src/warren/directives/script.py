@@ -89,7 +89,7 @@ class Located:
         return line, column, [last for there, _, last in found if there == line][-1]
 
 
-def located(words: Iterable[Word]) -> list[Located]:
+def locate_directives(words: Iterable[Word]) -> list[Located]:
     """Divide words into directives, of which a line may have several."""
     directives: list[list[Word]] = []
     for word in words:

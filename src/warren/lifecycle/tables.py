@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import fields
 
 from warren.base.errors import UserMistake
-from warren.directives.diagnostics import listed
+from warren.directives.diagnostics import alternatives
 from warren.rfc import duration
 from warren.rfc.errors import BadFormat
 
@@ -116,7 +116,7 @@ def explain(
     if unknown is not None:
         known = _keys(shape, place)
         near = get_close_matches(unknown[1], known, n=1)
-        instead = f", but there is {near[0]!r}" if near else f": it is one of {listed(known)}"
+        instead = f", but there is {near[0]!r}" if near else f": it is one of {alternatives(known)}"
         problem = f"there is no key {unknown[1]!r} here{instead}"
     if of_key:
         problem = f"the key: {problem}"

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from warren.base.errors import UserMistake
-from warren.directives.diagnostics import listed
+from warren.directives.diagnostics import alternatives
 
 
 class Presets:
@@ -50,7 +50,7 @@ class Presets:
         return [block]
 
     def _known(self) -> str:
-        return listed(sorted(self._presets))
+        return alternatives(sorted(self._presets))
 
 
 def _dw(spec: Any) -> Any:

@@ -15,7 +15,7 @@ import msgspec
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.directives import capacity
-from warren.directives.diagnostics import listed
+from warren.directives.diagnostics import alternatives
 from warren.dws import containerauth, kinds
 from warren.dws.containers import indexmounts
 from warren.dws.objects.decoding import Malformed, Struct, read
@@ -252,7 +252,7 @@ def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
         path = f"data.storages[{index}]"
         if not each.name.startswith(_PREFIXES) or not volume_name(each.name):
             yield ProfileMistake(
-                f"{path}.name", f"{each.name!r} does not begin with {listed(_PREFIXES)}"
+                f"{path}.name", f"{each.name!r} does not begin with {alternatives(_PREFIXES)}"
             )
         elif volume_name(each.name) in names:
             yield ProfileMistake(f"{path}.name", f"{each.name!r} is there twice")

@@ -12,7 +12,7 @@ import msgspec
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
-from warren.directives.diagnostics import did_you_mean, listed
+from warren.directives.diagnostics import alternatives, did_you_mean
 from warren.dws import kinds, labels
 from warren.dws.copies import commands
 from warren.dws.faults import Fault
@@ -39,7 +39,7 @@ def chosen(name: str | None, profiles: Mapping[str, Object]) -> Object | None:
             return profiles[name]
         remedy = "There is none: name none"
         if profiles:
-            remedy = did_you_mean(name, profiles) or f"Take {listed(sorted(profiles))}"
+            remedy = did_you_mean(name, profiles) or f"Take {alternatives(sorted(profiles))}"
         raise Fault(
             f"Unable to find NnfDataMovementProfile: {name}. {remedy}",
             type="User",

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from warren.base.errors import WarrenError
 from warren.base.objects import Object
-from warren.directives.diagnostics import listed
+from warren.directives.diagnostics import alternatives
 
 GRACE: Final = 30
 """Seconds that containers have to end when they are asked to, unless their pod says otherwise."""
@@ -139,7 +139,7 @@ def _named(pod: Object, volume: str, name: str, variable: str, source: str) -> I
 def _refuse(what: str, spec: Object, names: Sequence[str]) -> None:
     asked = [name for name in names if spec.get(name)]
     if asked:
-        raise Unfit(f"{what} asks for {listed(asked)}, which is not done here")
+        raise Unfit(f"{what} asks for {alternatives(asked)}, which is not done here")
 
 
 # Ports
@@ -318,7 +318,7 @@ def _value(variable: Object, pod: Object, found: References) -> str | None:
             if said.get("optional"):
                 return None
             raise Missing(f"the {kind} {said['name']} has no {said['key']}")
-    raise Unfit(f"variable {variable['name']}: {listed(sorted(source))} is not done here")
+    raise Unfit(f"variable {variable['name']}: {alternatives(sorted(source))} is not done here")
 
 
 def _field(reference: Mapping[str, Any], pod: Object, found: References) -> str:

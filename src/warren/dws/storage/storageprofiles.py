@@ -12,7 +12,7 @@ from typing import Any, Final
 from warren.base.errors import UserMistake
 from warren.base.objects import Key, Kind, Object
 from warren.directives import capacity
-from warren.directives.diagnostics import did_you_mean, listed
+from warren.directives.diagnostics import alternatives, did_you_mean
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
@@ -43,7 +43,7 @@ def chosen(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorag
             if profile.metadata.name == name:
                 return profile
         known = sorted(profile.metadata.name for profile in profiles)
-        remedy = did_you_mean(name, known) or f"Take {listed(known)}"
+        remedy = did_you_mean(name, known) or f"Take {alternatives(known)}"
         why = f"Unable to find NnfStorageProfile: {name}. {remedy}"
         raise Fault(why, type="User", argument="profile")
     defaults = [profile for profile in profiles if profile.data.default]

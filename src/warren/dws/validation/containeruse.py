@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 from warren.directives import capacity
-from warren.directives.diagnostics import Mistake, did_you_mean, listed
+from warren.directives.diagnostics import Mistake, alternatives, did_you_mean
 from warren.directives.parse import Argument, Directive, Token
 from warren.dws.containers import containerprofiles
 from warren.dws.validation.copypaths import global_path_mistakes
@@ -69,7 +69,11 @@ def _profiled(
             named,
             f"There is no container profile named {named.text!r} here.",
             did_you_mean(named.text, sorted(available))
-            or (f"Take {listed(sorted(available))}." if available else "Ask an admin to make it."),
+            or (
+                f"Take {alternatives(sorted(available))}."
+                if available
+                else "Ask an admin to make it."
+            ),
         )
         return
     whose = profile.restriction(facts.userid, facts.groupid)

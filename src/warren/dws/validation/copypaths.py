@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from warren.directives.diagnostics import Mistake, did_you_mean, listed
+from warren.directives.diagnostics import Mistake, alternatives, did_you_mean
 from warren.directives.parse import Argument, Directive, Token
 from warren.dws.copies import staging
 from warren.dws.validation.facts import Facts
@@ -47,7 +47,7 @@ def copy(directive: Directive, index: int, job: JobDirectives, facts: Facts) -> 
         yield directive.mistake(
             profile,
             f"There is no profile of copies named {profile.text!r} here.",
-            f"Take {listed(known)}." if known else "Leave it out.",
+            f"Take {alternatives(known)}." if known else "Leave it out.",
         )
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 from warren.directives import capacity
-from warren.directives.diagnostics import Mistake, listed
+from warren.directives.diagnostics import Mistake, alternatives
 from warren.directives.parse import Directive
 from warren.dws.breakdown import allocationneeds
 from warren.dws.faults import Fault
@@ -33,7 +33,7 @@ def type_mistakes(directive: Directive, facts: Facts) -> Iterator[Mistake]:
         yield directive.mistake(
             kind,
             f"File systems of type {kind.text} are not made by this cluster: its rabbits make "
-            f"{listed(facts.makes)}.",
+            f"{alternatives(facts.makes)}.",
             "Try type=xfs, of which each compute node has its own.",
         )
     elif kind.text == "raw" and facts.raw is RawVolumes.NONE:

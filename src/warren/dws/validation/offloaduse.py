@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from warren.directives.diagnostics import Mistake, listed
+from warren.directives.diagnostics import Mistake, alternatives
 from warren.directives.parse import Directive
 from warren.dws.offload import copyservice
 from warren.dws.validation.facts import Facts
@@ -29,7 +29,7 @@ def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> 
         yield directive.mistake(
             words,
             "Copies can be asked for while the job runs of storage that rabbits mount beside its "
-            f"compute nodes, and {listed(sorted({*filter(None, types)}))} is for one of them at a "
-            "time.",
+            f"compute nodes, and {alternatives(sorted({*filter(None, types)}))} is for one of them "
+            "at a time.",
             "Make it of type gfs2 or lustre.",
         )

@@ -160,7 +160,7 @@ class StorageValidator:
                 for name in instances.named_in(self._made_by(job, userid), ("create_persistent",))
             ),
         )
-        checked = directive_rules.checked(texts, self._rules())
+        checked = directive_rules.check_directives(texts, self._rules())
         demand_none(findings(checked.directives, facts, checked.findings))
         return [each for each in checked.directives if each is not None]
 
