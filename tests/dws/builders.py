@@ -24,7 +24,7 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.storage import storageprofiles
-from warren.dws.workflow.states import admitted
+from warren.dws.workflow.states import initial
 
 BINDING = Binding(
     "flux",
@@ -77,7 +77,7 @@ def raw_workflow(
     status: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Make a Workflow that is in `state`; what earlier states foresaw is done."""
-    made = admitted(
+    made = initial(
         {
             "kind": "Workflow",
             "metadata": meta("wf")

@@ -33,7 +33,13 @@ from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobs import resources
-from warren.dws.jobs.conduct import asks_for_abort, decide, is_past, made, needs_flash
+from warren.dws.jobs.conduct import (
+    asks_for_abort,
+    decide,
+    is_past,
+    needs_flash,
+    new_persistent_servers,
+)
 from warren.dws.jobs.jobactions import (
     SUMMARY,
     Drain,
@@ -294,8 +300,8 @@ def creating(phase: Phase, *, found: bool, workflow_: Workflow | None = None) ->
 def test_what_a_job_creates_is_reserved_and_placed_and_what_it_finds_is_not() -> None:
     """ADR 054: storage that is there already has its flash, and its Servers."""
     for phase in (Phase.HELD, Phase.STARTING):
-        assert made(creating(phase, found=False)) == [PERS]
-    assert made(creating(Phase.RUNNING, found=False)) == []
+        assert new_persistent_servers(creating(phase, found=False)) == [PERS]
+    assert new_persistent_servers(creating(Phase.RUNNING, found=False)) == []
 
     (release,) = [
         each for each in decide(creating(Phase.HELD, found=False)) if isinstance(each, Release)

@@ -25,12 +25,12 @@ def test_a_job_needs_what_its_breakdowns_require_each_once_and_in_order() -> Non
         breakdown(),
     ]
 
-    assert requireddaemons.required(breakdowns) == ("b", "a", "c")
+    assert requireddaemons.required_daemons(breakdowns) == ("b", "a", "c")
 
 
 def test_the_token_for_containers_is_no_daemon() -> None:
     asked = [breakdown(requires=["user-container-auth", "copy-offload"])]
-    assert requireddaemons.required(asked) == ("copy-offload",)
+    assert requireddaemons.required_daemons(asked) == ("copy-offload",)
 
 
 def test_a_daemon_that_is_not_known_is_a_fault_of_the_user_with_the_nearest_one() -> None:

@@ -39,7 +39,7 @@ from warren.dws.copies.retries import Retries
 from warren.dws.copies.slots import WaitingCopy, next_copies
 from warren.dws.faults import Fault
 from warren.dws.jobs import conduct
-from warren.dws.jobs.placement import filled
+from warren.dws.jobs.placement import allocation_sets
 from warren.dws.jobs.snapshot import Job, JobSnapshot
 from warren.dws.jobs.waits import reason
 from warren.dws.node import InUse, NodeTrouble, Progress
@@ -383,7 +383,7 @@ def meta_key(number: int) -> Any:
 
 def test_a_share_of_just_the_least_size_is_one_for_each_node() -> None:
     wanted = need("xfs", 40, "AllocateAcrossServers")
-    (found,) = filled([wanted], {"r0": 2, "r1": 2}, 10)
+    (found,) = allocation_sets([wanted], {"r0": 2, "r1": 2}, 10)
     assert [each["allocationCount"] for each in found["storage"]] == [1, 1]
     assert found["allocationSize"] == 20
 

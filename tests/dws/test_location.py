@@ -8,7 +8,7 @@ from tests.dws.builders import breakdown, need
 from warren.base.bytesize import GIB
 from warren.base.placing import Held, Locality
 from warren.dws.faults import Fault
-from warren.dws.jobs.placement import Policy, filled, reserve
+from warren.dws.jobs.placement import Policy, allocation_sets, reserve
 from warren.dws.jobs.resources import rewritten
 from warren.dws.location import localities
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
@@ -83,13 +83,13 @@ def test_servers_are_filled_in_so_that_each_node_has_what_it_must_be_wired_to() 
     """Statement 002.20: all constraints are met, or told."""
     needs: list[AllocationNeed] = [need("ost", 2 * GIB, "AllocateAcrossServers", count=2)]
     held = [Held("r0", 1, 1, 9), Held("r1", 1, 1, 9)]
-    (found,) = filled(needs, {"r0": 1, "r1": 1}, 0, held, (2,), (Locality.NODE,))
+    (found,) = allocation_sets(needs, {"r0": 1, "r1": 1}, 0, held, (2,), (Locality.NODE,))
     assert [each["name"] for each in found["storage"]] == ["r0", "r1"]
     assert reserve(needs, 2, 0, None, (), (Locality.NODE,)).shared[0].constrained
 
     alone: list[Any] = [need("mgt", GIB, "AllocateSingleServer")]
     with pytest.raises(Fault, match="because it is 1 allocation of 1 GiB on whose rabbits all"):
-        filled(alone, {"r0": 1, "r1": 1}, 0, held, (1,), (Locality.NODE,))
+        allocation_sets(alone, {"r0": 1, "r1": 1}, 0, held, (1,), (Locality.NODE,))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_what_may_be_anywhere_is_as_many_allocations_as_its_rabbits_can_hold() -
     }
     assert found.constraints["rabbit-0"]["access"] == [{"type": "network", "priority": "mandatory"}]
     held = [Held("r0", 2, 1, 25), Held("r5", 0, 1, 50), Held("r7", 0, 1, 25)]
-    (servers,) = filled(needs, {"r0": 2}, 0, held, (4,), (Locality.ANY,))
+    (servers,) = allocation_sets(needs, {"r0": 2}, 0, held, (4,), (Locality.ANY,))
     assert {each["name"]: each["allocationCount"] for each in servers["storage"]} == {
         "r0": 1,
         "r5": 2,
@@ -130,4 +130,4 @@ def test_what_may_be_anywhere_is_as_many_allocations_as_its_rabbits_can_hold() -
     }
     # Without the site's consent it is on the rabbits of the job's nodes, or nowhere.
     with pytest.raises(Fault, match="the storage cannot be placed"):
-        filled(needs, {"r0": 2}, 0, held, (4,), (Locality.JOB,))
+        allocation_sets(needs, {"r0": 2}, 0, held, (4,), (Locality.JOB,))

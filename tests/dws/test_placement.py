@@ -12,7 +12,7 @@ from warren.base.bytesize import GIB
 from warren.base.placing import Held, Shared
 from warren.dws.breakdown.allocationneeds import RABBIT
 from warren.dws.faults import Fault
-from warren.dws.jobs.placement import Policy, Reservation, filled, reserve
+from warren.dws.jobs.placement import Policy, Reservation, allocation_sets, reserve
 from warren.dws.jobs.resources import counts, rewritten
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 
@@ -102,7 +102,7 @@ def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
 
     held = [Held(f"r{number}", 2, 1, 300) for number in range(8)]
     per_rabbit = {each.rabbit: each.nodes for each in held}
-    mgt, ost = filled(needs, per_rabbit, 0, held, counts(spec))
+    mgt, ost = allocation_sets(needs, per_rabbit, 0, held, counts(spec))
     assert mgt["storage"] == [{"name": "r0", "allocationCount": 1}]
     assert ost["allocationSize"] == 100 * GIB
     assert [each["allocationCount"] for each in ost["storage"]] == [2] * 8
@@ -183,7 +183,7 @@ def test_what_cannot_be_placed_is_told_with_the_reason(
 def test_an_r_that_holds_less_than_was_asked_for_is_told_with_the_arithmetic() -> None:
     needs = [asking("mgt", 5, SINGLE, labels=["tier=fast"], keys=MGT)]
     with pytest.raises(Fault) as caught:
-        filled(needs, {"r0": 2}, 0, [Held("r0", 2, 1, 9)])
+        allocation_sets(needs, {"r0": 2}, 0, [Held("r0", 2, 1, 9)])
     assert str(caught.value) == (
         "the storage cannot be placed because it is 1 allocation of 5 GiB on a rabbit of its own "
         "(colocation key 'lustre-mgt') on rabbits with tier=fast, and the job was given 9 GiB on r0"
@@ -227,7 +227,7 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
     per_rabbit = {each.rabbit: each.nodes for each in held}
     numbers = [each.count for each in wanted.shared]
     try:
-        found = filled(needs, per_rabbit, 0, held, numbers)
+        found = allocation_sets(needs, per_rabbit, 0, held, numbers)
     except Fault:
         assume(False)
     used = {rabbit: nodes * wanted.beside * GIB for rabbit, nodes in per_rabbit.items()}
@@ -258,11 +258,13 @@ def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> No
     wanted = reserve(needs, 7, 0)
     assert wanted == Reservation(0, (Shared(7, 100),))
     held = [Held("r0", 4, 1, 400), Held("r1", 3, 1, 300)]
-    (found,) = filled(needs, per_rabbit, 0, held, (7,))
+    (found,) = allocation_sets(needs, per_rabbit, 0, held, (7,))
     assert found["allocationSize"] == 100 * GIB
 
     two = [Held("r0", 4, 1, 350), Held("r1", 3, 1, 350)]
-    (found,) = filled(Policy(scale=1).applied([asking("ost", 700)]), per_rabbit, 0, two, (2,))
+    (found,) = allocation_sets(
+        Policy(scale=1).applied([asking("ost", 700)]), per_rabbit, 0, two, (2,)
+    )
     assert [each["allocationCount"] for each in found["storage"]] == [1, 1]
 
 
@@ -287,4 +289,4 @@ def test_a_site_may_bound_how_many_allocations_a_set_has() -> None:
 def test_a_sentence_names_a_few_of_many_rabbits() -> None:
     held = [Held(f"r{number}", 1, 1, 1) for number in range(100)]
     with pytest.raises(Fault, match=r"given 1 GiB on r0, .* on r7 and 92 rabbits more$"):
-        filled([asking("mgt", 5, SINGLE)], {"r0": 1}, 0, held)
+        allocation_sets([asking("mgt", 5, SINGLE)], {"r0": 1}, 0, held)

@@ -35,7 +35,7 @@ from warren.base.placing import Held, Locality
 from warren.dws import children, kinds, labels
 from warren.dws.breakdown.servers import check, report
 from warren.dws.faults import Fault
-from warren.dws.jobs.placement import filled
+from warren.dws.jobs.placement import allocation_sets
 from warren.dws.node import RawVolumes
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
@@ -290,7 +290,7 @@ def spread(needs: list[AllocationNeed], floor: int = 1, **per_rabbit: int) -> li
             each["allocationSize"],
             {share["name"]: share["allocationCount"] for share in each["storage"]},
         )
-        for each in filled(needs, per_rabbit, floor, plenty(per_rabbit))
+        for each in allocation_sets(needs, per_rabbit, floor, plenty(per_rabbit))
     ]
 
 
@@ -332,7 +332,7 @@ def test_no_allocation_is_smaller_than_the_floor() -> None:
 
 def test_an_allocation_is_where_the_jobs_flash_is() -> None:
     held = [Held("r0", 3, 1, 4), Held("r1", 1, 1, 9)]
-    (found,) = filled([need("mgt", 5 * GIB, SINGLE)], {"r0": 3, "r1": 1}, GIB, held)
+    (found,) = allocation_sets([need("mgt", 5 * GIB, SINGLE)], {"r0": 3, "r1": 1}, GIB, held)
     assert found["storage"] == [{"name": "r1", "allocationCount": 1}]
 
 
@@ -340,18 +340,18 @@ def test_flash_that_the_job_was_not_given_is_not_used() -> None:
     needs = [need("xfs", 2 * GIB), need("mgt", 5 * GIB, SINGLE)]
     held = [Held("r0", 2, 1, 8), Held("r1", 1, 1, 6)]
     with pytest.raises(Fault) as raised:
-        filled(needs, {"r0": 2, "r1": 1}, GIB, held)
+        allocation_sets(needs, {"r0": 2, "r1": 1}, GIB, held)
     assert str(raised.value) == (
         "the storage cannot be placed because it is 1 allocation of 5 GiB and 2 GiB beside each "
         "node, and the job was given 8 GiB on r0, 6 GiB on r1"
     )
     with pytest.raises(Fault, match=r"and the job was given no flash$"):
-        filled(needs[1:], {"r0": 2}, GIB)
+        allocation_sets(needs[1:], {"r0": 2}, GIB)
 
 
 def test_an_unknown_strategy_is_refused() -> None:
     with pytest.raises(Fault, match="'Anywhere' is not understood"):
-        filled([need(strategy="Anywhere")], {"r0": 1}, 1)
+        allocation_sets([need(strategy="Anywhere")], {"r0": 1}, 1)
 
 
 needs_ = st.builds(
@@ -369,7 +369,7 @@ def test_what_is_filled_in_passes_the_check_of_setup(
 ) -> None:
     if one.allocation_strategy == SINGLE:
         one = need("x", one.minimum_capacity, SINGLE)
-    sets = filled([one], per_rabbit, GIB, plenty(per_rabbit))
+    sets = allocation_sets([one], per_rabbit, GIB, plenty(per_rabbit))
     check([one], servers(*sets), {name: rabbit(name) for name in per_rabbit})
     if one.allocation_strategy == "AllocatePerCompute":
         assert {each["name"]: each["allocationCount"] for each in sets[0]["storage"]} == per_rabbit

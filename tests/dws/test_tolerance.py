@@ -38,7 +38,7 @@ def test_what_is_noted_is_read_again() -> None:
 
     assert tolerance.of(workflow(metadata=noted).metadata) == {"n0", "n1"}
     assert tolerance.of(workflow().metadata) == frozenset()
-    assert tolerance.named("n[0-") == frozenset()
+    assert tolerance.node_names("n[0-") == frozenset()
 
 
 nodes = st.lists(st.sampled_from([f"n{number}" for number in range(8)]), unique=True)
@@ -49,8 +49,8 @@ def test_each_node_that_is_left_keeps_the_allocation_that_it_had(
     names: list[str], lost: set[str]
 ) -> None:
     wiring = {f"n{number}": f"r{number // 4}" for number in range(8)}
-    before = tolerance.kept(computes(*names), wiring, ())
-    after = tolerance.kept(computes(*names), wiring, lost)
+    before = tolerance.kept_allocations(computes(*names), wiring, ())
+    after = tolerance.kept_allocations(computes(*names), wiring, lost)
     own = {
         (rabbit, number): node
         for rabbit in before

@@ -16,11 +16,11 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflow.states import (
     ADVANCE,
     IMMUTABLE,
-    admitted,
-    concluded,
+    conclude,
     create_refusal,
     drivers_of,
-    entered,
+    enter,
+    initial,
     refusal,
     update_refusal,
 )
@@ -209,7 +209,7 @@ def test_of_several_mistakes_the_first_in_the_order_of_dws_is_told(
 
 
 def test_admission_writes_down_the_drivers_work_and_the_first_variables() -> None:
-    made = admitted(
+    made = initial(
         {"metadata": {"name": "w", "namespace": "n"}, "spec": {"dwDirectives": [COPY_IN]}}, RULES
     )
     assert made["status"]["env"] == {"DW_WORKFLOW_NAME": "w", "DW_WORKFLOW_NAMESPACE": "n"}
@@ -228,7 +228,7 @@ def test_admission_writes_down_the_drivers_work_and_the_first_variables() -> Non
 
 
 def test_a_workflow_without_directives_is_admitted_without_work() -> None:
-    made = admitted({"metadata": {"name": "w", "namespace": "n"}, "spec": {}}, RULES)
+    made = initial({"metadata": {"name": "w", "namespace": "n"}, "spec": {}}, RULES)
     assert made["status"]["drivers"] == []
 
 
@@ -242,7 +242,7 @@ def test_a_malformed_object_is_refused_by_name_and_path() -> None:
 
 
 def test_a_newly_desired_state_is_taken_up_and_clears_what_was_said_of_the_last() -> None:
-    assert entered(workflow(state="Proposal", desired="Setup", ready=True), NOW) == {
+    assert enter(workflow(state="Proposal", desired="Setup", ready=True), NOW) == {
         "spec": {"forceReady": False},
         "status": {
             "state": "Setup",
@@ -255,7 +255,7 @@ def test_a_newly_desired_state_is_taken_up_and_clears_what_was_said_of_the_last(
 
 
 def test_a_state_that_is_there_is_not_taken_up_again() -> None:
-    assert entered(workflow(state="Setup"), NOW) is None
+    assert enter(workflow(state="Setup"), NOW) is None
 
 
 def told(*entries: tuple[str, str], **options: Any) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def told(*entries: tuple[str, str], **options: Any) -> dict[str, Any]:
         for driver in drivers_of(seen)
     }
     others = [driver for driver in drivers_of(seen) if driver.watch_state is not State.PROPOSAL]
-    return concluded(seen, [*own.values(), *others], NOW + 1.5)
+    return conclude(seen, [*own.values(), *others], NOW + 1.5)
 
 
 READY = {
@@ -328,9 +328,9 @@ def test_the_worst_of_the_drivers_speaks_for_the_workflow(
 
 def test_a_state_that_began_in_the_future_took_no_time() -> None:
     later = workflow(status={"desiredStateChange": "2026-01-31T13:00:00Z"})
-    assert concluded(later, [], NOW)["elapsedTimeLastState"] == "0s"
+    assert conclude(later, [], NOW)["elapsedTimeLastState"] == "0s"
     unknown = workflow(status={"desiredStateChange": None})
-    assert concluded(unknown, [], NOW)["elapsedTimeLastState"] == "0s"
+    assert conclude(unknown, [], NOW)["elapsedTimeLastState"] == "0s"
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -360,7 +360,7 @@ class Lifecycle(RuleBasedStateMachine):
 
     @rule()
     def take_up(self) -> None:
-        patch = entered(self.workflow, NOW)
+        patch = enter(self.workflow, NOW)
         if patch is not None:
             assert self.write(patch)
             self.visited.append(self.raw["status"]["state"])
@@ -407,7 +407,7 @@ class Lifecycle(RuleBasedStateMachine):
     def conclude(self) -> None:
         if self.workflow.status.state is not None and not self.workflow.status.ready:
             drivers = drivers_of(self.workflow)
-            assert self.write({"status": concluded(self.workflow, drivers, NOW)})
+            assert self.write({"status": conclude(self.workflow, drivers, NOW)})
 
     @invariant()
     def never_goes_back_and_skips_only_to_the_end(self) -> None:

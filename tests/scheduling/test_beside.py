@@ -12,7 +12,7 @@ from tests.dws.builders import need
 from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
 from warren.base.placing import Held, Locality, Place, Shared, placement, units
-from warren.dws.jobs.placement import filled, reserve
+from warren.dws.jobs.placement import allocation_sets, reserve
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
@@ -167,7 +167,7 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
         per_rabbit = {each.rabbit: each.nodes for each in given_ if each.nodes}
         assert sum(per_rabbit.values()) == nodes
         assert where is Locality.ANY or len(per_rabbit) == len(given_)
-        sets = filled(needs, per_rabbit, floor, given_, (), places)
+        sets = allocation_sets(needs, per_rabbit, floor, given_, (), places)
         assert len(sets) == len(needs)
         for each in given_:
             # Exactly what was to be reserved, in units of the rabbit; used in whole GiB of each.

@@ -229,7 +229,7 @@ class Conductor:
     async def _with_made(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up persistent storage that the job makes: it has its own Servers."""
         instances, own = {}, dict(snapshot.servers)
-        for key in conduct.made(snapshot):
+        for key in conduct.new_persistent_servers(snapshot):
             try:
                 # Not as they were seen: one of this name may have been another user's before.
                 raw = await self._client.get(kinds.PERSISTENT, key)
@@ -244,7 +244,7 @@ class Conductor:
         if snapshot.job.phase is not Phase.HELD:
             return snapshot
         used = {}
-        for key in nodelocal.referred(snapshot.breakdowns.values()):
+        for key in nodelocal.existing_storage(snapshot.breakdowns.values()):
             # Kinds are watched one by one: these may not have been seen yet.
             raw = self.informers.of(kinds.SERVERS).get(key)
             try:

@@ -202,7 +202,7 @@ async def _drain_lost(place: Place, enclosing: Handle, flux: Instance) -> None:
         for each in eventlog.decode(found["eventlog"])
         if each.name == "exception" and each.context.get("type") == tolerance.EXCEPTION
     ]
-    for node in sorted(frozenset[str]().union(*map(tolerance.named, told))):
+    for node in sorted(frozenset[str]().union(*map(tolerance.node_names, told))):
         drained = {"targets": node, "reason": tolerance.REASON, "mode": "update"}
         with suppress(RpcError):  # it is none of ours
             await flux.handle.rpc("resource.drain", drained)

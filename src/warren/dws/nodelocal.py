@@ -71,7 +71,9 @@ def nodes_of(found: ServersSet, configuration: SystemConfiguration) -> list[str]
     ]
 
 
-def referred(breakdowns: Iterable[DirectiveBreakdown]) -> dict[Key, list[LocationConstraint]]:
+def existing_storage(
+    breakdowns: Iterable[DirectiveBreakdown],
+) -> dict[Key, list[LocationConstraint]]:
     """Return what breakdowns say of node-local storage that they do not make, by its Servers.
 
     The type of access says that storage is node-local, never the type of a file system.
@@ -95,11 +97,11 @@ def nodes_for(
 ) -> tuple[str, ...] | None:
     """Return the nodes that have an allocation of all node-local storage; None for all nodes.
 
-    `servers` are those that `existing_storage` names. Raises Fault where some are gone, and where no node
-    has all of the storage.
+    `servers` are those that `existing_storage` names. Raises Fault where some are gone, and where
+    no node has all of the storage.
     """
     allowed: list[str] | None = None
-    for key, constraints in referred(breakdowns).items():
+    for key, constraints in existing_storage(breakdowns).items():
         if key not in servers or configuration is None:
             raise Fault(f"persistent storage {key.name!r} is gone", type="User")
         for constraint in constraints:

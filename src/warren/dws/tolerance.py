@@ -46,10 +46,10 @@ def _late(servers: Servers) -> set[str]:
 
 def of(meta: Meta) -> frozenset[str]:
     """Return the nodes that an object's annotation says are lost."""
-    return named(meta.annotations.get(labels.LOST_NODES, ""))
+    return node_names(meta.annotations.get(labels.LOST_NODES, ""))
 
 
-def named(text: str) -> frozenset[str]:
+def node_names(text: str) -> frozenset[str]:
     """Return the nodes of a hostlist; none where it is no hostlist."""
     try:
         return frozenset(hostlist.decode(text))
@@ -72,7 +72,7 @@ def gone_on_without(workflow: Workflow, lost: Iterable[str]) -> Change:
     )
 
 
-def kept(
+def kept_allocations(
     computes: Computes | None, wiring: Mapping[str, str], lost: Collection[str]
 ) -> dict[str, list[int]]:
     """Return the allocations that are left, by rabbit: those of nodes that are not lost.

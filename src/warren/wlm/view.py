@@ -148,7 +148,9 @@ def of(
         directives=texts,
         expires=moment,
         tolerance=tolerated,
-        lost=frozenset[str]().union(*map(tolerance.named, told(job, tolerance.EXCEPTION, owner))),
+        lost=frozenset[str]().union(
+            *map(tolerance.node_names, told(job, tolerance.EXCEPTION, owner))
+        ),
         alerts=told(job, alerts.EXCEPTION, owner),
         resources=spec["resources"],
         nodes=tuple(resource_set.nodelist(r)) if r is not None else (),

@@ -56,7 +56,9 @@ def kept_allocations(
         return None
     if snapshot.configuration is None or snapshot.computes is None:
         raise Fault("the job's Computes are not there yet", severity="Minor")
-    return tolerance.kept(snapshot.computes, snapshot.configuration.rabbits_of_computes(), lost)
+    return tolerance.kept_allocations(
+        snapshot.computes, snapshot.configuration.rabbits_of_computes(), lost
+    )
 
 
 def outlives_jobs(storage: NnfStorage | None) -> bool:

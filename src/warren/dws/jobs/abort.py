@@ -24,7 +24,7 @@ BY: Final = "warren"
 """Who disables rabbits."""
 
 
-def mounted(computes: Computes | None, nodes: Collection[str]) -> tuple[str, ...]:
+def mounted_nodes(computes: Computes | None, nodes: Collection[str]) -> tuple[str, ...]:
     """Return which of a job's compute nodes are among those that have its storage mounted."""
     data = computes.data if computes is not None else ()
     return tuple(sorted({each.name for each in data if each.name in nodes}))
@@ -43,7 +43,7 @@ def holders(servers: Iterable[Servers]) -> list[str]:
     )
 
 
-def disabled(
+def disable_rabbits(
     workflow: Workflow, servers: Iterable[Servers], storages: Mapping[str, Storage], now: float
 ) -> Iterator[Change]:
     """Disable the rabbits that hold an allocation, but for those that are Disabled."""
@@ -71,7 +71,7 @@ def nodes_of(workflow: Object) -> frozenset[str]:
     return frozenset(hostlist.decode(annotations.get(labels.ABORTED_NODES, "")))
 
 
-def marked(workflow: Workflow, computes: Computes | None, now: float) -> Change:
+def mark(workflow: Workflow, computes: Computes | None, now: float) -> Change:
     """Note on a Workflow that this was done, so that what admins put back stays so."""
     data = computes.data if computes is not None else ()
     noted = {

@@ -53,7 +53,7 @@ from warren.dws.workflow.states import ADVANCE
 from warren.rfc import hostlist
 
 
-def made(snapshot: JobSnapshot) -> list[Key]:
+def new_persistent_servers(snapshot: JobSnapshot) -> list[Key]:
     """Return the Servers of the storage that the job makes and that outlives it, where it matters.
 
     It does while the job is about to be let go, or its storage to be placed.
@@ -157,7 +157,7 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
         return _without_workflow(snapshot)
     if workflow.metadata.deleting:
         return _deleted(snapshot, workflow)
-    errors = trouble.told(snapshot, workflow)
+    errors = trouble.report_error(snapshot, workflow)
     failing = any(isinstance(each, Fail) for each in errors)
     if not failing and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
         asked = "is torn down: a user or an admin has asked for it"
@@ -260,7 +260,9 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not is_complete(workflow, State.PROPOSAL):
         return []
     demand_breakdowns(snapshot, workflow)
-    required = requireddaemons.required(each for _, each in sorted(snapshot.breakdowns.items()))
+    required = requireddaemons.required_daemons(
+        each for _, each in sorted(snapshot.breakdowns.items())
+    )
     if snapshot.daemons is not None:
         required = tuple(each for each in required if not _is_served(snapshot, each))
         requireddaemons.demand_known(required, snapshot.daemons)
@@ -350,8 +352,8 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     # All at once, as they were reserved: what one directive has is not another's.
     reserved = resources.counts(snapshot.job.resources)
     where = localities(snapshot)
-    flash = snapshot.flash if snapshot.policy.reserves else placement.unreserved(counts)
-    filled = placement.filled(every, counts, snapshot.floor, flash, reserved, where)
+    flash = snapshot.flash if snapshot.policy.reserves else placement.unreserved_flash(counts)
+    filled = placement.allocation_sets(every, counts, snapshot.floor, flash, reserved, where)
     rabbits = {*counts, *(share["name"] for each in filled for share in each["storage"])}
     sets = iter(filled)
     actions: list[Action] = []
@@ -428,12 +430,12 @@ def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Keep others from what still has a job's storage that was let go before it."""
-    nodes = abort.mounted(snapshot.computes, snapshot.mounted)
+    nodes = abort.mounted_nodes(snapshot.computes, snapshot.mounted)
     servers = snapshot.servers.values()
     return [
         *([Drain(nodes, abort.REASON)] if nodes else []),
-        *abort.disabled(workflow, servers, snapshot.storages, snapshot.now),
-        abort.marked(workflow, snapshot.computes, snapshot.now),
+        *abort.disable_rabbits(workflow, servers, snapshot.storages, snapshot.now),
+        abort.mark(workflow, snapshot.computes, snapshot.now),
     ]
 
 

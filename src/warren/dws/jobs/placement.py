@@ -1,9 +1,9 @@
 """What is reserved for a job's storage, and what of that each of its rabbits holds.
 
-One arithmetic for both: `reserve` says from a breakdown what the job's R must hold, and `allocation_sets`
-writes from the same breakdown and that R who holds what (dws-spec section 4, coral2-spec section
-14). Only strategies, constraints and capacities of the breakdown are read, never the name of a
-file system.
+One arithmetic for both: `reserve` says from a breakdown what the job's R must hold, and
+`allocation_sets` says from the same breakdown and that R which rabbit holds what (dws-spec
+section 4, coral2-spec section 14). Only strategies, constraints and capacities of the breakdown
+are read, never the name of a file system.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -132,7 +132,7 @@ def reserve(
     )
 
 
-def filled(
+def allocation_sets(
     needs: Sequence[AllocationNeed],
     per_rabbit: Mapping[str, int],
     floor: int,
@@ -174,7 +174,7 @@ def filled(
     return sets
 
 
-def unreserved(per_rabbit: Mapping[str, int]) -> list[Held]:
+def unreserved_flash(per_rabbit: Mapping[str, int]) -> list[Held]:
     """Return the flash of a job to which none was given: all that its nodes' rabbits have."""
     return [Held(rabbit, nodes, 1, _UNBOUNDED) for rabbit, nodes in per_rabbit.items()]
 

@@ -11,7 +11,7 @@ from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 
 
-def required(breakdowns: Iterable[DirectiveBreakdown]) -> tuple[str, ...]:
+def required_daemons(breakdowns: Iterable[DirectiveBreakdown]) -> tuple[str, ...]:
     """Return the daemons that a job needs, each once, by the breakdowns of its directives.
 
     `requiredDaemons` is the older word for `requires`.

@@ -15,7 +15,7 @@ from warren.dws.workflow import copysteps, states
 from warren.rfc import hostlist
 
 
-def told(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Tell the job of an error of its Workflow, once.
 
     In Teardown what the job has written is where it belongs already: such an error is told,

@@ -182,7 +182,7 @@ def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int
     if instance_of(snapshot.directives[target]) is None:
         if not lost or _storage_of(snapshot, target).spec.file_system_type not in locks.EXCLUSIVE:
             return None
-        return tolerance.kept(snapshot.computes, wiring, lost)
+        return tolerance.kept_allocations(snapshot.computes, wiring, lost)
     data = snapshot.computes.data if snapshot.computes else ()
     mounted = snapshot.accesses.get(_access(snapshot, target))
     if not data and mounted is not None and not names_clients(mounted):

@@ -79,7 +79,7 @@ def decide(snapshot: WorkflowSnapshot) -> list[Write]:
         return _leave(snapshot)
     if workflow.spec.desired_state is State.PROPOSAL and _unprepared(snapshot):
         return _prepare(snapshot)
-    entered = states.entered(workflow, snapshot.now)
+    entered = states.enter(workflow, snapshot.now)
     if entered is not None:
         # In one write with what is found in the new state: each write wakes all that watch.
         return _drive(replace(snapshot, workflow=states.within(workflow, entered)), entered)
@@ -108,7 +108,7 @@ def _prepare(snapshot: WorkflowSnapshot) -> list[Write]:
         "metadata": {"finalizers": sorted(finalizers)},
         "status": {"computes": reference},
     }
-    entered = states.entered(workflow, snapshot.now) or {}
+    entered = states.enter(workflow, snapshot.now) or {}
     computes: Object = {
         "metadata": children.metadata(workflow, meta.name),
         "data": [],
@@ -165,7 +165,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
         drivers.append(driver)
     if workflow.spec.force_ready and workflow.status.state is State.PRE_RUN:
         env.update(_variables(snapshot))
-    status = states.concluded(workflow, drivers, snapshot.now)
+    status = states.conclude(workflow, drivers, snapshot.now)
     patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env

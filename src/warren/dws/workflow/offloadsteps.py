@@ -44,14 +44,14 @@ def variables(snapshot: WorkflowSnapshot) -> Mapping[str, str]:
     return copyservice.variables(snapshot.offload)
 
 
-def left(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
+def unfinished_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     """Return the copies that were asked for and have not ended."""
     return [each for each in _asked(snapshot) if each.status.state != "Finished"]
 
 
 def finish(snapshot: WorkflowSnapshot) -> Outcome:
     """Wait for all copies that were asked for. Raises Fault where one has failed."""
-    going_on = left(snapshot)
+    going_on = unfinished_copies(snapshot)
     if going_on:
         return Outcome(waiting=f"{len(going_on)} data movements to finish")
     for each in _asked(snapshot):
@@ -87,4 +87,4 @@ def is_last_look(snapshot: WorkflowSnapshot) -> bool:
     workflow = snapshot.workflow
     ends = workflow.spec.desired_state is State.POST_RUN
     over = workflow.status.state is State.POST_RUN and workflow.status.ready
-    return ends and not over and copyservice.is_on(workflow) and not left(snapshot)
+    return ends and not over and copyservice.is_on(workflow) and not unfinished_copies(snapshot)

@@ -106,7 +106,7 @@ def _driver_refusal(current: str, old: Object, new: Object) -> str | None:
     return None
 
 
-def admitted(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
+def initial(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
     """Return a new Workflow with the work of its drivers written down, and its first variables."""
     directives = [parse(text) for text in workflow["spec"].get("dwDirectives") or ()]
     drivers = [
@@ -135,7 +135,7 @@ def admitted(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
 # The controller's own part
 
 
-def entered(workflow: Workflow, now: float) -> dict[str, Any] | None:
+def enter(workflow: Workflow, now: float) -> dict[str, Any] | None:
     """Return the change that takes up a newly desired state; None if none is."""
     if workflow.spec.desired_state is workflow.status.state:
         return None
@@ -172,7 +172,7 @@ _PRIORITY: Final = {"Completed": 1, "DriverWait": 2, "Running": 2, "Queued": 2, 
                     "TransientCondition": 3, "Error": 4}  # fmt: skip
 
 
-def concluded(workflow: Workflow, drivers: Sequence[DriverStatus], now: float) -> dict[str, Any]:
+def conclude(workflow: Workflow, drivers: Sequence[DriverStatus], now: float) -> dict[str, Any]:
     """Return the status that follows from what the drivers have done in the present state."""
     own = [driver for driver in drivers if driver.watch_state is workflow.status.state]
     if workflow.spec.force_ready:

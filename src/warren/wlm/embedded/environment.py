@@ -89,7 +89,7 @@ class DwsEnvironment(ShellPlugin):
                         if event.name == ENVIRONMENT:
                             return event.context["variables"], lost
                         if event.name == "exception" and event.context["type"] == LOST:
-                            lost |= tolerance.named(event.context.get("note", ""))
+                            lost |= tolerance.node_names(event.context.get("note", ""))
             except RpcError as error:
                 if not (error.lost or error.later):
                     raise
