@@ -64,7 +64,7 @@ async def _broken_down(copies: int) -> float:
         await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
         for number in range(copies):
             owner = read(meta(f"old-{number}"), Meta)
-            copy = storageprofiles.pinned(raw_profile(), kinds.BREAKDOWN, owner, {})
+            copy = storageprofiles.pinned_copy(raw_profile(), kinds.BREAKDOWN, owner, {})
             await api.store.create(kinds.NNF_STORAGE_PROFILE, copy)
         controller = BreakdownController(api, api.informers)
         async with informed(api):

@@ -343,7 +343,7 @@ def test_servers_of_an_instance_that_are_filled_in_late_make_its_storage() -> No
 
 def test_an_instance_that_has_expired_is_destroyed() -> None:
     async def story(api: Api, controller: PersistentController) -> None:
-        past = {labels.EXPIRES: expiry.written(api.clock.now() - 60)}
+        past = {labels.EXPIRES: expiry.expiry_text(api.clock.now() - 60)}
         await instance(api, state="Active", annotations=past)
         async with informed(api):
             assert await controller.reconcile(PERS) is None
@@ -357,7 +357,7 @@ def test_an_instance_that_will_expire_is_looked_at_then_or_once_an_hour(
     left: float, again: float
 ) -> None:
     async def story(api: Api, controller: PersistentController) -> None:
-        then = {labels.EXPIRES: expiry.written(round(api.clock.now() + left))}
+        then = {labels.EXPIRES: expiry.expiry_text(round(api.clock.now() + left))}
         await instance(api, state="Active", annotations=then)
         async with informed(api):
             assert await controller.reconcile(PERS) == pytest.approx(again, abs=5)

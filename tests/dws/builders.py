@@ -319,14 +319,14 @@ def profile(name: str = "default", default: bool = True, **xfs: Any) -> NnfStora
 
 def copied(source: Object, owner: Kind = kinds.BREAKDOWN, name: str = "wf-0") -> Object:
     """Make the pinned copy that an owner has of a profile."""
-    copy = storageprofiles.pinned(source, owner, read(meta(name), Meta), {})
+    copy = storageprofiles.pinned_copy(source, owner, read(meta(name), Meta), {})
     return {**copy, "metadata": {**meta(name), **copy["metadata"]}}
 
 
 def needed(directive: str, *choices: NnfStorageProfile) -> list[AllocationNeed]:
     """Return what a directive needs, by the profile that it chooses."""
     found = parse(directive)
-    return needs_of(found, storageprofiles.chosen(found.values.get("profile"), choices))
+    return needs_of(found, storageprofiles.choose(found.values.get("profile"), choices))
 
 
 def configuration(

@@ -51,11 +51,11 @@ NOTHING = OnNodes(processes={})
 
 
 def test_what_a_workflow_owns_is_not_found() -> None:
-    assert audit.unowned(ALL, objects(), {"ƒA"}) == []
+    assert audit.orphaned_objects(ALL, objects(), {"ƒA"}) == []
 
 
 def test_what_should_be_there_and_is_not_is_no_finding() -> None:
-    assert audit.unowned(NOTHING, objects(), {"ƒA"}) == []
+    assert audit.orphaned_objects(NOTHING, objects(), {"ƒA"}) == []
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_what_should_be_there_and_is_not_is_no_finding() -> None:
 def test_what_no_object_asks_for_is_found(
     on_nodes: OnNodes, sort: Sort, where: str, name: str
 ) -> None:
-    (found,) = audit.unowned(on_nodes, objects(), {"ƒA"})
+    (found,) = audit.orphaned_objects(on_nodes, objects(), {"ƒA"})
 
     assert (found.sort, found.where, found.name) == (sort, where, name)
 
 
 def test_objects_of_a_workflow_that_is_gone_are_found_owners_first() -> None:
-    found = audit.unowned(NOTHING, objects(workflows=[]), {"ƒA"})
+    found = audit.orphaned_objects(NOTHING, objects(workflows=[]), {"ƒA"})
 
     assert [each.where for each in found] == ["NnfStorage", "NnfNodeStorage", "ClientMount"]
     assert found[0].why == "the Workflow wf does not exist"
@@ -89,7 +89,7 @@ def test_objects_of_a_workflow_that_is_gone_are_found_owners_first() -> None:
 
 def test_a_workflow_of_the_same_name_does_not_own_what_its_predecessor_left() -> None:
     again = {"metadata": {**meta("wf"), "uid": "another"}, "spec": {}}
-    found = audit.unowned(NOTHING, objects(workflows=[again]), {"ƒA"})
+    found = audit.orphaned_objects(NOTHING, objects(workflows=[again]), {"ƒA"})
 
     assert len(found) == 3
 
@@ -98,7 +98,7 @@ def test_what_is_being_deleted_still_owns_what_it_has() -> None:
     storage = share()
     storage["metadata"].update(DELETING)
 
-    assert audit.unowned(ALL, objects(nnfnodestorages=[storage]), {"ƒA"}) == []
+    assert audit.orphaned_objects(ALL, objects(nnfnodestorages=[storage]), {"ƒA"}) == []
 
 
 def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
@@ -108,8 +108,8 @@ def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
     instance = {"metadata": meta("pers"), "spec": {}}
 
     there = objects(nnfstorages=[part], persistentstorageinstances=[instance])
-    assert audit.unowned(ALL, there, {"ƒA"}) == []
-    (found,) = audit.unowned(ALL, objects(nnfstorages=[part]), {"ƒA"})
+    assert audit.orphaned_objects(ALL, there, {"ƒA"}) == []
+    (found,) = audit.orphaned_objects(ALL, objects(nnfstorages=[part]), {"ƒA"})
     assert (found.name, found.why) == (
         "default/pers",
         "the persistent storage default/pers does not exist",
@@ -117,7 +117,7 @@ def test_persistent_storage_is_its_instances_and_no_workflows() -> None:
 
 
 def test_an_object_that_was_found_is_removed_and_no_other_of_its_name() -> None:
-    found = audit.unowned(NOTHING, objects(workflows=[]), set())
+    found = audit.orphaned_objects(NOTHING, objects(workflows=[]), set())
 
     removal = Remove(kind=kinds.NNF_NODE_STORAGE, key=Key("r0", "share"), uid="uid-share")
     assert audit.removal(found[1]) == removal

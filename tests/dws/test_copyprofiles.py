@@ -152,15 +152,15 @@ def test_a_directive_takes_the_profile_that_it_names_or_the_default_or_none() ->
     fast, usual = profile("fast"), profile("usual", default=True)
     both = {"fast": fast, "usual": usual}
 
-    assert copyprofiles.chosen("fast", both) is fast
-    assert copyprofiles.chosen(None, both) is usual
-    assert copyprofiles.chosen(None, {"fast": fast}) is None
+    assert copyprofiles.choose("fast", both) is fast
+    assert copyprofiles.choose(None, both) is usual
+    assert copyprofiles.choose(None, {"fast": fast}) is None
     with pytest.raises(Fault, match=r"Unable to find NnfDataMovementProfile: fsat"):
-        copyprofiles.chosen("fsat", both)
+        copyprofiles.choose("fsat", both)
     with pytest.raises(Fault, match=r"NnfDataMovementProfile: fsat. There is none: name none"):
-        copyprofiles.chosen("fsat", {})
+        copyprofiles.choose("fsat", {})
     with pytest.raises(Fault, match=r"2 NnfDataMovementProfiles are the default"):
-        copyprofiles.chosen(None, {"a": profile("a", default=True), "usual": usual})
+        copyprofiles.choose(None, {"a": profile("a", default=True), "usual": usual})
 
 
 # What an agent hears of it

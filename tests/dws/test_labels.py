@@ -43,7 +43,7 @@ def test_what_has_an_owner_elsewhere_is_found_by_its_labels() -> None:
 def test_a_child_inherits_its_parents_labels_but_not_the_grandparents_claim() -> None:
     owner = labels.of_owner(kinds.WORKFLOW, read(meta("wf"), Meta))
     parent = read(meta("wf-0", labels={**owner, labels.WORKFLOW_NAME: "wf"}), Meta)
-    assert labels.inherited(parent) == {labels.WORKFLOW_NAME: "wf"}
+    assert labels.inherited_labels(parent) == {labels.WORKFLOW_NAME: "wf"}
 
 
 def test_a_child_in_the_same_namespace_refers_to_its_controller() -> None:
@@ -61,5 +61,5 @@ def test_a_child_in_the_same_namespace_refers_to_its_controller() -> None:
 
 def test_one_finalizer_is_taken_off_and_the_others_stay() -> None:
     held = read(meta("wf", finalizers=["a", "b", "c"]), Meta)
-    assert labels.finalized(held, "b") == {"metadata": {"finalizers": ["a", "c"]}}
-    assert labels.finalized(held, "z") == {"metadata": {"finalizers": ["a", "b", "c"]}}
+    assert labels.without_finalizer(held, "b") == {"metadata": {"finalizers": ["a", "c"]}}
+    assert labels.without_finalizer(held, "z") == {"metadata": {"finalizers": ["a", "b", "c"]}}

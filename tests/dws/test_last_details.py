@@ -271,8 +271,8 @@ def test_what_is_8_eib_with_its_padding_is_too_large() -> None:
 
 def test_of_several_profiles_the_default_is_taken() -> None:
     choices = [profile("other", default=False), profile("mine"), profile("third", default=False)]
-    assert storageprofiles.chosen(None, choices).metadata.name == "mine"
-    assert storageprofiles.chosen("other", choices).metadata.name == "other"
+    assert storageprofiles.choose(None, choices).metadata.name == "mine"
+    assert storageprofiles.choose("other", choices).metadata.name == "other"
 
 
 def test_a_fault_that_is_told_is_not_told_again() -> None:
@@ -285,8 +285,8 @@ def test_a_fault_that_is_told_is_not_told_again() -> None:
         },
         DirectiveBreakdown,
     )
-    assert directivebreakdown.unsupported(known, "no") == ()
-    assert len(directivebreakdown.unsupported(known, "another")) == 1
+    assert directivebreakdown.report_unsupported(known, "no") == ()
+    assert len(directivebreakdown.report_unsupported(known, "another")) == 1
 
 
 # Words and numbers

@@ -11,7 +11,7 @@ from tests.rfc.vectors import vector
 from warren.base.objects import Object, merged
 from warren.dws import kinds, labels
 from warren.dws.objects.meta import Meta
-from warren.dws.storage.storageprofiles import choices_of, mistakes, pinned
+from warren.dws.storage.storageprofiles import choices_of, mistakes, pinned_copy
 
 LUSTRE = "data.lustreStorage"
 
@@ -149,7 +149,7 @@ def test_the_profiles_of_nnf_are_taken_as_they_are() -> None:
 def test_a_copy_holds_what_is_not_known_here_and_is_its_owners_alone() -> None:
     source = raw_profile(userCommands={"postSetup": ["chown $USERID $MOUNT_PATH"]}, new=[1])
     owner = Meta(name="wf-0", namespace="jobs", uid="u")
-    copy = pinned(source, kinds.BREAKDOWN, owner, {labels.WORKFLOW_NAME: "wf"})
+    copy = pinned_copy(source, kinds.BREAKDOWN, owner, {labels.WORKFLOW_NAME: "wf"})
 
     assert copy["data"] == {**source["data"], "default": False, "pinned": True}
     assert copy["metadata"]["labels"] == {

@@ -50,7 +50,9 @@ class BreakdownController:
                 await perform(self._client, directivebreakdown.decide(self._snapshot(raw, current)))
             except Invalid as error:
                 # The definitions may be HPE's, which know fewer file systems than ours.
-                await perform(self._client, directivebreakdown.unsupported(current, str(error)))
+                await perform(
+                    self._client, directivebreakdown.report_unsupported(current, str(error))
+                )
         return None
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:

@@ -72,7 +72,7 @@ class MountReconciler:
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
-        done = reports.finalized(
+        done = reports.remove_finalizer(
             kinds.CLIENT_MOUNT, current.metadata, labels.CLIENT_MOUNT_FINALIZER
         )
         await perform(self._client, [done])

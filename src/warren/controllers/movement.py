@@ -75,7 +75,9 @@ class MovementReconciler:
             await self.copies.stop(key)
         elif current.metadata.deleting:
             await self.copies.stop(key)
-            await self._write(key, labels.finalized(current.metadata, labels.MOVEMENT_FINALIZER))
+            await self._write(
+                key, labels.without_finalizer(current.metadata, labels.MOVEMENT_FINALIZER)
+            )
         elif current.status.state == "Finished":
             pass
         elif current.spec.cancel:

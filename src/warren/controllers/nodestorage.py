@@ -141,7 +141,7 @@ class RabbitReconciler:
         except NodeTrouble as trouble:
             await self._report(current, trouble)
             raise
-        done = reports.finalized(
+        done = reports.remove_finalizer(
             kinds.NNF_NODE_STORAGE, current.metadata, labels.NODE_STORAGE_FINALIZER
         )
         await perform(self._client, [done])

@@ -144,7 +144,7 @@ class StorageController:
         return [
             *await orphans(self._client, kinds.NNF_STORAGE, key, kinds.LUSTRE_MGT, found),
             *(
-                reports.finalized(kinds.LUSTRE_MGT, meta, labels.LUSTRE_MGT_FINALIZER)
+                reports.remove_finalizer(kinds.LUSTRE_MGT, meta, labels.LUSTRE_MGT_FINALIZER)
                 for meta in metas
                 if meta.deleting and labels.LUSTRE_MGT_FINALIZER in meta.finalizers
             ),
@@ -193,7 +193,7 @@ class StorageController:
             # It may have been made, and not been seen.
             await self._client.get(kinds.NNF_STORAGE, key)
         except NotFound:
-            return [reports.finalized(kinds.SERVERS, meta, labels.SERVERS_FINALIZER)]
+            return [reports.remove_finalizer(kinds.SERVERS, meta, labels.SERVERS_FINALIZER)]
         return []
 
     def _report_assigned(self, key: Key) -> list[Write]:

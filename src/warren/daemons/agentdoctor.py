@@ -65,7 +65,7 @@ class _Doctor:
             Finding(sort=Sort.PROCESS, where=self._name, name=str(process), why=why)
             for process, why in sorted(there.processes.items())
         ]
-        return [*left, *audit.unasked(there, objects)]
+        return [*left, *audit.unrequested_resources(there, objects)]
 
     async def remove(self, finding: Finding) -> None:
         match finding.sort:

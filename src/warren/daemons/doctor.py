@@ -50,7 +50,7 @@ class Doctor:
         return [
             *self._kept(users),
             *await self._unseen(audit.overdue(objects), there.volumes, users),
-            *audit.unowned(there, objects, active),
+            *audit.orphaned_objects(there, objects, active),
         ]
 
     async def remove(self, finding: Finding) -> None:
@@ -113,7 +113,7 @@ class Doctor:
         """Return the processes that keep something."""
         self._keepers |= {str(each.id): each for found in users.values() for each in found}
         return [
-            audit.kept(where, name, str(each.id), each.command)
+            audit.busy_finding(where, name, str(each.id), each.command)
             for (where, name), found in users.items()
             for each in found
         ]

@@ -94,7 +94,7 @@ class PendingRemoval:
     mounts: frozenset[tuple[str, str]]
 
 
-def unowned(
+def orphaned_objects(
     on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
 ) -> list[Finding]:
     """Return orphaned objects, in the order in which they are to be removed.
@@ -131,7 +131,7 @@ def unowned(
             elif carried.get(labels.WORKFLOW_UID) not in workflows:
                 name = carried.get(labels.WORKFLOW_NAME, "that it names")
                 found.append(_orphan(kind, each, f"the Workflow {name} does not exist"))
-    return [*found, *unasked(on_nodes, objects)]
+    return [*found, *unrequested_resources(on_nodes, objects)]
 
 
 def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
@@ -144,7 +144,9 @@ def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
     )
 
 
-def unasked(on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]]) -> list[Finding]:
+def unrequested_resources(
+    on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]]
+) -> list[Finding]:
     """Return the mounts, devices and volumes of nodes that none of their objects asks for.
 
     `objects` are the ClientMounts of these nodes and, for rabbits, the NnfNodeStorages.
@@ -259,7 +261,7 @@ def unseen(late: Overdue, name: str, user: str, candidates: str) -> Finding:
     )
 
 
-def kept(where: str, name: str, process: str, command: str) -> Finding:
+def busy_finding(where: str, name: str, process: str, command: str) -> Finding:
     """Return the finding that a process keeps a volume or a mount that is to go."""
     return Finding(
         sort=Sort.PROCESS, where=where, name=process, why=f"{command} keeps {name}, which is to go"

@@ -153,7 +153,7 @@ def is_owner(kind: Kind, owner: Meta, carried: Mapping[str, str]) -> bool:
     return of_owner(kind, owner).items() <= carried.items()
 
 
-def inherited(meta: Meta) -> dict[str, str]:
+def inherited_labels(meta: Meta) -> dict[str, str]:
     """Return a parent's labels without those that name the parent's own owner."""
     return {
         name: value
@@ -202,6 +202,6 @@ def controller(kind: Kind, meta: Meta) -> list[Mapping[str, Any]]:
     ]
 
 
-def finalized(meta: Meta, finalizer: str) -> dict[str, Any]:
+def without_finalizer(meta: Meta, finalizer: str) -> dict[str, Any]:
     """Return the patch that takes one finalizer off and leaves the others."""
     return {"metadata": {"finalizers": [each for each in meta.finalizers if each != finalizer]}}

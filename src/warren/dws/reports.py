@@ -30,12 +30,12 @@ def status(kind: Kind, meta: Meta, fields: Object) -> Change:
     )
 
 
-def finalized(kind: Kind, meta: Meta, finalizer: str) -> Change:
+def remove_finalizer(kind: Kind, meta: Meta, finalizer: str) -> Change:
     """Return the write that takes one finalizer off and leaves the others."""
     return Change(
         kind=kind,
         key=meta.key,
-        patch=labels.finalized(meta, finalizer),
+        patch=labels.without_finalizer(meta, finalizer),
         resource_version=meta.resource_version,
     )
 

@@ -63,7 +63,7 @@ def client_mounts(snapshot: AccessSnapshot) -> dict[Key, Object]:
                 "name": name,
                 "namespace": node,
                 "labels": {
-                    **labels.inherited(meta),
+                    **labels.inherited_labels(meta),
                     **labels.of_owner(kinds.NNF_ACCESS, meta),
                     **_target(snapshot.storage),
                 },

@@ -34,7 +34,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         wanted = client_mounts(snapshot) if mounted else {}
         present = {mount.metadata.key: mount for mount in snapshot.mounts}
         holding = hold(snapshot, _coming(access, present, wanted)) if mounted else []
-        awaited = outofreach.awaited(snapshot)
+        awaited = outofreach.awaited_mounts(snapshot)
     except Fault as fault:
         return _report(access, ready=False, fault=fault)
     writes: list[Write] = [
@@ -47,7 +47,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
         change = _asked(access, mount, wanted.get(mount.metadata.key))
         if change:
             patch: dict[str, Any] = {"spec": change}
-            carried = labels.inherited(access.metadata)
+            carried = labels.inherited_labels(access.metadata)
             if not carried.items() <= mount.metadata.labels.items():
                 patch["metadata"] = {"labels": carried}  # it is mounted for another directive
             writes.append(
@@ -143,5 +143,5 @@ def _finalize(snapshot: AccessSnapshot) -> Sequence[Write]:
     meta = snapshot.access.metadata
     return [
         *release(snapshot),
-        reports.finalized(kinds.NNF_ACCESS, meta, labels.ACCESS_FINALIZER),
+        reports.remove_finalizer(kinds.NNF_ACCESS, meta, labels.ACCESS_FINALIZER),
     ]

@@ -14,7 +14,7 @@ from warren.dws.storage import locks
 UNMOUNTED = "unmounted"
 
 
-def awaited(snapshot: AccessSnapshot) -> list[ClientMount]:
+def awaited_mounts(snapshot: AccessSnapshot) -> list[ClientMount]:
     """Return the mounts that the access waits for: those on nodes that are not lost.
 
     A rabbit of whose nodes all are lost has nothing more to mount.
@@ -40,7 +40,7 @@ def left_behind(snapshot: AccessSnapshot) -> list[Change]:
         return []
     if snapshot.storage is None or _has_next_user(snapshot):
         return []
-    late = [mount for mount in awaited(snapshot) if not mount.all_in(UNMOUNTED)]
+    late = [mount for mount in awaited_mounts(snapshot) if not mount.all_in(UNMOUNTED)]
     nodes = frozenset(mount.spec.node for mount in late)
     asked = all(mount.spec.desired_state == UNMOUNTED for mount in late)
     if not nodes or not asked or not nodes <= frozenset(snapshot.unreachable):

@@ -12,7 +12,7 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import children, kinds, labels
 from warren.dws.breakdown import allocationneeds, newinstance, statuses
-from warren.dws.breakdown.profile import chosen
+from warren.dws.breakdown.profile import choose
 from warren.dws.breakdown.snapshot import BreakdownSnapshot
 from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
@@ -29,7 +29,7 @@ def child(workflow: Workflow, index: int) -> Object:
     return {
         "metadata": {
             **children.metadata(workflow, children.name(workflow, index), index),
-            **expiry.carried(workflow.metadata),
+            **expiry.inherited_metadata(workflow.metadata),
         },
         "spec": {
             "directive": workflow.spec.dw_directives[index],
@@ -53,24 +53,26 @@ def decide(snapshot: BreakdownSnapshot) -> Sequence[Write]:
             raise Fault(f"{directive.command.text} needs no storage and no nodes", type="User")
         return handler(snapshot, directive)
     except Mistake as mistake:
-        return statuses.failed(breakdown, Fault(str(mistake), type="User"))
+        return statuses.report_failure(breakdown, Fault(str(mistake), type="User"))
     except Fault as fault:
-        return statuses.failed(breakdown, fault)
+        return statuses.report_failure(breakdown, fault)
 
 
-def unsupported(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
+def report_unsupported(breakdown: DirectiveBreakdown, why: str) -> Sequence[Write]:
     """Report that the definitions of this cluster do not support what the directive needs."""
     kind = parse(breakdown.spec.directive).values.get("type", "")
     words = f"the definitions of this cluster do not allow for type {kind}"
-    return statuses.failed(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))
+    return statuses.report_failure(breakdown, Fault(words, type="User", debug=f"{words}: {why}"))
 
 
 def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
     """Storage for a job: Servers and a pinned profile of the breakdown's own."""
     meta = snapshot.breakdown.metadata
-    carried = labels.inherited(meta)
+    carried = labels.inherited_labels(meta)
     if snapshot.copy is None:
-        copy = storageprofiles.pinned(chosen(snapshot, directive), kinds.BREAKDOWN, meta, carried)
+        copy = storageprofiles.pinned_copy(
+            choose(snapshot, directive), kinds.BREAKDOWN, meta, carried
+        )
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
     storageprofiles.demand_copy(snapshot.copy, kinds.BREAKDOWN, meta)
     profile = read(snapshot.copy, NnfStorageProfile)
@@ -103,11 +105,11 @@ def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write
     """
     instance = snapshot.instance
     if instance is None:
-        return [Create(kind=kinds.PERSISTENT, object=newinstance.made(snapshot, directive))]
+        return [Create(kind=kinds.PERSISTENT, object=newinstance.make(snapshot, directive))]
     newinstance.demand_same(instance, snapshot.breakdown, directive)
     meta = instance.metadata
     if snapshot.copy is None:
-        copy = storageprofiles.pinned(chosen(snapshot, directive), kinds.PERSISTENT, meta, {})
+        copy = storageprofiles.pinned_copy(choose(snapshot, directive), kinds.PERSISTENT, meta, {})
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
     storageprofiles.demand_copy(snapshot.copy, kinds.PERSISTENT, meta)
     needs = _needs(snapshot, directive, read(snapshot.copy, NnfStorageProfile))

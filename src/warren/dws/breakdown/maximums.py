@@ -15,7 +15,7 @@ _METADATA: Final = ("mgt", "mdt", "mgtmdt")
 """What Lustre has besides room for data, which is not counted."""
 
 
-def asked(
+def needs_by_type(
     breakdowns: Iterable[DirectiveBreakdown],
 ) -> Iterator[tuple[str, Sequence[AllocationNeed]]]:
     """Return the types of the file systems that a job has made, and what each needs."""

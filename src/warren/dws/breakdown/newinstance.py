@@ -4,7 +4,7 @@ from warren.base.objects import Object
 from warren.directives.parse import Directive
 from warren.dws import kinds, labels
 from warren.dws.breakdown.allocationneeds import is_standalone
-from warren.dws.breakdown.profile import chosen
+from warren.dws.breakdown.profile import choose
 from warren.dws.breakdown.snapshot import BreakdownSnapshot
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import DirectiveBreakdown
@@ -14,10 +14,10 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, instances
 
 
-def made(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
+def make(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
     """Make the instance. Raises Fault where its directive cannot be carried out."""
     meta, spec = snapshot.breakdown.metadata, snapshot.breakdown.spec
-    profile = read(chosen(snapshot, directive), NnfStorageProfile)
+    profile = read(choose(snapshot, directive), NnfStorageProfile)
     values = directive.values
     pool = profile.data.lustre_storage.mgt_options.standalone_mgt_pool_name
     alone = values["type"] == "lustre" and is_standalone(profile)
@@ -29,7 +29,7 @@ def made(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
             "labels": labels.of_owner(kinds.BREAKDOWN, meta) | of_pool,
             "ownerReferences": labels.controller(kinds.BREAKDOWN, meta),
             "finalizers": [labels.PERSISTENT_FINALIZER],
-            **expiry.carried(meta),
+            **expiry.inherited_metadata(meta),
         },
         "spec": {
             "name": values["name"],

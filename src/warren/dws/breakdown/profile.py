@@ -8,9 +8,9 @@ from warren.dws.faults import Fault
 from warren.dws.storage import storageprofiles
 
 
-def chosen(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
+def choose(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
     """Choose the profile that is to be copied, if the directive can be made by it. Raises Fault."""
-    profile = storageprofiles.chosen(directive.values.get("profile"), snapshot.choices())
+    profile = storageprofiles.choose(directive.values.get("profile"), snapshot.choices())
     allocationneeds.needs_of(directive, profile)
     name = profile.metadata.name
     found = next(each for each in snapshot.profiles if each["metadata"]["name"] == name)

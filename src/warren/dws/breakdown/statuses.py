@@ -22,7 +22,7 @@ def ready(snapshot: BreakdownSnapshot, fields: Mapping[str, Any]) -> Write:
     return reports.status(kinds.BREAKDOWN, snapshot.breakdown.metadata, status)
 
 
-def failed(breakdown: DirectiveBreakdown, fault: Fault) -> Sequence[Write]:
+def report_failure(breakdown: DirectiveBreakdown, fault: Fault) -> Sequence[Write]:
     """Report why a directive is not broken down, where that is not said yet."""
     known = breakdown.status.error
     if known is not None and known.debug_message == fault.debug:

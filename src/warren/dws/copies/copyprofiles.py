@@ -32,7 +32,7 @@ class CopyProfile(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     create_dest_dir: bool = True
 
 
-def chosen(name: str | None, profiles: Mapping[str, Object]) -> Object | None:
+def choose(name: str | None, profiles: Mapping[str, Object]) -> Object | None:
     """Find the profile that a directive names, or the default, if there is one. Raises Fault."""
     if name is not None:
         if name in profiles:

@@ -226,7 +226,7 @@ def _may_lose_workflow(job: Job) -> bool:
 
 def new_workflow(job: Job) -> Object:
     """Make the Workflow of a job."""
-    annotations = {} if job.expires is None else {labels.EXPIRES: expiry.written(job.expires)}
+    annotations = {} if job.expires is None else {labels.EXPIRES: expiry.expiry_text(job.expires)}
     if job.tolerance:
         annotations[labels.FAILURE_TOLERANCE] = str(job.tolerance)
     if job.phase is Phase.QUEUED:
@@ -269,7 +269,7 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     needs = [need for each in needs_of(snapshot).values() for need in each]
     policy, own = snapshot.policy, snapshot.job.resources
     if policy.maximums:
-        wanted = maximums.asked(snapshot.breakdowns.values())
+        wanted = maximums.needs_by_type(snapshot.breakdowns.values())
         nodes_wanted = resources.nodes_of(own)
         maximums.demand_within(wanted, nodes_wanted, snapshot.floor, policy.maximums)
     changed = resources.Rewritten(own, {})

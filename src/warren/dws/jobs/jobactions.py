@@ -181,7 +181,7 @@ def ask(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:
     if state is State.DATA_OUT:
         metadata["annotations"] = {labels.ENDED_AT: workflow.status.desired_state_change}
     if state is State.TEARDOWN and finalizer in workflow.metadata.finalizers:
-        metadata |= labels.finalized(workflow.metadata, finalizer)["metadata"]
+        metadata |= labels.without_finalizer(workflow.metadata, finalizer)["metadata"]
     return Change(
         kind=kinds.WORKFLOW,
         key=workflow.metadata.key,
@@ -191,4 +191,4 @@ def ask(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:
 
 
 def let_go(job: Job, workflow: Workflow) -> Change:
-    return reports.finalized(kinds.WORKFLOW, workflow.metadata, job.binding.finalizer)
+    return reports.remove_finalizer(kinds.WORKFLOW, workflow.metadata, job.binding.finalizer)

@@ -166,7 +166,7 @@ def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Objec
     What the request says of it comes before what the profile does.
     """
     try:
-        profile = copyprofiles.chosen(request.dm_profile or None, profiles)
+        profile = copyprofiles.choose(request.dm_profile or None, profiles)
         if profile is None:
             return {}, {}
         own: dict[str, Any] = dict(profile["data"])

@@ -23,20 +23,20 @@ def of(annotations: Mapping[str, str]) -> float | None:
     return None
 
 
-def written(moment: float) -> str:
+def expiry_text(moment: float) -> str:
     """Return what `of` reads, to the second. Raises ValueError for what cannot be written."""
     if not 0 <= moment <= LAST:
         raise ValueError(f"{moment} is no moment that can be written")
     return rfc3339(moment)
 
 
-def carried(maker: Meta) -> Object:
+def inherited_metadata(maker: Meta) -> Object:
     """Return the metadata by which what makes an instance says when that expires."""
     found = {key: value for key, value in maker.annotations.items() if key == labels.EXPIRES}
     return {"annotations": found} if found else {}
 
 
-def bounded(meta: Meta, most: float | None) -> float | None:
+def expiry_time(meta: Meta, most: float | None) -> float | None:
     """Return when an instance expires that may be kept for so many seconds at `most`."""
     own = of(meta.annotations)
     if most is None or meta.creation_timestamp is None:

@@ -164,10 +164,10 @@ def decide_expiry(
     meta = obj.metadata
     if meta.deleting or obj.spec.state == "Destroying" or labels.owner_uid(meta):
         return (), None  # the Workflow that makes it is not done yet
-    moment = expiry.bounded(meta, most)
+    moment = expiry.expiry_time(meta, most)
     if moment is None:
         return (), None
-    if (text := expiry.written(moment)) != meta.annotations.get(labels.EXPIRES):
+    if (text := expiry.expiry_text(moment)) != meta.annotations.get(labels.EXPIRES):
         return [_changed(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})], None
     if now < moment:
         return (), moment - now
@@ -201,7 +201,7 @@ def _give_back(instance: Instance) -> Sequence[Write]:
     for kind, meta in instance.parts.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
         return [*removal, *_reported(instance)]
-    return [reports.finalized(kinds.PERSISTENT, obj.metadata, labels.PERSISTENT_FINALIZER)]
+    return [reports.remove_finalizer(kinds.PERSISTENT, obj.metadata, labels.PERSISTENT_FINALIZER)]
 
 
 def _servers(obj: PersistentStorageInstance) -> Object:
@@ -312,7 +312,7 @@ def demand_shared(
         raise _of_another_user("User ID does not match existing persistent storage", obj, workflow)
 
 
-def found(
+def find(
     instance: Instance | None, name: str, workflow: Workflow, groups: Collection[int], now: float
 ) -> Instance:
     """Return the instance that a directive names. Raises Fault where it cannot be used.
@@ -330,7 +330,7 @@ def found(
     return instance
 
 
-def claimed(
+def claim(
     obj: PersistentStorageInstance, reference: Reference, states: Collection[str] = ("Active",)
 ) -> Change | None:
     """Add a consumer to an instance that is in one of some states; None if it is one.
@@ -345,7 +345,7 @@ def claimed(
     return _with_consumers(obj, [*obj.spec.consumer_references, reference])
 
 
-def destroyed(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Write]:
+def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Write]:
     """Have an instance destroyed; nothing if that is under way. Raises Fault.
 
     It becomes the Workflow's before it is deleted, so that it goes even if the Workflow does first.
@@ -380,7 +380,7 @@ def made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None
     )
 
 
-def disowned(obj: PersistentStorageInstance) -> Change:
+def disown(obj: PersistentStorageInstance) -> Change:
     """Return the write that lets an instance stay when what has made it goes."""
     gone = dict.fromkeys(labels.of_owner(kinds.BREAKDOWN, obj.metadata))
     return _changed(obj, {"metadata": {"labels": gone, "ownerReferences": None}})

@@ -43,7 +43,7 @@ def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
         for volume in namespace.modes.values()
     ):
         return []
-    return [reports.finalized(kinds.LUSTRE, meta, labels.LUSTRE_FINALIZER)]
+    return [reports.remove_finalizer(kinds.LUSTRE, meta, labels.LUSTRE_FINALIZER)]
 
 
 def _promised(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:

@@ -209,7 +209,7 @@ def _kept(snapshot: LustreSnapshot, address: str) -> Sequence[Write]:
     for members in snapshot.pools.values():
         for instance, found in members:
             if found.status.mgs_address == address and instance.status.state in instances.USABLE:
-                change = instances.claimed(instance, own, instances.USABLE)
+                change = instances.claim(instance, own, instances.USABLE)
                 return [] if change is None else [change]
     return []
 
@@ -242,7 +242,7 @@ def _own_mgt(snapshot: LustreSnapshot, address: str) -> Create:
         "metadata": {
             "name": key.name,
             "namespace": key.namespace,
-            "labels": {**labels.inherited(meta), **labels.of_owner(kinds.NNF_STORAGE, meta)},
+            "labels": {**labels.inherited_labels(meta), **labels.of_owner(kinds.NNF_STORAGE, meta)},
             "finalizers": [labels.LUSTRE_MGT_FINALIZER],
         },
         "spec": {"addresses": [address], "fsNameStart": "aaaaaaaa", "claimList": claims},
@@ -301,7 +301,7 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
         if own_consumer in instance.spec.consumer_references
     ]
     meta = snapshot.storage.metadata
-    return [*writes, reports.finalized(kinds.NNF_STORAGE, meta, labels.STORAGE_FINALIZER)]
+    return [*writes, reports.remove_finalizer(kinds.NNF_STORAGE, meta, labels.STORAGE_FINALIZER)]
 
 
 def _without(mgt: NnfLustreMGT, snapshot: LustreSnapshot) -> Sequence[Write]:
@@ -313,7 +313,7 @@ def _without(mgt: NnfLustreMGT, snapshot: LustreSnapshot) -> Sequence[Write]:
         return [Remove(kind=kinds.LUSTRE_MGT, key=mgt.metadata.key)]
     if labels.LUSTRE_MGT_FINALIZER not in mgt.metadata.finalizers:
         return ()
-    return [reports.finalized(kinds.LUSTRE_MGT, mgt.metadata, labels.LUSTRE_MGT_FINALIZER)]
+    return [reports.remove_finalizer(kinds.LUSTRE_MGT, mgt.metadata, labels.LUSTRE_MGT_FINALIZER)]
 
 
 def _has_mgs(share: NnfNodeStorage) -> bool:

@@ -161,7 +161,7 @@ def children_of(
                     "namespace": part.rabbit,
                     **_annotations(commands),
                     "labels": {
-                        **labels.inherited(meta),
+                        **labels.inherited_labels(meta),
                         **labels.of_owner(kinds.NNF_STORAGE, meta),
                         _SET: each.name,
                     },
@@ -347,7 +347,7 @@ def given_back(
         stuck = any(node_storage.status.error for node_storage in node_storages)
         left = {each.metadata.key: each for each in node_storages}
         return [*removals, *(reported(storage, left) if stuck else ())]
-    return [reports.finalized(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
+    return [reports.remove_finalizer(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 
 def volume(node_storage: NnfNodeStorage, number: int) -> tuple[str, str]:

@@ -36,7 +36,7 @@ def choices_of(obj: Object) -> tuple[str, ...]:
     return () if data.get("pinned") else (namespace,)
 
 
-def chosen(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorageProfile:
+def choose(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorageProfile:
     """Find the profile that a directive names, or the one that is the default. Raises Fault."""
     if name is not None:
         for profile in profiles:
@@ -60,7 +60,7 @@ def chosen(name: str | None, profiles: Sequence[NnfStorageProfile]) -> NnfStorag
 # The pinned copy
 
 
-def pinned(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, str]) -> Object:
+def pinned_copy(source: Object, owner: Kind, meta: Meta, carried: Mapping[str, str]) -> Object:
     """Copy a profile for an owner, whose name and namespace the copy has.
 
     Everything that it says is in the copy, whether it is known here or not. `carried` are

@@ -391,7 +391,7 @@ def _give_back(snapshot: SystemStorageSnapshot) -> Sequence[Write]:
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
         return [*removal, *_reported(obj, ready=False, fault=_stuck(snapshot))]
     finalizer = labels.SYSTEM_STORAGE_FINALIZER
-    return [reports.finalized(kinds.SYSTEM_STORAGE, obj.metadata, finalizer)]
+    return [reports.remove_finalizer(kinds.SYSTEM_STORAGE, obj.metadata, finalizer)]
 
 
 def _stuck(snapshot: SystemStorageSnapshot) -> Fault | None:

@@ -80,7 +80,7 @@ def profile_mistakes(
     if directive.command.text not in _MAKING or directive.argument("type") is None:
         return
     try:
-        profile = storageprofiles.chosen(directive.values.get("profile"), available)
+        profile = storageprofiles.choose(directive.values.get("profile"), available)
         allocationneeds.needs_of(directive, profile)
     except Fault as fault:
         value = value_of(directive, fault.argument)

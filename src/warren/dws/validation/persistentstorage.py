@@ -141,7 +141,7 @@ def _expired(found: Persistent, facts: Facts) -> tuple[str, str] | None:
     """Return what is wrong with storage that does not last as long as the job, and what helps."""
     if found.expires is None or facts.now is None:
         return None
-    when = expiry.written(found.expires)
+    when = expiry.expiry_text(found.expires)
     if found.expires <= facts.now:
         return f"The persistent storage {found.name!r} has expired at {when}.", "Make another."
     if facts.now + facts.duration <= found.expires:

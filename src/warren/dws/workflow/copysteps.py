@@ -30,7 +30,7 @@ def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) ->
     name = snapshot.child(index)
     if name in snapshot.copies_by:
         return DONE
-    source = copyprofiles.chosen(directive.values.get("profile"), snapshot.copy_profiles)
+    source = copyprofiles.choose(directive.values.get("profile"), snapshot.copy_profiles)
     if source is None:
         return DONE
     copyprofiles.annotation(source)  # nothing is begun with one that cannot be used

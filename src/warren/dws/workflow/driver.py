@@ -135,7 +135,7 @@ def _leave(snapshot: WorkflowSnapshot) -> list[Write]:
     if set(workflow.metadata.finalizers) != {labels.WORKFLOW_FINALIZER}:
         return writes  # ours is taken off last
     finalizer = labels.WORKFLOW_FINALIZER
-    return [*writes, reports.finalized(kinds.WORKFLOW, workflow.metadata, finalizer)]
+    return [*writes, reports.remove_finalizer(kinds.WORKFLOW, workflow.metadata, finalizer)]
 
 
 def _left(snapshot: WorkflowSnapshot, index: int) -> Outcome:
@@ -350,7 +350,7 @@ def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directi
 def _usable(snapshot: WorkflowSnapshot, name: str) -> Instance:
     """Return an instance that the Workflow's user may use. Raises Fault."""
     found = snapshot.instances.get(name)
-    return instances.found(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
+    return instances.find(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
 
 
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -366,7 +366,7 @@ def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
         return token
     name = directive.values["name"]
     found = _usable(snapshot, name)
-    claim = instances.claimed(found.object, instances.consumer(snapshot.workflow, index))
+    claim = instances.claim(found.object, instances.consumer(snapshot.workflow, index))
     if claim is not None:
         return Outcome(writes=[claim], waiting="waits to be a user of the persistent storage")
     ready = found.storage is not None and found.storage.status.ready

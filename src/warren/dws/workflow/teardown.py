@@ -74,7 +74,7 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
         if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
     )
     if complete and not found.going:
-        return Outcome(writes=[instances.disowned(found.object)])
+        return Outcome(writes=[instances.disown(found.object)])
     return _destroying(found, [Remove(kind=kinds.PERSISTENT, key=found.key)])
 
 
@@ -83,7 +83,7 @@ def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     found = snapshot.instances.get(directive.values["name"])
     if found is None:
         return DONE
-    return _destroying(found, instances.destroyed(found.object, snapshot.workflow))
+    return _destroying(found, instances.destroy(found.object, snapshot.workflow))
 
 
 def _destroying(found: Instance, writes: Sequence[Write]) -> Outcome:

@@ -131,14 +131,14 @@ class PersistentStorage:
 
         def decided(obj: PersistentStorageInstance) -> Change | None:
             meta = obj.metadata
-            text = None if message.expires is None else expiry.written(message.expires)
+            text = None if message.expires is None else expiry.expiry_text(message.expires)
             wanted = replace(meta, annotations={labels.EXPIRES: text} if text else {})
-            if (last := expiry.bounded(wanted, self._most)) != expiry.of(wanted.annotations):
+            if (last := expiry.expiry_time(wanted, self._most)) != expiry.of(wanted.annotations):
                 assert last is not None
                 raise RpcError(
                     errno.EINVAL,
-                    f"The persistent storage {message.name!r} is kept until {expiry.written(last)} "
-                    "at most (storage.persistent-max).",
+                    f"The persistent storage {message.name!r} is kept until "
+                    f"{expiry.expiry_text(last)} at most (storage.persistent-max).",
                 )
             return _change(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})
 

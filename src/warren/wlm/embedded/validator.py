@@ -125,7 +125,7 @@ class StorageValidator:
             raise UserMistake("The storage would expire before it is created.")
         if moment is not None and self._most is not None and moment > now + self._most:
             raise UserMistake(
-                f"Persistent storage is kept until {expiry.written(now + self._most)} at most "
+                f"Persistent storage is kept until {expiry.expiry_text(now + self._most)} at most "
                 "(storage.persistent-max)."
             )
 
@@ -186,7 +186,7 @@ class StorageValidator:
             asked: list[tuple[str, Sequence[AllocationNeed]]] = []
             for directive in directives:
                 if self._makes(directive):
-                    profile = storageprofiles.chosen(directive.values.get("profile"), available)
+                    profile = storageprofiles.choose(directive.values.get("profile"), available)
                     own = allocationneeds.needs_of(directive, profile)
                     kind = directive.values["type"]
                     if self._is_made_by_some(kind):
