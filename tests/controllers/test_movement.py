@@ -497,7 +497,7 @@ ABSURD = "Items: 99999999999999999999999"
 @pytest.mark.parametrize(
     ("said", "end"),
     [
-        (commands.said(ABSURD), "Success"),
+        (commands.parse_output(ABSURD), "Success"),
         # Of a copier that says what ours does not.
         ({"items": "99999999999999999999999", "lastMessage": "done", "moved": ""}, "Failed"),
         ({"items": "9" * 5000, "lastMessage": "done", "moved": ""}, "Failed"),

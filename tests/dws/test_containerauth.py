@@ -59,9 +59,9 @@ def unsigned(part: str) -> Any:
 def test_what_directives_require_beyond_storage_is_said_in_proposal(
     directive: str, words: list[str]
 ) -> None:
-    assert containerauth.required([parse(directive)]) == words
+    assert containerauth.requirements([parse(directive)]) == words
     wf = workflow(directive)
-    status = containerauth.told(wf, [parse(directive)], None)
+    status = containerauth.token_status(wf, [parse(directive)], None)
     assert status == ({"requires": words} if words else {})
 
 
@@ -71,7 +71,7 @@ def test_a_workflow_requires_what_the_real_driver_says(case: str) -> None:
     vector(f"nnf-objects/{case}")
     (obj,) = nnf_objects.dump(nnf_objects.PLACE / case / "01-Proposal.json")["Workflow"]
     directives = [parse(each) for each in obj["spec"]["dwDirectives"]]
-    assert containerauth.required(directives) == obj["status"]["requires"]
+    assert containerauth.requirements(directives) == obj["status"]["requires"]
 
 
 def test_a_job_has_a_token_for_its_containers_or_for_copies_alone() -> None:
@@ -132,7 +132,7 @@ def test_the_secrets_are_those_of_the_real_driver() -> None:
         assert list(ours["data"]) == real["dataKeys"]
         assert (ours["type"], ours["immutable"]) == (real["type"], real["immutable"])
     both = Found(key=first.object, token=second.object)
-    where = containerauth.told(wf, [], both)["workflowToken"]
+    where = containerauth.token_status(wf, [], both)["workflowToken"]
     assert where == obj["status"]["workflowToken"]
 
 

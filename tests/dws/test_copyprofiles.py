@@ -128,12 +128,12 @@ def test_paths_say_what_a_plan_does(plan: Plan, tree: bool, expected: tuple[str,
 def test_output_is_understood_as_far_as_it_says_something(
     line: str, shown: dict[str, object]
 ) -> None:
-    assert commands.shown(commands.said(line)) == {"lastMessage": line, **shown}
+    assert commands.command_status(commands.parse_output(line)) == {"lastMessage": line, **shown}
 
 
 def test_time_that_passes_is_no_progress() -> None:
     first, second, third = (
-        commands.said(f"Copied {data} ({percent}%) in {seconds} secs")["moved"]
+        commands.parse_output(f"Copied {data} ({percent}%) in {seconds} secs")["moved"]
         for data, percent, seconds in (("1 GiB", 4, 1), ("1 GiB", 4, 60), ("2 GiB", 4, 61))
     )
     assert first == second != third

@@ -35,12 +35,12 @@ def running(state: str = "PreRun", ready: bool = True, **more: Any) -> Workflow:
 
 
 def test_where_the_service_is_stands_in_an_annotation_of_the_system() -> None:
-    said = merged({"metadata": {"name": "default"}}, copyservice.announced(SERVICE).patch)
+    said = merged({"metadata": {"name": "default"}}, copyservice.announce(SERVICE).patch)
     assert copyservice.of_configuration(said) == SERVICE
-    gone = merged(said, copyservice.announced(None).patch)
+    gone = merged(said, copyservice.announce(None).patch)
     assert copyservice.of_configuration(gone) is None
     assert copyservice.of_configuration(None) is None
-    assert copyservice.offered({labels.COPY_OFFLOAD: '{"launcher": "a"}'}) is None
+    assert copyservice.find_service({labels.COPY_OFFLOAD: '{"launcher": "a"}'}) is None
     assert copyservice.variables(SERVICE) == {
         "NNF_CONTAINER_LAUNCHER": "rabbit-0",
         "NNF_CONTAINER_PORTS": "4000",
@@ -58,7 +58,7 @@ def key_secret(key: bytes = KEY, owner: str = "uid-wf") -> Object:
 
 
 def token(kid: str | None = "default/wf", key: bytes = KEY) -> str:
-    return containerauth.signed(key, 5.0, kid).decode()
+    return containerauth.sign(key, 5.0, kid).decode()
 
 
 def forged(header: Mapping[str, Any], claims: Mapping[str, Any], key: bytes = KEY) -> str:
@@ -171,7 +171,7 @@ def refused(status: int, words: str) -> Any:
 def test_a_request_of_nnfs_library_is_understood() -> None:
     sent = body(dmProfile="", dryrun=True, dcpOptions="", logStdout=True, storeStdout=False,
                 slots=-1, maxSlots=-1)  # fmt: skip
-    assert requests.parsed(sent) == Request(
+    assert requests.parse(sent) == Request(
         compute_name="n0",
         source_path="/mnt/nnf/uid-wf-0/out",
         destination_path="/lus/results/",
@@ -213,7 +213,7 @@ def test_a_request_of_nnfs_library_is_understood() -> None:
 )
 def test_a_bad_request_is_refused_with_what_is_wrong(sent: bytes, words: str) -> None:
     with refused(400, words):
-        requests.parsed(sent)
+        requests.parse(sent)
 
 
 # Where the ends are
@@ -277,7 +277,7 @@ def become(
     profiles: Mapping[str, Object] = {},
     **more: Any,
 ) -> Object:
-    asked = request or requests.parsed(body(**more))
+    asked = request or requests.parse(body(**more))
     ends = requests.ends(asked, on_compute, [lustre()])
     return movements.movement(asked, ends, running(), on_rabbits, profiles, "x")
 
@@ -332,7 +332,7 @@ def test_lustre_is_copied_by_a_rabbit_that_has_it_mounted_at_the_same_place() ->
         *on_compute,
         *(mount(each, path, "lustre", reference=storage) for each in ("r1", "r0")),
     ]
-    ends = requests.ends(requests.parsed(body()), on_compute, [lustre()])
+    ends = requests.ends(requests.parse(body()), on_compute, [lustre()])
     assert movements.servers(running(), ends)[0] == ""
     made = become(on_compute=on_compute, on_rabbits=everywhere)
     assert made["metadata"]["namespace"] == "r0"
@@ -349,7 +349,7 @@ def test_a_rabbit_does_not_have_others_copy_by_what_it_says_of_its_mounts() -> N
 
 
 def test_the_mounts_to_look_at_are_those_of_the_workflow_on_the_rabbit() -> None:
-    ends = requests.ends(requests.parsed(body()), ON_COMPUTE, [lustre()])
+    ends = requests.ends(requests.parse(body()), ON_COMPUTE, [lustre()])
     assert movements.servers(running(), ends) == ("r0", labels.of_workflow(running()))
 
 
@@ -427,11 +427,11 @@ def movement(number: int, status: str | None = "Success", **more: Any) -> Object
 
 def test_a_job_has_so_many_copies_at_a_time_and_the_oldest_are_forgotten() -> None:
     some = [movement(3), movement(1), movement(2, "Failed"), movement(0, None)]
-    movements.demand_few(some, most=2, kept=3)
+    movements.demand_below_limit(some, most=2, kept=3)
     with refused(429, "1 copies of this job have not ended"):
-        movements.demand_few(some, most=1)
+        movements.demand_below_limit(some, most=1)
     with refused(429, "2 copies of this job go on or have failed"):
-        movements.demand_few(some, kept=2)
+        movements.demand_below_limit(some, kept=2)
     assert movements.surplus(some, kept=5) == []
     assert movements.surplus(some, kept=4) == [Key("r0", "c1")]
     assert movements.surplus(some, kept=2) == [Key("r0", "c1"), Key("r0", "c3")]
@@ -440,10 +440,10 @@ def test_a_job_has_so_many_copies_at_a_time_and_the_oldest_are_forgotten() -> No
 def test_a_copy_is_known_by_its_rabbit_and_its_name() -> None:
     one = movement(1)
     assert movements.name_of(one) == "r0--c1"
-    assert movements.named("r0--c1") == Key("r0", "c1")
-    assert movements.named("a--b--c1") == Key("a--b", "c1")
+    assert movements.key_by_name("r0--c1") == Key("r0", "c1")
+    assert movements.key_by_name("a--b--c1") == Key("a--b", "c1")
     for bad in ("r0", "r0--", "--c1", "r0--c1/x", "../r0--c1", "r0--c1\n", "R0--c1"):
-        assert movements.named(bad) is None
+        assert movements.key_by_name(bad) is None
 
 
 def test_what_is_another_jobs_or_a_directives_copy_is_none_that_was_asked_for() -> None:
@@ -502,7 +502,7 @@ def test_how_far_a_copy_is_stands_in_the_words_of_nnfs_library(
     status: Object, told: Object
 ) -> None:
     asked = {**become(), "status": status}
-    assert progress.told(asked) == told
+    assert progress.progress_report(asked) == told
     text = progress.body(asked)
     assert json.loads(text) == told
     assert text.endswith(b"\n")  # the library reads a line
@@ -511,6 +511,6 @@ def test_how_far_a_copy_is_stands_in_the_words_of_nnfs_library(
 def test_a_copy_that_is_to_be_cancelled_says_so_until_it_has_ended() -> None:
     asked = merged(become(), {"spec": {"cancel": True}})
     going_on = {**asked, "status": {"state": "Running", **STARTED}}
-    assert progress.told(going_on)["state"] == "cancelling"
+    assert progress.progress_report(going_on)["state"] == "cancelling"
     ended = {**asked, "status": {"state": "Finished", "status": "Success"}}
-    assert progress.told(ended)["state"] == "completed"
+    assert progress.progress_report(ended)["state"] == "completed"

@@ -116,9 +116,9 @@ def test_text_without_a_reference_stays_and_what_is_put_in_is_not_expanded_again
     text: str, value: str
 ) -> None:
     if "$$" not in text and "$(" not in text:
-        assert plans.expanded(text, {"A": value}) == text
-    assert plans.expanded("$(A)", {"A": value}) == value
-    assert plans.expanded("$$(A)", {"A": value}) == "$(A)"
+        assert plans.expand(text, {"A": value}) == text
+    assert plans.expand("$(A)", {"A": value}) == value
+    assert plans.expand("$$(A)", {"A": value}) == "$(A)"
 
 
 def test_fields_of_the_pod_are_told() -> None:

@@ -44,7 +44,7 @@ def test_each_rabbit_has_its_last_pod_with_how_many_there_were() -> None:
         pod("a", "Failed", made="1", containerStatuses=states(app=ended(3, "no data\n"))),
         pod("c", "Failed", "r1", containerStatuses=states(app=ended(3, "no\ndata\n"))),
     ]
-    assert podsummary.told(pods) == [
+    assert podsummary.last_pods(pods) == [
         {
             "rabbit": "r1", "pod": "c", "phase": "Failed", "tries": 1, "exit": 3,
             "words": "no\ndata",
@@ -73,7 +73,7 @@ def test_each_rabbit_has_its_last_pod_with_how_many_there_were() -> None:
 def test_its_words_are_those_of_what_failed_or_of_what_it_waits_for(
     status: Object, code: int | None, words: str
 ) -> None:
-    (found,) = podsummary.told([pod(**status)])
+    (found,) = podsummary.last_pods([pod(**status)])
     assert (found["exit"], found["words"]) == (code, words)
 
 
@@ -81,7 +81,7 @@ def test_a_summary_is_bounded_and_names_what_failed_first() -> None:
     long = ended(1, "x" * 2000)
     pods = [pod(f"p{each}", "Running", f"r{each:03}") for each in range(200)]
     pods.append(pod("bad", "Failed", "r999", containerStatuses=states(app=long)))
-    found = podsummary.told(pods)
+    found = podsummary.last_pods(pods)
     assert (len(found), found[0]["pod"], len(found[0]["words"])) == (100, "bad", 500)
 
 

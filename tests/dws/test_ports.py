@@ -166,24 +166,24 @@ def test_no_port_is_ever_of_two_and_none_is_taken_away(
 def test_a_workflow_asks_once_and_gives_back_once() -> None:
     wf = workflow()
     manager = read(raw(request("other")), NnfPortManager)
-    change = ports.asked(manager, wf, 2)
+    change = ports.request_ports(manager, wf, 2)
     assert change is not None
     assert change.resource_version == manager.metadata.resource_version
     asked = read(merged(raw(), change.patch), NnfPortManager)
     assert [each.requester.name for each in asked.spec.allocations] == ["other", "wf"]
-    assert ports.asked(asked, wf, 2) is None
-    assert ports.assigned(asked, wf, 2) == ()
+    assert ports.request_ports(asked, wf, 2) is None
+    assert ports.assigned_ports(asked, wf, 2) == ()
     obj, _ = answered(msgspec.to_builtins(asked), configuration("5000-5005"))
     has = read(obj, NnfPortManager)
-    assert list(ports.assigned(has, wf, 2)) == [5001, 5002]
+    assert list(ports.assigned_ports(has, wf, 2)) == [5001, 5002]
     assert not ports.are_free(has, "uid-wf")
-    freed = ports.freed(has, "uid-wf")
+    freed = ports.release_ports(has, "uid-wf")
     assert freed is not None
     obj, _ = answered(merged(obj, freed.patch), configuration("5000-5005"))
     manager = read(obj, NnfPortManager)
     assert ports.are_free(manager, "uid-wf")
-    assert ports.freed(manager, "uid-wf") is None
-    assert ports.freed(None, "uid-wf") is None
+    assert ports.release_ports(manager, "uid-wf") is None
+    assert ports.release_ports(None, "uid-wf") is None
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_a_workflow_asks_once_and_gives_back_once() -> None:
 def test_a_workflow_that_cannot_have_its_ports_says_why(manager: Object | None, words: str) -> None:
     found = read(manager, NnfPortManager) if manager is not None else None
     with pytest.raises(Fault) as raised:
-        ports.assigned(found, workflow(), 9)
+        ports.assigned_ports(found, workflow(), 9)
     assert str(raised.value).startswith(words)
 
 
@@ -236,7 +236,7 @@ def test_a_request_waits_only_for_ports_that_will_do() -> None:
 
 def test_others_keep_theirs_when_one_gives_back() -> None:
     found = read(raw(request("other"), request("wf")), NnfPortManager)
-    freed = ports.freed(found, "uid-wf")
+    freed = ports.release_ports(found, "uid-wf")
     assert freed is not None
     left = freed.patch["spec"]["allocations"]
     assert [each["requester"]["uid"] for each in left] == ["uid-other"]
@@ -246,13 +246,13 @@ def test_others_keep_theirs_when_one_gives_back() -> None:
 def test_ports_are_a_workflows_when_they_are_as_many_as_it_needs() -> None:
     found, _ = answered(raw(request("wf", 2)), configuration("5000-5005"))
     manager = read(found, NnfPortManager)
-    assert list(ports.assigned(manager, workflow(), 2)) == [5000, 5001]
-    assert ports.assigned(manager, workflow(), 3) == ()
+    assert list(ports.assigned_ports(manager, workflow(), 2)) == [5000, 5001]
+    assert ports.assigned_ports(manager, workflow(), 3) == ()
     free = merged(
         found,
         {"status": {"allocations": [{**found["status"]["allocations"][0], "status": "Free"}]}},
     )
-    assert ports.assigned(read(free, NnfPortManager), workflow(), 2) == ()
+    assert ports.assigned_ports(read(free, NnfPortManager), workflow(), 2) == ()
 
 
 def test_only_workflows_are_looked_for() -> None:

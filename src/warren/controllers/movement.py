@@ -326,7 +326,7 @@ def _shown(progress: Progress) -> dict[str, object]:
             "lastMessage": "",
             "elapsedTime": go_duration(progress.seconds),
             "seconds": f"{progress.seconds:.3f}",
-            **commands.shown(progress.said),
+            **commands.command_status(progress.said),
             **({"lastMessage": progress.remark} if progress.remark else {}),
         }
     return {

@@ -105,7 +105,7 @@ class Offload:
 
     async def create(self, workflow: Workflow, body: bytes) -> str:
         """Have a copy made; return its name. Raises Refusal."""
-        said = requests.parsed(body)
+        said = requests.parse(body)
         movements.demand_running(workflow)
         request = msgspec.structs.replace(
             said,
@@ -115,7 +115,7 @@ class Offload:
         made = await self._movement(workflow, request)
         async with self._turn(workflow.metadata.uid):
             asked = await self._asked(workflow)
-            movements.demand_few(asked)
+            movements.demand_below_limit(asked)
             kind = kinds.NNF_DATA_MOVEMENT
             done = [Remove(kind=kind, key=key) for key in movements.surplus(asked)]
             await perform(self._client, done)
@@ -220,7 +220,7 @@ class Offload:
             each.set()
 
     async def _found(self, workflow: Workflow, name: str) -> Object:
-        key = movements.named(name)
+        key = movements.key_by_name(name)
         if key is None:
             raise Refusal(NOT_FOUND, "request not found")
         try:

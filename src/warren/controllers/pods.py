@@ -188,7 +188,7 @@ class PodReconciler:
             if overdue and not state.stopped:
                 self._runner.stop(item.uid)
         addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
-        found = podstatus.told(raw, state, self._clock.now(), addresses, overdue=overdue)
+        found = podstatus.running_status(raw, state, self._clock.now(), addresses, overdue=overdue)
         await self._report(pod, raw, found)
         return None if overdue else left
 
@@ -224,7 +224,7 @@ class PodReconciler:
         try:
             await self._runner.start(item.uid, make)
         except Unfit as unfit:
-            await self._report(pod, raw, podstatus.refused(raw, now, "Unfit", str(unfit)))
+            await self._report(pod, raw, podstatus.refused_status(raw, now, "Unfit", str(unfit)))
             self._pulls.forget(item)
             return None
         except Missing as missing:

@@ -143,7 +143,9 @@ class ShutdownController:
             return []
         try:
             profile = containerprofiles.of(copy)
-            given = port_managers.assigned(read(manager, NnfPortManager), workflow, profile.ports)
+            given = port_managers.assigned_ports(
+                read(manager, NnfPortManager), workflow, profile.ports
+            )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
             return []
         of_workflow = self._informers.of(kinds.JOB).by("workflow", str(workflow.metadata.key))

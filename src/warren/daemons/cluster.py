@@ -58,7 +58,7 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
     await apply_all(client, _objects(shape, daemons))
     if copyservice.WORD in daemons:
         # The word is the site's own: an earlier start may have served it.
-        await client.patch(copyservice.announced(None))
+        await client.patch(copyservice.announce(None))
     wanted = {f"global-{number}" for number in range(len(shape.global_file_systems))}
     for obj in (await client.list(kinds.LUSTRE, labels={_OURS: "true"})).items:
         if obj["metadata"]["name"] not in wanted:

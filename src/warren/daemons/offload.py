@@ -47,7 +47,7 @@ class Endpoint:
 
     async def announce(self, client: Client) -> None:
         """Say in the API where it is, for jobs that are to come."""
-        await perform(client, [copyservice.announced(self.service)])
+        await perform(client, [copyservice.announce(self.service)])
 
     async def serve(self, client: Client, informers: Informers) -> None:
         """Serve until cancelled, with informers that run."""

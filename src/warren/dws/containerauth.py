@@ -56,7 +56,7 @@ class Found:
     """A key that was never used, as PKCS8 in DER: for the case that there is none."""
 
 
-def required(directives: Iterable[Directive]) -> list[str]:
+def requirements(directives: Iterable[Directive]) -> list[str]:
     """Return what a Workflow requires beyond storage, by the words of its directives."""
     words = [
         granted
@@ -71,7 +71,7 @@ def has_token(directives: Iterable[str]) -> bool:
     """Return whether a job with such directives has a token: for containers, or for copies."""
     found = [parse(each) for each in directives]
     contained = any(each.command.text == "container" for each in found)
-    return (_AUTH in required(found) and contained) or copyservice.is_asked(found)
+    return (_AUTH in requirements(found) and contained) or copyservice.is_asked(found)
 
 
 def is_on(workflow: Workflow) -> bool:
@@ -126,7 +126,7 @@ def missing(workflow: Workflow, found: Found, now: float) -> Create | None:
         key = _der(base64.b64decode(found.key["data"][_KEY]))
         # For copies there is one service, which has to be told whose token it is.
         kid = str(workflow.metadata.key) if copyservice.is_on(workflow) else None
-        return _create(workflow, token_name(workflow), _TOKEN, signed(key, now, kid))
+        return _create(workflow, token_name(workflow), _TOKEN, sign(key, now, kid))
     return None
 
 
@@ -155,7 +155,7 @@ def _der(pem: bytes) -> bytes:
     return base64.b64decode(b"".join(pem.strip().splitlines()[1:-1]))
 
 
-def signed(key: bytes, now: float, kid: str | None = None) -> bytes:
+def sign(key: bytes, now: float, kid: str | None = None) -> bytes:
     """Return a JSON Web Token that is signed with a key (HS256), which it may name, issued now."""
     header = _part({"alg": "HS256", "typ": "JWT"} | ({"kid": kid} if kid else {}))
     claims = _part({"sub": SUBJECT, "iat": int(now)})
@@ -201,10 +201,12 @@ def _entry(secret: Object, name: str) -> str | None:
 # What is told of it
 
 
-def told(workflow: Workflow, directives: Iterable[Directive], found: Found | None) -> Object:
+def token_status(
+    workflow: Workflow, directives: Iterable[Directive], found: Found | None
+) -> Object:
     """Return what the status says: in Proposal what is required, in Setup where the token is."""
     if workflow.status.state is State.PROPOSAL:
-        words = required(directives)
+        words = requirements(directives)
         return {"requires": words} if words else {}
     if found is None or not is_made(workflow, found):
         return {}

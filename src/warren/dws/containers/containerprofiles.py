@@ -149,7 +149,9 @@ def ports_of(container: Mapping[str, Any], count: int) -> int:
 
 def of(obj: Object) -> ContainerProfile:
     """Read a profile. Raises Malformed."""
-    return read({**{"kind": "NnfContainerProfile"}, **obj, "data": said(obj)}, ContainerProfile)
+    return read(
+        {**{"kind": "NnfContainerProfile"}, **obj, "data": current_form(obj)}, ContainerProfile
+    )
 
 
 def by_name(objects: Iterable[Object]) -> dict[str, ContainerProfile]:
@@ -164,7 +166,7 @@ def by_name(objects: Iterable[Object]) -> dict[str, ContainerProfile]:
 _RENAMED: Final = {"postRunTimeout": "postRunTimeoutSeconds", "maxRetries": "retryLimit"}
 
 
-def said(obj: Object) -> dict[str, Any]:
+def current_form(obj: Object) -> dict[str, Any]:
     """Return what a profile says, in the words of today."""
     body = obj.get("data")
     found = dict(_mapping(obj.get("spec") if body is None else body))
@@ -225,8 +227,8 @@ def _pinning(
     profile: ContainerProfile, new: Object, old: Object | None
 ) -> Iterator[ProfileMistake]:
     namespace = profile.metadata.namespace
-    was = said(old) if old is not None else None
-    if was is not None and was.get("pinned") and was != said(new):
+    was = current_form(old) if old is not None else None
+    if was is not None and was.get("pinned") and was != current_form(new):
         yield ProfileMistake("data", "cannot be changed in a pinned profile")
     elif was is not None and bool(was.get("pinned")) is not profile.data.pinned:
         yield ProfileMistake("data.pinned", "cannot be changed: make another profile")

@@ -94,7 +94,7 @@ def _asks(entry: Object) -> Key | None:
 # A Workflow's side
 
 
-def assigned(manager: NnfPortManager | None, workflow: Workflow, count: int) -> Sequence[int]:
+def assigned_ports(manager: NnfPortManager | None, workflow: Workflow, count: int) -> Sequence[int]:
     """Return the ports of a Workflow that needs so many; none while they are asked for.
 
     Raises Fault where it cannot have them.
@@ -117,7 +117,7 @@ def assigned(manager: NnfPortManager | None, workflow: Workflow, count: int) -> 
     return found.ports if len(found.ports) == count and found.status == IN_USE else ()
 
 
-def asked(manager: NnfPortManager, workflow: Workflow, count: int) -> Change | None:
+def request_ports(manager: NnfPortManager, workflow: Workflow, count: int) -> Change | None:
     """Ask for a Workflow's ports, unless that is done."""
     meta = workflow.metadata
     if any(each.requester.uid == meta.uid for each in manager.spec.allocations):
@@ -132,7 +132,7 @@ def asked(manager: NnfPortManager, workflow: Workflow, count: int) -> Change | N
     return _allocations(manager, [*map(msgspec.to_builtins, manager.spec.allocations), mine])
 
 
-def freed(manager: NnfPortManager | None, uid: str) -> Change | None:
+def release_ports(manager: NnfPortManager | None, uid: str) -> Change | None:
     """Give the ports of a Workflow back, unless that is done."""
     if manager is None:
         return None

@@ -119,7 +119,7 @@ MOST: Final = 2**31 - 1
 """What `commandStatus` can count, which the API has as int32."""
 
 
-def said(line: str) -> Mapping[str, str]:
+def parse_output(line: str) -> Mapping[str, str]:
     """Return what a line of output says, in the words of `commandStatus`; all values as text.
 
     `moved` is what stays the same while nothing moves: what stands before a percentage, since times
@@ -143,7 +143,7 @@ def _is_count(text: str) -> bool:
     return text.isdecimal() and len(text) <= len(str(MOST)) and int(text) <= MOST
 
 
-def shown(texts: Mapping[str, str]) -> dict[str, object]:
+def command_status(texts: Mapping[str, str]) -> dict[str, object]:
     """Return it as `commandStatus` has it."""
     numbers = {"progress", *_COUNTS}
     return {

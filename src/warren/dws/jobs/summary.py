@@ -48,7 +48,7 @@ def summary(
         "mounted": hostlist.encode(sorted(mounted)),
         "copied": Counter(each["status"] for each in copies),
         "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MOST],
-        "containers": podsummary.told(pods),
+        "containers": podsummary.last_pods(pods),
     }
 
 

@@ -32,7 +32,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """The file that has what vouches for it."""
 
 
-def announced(service: Service | None) -> Change:
+def announce(service: Service | None) -> Change:
     """Say where the service is; None takes it back."""
     text = None if service is None else msgspec.json.encode(service).decode()
     return Change(
@@ -44,10 +44,10 @@ def announced(service: Service | None) -> Change:
 
 def of_configuration(obj: Object | None) -> Service | None:
     """Return where the service is, by a SystemConfiguration; None where there is none."""
-    return offered((obj or {"metadata": {}})["metadata"].get("annotations") or {})
+    return find_service((obj or {"metadata": {}})["metadata"].get("annotations") or {})
 
 
-def offered(annotations: Mapping[str, str]) -> Service | None:
+def find_service(annotations: Mapping[str, str]) -> Service | None:
     """Return where the service is, by the annotations of the SystemConfiguration."""
     try:
         return msgspec.json.decode(annotations.get(labels.COPY_OFFLOAD) or "", type=Service)

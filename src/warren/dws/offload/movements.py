@@ -190,7 +190,7 @@ def demand_running(workflow: Workflow) -> None:
         raise Refusal(CONFLICT, words)
 
 
-def demand_few(asked: Sequence[Object], most: int = MOST, kept: int = KEPT) -> None:
+def demand_below_limit(asked: Sequence[Object], most: int = MOST, kept: int = KEPT) -> None:
     """Raise Refusal where a job has as many copies as it may have."""
     if sum(not is_finished(each) for each in asked) >= most:
         raise Refusal(TOO_MANY, f"{most} copies of this job have not ended: ask when one has")
@@ -234,7 +234,7 @@ def name_of(movement: Object) -> str:
     return f"{movement['metadata']['namespace']}--{movement['metadata']['name']}"
 
 
-def named(name: str) -> Key | None:
+def key_by_name(name: str) -> Key | None:
     """Return the movement that a name is of; None for what is no such name."""
     found = _KEY.fullmatch(name)
     return Key(found[1], found[2]) if found else None

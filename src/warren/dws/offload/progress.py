@@ -29,10 +29,10 @@ _SHOWN: Final = ("command", "progress", "elapsedTime", "lastMessage")
 
 def body(movement: Object) -> bytes:
     """Return what an application is told of a movement, as JSON on a line."""
-    return msgspec.json.encode(told(movement)) + b"\n"
+    return msgspec.json.encode(progress_report(movement)) + b"\n"
 
 
-def told(movement: Object) -> Object:
+def progress_report(movement: Object) -> Object:
     """Return what an application is told of a movement; what is empty is left out."""
     status = movement.get("status") or {}
     if not status.get("startTime") and status.get("state") != "Finished":

@@ -69,7 +69,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     dm_profile: str = ""
 
 
-def parsed(body: bytes) -> Request:
+def parse(body: bytes) -> Request:
     """Read a request's body. Raises Refusal."""
     try:
         request = read_json(body, Request)

@@ -102,7 +102,7 @@ def images_of(pod: Object) -> list[str]:
     return [*dict.fromkeys(each["image"] for each in _all_containers(pod["spec"]))]
 
 
-def expanded(text: str, variables: Mapping[str, str]) -> str:
+def expand(text: str, variables: Mapping[str, str]) -> str:
     """Replace `$(NAME)` by the variable; `$$(NAME)` is `$(NAME)`, and what is unknown stays."""
 
     def value(match: re.Match[str]) -> str:
@@ -248,7 +248,7 @@ def _container(container: Object, pod: Object, found: References) -> Object:
     return {
         "name": name,
         "root": image.root,
-        "argv": [expanded(each, own) for each in argv],
+        "argv": [expand(each, own) for each in argv],
         "environment": {
             "PATH": _PATH,
             "HOSTNAME": pod["spec"].get("hostname") or pod["metadata"]["name"],
@@ -291,7 +291,7 @@ def _own_variables(container: Object, pod: Object, found: References) -> dict[st
     for each in container.get("env") or ():
         value = _value(each, pod, found)
         if value is not None:
-            own[each["name"]] = expanded(value, own) if "value" in each else value
+            own[each["name"]] = expand(value, own) if "value" in each else value
     return own
 
 

@@ -26,7 +26,7 @@ def waiting(pod: Object, now: float, reason: str, message: str) -> Object:
     }
 
 
-def refused(pod: Object, now: float, reason: str, message: str) -> Object:
+def refused_status(pod: Object, now: float, reason: str, message: str) -> Object:
     """Return the status of a pod that never will begin."""
     return {
         "phase": FAILED,
@@ -40,10 +40,10 @@ def refused(pod: Object, now: float, reason: str, message: str) -> Object:
 
 def overdue(pod: Object, now: float) -> Object:
     """Return the status of a pod whose time was over before it could begin."""
-    return refused(pod, now, "DeadlineExceeded", _OVERDUE)
+    return refused_status(pod, now, "DeadlineExceeded", _OVERDUE)
 
 
-def told(
+def running_status(
     pod: Object, state: PodState, now: float, addresses: tuple[str, str], *, overdue: bool
 ) -> Object:
     """Return the status of a pod that has begun; `addresses` are its own and its node's.

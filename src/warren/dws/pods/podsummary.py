@@ -25,7 +25,7 @@ _LOGS: Final = 50
 """Containers that these are of."""
 
 
-def told(pods: Iterable[Object]) -> list[dict[str, Any]]:
+def last_pods(pods: Iterable[Object]) -> list[dict[str, Any]]:
     """Return of each rabbit and Job the last pod, as JSON, and how many there have been."""
     tries: dict[tuple[str, str], list[Pod]] = {}
     for raw in pods:

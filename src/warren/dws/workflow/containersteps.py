@@ -93,7 +93,7 @@ def _application(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     """Return what a directive runs. Raises Fault where that is not known, or not possible."""
     profile = _profile(snapshot, index)
     manager, workflow = snapshot.ports, snapshot.workflow
-    given = ports.assigned(manager, workflow, profile.ports) if profile.ports else ()
+    given = ports.assigned_ports(manager, workflow, profile.ports) if profile.ports else ()
     return Application(
         workflow=workflow,
         index=index,
@@ -180,7 +180,7 @@ def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome
     source = snapshot.container_profiles[directive.values["profile"]]
     copy = {
         "metadata": children.metadata(snapshot.workflow, name, index),
-        "data": {**containerprofiles.said(source), "pinned": True},
+        "data": {**containerprofiles.current_form(source), "pinned": True},
     }
     made = Create(kind=kinds.CONTAINER_PROFILE, object=copy)
     return Outcome(writes=[made], waiting="status pending")
@@ -215,10 +215,10 @@ def reserve_ports(snapshot: WorkflowSnapshot, index: int, directive: Directive) 
     if not profile.ports:
         return DONE
     manager, workflow = snapshot.ports, snapshot.workflow
-    given = ports.assigned(manager, workflow, profile.ports)
+    given = ports.assigned_ports(manager, workflow, profile.ports)
     if given:
         return Outcome(env=applications.port_variables(profile, given))
-    asked = ports.asked(manager, workflow, profile.ports) if manager is not None else None
+    asked = ports.request_ports(manager, workflow, profile.ports) if manager is not None else None
     return Outcome(writes=[asked] if asked else [], waiting="waits for ports of its containers")
 
 
@@ -357,7 +357,7 @@ def _limited(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
 def free_ports(snapshot: WorkflowSnapshot) -> Outcome:
     """Give the ports back, and wait until they are free."""
     uid = snapshot.workflow.metadata.uid
-    change = ports.freed(snapshot.ports, uid)
+    change = ports.release_ports(snapshot.ports, uid)
     if change is None and ports.are_free(snapshot.ports, uid):
         return DONE
     return Outcome(writes=[change] if change else [], waiting="waits until its ports are free")

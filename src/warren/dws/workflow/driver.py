@@ -169,7 +169,7 @@ def _drive(snapshot: WorkflowSnapshot, entered: Object | None = None) -> list[Wr
     patch: dict[str, Any] = {"status": {**status, "drivers": _entries(workflow, drivers)}}
     if env:
         patch["status"]["env"] = env
-    patch["status"] |= containerauth.told(workflow, directives, snapshot.token)
+    patch["status"] |= containerauth.token_status(workflow, directives, snapshot.token)
     if workflow.status.state is State.PROPOSAL:
         patch["status"]["directiveBreakdowns"] = [
             {"kind": "DirectiveBreakdown", "name": name, "namespace": workflow.metadata.namespace}

@@ -96,7 +96,7 @@ class Command:
         self._tell()
         for line in _lines(process.stdout):
             last = [*last[1 - _KEPT :], line]
-            self._said |= commands.said(line)
+            self._said |= commands.parse_output(line)
             if time.monotonic() >= self._told + _INTERVAL:
                 self._tell()
         code = process.wait()
