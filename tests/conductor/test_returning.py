@@ -43,7 +43,7 @@ async def disabled(api: Api, *, by: str = abort.BY, workflow: Key = WORKFLOW) ->
     """Disable it as `dws.abort` does: its Workflow is marked afterwards."""
     storage = read(api.find(kinds.STORAGE, RABBIT), Storage)
     change = outofservice.change(storage, Action.DISABLE, by=by, now=0.0, reason="bad")
-    await api.patch(outofservice.annotated(change, {labels.DISABLED_FOR: str(workflow)}))
+    await api.patch(outofservice.annotate(change, {labels.DISABLED_FOR: str(workflow)}))
     await caught_up()
 
 

@@ -43,7 +43,7 @@ def changed(storage: Storage, action: Action, force: bool = False) -> Storage:
 def test_a_drained_rabbit_takes_no_new_allocations_and_serves_those_that_there_are() -> None:
     drained = changed(rabbit(), Action.DRAIN)
     assert (usable(drained), serves(drained), standing(drained)) == (False, True, "Drained")
-    assert outofservice.said(drained, labels.DRAINED) == f" by ann since {SINCE}: bad disk"
+    assert outofservice.note_text(drained, labels.DRAINED) == f" by ann since {SINCE}: bad disk"
     assert changed(drained, Action.UNDRAIN) == rabbit()
 
 
@@ -70,9 +70,9 @@ def test_what_is_so_already_is_refused_but_for_a_new_reason() -> None:
 
 
 def test_an_annotation_that_was_written_by_hand_is_the_reason() -> None:
-    assert outofservice.said(rabbit(drained="bad disk"), labels.DRAINED) == ": bad disk"
-    assert outofservice.said(rabbit(drained='["x"]'), labels.DRAINED) == ': ["x"]'
-    assert outofservice.said(rabbit(drained=""), labels.DRAINED) == ""
+    assert outofservice.note_text(rabbit(drained="bad disk"), labels.DRAINED) == ": bad disk"
+    assert outofservice.note_text(rabbit(drained='["x"]'), labels.DRAINED) == ': ["x"]'
+    assert outofservice.note_text(rabbit(drained=""), labels.DRAINED) == ""
     assert not usable(rabbit(drained=""))
 
 

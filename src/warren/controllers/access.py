@@ -112,7 +112,7 @@ class AccessController:
         away = frozenset[str]()
         if current.spec.desired_state == "unmounted" and not current.metadata.deleting:
             late = frozenset(each.spec.node for each in mounts if not each.all_in("unmounted"))
-            away = late & systemstatus.disabled(self._statuses.get(_STATUS)) if late else late
+            away = late & systemstatus.disabled_nodes(self._statuses.get(_STATUS)) if late else late
         before = self._away.pop(key, {})
         if not away:
             return away
@@ -217,7 +217,7 @@ class AccessController:
 
     def _status_changed(self, before: Object | None, after: Object | None) -> None:
         """Wake the accesses of nodes that are out of reach since then, or back."""
-        for node in systemstatus.disabled(before) ^ systemstatus.disabled(after):
+        for node in systemstatus.disabled_nodes(before) ^ systemstatus.disabled_nodes(after):
             for mount in self._mounts.by("mounting node", node):
                 for owner in labels.owner_of(mount):
                     self.reconciler.add(Key(*owner.split(" ", 1)[1].split("/", 1)))

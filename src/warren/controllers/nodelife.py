@@ -31,5 +31,5 @@ class NodeLifeController:
         left = self._heartbeats.left(rabbit)
         node = self._nodes.get(Key("", rabbit))
         if left == 0 and node is not None:
-            await perform(self._client, nodestatus.lost(node, self._clock.now()))
+            await perform(self._client, nodestatus.report_unknown(node, self._clock.now()))
         return left or None

@@ -69,10 +69,10 @@ class RabbitReconciler:
         try:
             carried = await self._carried()
             capacity, nid = await self._machine.capacity(), await self._machine.lnet_nid()
-            status = rabbitstorages.announced(self._rabbit, capacity, current.status, nid)
+            status = rabbitstorages.ready_status(self._rabbit, capacity, current.status, nid)
         except NodeTrouble as trouble:
             failure = str(trouble)
-            status = rabbitstorages.failed(current.status)
+            status = rabbitstorages.failed_status(current.status)
         # First the reason: what it is the reason for is not seen without.
         carried = {
             **carried,

@@ -83,7 +83,7 @@ class SystemController:
                 self.reconciler.add(Key("", name))
         owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION}"
         own = [read(obj, Storage) for obj in self._storages.by("owner", owner)]
-        storages = rabbitstorages.dismissed(found, own)
+        storages = rabbitstorages.remove_unknown(found, own)
         dismissed = [*orphans(storages), *storages]
         at_work = not found.status.ready and (
             bool(self._homeless) or any(self._decided(found, key) for key in self._rabbits)

@@ -47,8 +47,8 @@ class NodeRegistration:
         why_not = await self._unable()
         node = self._nodes.get(key)
         if node is None or not nodestatus.is_told(node, self._address, why_not):
-            status = nodestatus.told(key.name, self._address, why_not, self._clock.now())
-            await perform(self._client, [nodestatus.made(key.name), status])
+            status = nodestatus.report(key.name, self._address, why_not, self._clock.now())
+            await perform(self._client, [nodestatus.new_node(key.name), status])
         if why_not is not None:
             return _UNABLE
         self.able.set()

@@ -57,7 +57,7 @@ def disable_rabbits(
                 labels.DISABLED_FOR: str(workflow.metadata.key),
             }
             change = outofservice.change(storage, Action.DISABLE, by=BY, now=now, reason=reason)
-            yield outofservice.annotated(change, noted)
+            yield outofservice.annotate(change, noted)
 
 
 def is_marked(workflow: Workflow) -> bool:

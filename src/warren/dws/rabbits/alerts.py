@@ -43,12 +43,14 @@ def _about(storage: Storage, nodes: Collection[str]) -> str:
     lost = [each.name for each in storage.status.access.computes if each.status != "Ready"]
     cut = hostlist.encode(sorted(each for each in lost if each in nodes))
     if state == "Disabled":
-        return f"is Disabled{outofservice.said(storage, labels.DISABLED)}"
+        return f"is Disabled{outofservice.note_text(storage, labels.DISABLED)}"
     if state not in ("Ready", "Drained"):
         return f"is {state}"
     if cut:
         return f"has lost its link to {cut}"
-    return f"is Drained{outofservice.said(storage, labels.DRAINED)}" if state == "Drained" else ""
+    return (
+        f"is Drained{outofservice.note_text(storage, labels.DRAINED)}" if state == "Drained" else ""
+    )
 
 
 def rabbits_of(obj: Object) -> tuple[str, ...]:

@@ -13,13 +13,13 @@ from warren.dws import kinds
 _LOST: Final = "its agent has ended, or does not renew its Lease: pods wait for it"
 
 
-def made(name: str) -> Create:
+def new_node(name: str) -> Create:
     """Make the Node of a rabbit."""
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
     return Create(kind=kinds.NODE, object={"metadata": metadata, "spec": {}})
 
 
-def told(name: str, address: str, why_not: str | None, now: float) -> Change:
+def report(name: str, address: str, why_not: str | None, now: float) -> Change:
     """Say that a Node runs pods, or why it does not."""
     status = {
         "conditions": [_ready(why_not, now)],
@@ -39,7 +39,7 @@ def is_told(node: Object, address: str, why_not: str | None) -> bool:
     return known == [wanted] and address in addresses
 
 
-def lost(node: Object, now: float) -> list[Change]:
+def report_unknown(node: Object, now: float) -> list[Change]:
     """Say of a Node whose agent is not heard of that this is not known any more.
 
     Why one has run no pods stays: it is still the reason.

@@ -58,7 +58,7 @@ def change(
     if action in (Action.DRAIN, Action.DISABLE):
         if is_so and not force:
             raise UserMistake(
-                f"{name} is {word} already{said(storage, about)}: --force gives a new reason."
+                f"{name} is {word} already{note_text(storage, about)}: --force gives a new reason."
             )
         note = {"by": by, "since": rfc3339(now), "reason": reason}
         written: dict[str, str | None] = {about: orjson.dumps(note).decode()}
@@ -81,7 +81,7 @@ def change(
     )
 
 
-def annotated(change: Change, annotations: Mapping[str, str]) -> Change:
+def annotate(change: Change, annotations: Mapping[str, str]) -> Change:
     """Return the change of a Storage with more annotations."""
     return replace(change, patch=merged(change.patch, {"metadata": {"annotations": annotations}}))
 
@@ -103,7 +103,7 @@ def note(annotations: Mapping[str, str], about: str) -> Mapping[str, str]:
     return {key: str(found[key]) for key in ("by", "since", "reason") if found.get(key)}
 
 
-def said(storage: Storage, about: str) -> str:
+def note_text(storage: Storage, about: str) -> str:
     """Write who, when and why, to follow on what was done: ` by root since ...: bad disk`."""
     known = note(storage.metadata.annotations, about)
     by = f" by {known['by']}" if "by" in known else ""

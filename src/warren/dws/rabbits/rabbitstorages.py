@@ -77,7 +77,7 @@ def space(configuration: SystemConfiguration, node: str) -> Create:
     return Create(kind=kinds.NAMESPACE, object={"metadata": {"name": node, "labels": owner}})
 
 
-def dismissed(configuration: SystemConfiguration, storages: Iterable[Storage]) -> list[Remove]:
+def remove_unknown(configuration: SystemConfiguration, storages: Iterable[Storage]) -> list[Remove]:
     """Remove the Storages of rabbits that the system does not have any more.
 
     No flash is given out of them from then on; what jobs have there they keep until their end.
@@ -94,7 +94,7 @@ def dismissed(configuration: SystemConfiguration, storages: Iterable[Storage]) -
     ]
 
 
-def announced(rabbit: str, capacity: int, known: NnfNodeStatus, nid: str = "") -> Object | None:
+def ready_status(rabbit: str, capacity: int, known: NnfNodeStatus, nid: str = "") -> Object | None:
     """Return what a rabbit is to say of itself; None if it says so already.
 
     `nid` is where Lustre's servers there are found, if they can be.
@@ -128,7 +128,7 @@ def announced(rabbit: str, capacity: int, known: NnfNodeStatus, nid: str = "") -
     return {**status, "servers": [own]}
 
 
-def failed(known: NnfNodeStatus) -> Object | None:
+def failed_status(known: NnfNodeStatus) -> Object | None:
     """Return what a rabbit is to say whose flash cannot be used; None if it says so already."""
     drives = [{"id": each.id, "status": FAILED, "health": "Critical"} for each in known.drives]
     if known.status == FAILED:
@@ -316,7 +316,7 @@ def _status(
     elif not alive:
         state, message = "Offline", _OFFLINE
     elif _drained(storage):
-        state, message = "Drained", f"Drained{outofservice.said(storage, labels.DRAINED)}"
+        state, message = "Drained", f"Drained{outofservice.note_text(storage, labels.DRAINED)}"
     else:
         state = _known(node.status.status)
         failure = node.metadata.annotations.get(labels.FAILURE)
@@ -343,7 +343,7 @@ def _status(
 
 
 def _disabled(storage: Storage) -> str:
-    return f"{_DISABLED}{outofservice.said(storage, labels.DISABLED)}"
+    return f"{_DISABLED}{outofservice.note_text(storage, labels.DISABLED)}"
 
 
 def _device(drive: Drive | StorageDevice) -> dict[str, Any]:

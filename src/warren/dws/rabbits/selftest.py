@@ -81,7 +81,7 @@ def _failed(storage: Storage, words: str, *, by: str, now: float) -> Change:
     known = outofservice.note(storage.metadata.annotations, labels.DISABLED)
     reason = f"{known.get('reason', '')}; its self-test failed: {words}".lstrip("; ")
     change = outofservice.change(storage, Action.DISABLE, by=by, now=now, reason=reason, force=True)
-    return outofservice.annotated(change, {labels.SELF_TEST: _FAILED})
+    return outofservice.annotate(change, {labels.SELF_TEST: _FAILED})
 
 
 def _test(storage: Storage) -> Object:

@@ -20,7 +20,7 @@ def changes(known: Mapping[str, str], online: Mapping[str, bool]) -> dict[str, s
     return changed | dict.fromkeys(known.keys() - wanted.keys())
 
 
-def disabled(status: Object | None) -> frozenset[str]:
+def disabled_nodes(status: Object | None) -> frozenset[str]:
     """Return the nodes that a SystemStatus, if there is one, says are out of reach."""
     nodes = ((status or {}).get("data") or {}).get("nodes") or {}
     return frozenset(node for node, word in nodes.items() if word == DISABLED)
