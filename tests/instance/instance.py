@@ -26,7 +26,7 @@ from warren.instance.jobtables import Exec
 from warren.instance.kvs import Kvs
 from warren.instance.kvs.service import KvsService
 from warren.instance.queues import Queues
-from warren.instance.resource import configured
+from warren.instance.resource import configured_graph
 from warren.instance.scheduler import JobScheduler
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
@@ -164,7 +164,7 @@ class Machine:
         kvs = Kvs(SeamJournal("jobs", self.journal, seam), OWNER)
         bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
-        graph = configured(resource_set.encode(NODES), settings)
+        graph = configured_graph(resource_set.encode(NODES), settings)
         scheduler = JobScheduler(kvs, self.clock, graph, manager.allocated)
         chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
         commands = SeamCommands(self.commands, seam)

@@ -115,7 +115,7 @@ def test_while_munge_does_not_answer_nothing_is_proven(library: FakeLibrary) -> 
 
 
 def test_every_user_runs_as_themselves() -> None:
-    assert imp.can_run_as(os.geteuid()) is None
+    assert imp.refusal(os.geteuid()) is None
 
 
 def test_an_ordinary_users_instance_runs_no_other_jobs(
@@ -123,22 +123,22 @@ def test_an_ordinary_users_instance_runs_no_other_jobs(
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: USER)
 
-    assert imp.can_run_as(USER + 1) == (
+    assert imp.refusal(USER + 1) == (
         "this instance is user 1500's, who cannot run jobs as other users: an instance for "
         "several users is root's"
     )
-    assert imp.can_run_as(0) == "only root's own instance runs jobs as root"
+    assert imp.refusal(0) == "only root's own instance runs jobs as root"
 
 
 @real
 def test_root_runs_jobs_of_all_users_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     for userid in users.userids():
-        assert imp.can_run_as(userid) is None
+        assert imp.refusal(userid) is None
     nobody = max(entry.pw_uid for entry in pwd.getpwall()) + 1
-    assert imp.can_run_as(nobody) == f"there is no user {nobody} on this machine"
+    assert imp.refusal(nobody) == f"there is no user {nobody} on this machine"
 
     monkeypatch.setattr(imp, "_effective", lambda: 0)
-    assert imp.can_run_as(users.userids()[0]) == (
+    assert imp.refusal(users.userids()[0]) == (
         "this instance cannot run jobs as other users here: it lacks CAP_CHOWN, CAP_KILL, "
         "CAP_SETGID, CAP_SETUID"
     )

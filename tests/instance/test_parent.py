@@ -103,7 +103,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     yield site
     site.end()
     assert pids_by_variable(site.marker) == []
-    assert cgroups.left(str(tmp_path)) == []
+    assert cgroups.job_cgroups(str(tmp_path)) == []
 
 
 async def signed(_: Request) -> dict[str, Any]:
@@ -324,7 +324,7 @@ def test_what_waits_in_execve_for_ever_holds_nothing_up(site: Site) -> None:
             shell, *_ = await site.shell(JOB, 0)
             (of_shell,) = (
                 cgroup._path
-                for base in cgroups.left(str(site.place))
+                for base in cgroups.job_cgroups(str(site.place))
                 for name, cgroup in base.inner()
                 if name.startswith(f"{JOB}-0.")
             )
@@ -402,7 +402,7 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
     finally:
         os.close(parent._notes)
         os.close(parent._noting)
-        for each in cgroups.left(str(tmp_path)):
+        for each in cgroups.job_cgroups(str(tmp_path)):
             assert each.remove()
 
 

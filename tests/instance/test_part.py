@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.instance.parts import OWNER
 from tests.instance.shells import part
 from warren.instance.shell.options import CannotRun
-from warren.instance.shell.part import cyclic, spread
-from warren.instance.shell.templates import filled, shared
+from warren.instance.shell.part import cyclic, cyclic_counts
+from warren.instance.shell.templates import fill_in, is_shared
 from warren.rfc import taskmap
 
 TWO = ((0, 1), (0, 1))
@@ -78,7 +78,7 @@ def test_tasks_may_be_counted_by_resources(type_: str, expected: list[list[int]]
 def test_every_task_has_a_node_and_none_has_too_many_while_another_has_room(
     tasks: int, cores: list[int], each: int
 ) -> None:
-    given_ = spread(tasks, cores, each)
+    given_ = cyclic_counts(tasks, cores, each)
     room = [number // each for number in cores]
 
     assert sum(given_) == tasks
@@ -168,14 +168,14 @@ def test_a_cyclic_map_keeps_the_counts(counts: list[int], stride: int) -> None:
 def test_templates_are_filled_in(template: str, expected: str) -> None:
     found = part(rank=1, nodes=TWO, tasks=4, environment={"FLUX_JOB_TMPDIR": "/tmp/here"})
 
-    assert filled(template, found, 1) == expected
+    assert fill_in(template, found, 1) == expected
 
 
 @pytest.mark.parametrize("template", ["out", "{{id}}.out", "{{name}}-{{size}}"])
 def test_a_file_of_the_job_is_shared(template: str) -> None:
-    assert shared(template)
-    assert not shared(template + "-{{taskid}}")
-    assert not shared(template + "-{{node.id}}")
+    assert is_shared(template)
+    assert not is_shared(template + "-{{taskid}}")
+    assert not is_shared(template + "-{{node.id}}")
 
 
 # Bad input

@@ -49,12 +49,12 @@ def finished(life: Life, job: JobId) -> None:
 
 
 def test_a_part_and_what_is_left_are_the_whole() -> None:
-    one, rest = subset.part(R, {1, 2, 9}), subset.left(R, {1, 2, 9})
+    one, rest = subset.part(R, {1, 2, 9}), subset.without_freed(R, {1, 2, 9})
 
     assert "scheduling" not in one
     assert subset.ranks(one) == {1, 2}
     assert subset.ranks(rest) == {0, 3}
-    assert subset.left(R, ()) is R
+    assert subset.without_freed(R, ()) is R
     whole = subset.together([one, rest])
     assert resource_set.decode(whole) == NODES
 
@@ -203,5 +203,5 @@ def test_cores_that_come_back_early_are_free_and_the_rest_is_not(restarted: bool
         scheduler.free(JobId(1), subset.part(whole, {1}), final=False)
     assert [use.taken for use in graph.use()] == [2, 0, 2, 2]
 
-    scheduler.free(JobId(1), subset.left(whole, {1}), final=True)
+    scheduler.free(JobId(1), subset.without_freed(whole, {1}), final=True)
     assert [use.taken for use in graph.use()] == [0, 0, 0, 0]

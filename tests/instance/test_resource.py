@@ -17,7 +17,7 @@ from warren.base.errors import UserMistake
 from warren.instance.config import Config
 from warren.instance.kvs import Kvs, append, unlink
 from warren.instance.ports import SUCCESS, Message
-from warren.instance.resource import Resources, configured
+from warren.instance.resource import Resources, configured_graph
 from warren.instance.scheduler import JobScheduler
 from warren.instance.servicetables import Resource
 from warren.journal import Journal, MemoryJournal
@@ -49,7 +49,7 @@ class Desk:
         self.bus = Bus(OWNER)
         self.kept_back: list[int] = []
         """The ranks that the scheduler must not give out."""
-        graph, clock = configured(self.r, config), VirtualClock()
+        graph, clock = configured_graph(self.r, config), VirtualClock()
         self.scheduler = JobScheduler(self.kvs, clock, graph, self.answers.append)
         queue_limits = policy.queue_limits(config.queues, config.policy)
         self.resources = Resources(self.kvs, clock, self.r, graph, self, queue_limits)

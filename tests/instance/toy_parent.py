@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from warren.base.processes import die_with_parent
-from warren.instance.shell.guard import guarded
+from warren.instance.shell.guard import run_guarded
 from warren.instance.shell.imp import Refused
 from warren.instance.shell.parent import Order, ShellParent
 
@@ -72,4 +72,4 @@ def live() -> int:
     return 0
 
 
-sys.exit(guarded(live, lambda: (directory / "parent").unlink(), patience))
+sys.exit(run_guarded(live, lambda: (directory / "parent").unlink(), patience))

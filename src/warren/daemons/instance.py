@@ -25,7 +25,7 @@ from warren.instance.kvs.service import KvsService
 from warren.instance.kvs.watching import KvsWatch
 from warren.instance.queues import Queues
 from warren.instance.reloading import Configuration
-from warren.instance.resource import Resources, configured
+from warren.instance.resource import Resources, configured_graph
 from warren.instance.scheduler import JobScheduler
 from warren.instance.shell import imp
 from warren.journal import Journal
@@ -57,7 +57,7 @@ class Foundation:
     """Returns how many bytes the disk of that journal has left."""
     keep_config: Callable[[str], Awaitable[None]] = _forget
     """Keeps a configuration file's text for the next start."""
-    guest_refusal: Callable[[int], str | None] = imp.can_run_as
+    guest_refusal: Callable[[int], str | None] = imp.refusal
     """Returns why the launcher cannot run the jobs of a user; None if it can."""
 
 
@@ -90,7 +90,7 @@ def assemble(
     """
     clock, config, owner = stands_on.clock, stands_on.config, stands_on.owner
     configuration = Configuration(config, stands_on.keep_config)
-    graph = configured(r, config)
+    graph = configured_graph(r, config)
     queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
     handle = bus.handle()

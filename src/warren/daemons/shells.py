@@ -21,7 +21,7 @@ from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.binding import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.emulated import EmulatedNode
-from warren.instance.shell.guard import guarded
+from warren.instance.shell.guard import run_guarded
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
@@ -164,7 +164,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
                 return 0
 
             # There is no other parent before what this one leaves is gone.
-            return guarded(life, buried=lambda: name_holder(lock))
+            return run_guarded(life, buried=lambda: name_holder(lock))
     except BlockingIOError:
         return 1
 

@@ -192,7 +192,7 @@ class StateDir:
         """
         if self.shells_lock.is_dir():
             raise UserMistake(f"{self.shells_lock} is a directory, and is to be a file: remove it.")
-        if not self.shape.exists() and any(map(sqlite.made, (self.objects, self.jobs))):
+        if not self.shape.exists() and any(map(sqlite.was_made, (self.objects, self.jobs))):
             raise UserMistake(
                 f"{self.shape} is missing, and the state directory is not new: restore it from a "
                 "copy, or begin anew with another state directory."

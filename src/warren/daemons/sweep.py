@@ -80,7 +80,7 @@ async def sweep(state: StateDir) -> None:
         # It is the process above it that holds the lock until nothing of it is left.
         await _gone(lambda: list(filter(None, [holder(state.shells_lock)])), seconds=_PATIENCE)
     await _gone(lambda: _in_cgroups(state), seconds=0.0)
-    for cgroup in cgroups.left(str(state.path)):
+    for cgroup in cgroups.job_cgroups(str(state.path)):
         cgroup.remove()
     nodes = _nodes(state)
     if nodes is not None:
@@ -137,7 +137,9 @@ def _below_parent(state: StateDir) -> list[int]:
 
 def _in_cgroups(state: StateDir) -> list[int]:
     """Return the processes of jobs, also those that have become daemons."""
-    return [process for each in cgroups.left(str(state.path)) for process in each.processes()]
+    return [
+        process for each in cgroups.job_cgroups(str(state.path)) for process in each.processes()
+    ]
 
 
 def _on_nodes(state: StateDir) -> list[int]:

@@ -15,7 +15,7 @@ import orjson
 from warren.instance import keys
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs
-from warren.instance.kvs.tree import VALUE, split
+from warren.instance.kvs.tree import VALUE, split_key
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, stdio
 from warren.rfc import jobspec as jobspecs
@@ -93,7 +93,7 @@ class JobInfo:
 
     def _there(self, job: JobId, key: str) -> bytes | bytearray | None:
         """Return a value itself, which is not to be changed; None where there is none."""
-        node = self._kvs.find(split(_place(job, key))).node
+        node = self._kvs.find(split_key(_place(job, key))).node
         return node if isinstance(node, VALUE) else None
 
     def _value(self, job: JobId, key: str) -> bytes:

@@ -50,7 +50,7 @@ class Availability(Protocol):
     def set_offline(self, ranks: Iterable[int]) -> None: ...
 
 
-def configured(r: Mapping[str, Any], config: Config) -> Graph:
+def configured_graph(r: Mapping[str, Any], config: Config) -> Graph:
     """Make the graph of a system, with the properties and without the nodes that a site says.
 
     Raises UserMistake where nodes are named that are none of the system.

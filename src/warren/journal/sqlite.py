@@ -225,7 +225,7 @@ def _aside(path: Path) -> Path:
     return path.with_name(f"{path.name}.reserve")
 
 
-def made(path: Path) -> bool:
+def was_made(path: Path) -> bool:
     """Return whether a journal was made there before, whatever has become of it."""
     return _mark(path).exists()
 
@@ -244,11 +244,11 @@ def _demand_whole(path: Path) -> None:
     try:
         there = path.stat().st_size > 0
         orphaned = not there and log.exists() and log.stat().st_size > 0
-        if there or not (made(path) or orphaned):
+        if there or not (was_made(path) or orphaned):
             return
         what = "is empty"
     except FileNotFoundError:
-        if not made(path) and not log.exists():
+        if not was_made(path) and not log.exists():
             return
         what = "is missing"
     except OSError as error:
@@ -273,7 +273,7 @@ def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, check_same_thread=False)
     try:
         _prepare(connection, path)
-        if not made(path):
+        if not was_made(path):
             # Now that there is a file on disk which says that it is one.
             _mark(path).touch(0o600)
             _sync(path.parent)
@@ -298,7 +298,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} was written by a newer Warren (layout {version}, and this one reads "
             f"{SCHEMA}): upgrade, or choose another state directory."
         )
-    if version == 0 and made(path):
+    if version == 0 and was_made(path):
         raise UserMistake(_lost(path, "has nothing in it"))
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")

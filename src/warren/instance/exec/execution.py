@@ -275,7 +275,7 @@ class JobExec:
 
     def _show(self, running: _Running) -> testexec.Show | None:
         """Return whether a job is executed for show only. Raises UserMistake."""
-        show = testexec.wanted(running.jobspec)
+        show = testexec.read_test(running.jobspec)
         if show is not None and running.userid != self._kvs.owner(PRIMARY):
             raise UserMistake("attributes.system.exec.test is for the instance's owner only.")
         return show

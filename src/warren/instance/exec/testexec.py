@@ -40,7 +40,7 @@ class Show:
     """The note of an exception that comes after it."""
 
 
-def wanted(jobspec: Mapping[str, Any]) -> Show | None:
+def read_test(jobspec: Mapping[str, Any]) -> Show | None:
     """Read what a jobspec asks for; None for a job that is to be run. Raises UserMistake."""
     system = jobspecs.system(jobspec)
     execution = system.get("exec")

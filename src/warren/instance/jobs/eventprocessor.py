@@ -95,7 +95,7 @@ class EventProcessor:
             update(entry.foreseen(), event)
             keys.log_event(entry.job.id, event)
             if name == "jobspec-update":
-                jobspecs.check(changed(entry.jobspec, context))
+                jobspecs.check(updated_jobspec(entry.jobspec, context))
         except UserMistake as error:
             raise RpcError(errno.EINVAL, str(error)) from None
 
@@ -148,7 +148,7 @@ class EventProcessor:
             after = update(before, event)
             operation = keys.log_event(after.id, event)
             if event.name == "jobspec-update":
-                entry.jobspec = changed(entry.jobspec, event.context)
+                entry.jobspec = updated_jobspec(entry.jobspec, event.context)
         except UserMistake as error:
             log.error("event refused", job=before.id, event_name=event.name, reason=str(error))
             return
@@ -270,7 +270,7 @@ class EventProcessor:
     def _free(self, entry: Entry, ranks: Collection[int], *, final: bool) -> None:
         """Release these ranks, and not yet the rest; or, at last, all but these ranks."""
         assert entry.r is not None
-        r = subset.left(entry.r, ranks) if final else subset.part(entry.r, ranks)
+        r = subset.without_freed(entry.r, ranks) if final else subset.part(entry.r, ranks)
         if not entry.job.alloc_bypass:
             self._commits.then(partial(self._scheduler.free, entry.job.id, r, final))
 
@@ -299,7 +299,7 @@ class EventProcessor:
                 self.post(entry, "priority", {"priority": priority})
 
 
-def changed(jobspec: Mapping[str, Any], updates: Mapping[str, Any]) -> Mapping[str, Any]:
+def updated_jobspec(jobspec: Mapping[str, Any], updates: Mapping[str, Any]) -> Mapping[str, Any]:
     """Apply an update to a jobspec. Raises BadFormat where what comes of it is none."""
     try:
         spec = jobspecs.updated(jobspec, updates)

@@ -161,7 +161,7 @@ class JobManager:
     def allocations(self) -> dict[str, Any]:
         """Return as R what jobs have of that which the scheduler gives."""
         return subset.together(
-            subset.left(entry.r, entry.job.freed)
+            subset.without_freed(entry.r, entry.job.freed)
             for entry in self._known.active.values()
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass
         )

@@ -205,7 +205,7 @@ def signal(given: int) -> int:
     return given
 
 
-def chosen(manager: JobManager, request: Request, many: Many) -> list[Entry]:
+def selected_jobs(manager: JobManager, request: Request, many: Many) -> list[Entry]:
     """Return the active jobs of the user that a request names. Raises RpcError(EPERM)."""
     userid = request.cred.userid if many.userid is None else many.userid
     if userid != request.cred.userid and not request.cred.owner:

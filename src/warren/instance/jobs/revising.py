@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warren.base.errors import UserMistake
-from warren.instance.jobs.eventprocessor import DURATION, changed
+from warren.instance.jobs.eventprocessor import DURATION, updated_jobspec
 from warren.instance.jobs.jobtap import Rejected, Update
 from warren.instance.jobs.known import Entry
 from warren.instance.jobs.manager import JobManager
@@ -77,7 +77,7 @@ def _checked(
     """Return the jobspec as it would be. Raises RpcError(EINVAL) where it must not be so."""
     before = entry.jobspec
     try:
-        spec = jobspecs.check(changed(before, updates))
+        spec = jobspecs.check(updated_jobspec(before, updates))
         if not validated:
             entry.jobspec = spec  # which is what plugins look at
             manager.processor.stack.refuse("job.validate", entry)

@@ -11,7 +11,6 @@ from warren.instance.jobs.manager import Entry, Inactive, JobManager
 from warren.instance.jobs.purging import Limits
 from warren.instance.jobs.requests import (
     ANY,
-    chosen,
     demand_room,
     demand_small,
     full,
@@ -19,6 +18,7 @@ from warren.instance.jobs.requests import (
     own,
     read,
     running,
+    selected_jobs,
     signal,
     visible,
 )
@@ -170,7 +170,7 @@ class JobManagerService:
         size = demand_small(request)
         entries = [
             entry
-            for entry in chosen(self._manager, request, asked)
+            for entry in selected_jobs(self._manager, request, asked)
             if entry.job.state.bit & asked.states
             and (request.cred.owner or not full(entry) or _ends(entry, asked))
         ]
@@ -187,7 +187,9 @@ class JobManagerService:
         asked = read(request, requests.KillAll)
         signum = signal(asked.signum)
         entries = [
-            entry for entry in chosen(self._manager, request, asked) if entry.job.state is State.RUN
+            entry
+            for entry in selected_jobs(self._manager, request, asked)
+            if entry.job.state is State.RUN
         ]
         if not asked.dry_run:
             for entry in entries:

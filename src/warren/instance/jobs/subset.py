@@ -12,7 +12,7 @@ def part(r: Mapping[str, Any], ranks: Collection[int]) -> dict[str, Any]:
     return resource_set.encode(rank for rank in resource_set.decode(r) if rank.rank in ranks)
 
 
-def left(r: Mapping[str, Any], freed: Collection[int]) -> Mapping[str, Any]:
+def without_freed(r: Mapping[str, Any], freed: Collection[int]) -> Mapping[str, Any]:
     """Return an R without the nodes that were given back: the same, if there were none."""
     if not freed:
         return r

@@ -60,17 +60,17 @@ def link(key: str, namespace: str) -> Operation:
 
 def symlink(key: str, target: str, elsewhere: str = "", namespace: str = PRIMARY) -> Operation:
     """Link a key to another one, of the same namespace or of the one in `elsewhere`."""
-    return Operation("symlink", namespace, key, encoded((target, elsewhere)))
+    return Operation("symlink", namespace, key, encode((target, elsewhere)))
 
 
 def tree(key: str, entries: Mapping[str, Any], namespace: str = PRIMARY) -> Operation:
     """Put a directory at a key: values, links as (target, namespace), and more directories."""
-    return Operation("tree", namespace, key, encoded(entries))
+    return Operation("tree", namespace, key, encode(entries))
 
 
 def create_namespace(name: str, owner: int, entries: Mapping[str, Any] | None = None) -> Operation:
     """Make a namespace that holds `entries`, as `tree` has them, unless it is there."""
-    return Operation("create", name, value=encoded(entries) if entries else b"", owner=owner)
+    return Operation("create", name, value=encode(entries) if entries else b"", owner=owner)
 
 
 def remove_namespace(name: str) -> Operation:
@@ -104,12 +104,12 @@ def record(
     return Record(tuple(operations), writer, sequence, strict)
 
 
-def encoded(value: Any) -> bytes:
+def encode(value: Any) -> bytes:
     """Write a record, or what an operation has for a value."""
     return _encoder.encode(value)
 
 
-def decoded(text: bytes, number: int) -> Record:
+def decode(text: bytes, number: int) -> Record:
     """Read a record, the `number`-th of its journal. Raises UserMistake for what is none."""
     try:
         return _decoder.decode(text)

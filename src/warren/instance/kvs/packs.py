@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from warren.instance.kvs.operations import encoded
+from warren.instance.kvs.operations import encode
 
 LARGEST: Final = 64 * 2**10
 """Bytes that go into a pack. To read one of its directories is to decompress all of it."""
@@ -41,7 +41,7 @@ class Pack:
 
 def pack(entries: Mapping[str, Any], written: int) -> Pack:
     """Pack directories, which are as `raw` returns them."""
-    return Pack(zlib.compress(encoded(entries), _LEVEL), len(entries), written)
+    return Pack(zlib.compress(encode(entries), _LEVEL), len(entries), written)
 
 
 class Cache:

@@ -4,7 +4,7 @@ import errno
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from warren.instance.kvs.tree import LINKS, split
+from warren.instance.kvs.tree import LINKS, split_key
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
 from warren.rpc.message import RpcError
@@ -36,7 +36,7 @@ class Past:
                 return found
             if "namespace" in found["data"]:
                 raise RpcError(errno.EINVAL, "a link leads to another namespace, not to its past")
-            names = [*split(found["data"]["target"]), *names[depth + 1 :]]
+            names = [*split_key(found["data"]["target"]), *names[depth + 1 :]]
         raise RpcError(errno.ELOOP)
 
     def entries(self, obj: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any, Final
 import orjson
 
 from warren.instance.kvs.packs import Cache, Pack
-from warren.instance.kvs.tree import Directory, Link, thawed
+from warren.instance.kvs.tree import Directory, Link, unpack
 from warren.rfc import treeobj
 from warren.rfc.treeobj import Algorithm
 
@@ -114,7 +114,7 @@ class Refs:
 
     def _unpacked(self, packed: Pack, name: str) -> bytes:
         """Return the blob of a directory in a pack, and keep those of all that is below it."""
-        place = thawed(self._packs.entries(packed)[name], 0, 0)
+        place = unpack(self._packs.entries(packed)[name], 0, 0)
         assert isinstance(place, Directory)
         self.ref_now(place)
         return self._blob(place)
@@ -201,7 +201,7 @@ class Refs:
             if isinstance(node, dict):
                 objects[name] = treeobj.dirref(self._named(self._cold(node)))
             else:
-                objects[name] = self._small(thawed(node, 0, 0), keep=False)
+                objects[name] = self._small(unpack(node, 0, 0), keep=False)
         return self._digest(_text({"ver": 1, "type": "dir", "data": objects}))
 
     def _blob(self, place: Directory) -> bytes:

@@ -18,7 +18,7 @@ from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.packs import Pack
 from warren.instance.kvs.past import Past
-from warren.instance.kvs.spelling import names_of, resolved
+from warren.instance.kvs.spelling import names_of, resolve
 from warren.instance.kvs.store import Kvs, LookupResult
 from warren.instance.kvs.tree import VALUE, Directory, Link
 from warren.rfc import treeobj
@@ -75,7 +75,7 @@ class KvsService:
         return {"entries": {name: _kind(node) for name, node in sorted(found.items())}}
 
     async def _getroot(self, request: Request) -> Payload:
-        name = permitted(self._kvs, request)
+        name = permitted_namespace(self._kvs, request)
         rootref = await self._kvs.refs.ref(self._kvs.root(name))
         return {
             "owner": self._kvs.owner(name),
@@ -86,7 +86,7 @@ class KvsService:
         }
 
     async def _wait_version(self, request: Request) -> Payload:
-        name = permitted(self._kvs, request)
+        name = permitted_namespace(self._kvs, request)
         wanted = request.payload.get("rootseq")
         if type(wanted) is not int:
             raise RpcError(errno.EPROTO, "kvs.wait-version takes a namespace and a rootseq")
@@ -102,7 +102,7 @@ class KvsService:
     # Writing
 
     async def _commit(self, request: Request) -> Payload:
-        name = permitted(self._kvs, request)
+        name = permitted_namespace(self._kvs, request)
         payload = request.payload
         entries, flags = payload.get("ops", []), payload.get("flags", 0)
         writer, sequence = payload.get("writer", ""), payload.get("sequence", 0)
@@ -188,7 +188,7 @@ class Lookup:
 
     def __init__(self, kvs: Kvs, request: Request, known: int, largest: int = LARGEST) -> None:
         self._kvs = kvs
-        self.namespace = permitted(kvs, request)
+        self.namespace = permitted_namespace(kvs, request)
         flags = request.payload.get("flags", 0)
         if type(flags) is not int:
             raise RpcError(errno.EPROTO, "flags is not a number")
@@ -205,7 +205,7 @@ class Lookup:
 
     def find(self) -> LookupResult:
         """Look for the key, as things are now."""
-        names = resolved(self._kvs, self._names, self.namespace)
+        names = resolve(self._kvs, self._names, self.namespace)
         follow = self._directory or not self.flags & (READLINK | TREEOBJ)
         return self._kvs.find(names, self.namespace, follow=follow, permitted=self._may)
 
@@ -263,7 +263,7 @@ class Lookup:
         return treeobj.val(past.value(found))
 
 
-def permitted(kvs: Kvs, request: Request) -> str:
+def permitted_namespace(kvs: Kvs, request: Request) -> str:
     """Return the namespace of a request. Raises RpcError: EPROTO, ENOTSUP, or EPERM."""
     name = request.payload.get("namespace", PRIMARY)
     if not isinstance(name, str):

@@ -16,11 +16,11 @@ from warren.instance.kvs.operations import (
     PRIMARY,
     Operation,
     create_namespace,
-    encoded,
+    encode,
     record,
 )
 from warren.instance.kvs.packs import LARGEST, Pack, pack
-from warren.instance.kvs.tree import Directory, Space, WriteContext, raw, thawed, unpacked
+from warren.instance.kvs.tree import Directory, Space, WriteContext, directory_entries, raw, unpack
 
 _ENTRY: Final = 64
 """Bytes that an entry counts for besides its value."""
@@ -58,12 +58,12 @@ class Snapshot:
     def records(self) -> Iterator[bytes]:
         self._context.snapshot = self
         try:
-            yield from (encoded(record((operation,))) for operation in self._first)
+            yield from (encode(record((operation,))) for operation in self._first)
             for name, root in self._roots:
                 for _ in self._visit(name, root):
                     yield from self._drained()
             yield from self._drained()
-            yield from map(encoded, self._last)
+            yield from map(encode, self._last)
         finally:
             if self._context.snapshot is self:
                 self._context.snapshot = None
@@ -109,7 +109,7 @@ class Snapshot:
             self._fill(space, path, filled)
 
     def _fill(self, space: str, path: str, entries: Mapping[str, Any]) -> None:
-        self._put(Operation("fill", space, path, encoded(entries)))
+        self._put(Operation("fill", space, path, encode(entries)))
 
     def _take_pack(
         self, space: str, path: str, place: Directory, packed: Pack, names: Iterable[str]
@@ -118,10 +118,10 @@ class Snapshot:
             return
         packed.written = self._turn
         still = [name for name in names if place.get(name) is packed]
-        self._put(Operation("pack", space, path, encoded((still, packed.blob))))
+        self._put(Operation("pack", space, path, encode((still, packed.blob))))
 
     def _put(self, operation: Operation) -> None:
-        self._taken.append(encoded(record((operation,))))
+        self._taken.append(encode(record((operation,))))
 
     # Everything else, in the order in which it is found
 
@@ -136,7 +136,7 @@ class Snapshot:
                 made.refs = None if None in refs.values() else refs
                 for name in entries:
                     place[name] = made
-                self._put(Operation("pack", space, path, encoded(([*entries], made.blob))))
+                self._put(Operation("pack", space, path, encode(([*entries], made.blob))))
                 yield
             for packed, names in _packs(place).items():
                 self._take_pack(space, path, place, packed, names)
@@ -175,7 +175,7 @@ class Snapshot:
                 entries = self._context.open.entries(packed)
                 self._context.open.release(packed)
                 for name in names:
-                    place[name] = thawed(entries[name], 0, 0)
+                    place[name] = unpack(entries[name], 0, 0)
 
     def _left(self, node: Any, room: int) -> int:
         """Return what is left of some room with a node in it; negative if it is not cold."""
@@ -185,7 +185,11 @@ class Snapshot:
             return -1
         if not isinstance(node, dict):
             return room - len(node)
-        found = unpacked(node, self._context.open) if isinstance(node, Directory) else node.items()
+        found = (
+            directory_entries(node, self._context.open)
+            if isinstance(node, Directory)
+            else node.items()
+        )
         for _, each in found:
             room = self._left(each, room - _ENTRY)
             if room < 0:

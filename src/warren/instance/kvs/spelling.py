@@ -44,7 +44,7 @@ def changeable(key: Any) -> str:
     return ".".join(names)
 
 
-def resolved(kvs: Kvs, names: Sequence[str], namespace: str) -> Sequence[str]:
+def resolve(kvs: Kvs, names: Sequence[str], namespace: str) -> Sequence[str]:
     """Return the names by which the store knows a key: those of a job's directory for its id."""
     if namespace != PRIMARY or len(names) < 2 or names[0] not in ("job", "jobs"):
         return names

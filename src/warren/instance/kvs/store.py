@@ -24,8 +24,8 @@ from warren.instance.kvs.tree import (
     Space,
     WriteContext,
     release_packs,
-    split,
-    thawed,
+    split_key,
+    unpack,
 )
 from warren.instance.kvs.watches import Place, Waiter, Watches
 from warren.journal import Journal
@@ -70,7 +70,7 @@ class Kvs:
         self.refs = Refs(algorithm, self._context.open, kept)
         held = appended = 0
         for number, text in enumerate(journal.replay(), 1):
-            record = ops.decoded(text, number)
+            record = ops.decode(text, number)
             try:
                 self._try(record)
             except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -107,7 +107,7 @@ class Kvs:
         is not done twice.
         """
         record = ops.record(operations, writer, sequence)
-        return self._committer.submit(ops.encoded(record), lambda: self._apply(record))
+        return self._committer.submit(ops.encode(record), lambda: self._apply(record))
 
     async def transact(
         self, operations: Sequence[Operation], writer: str = "", sequence: int = 0
@@ -119,7 +119,7 @@ class Kvs:
         """
         record = ops.record(operations, writer, sequence, strict=True)
         outcome: list[RpcError | None] = []
-        await self._committer.submit(ops.encoded(record), lambda: outcome.append(self._try(record)))
+        await self._committer.submit(ops.encode(record), lambda: outcome.append(self._try(record)))
         if outcome[0] is not None:
             raise outcome[0]
 
@@ -192,7 +192,7 @@ class Kvs:
                 space.set(key, found)
                 woken.append((name, key, found))
             case "tree":
-                found = thawed(_unpacked(operation.value), turn, turn)
+                found = unpack(_unpacked(operation.value), turn, turn)
                 space.set(key, found)
                 woken.append((name, key, found))
             case "graft":
@@ -202,7 +202,7 @@ class Kvs:
                 release_packs(space.root, self._context.open)
                 woken.append((name, "", space.root))
             case "fill":
-                space.fill(key, thawed(_unpacked(operation.value), turn, turn))
+                space.fill(key, unpack(_unpacked(operation.value), turn, turn))
             case "pack":
                 names, blob = _unpacked(operation.value)
                 packed = Pack(blob, len(names), turn)
@@ -219,7 +219,7 @@ class Kvs:
             space = self._spaces[name] = Space(name, operation.owner, self._context)
             if operation.value:
                 turn = self._context.turn
-                space.hold(thawed(_unpacked(operation.value), turn, turn))
+                space.hold(unpack(_unpacked(operation.value), turn, turn))
             # A client that waits for something in it waits from before there was such a namespace.
             self._watches.wake(name, "", below=True)
         elif strict:
@@ -246,19 +246,19 @@ class Kvs:
 
     def lookup(self, key: str, namespace: str = PRIMARY) -> bytes:
         """Return a value. Raises RpcError: ENOENT, ELOOP, or EISDIR for a directory."""
-        found = self.find(split(key), namespace)
+        found = self.find(split_key(key), namespace)
         if isinstance(found.node, VALUE):
             return bytes(found.node)
         raise found.refusal or RpcError(errno.ENOENT if found.node is None else errno.EISDIR)
 
     def get(self, key: str, namespace: str = PRIMARY) -> bytes | None:
         """Return a value, or None where there is none."""
-        found = self.find(split(key), namespace).node
+        found = self.find(split_key(key), namespace).node
         return bytes(found) if isinstance(found, VALUE) else None
 
     def names(self, key: str, namespace: str = PRIMARY) -> list[str]:
         """Return the names in a directory, sorted; none if there is no such directory."""
-        found = self.find(split(key), namespace).node
+        found = self.find(split_key(key), namespace).node
         return sorted(found) if isinstance(found, Directory) else []
 
     def namespaces(self) -> list[str]:
@@ -286,7 +286,7 @@ class Kvs:
 
         Links are not followed.
         """
-        total, waiting = 0, [self.find(split(key), namespace).node]
+        total, waiting = 0, [self.find(split_key(key), namespace).node]
         while waiting:
             node = waiting.pop()
             if isinstance(node, VALUE):
@@ -330,7 +330,7 @@ class Kvs:
         begins at an offset: there, if nothing is to be given yet.
         """
         offset = 0
-        names, beside = split(key), (PRIMARY, tuple(split(also or key)))
+        names, beside = split_key(key), (PRIMARY, tuple(split_key(also or key)))
         with self.waiter() as waiter:
             while True:
                 found = self.find(names, namespace)
@@ -368,12 +368,12 @@ class Kvs:
                 found = found.get(name)
                 kind = type(found)
                 if kind is Pack:
-                    found = thawed(self._context.open.entries(found)[name], 0, 0)
+                    found = unpack(self._context.open.entries(found)[name], 0, 0)
                 elif kind is Link and (follow or depth + 1 < len(names)):
                     break
             else:
                 return LookupResult(found, places)
-            names = [*split(found.target), *names[depth + 1 :]]
+            names = [*split_key(found.target), *names[depth + 1 :]]
             namespace = found.namespace or namespace
             if not permitted(namespace):
                 return LookupResult(None, places, RpcError(errno.EPERM))

@@ -64,22 +64,22 @@ class WriteContext:
 def raw(node: Any, packs: Cache) -> Any:
     """Return a node as packs have it: directories are plain, links are pairs."""
     if isinstance(node, Directory):
-        return {name: raw(each, packs) for name, each in unpacked(node, packs)}
+        return {name: raw(each, packs) for name, each in directory_entries(node, packs)}
     return node
 
 
-def unpacked(place: Directory, packs: Cache) -> Iterator[tuple[str, Any]]:
+def directory_entries(place: Directory, packs: Cache) -> Iterator[tuple[str, Any]]:
     """Return the entries of a directory; of those that are in packs, as packs have them."""
     for name, node in place.items():
         yield name, packs.entries(node)[name] if isinstance(node, Pack) else node
 
 
-def thawed(found: Any, changed: int, written: int) -> Any:
+def unpack(found: Any, changed: int, written: int) -> Any:
     """Make a node of what a pack has."""
     if isinstance(found, dict):
         place = Directory(changed, written)
         for name, each in found.items():
-            place[name] = thawed(each, changed, written)
+            place[name] = unpack(each, changed, written)
         return place
     return found if isinstance(found, bytes) else Link(*found)
 
@@ -175,7 +175,7 @@ class Space:
             return place
         place = self.root
         place.ref = None
-        for depth, name in enumerate(names := split(path)):
+        for depth, name in enumerate(names := split_key(path)):
             following = place.get(name)
             if type(following) is not Directory:
                 following = self._opened(place, name)
@@ -197,7 +197,7 @@ class Space:
         if not isinstance(found, Pack):
             return None
         # Not a change: it says the same as before. A snapshot has it if it has the pack.
-        opened = thawed(self._context.open.entries(found)[name], place.changed, found.written)
+        opened = unpack(self._context.open.entries(found)[name], place.changed, found.written)
         assert isinstance(opened, Directory)
         self._context.open.release(found)
         if found.refs is not None:
@@ -247,7 +247,7 @@ class Space:
                             errno.EINVAL,
                             f"{'.'.join(names[: depth + 1])} leads to another namespace",
                         )
-                    names = [*split(place.target), *names[depth + 1 :]]
+                    names = [*split_key(place.target), *names[depth + 1 :]]
                     break
                 return ".".join(names)
             else:
@@ -264,7 +264,7 @@ LINKS: Final = 10
 """How many links one after the other are followed."""
 
 
-def split(key: str) -> list[str]:
+def split_key(key: str) -> list[str]:
     """Return the names of a key as it is written here; none for the root, which is `.`."""
     return key.split(".") if key and key != "." else []
 

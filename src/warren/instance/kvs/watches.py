@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from warren.instance.kvs.tree import split
+from warren.instance.kvs.tree import split_key
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +75,7 @@ class Watches:
     def wake(self, space: str, key: str, *, below: bool) -> None:
         watched = self._spaces.get(space)
         if watched is not None:
-            watched.wake(split(key), below=below)
+            watched.wake(split_key(key), below=below)
 
     def add(self, space: str, names: Sequence[str], changed: asyncio.Event, wide: bool) -> None:
         self._spaces.setdefault(space, Watched()).add(names, changed, wide=wide)

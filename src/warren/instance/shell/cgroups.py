@@ -112,7 +112,7 @@ def of_this_machine(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | 
     return None
 
 
-def left(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
+def job_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
     """Return the cgroups of a cluster's jobs, from wherever in the hierarchies they were made."""
     return [
         Cgroup(Path(place) / name)
@@ -127,7 +127,7 @@ def jobs(cluster: str) -> dict[int, int]:
     """Return the processes of a cluster's jobs, and the jobs: `make` had names `JOB-RANK`."""
     return {
         process: int(job)
-        for base in left(cluster)
+        for base in job_cgroups(cluster)
         for name, cgroup in base.inner()
         if (job := name.partition("-")[0]).isdecimal()
         for process in cgroup.processes()

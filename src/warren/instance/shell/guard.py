@@ -15,7 +15,7 @@ from collections.abc import Callable
 from warren.base.processes import adopt_orphans, descendants, end, kill
 
 
-def guarded(life: Callable[[], int], buried: Callable[[], None], patience: float = 10.0) -> int:
+def run_guarded(life: Callable[[], int], buried: Callable[[], None], patience: float = 10.0) -> int:
     """Live a life in a child process and return its exit code, when nothing below is left.
 
     SIGTERM and SIGINT are passed on to the child. `buried` is called in this process when the

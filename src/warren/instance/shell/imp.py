@@ -53,7 +53,7 @@ class Account:
     groups: Sequence[int]
 
 
-def can_run_as(userid: int) -> str | None:
+def refusal(userid: int) -> str | None:
     """Return why a process like this one cannot run the jobs of a user; None if it can."""
     if userid == os.geteuid():
         return None

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
-from warren.instance.shell.templates import filled
+from warren.instance.shell.templates import fill_in
 from warren.instance.shell.terminal import Terminal
 from warren.rfc import idset, stdio
 from warren.rfc.errors import BadFormat
@@ -64,7 +64,7 @@ class Stdin(ShellPlugin):
             shell.opening[KEY] = [header]
         elif stdin.type == "file":
             for index in range(len(part.ranks)):
-                path = Path(part.cwd or "/", filled(stdin.path, part, index))
+                path = Path(part.cwd or "/", fill_in(stdin.path, part, index))
                 try:
                     self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError as error:

@@ -17,7 +17,7 @@ from warren.instance.shell.options import CannotRun, Stream
 from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import WARNING
 from warren.instance.shell.tasks import Task
-from warren.instance.shell.templates import filled, shared
+from warren.instance.shell.templates import fill_in, is_shared
 from warren.rfc import eventlog, stdio
 from warren.rfc.eventlog import Event
 
@@ -62,7 +62,7 @@ class Output:
         Raises CannotRun.
         """
         for stream in map(self._stream, STREAMS):
-            if stream.type == "file" and shared(stream.path):
+            if stream.type == "file" and is_shared(stream.path):
                 self._open(self._path(stream, 0), stream)
 
     def redirections(self) -> list[Event]:
@@ -89,14 +89,14 @@ class Output:
         return self._part.options.stdout if name == "stdout" else self._part.options.stderr
 
     def _path(self, stream: Stream, index: int) -> str:
-        return str(Path(self._part.cwd or "/", filled(stream.path, self._part, index)))
+        return str(Path(self._part.cwd or "/", fill_in(stream.path, self._part, index)))
 
     def _open(self, path: str, stream: Stream) -> None:
         if path in self._files:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         # A file of all nodes is the leader's to empty, and it has done so when the others come.
-        if not self._part.options.append and (self._part.rank == 0 or not shared(stream.path)):
+        if not self._part.options.append and (self._part.rank == 0 or not is_shared(stream.path)):
             flags |= os.O_TRUNC
         try:
             descriptor = os.open(path, flags, 0o666)

@@ -453,13 +453,13 @@ class ShellParent:
             print("processes do not die:", *left, file=sys.stderr, flush=True)
 
     def _kill_left(self) -> None:
-        for cgroup in cgroups.left(self._cluster):
+        for cgroup in cgroups.job_cgroups(self._cluster):
             cgroup.kill()
         kill(self._left_at_all)
 
     def _left_at_all(self) -> set[int]:
         found = set(descendants(os.getpid()))
-        for cgroup in cgroups.left(self._cluster):
+        for cgroup in cgroups.job_cgroups(self._cluster):
             if not cgroup.remove():
                 found.update(cgroup.processes())
         return found

@@ -83,12 +83,12 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
         hosts = resource_set.nodelist(r)
         system = jobspecs.system(spec)
         options = shell_options.read(system.get("shell", {}).get("options"))
-        per_node = counted(spec, r, hosts, options)
+        per_node = tasks_per_node(spec, r, hosts, options)
         if max(per_node, default=0) > MOST_TASKS:
             raise CannotRun(
                 f"{max(per_node)} tasks on one node are too many: a node runs up to {MOST_TASKS}"
             )
-        blocks = mapped(per_node, spec, options)
+        blocks = task_map(per_node, spec, options)
         # The environment is in the signed request alone, and never changes after it.
         asked = jobspecs.system(signed)
         environment = {
@@ -131,7 +131,7 @@ def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, A
     return {**spec, "tasks": tasks, "attributes": {**spec["attributes"], "system": system}}
 
 
-def counted(
+def tasks_per_node(
     spec: Mapping[str, Any], r: Mapping[str, Any], hosts: Sequence[str], options: Options
 ) -> list[int]:
     """Return the number of tasks of each node. Raises CannotRun, or BadFormat for a bad jobspec."""
@@ -149,11 +149,11 @@ def counted(
     tasks = jobspecs.tasks_of(spec, slots)
     if len(hosts) == 1:
         return [tasks]
-    return spread(tasks, [len(node.cores) for node in resource_set.decode(r)],
+    return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode(r)],
                   summary.cores_per_slot)  # fmt: skip
 
 
-def spread(tasks: int, cores: Sequence[int], cores_per_task: int) -> list[int]:
+def cyclic_counts(tasks: int, cores: Sequence[int], cores_per_task: int) -> list[int]:
     """Return the tasks of each node, dealt in turn while it has cores, and then regardless."""
     given = [0] * len(cores)
     room = [max(number // cores_per_task, 0) for number in cores]
@@ -172,7 +172,7 @@ def spread(tasks: int, cores: Sequence[int], cores_per_task: int) -> list[int]:
     return given
 
 
-def mapped(per_node: Sequence[int], spec: Mapping[str, Any], options: Options) -> list[Block]:
+def task_map(per_node: Sequence[int], spec: Mapping[str, Any], options: Options) -> list[Block]:
     """Number the tasks: by node, in turns, or as the job says. Raises CannotRun."""
     scheme, value = options.taskmap
     distribution = spec["tasks"][0].get("distribution")

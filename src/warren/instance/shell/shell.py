@@ -26,7 +26,7 @@ from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, Sh
 from warren.instance.shell.rendezvous import Shells
 from warren.instance.shell.signals import PASSED
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
-from warren.instance.shell.templates import filled
+from warren.instance.shell.templates import fill_in
 from warren.rfc import eventlog, fluid, jobspec, kvsflags, stdio, taskmap, treeobj
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -214,7 +214,7 @@ class Shell:
         start = TaskStart(
             rank=rank,
             index=index,
-            command=[filled(word, part, index) for word in part.command],
+            command=[fill_in(word, part, index) for word in part.command],
             environment={
                 **self.environment,
                 "FLUX_TASK_RANK": str(rank),

@@ -40,17 +40,17 @@ class Variables(ShellPlugin):
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         for name, template in shell.part.options.variables.items():
-            task.environment[name] = filled(template, shell.part, task.index)
+            task.environment[name] = fill_in(template, shell.part, task.index)
 
 
-def shared(template: str) -> bool:
+def is_shared(template: str) -> bool:
     """Return whether a template is the same text for all tasks of a job."""
     return not any(
         name in (*_OF_NODE, *_OF_TASK, *_OF_LOCAL_RANK) for name in _TAG.findall(template)
     )
 
 
-def filled(template: str, part: Part, task: int = 0) -> str:
+def fill_in(template: str, part: Part, task: int = 0) -> str:
     """Fill in a template for a task, which is counted among those of its node."""
     if "{{" not in template:
         return template
