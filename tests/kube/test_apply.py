@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from warren.base.objects import Object
 from warren.kube.client import Conflict, Refused
 from warren.kube.server.schemas import fieldsets
-from warren.kube.server.schemas.apply import BEFORE_FIRST_APPLY, ApplyConflict, applied, tracked
+from warren.kube.server.schemas.apply import BEFORE_FIRST_APPLY, ApplyConflict, apply, track_update
 
 VERSION = "dataworkflowservices.github.io/v1alpha7"
 NOON, LATER = "2026-01-31T12:00:00Z", "2026-01-31T12:00:05Z"
@@ -58,12 +58,12 @@ def ask(
     live: Object | None, manager: str, configuration: Object, *, force: bool = False, **more: Any
 ) -> Object:
     more = {"now": NOON, "schema": SCHEMA, **more}
-    return applied(live, configuration, manager=manager, force=force, **more)
+    return apply(live, configuration, manager=manager, force=force, **more)
 
 
 def write(old: Object | None, manager: str, new: Object, **more: Any) -> Object:
     more = {"now": NOON, "schema": SCHEMA, **more}
-    return tracked(old, new, manager=manager, **more)
+    return track_update(old, new, manager=manager, **more)
 
 
 def change(old: Object, manager: str, spec: Mapping[str, Any], **more: Any) -> Object:
@@ -639,4 +639,4 @@ def test_sets_of_fields_are_sets_of_paths(one: Any, other: Any) -> None:
 
 def test_a_path_is_shown_as_the_api_shows_it() -> None:
     path = ("f:spec", "f:ports", 'k:{"name":"a","number":80}', 'v:"x"', "i:3", "f:b.c/d")
-    assert fieldsets.shown(path) == '.spec.ports[name="a",number=80][="x"][3].b.c/d'
+    assert fieldsets.path_text(path) == '.spec.ports[name="a",number=80][="x"][3].b.c/d'

@@ -32,7 +32,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def read(text: str | bytes, deepest: int = 20) -> Any:
-    return yamltext.loaded(text.encode() if isinstance(text, str) else text, deepest=deepest)
+    return yamltext.load(text.encode() if isinstance(text, str) else text, deepest=deepest)
 
 
 def refused(text: str | bytes, deepest: int = 20) -> str:

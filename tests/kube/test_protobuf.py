@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from warren.kube.server.rest import protobuf
 from warren.kube.server.rest.messages import KINDS as MESSAGE_OF
 from warren.kube.server.rest.messages import MESSAGES
-from warren.kube.server.rest.protobuf import Malformed, UnknownKind, decoded
+from warren.kube.server.rest.protobuf import Malformed, UnknownKind, decode
 
 # An encoder
 
@@ -43,7 +43,7 @@ def enveloped(api_version: str, kind: str, raw: bytes) -> bytes:
 
 def read(raw: bytes, kind: str = "ConfigMap", api_version: str = "v1") -> dict[str, Any]:
     """Decode an object, and return it without its kind."""
-    obj = decoded(enveloped(api_version, kind, raw))
+    obj = decode(enveloped(api_version, kind, raw))
     assert (obj.pop("apiVersion"), obj.pop("kind")) == (api_version, kind)
     return obj
 
@@ -253,7 +253,7 @@ CAPTURED: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("command", CAPTURED)
 def test_what_kubectl_sends_is_read(command: str) -> None:
     body, expected = CAPTURED[command]
-    assert decoded(base64.b64decode(body)) == expected
+    assert decode(base64.b64decode(body)) == expected
 
 
 # Single fields
@@ -399,7 +399,7 @@ DATA = field(2, field(1, "a") + field(2, "b"))
 )
 def test_what_no_client_writes_is_refused(body: bytes, why: str) -> None:
     with pytest.raises(Malformed, match=why) as caught:
-        decoded(body)
+        decode(body)
     assert not isinstance(caught.value, UnknownKind)
 
 
@@ -408,7 +408,7 @@ def test_what_no_client_writes_is_refused(body: bytes, why: str) -> None:
 )
 def test_a_kind_that_is_not_known_is_refused_in_words_of_its_own(body: bytes) -> None:
     with pytest.raises(UnknownKind, match="is read from JSON or YAML, not protobuf"):
-        decoded(body)
+        decode(body)
 
 
 KINDS = [*MESSAGE_OF.items(), (("v1", "DeleteOptions"), "DeleteOptions")]
@@ -449,7 +449,7 @@ def anything() -> st.SearchStrategy[bytes]:
 @given(anything())
 def test_any_bytes_are_an_object_or_refused(body: bytes) -> None:
     with suppress(Malformed):
-        obj = decoded(body)
+        obj = decode(body)
         assert orjson.loads(orjson.dumps(obj)) == obj
 
 

@@ -41,7 +41,7 @@ GET_PODS = {"verb": "get", "group": "g", "resource": "pods"}
 
 
 def answered(plural: str, body: Any, user: User = ANN) -> dict[str, Any]:
-    return reviews.answered(plural, body, user, Authorizer(lambda kind: OBJECTS.get(kind, [])))
+    return reviews.answer(plural, body, user, Authorizer(lambda kind: OBJECTS.get(kind, [])))
 
 
 def asking(resource: Any = None, path: Any = None, **rest: Any) -> Object:

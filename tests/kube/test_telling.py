@@ -137,11 +137,11 @@ class Api:
 @virtually
 async def test_who_starts_asks_for_a_minute_what_is_served(heard: Logged) -> None:
     spoken = {"g": ("v1",)}
-    chosen = await versions.chosen(Api(4), spoken, seconds=60, chance=lambda: 0.0)
+    chosen = await versions.choose_patiently(Api(4), spoken, seconds=60, chance=lambda: 0.0)
     assert chosen == {"g": "v1"}
     assert [event for _, event, _ in told(heard)] == [TOLD]
     with pytest.raises(Forbidden, match='cannot get path "/apis/g"'):
-        await versions.chosen(Api(1000), spoken, seconds=60)
+        await versions.choose_patiently(Api(1000), spoken, seconds=60)
     assert asyncio.get_running_loop().time() < 120
 
 

@@ -229,7 +229,7 @@ def review(kind: Kind, operation: Operation = Operation.CREATE, **rest: Any) -> 
 
 
 def wants(asked: Review, served: Sequence[str] = (), **changes: Any) -> Kind | None:
-    (made,) = hooks.compiled(configuration("c", hook(**changes)))
+    (made,) = hooks.read_hooks(configuration("c", hook(**changes)))
     return made.wants(asked, served, {"team": "a"} if asked.key.namespace else None)
 
 
@@ -710,14 +710,14 @@ def test_a_configuration_that_could_not_be_followed_is_refused(
 
 def test_two_webhooks_of_a_configuration_have_two_names() -> None:
     with pytest.raises(Refused, match=r"webhooks\[1\].name: one.example.com is the name of"):
-        hooks.compiled(configuration("c", hook(), hook()))
+        hooks.read_hooks(configuration("c", hook(), hook()))
 
 
 @pytest.mark.parametrize("bundle", ["", "Cg=="])
 def test_a_bundle_that_is_still_to_be_filled_in_does_not_stand_in_the_way(bundle: str) -> None:
     client = {"url": "https://a", "caBundle": bundle}
 
-    (made,) = hooks.compiled(configuration("c", hook(clientConfig=client)))
+    (made,) = hooks.read_hooks(configuration("c", hook(clientConfig=client)))
 
     assert made.tls is True
 

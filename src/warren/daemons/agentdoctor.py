@@ -39,7 +39,9 @@ async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], l
             f"--statedir{f', or the node, {state.node}, with --node' if state.node else ''}."
         )
     async with http.connect(settings.access, component="doctor") as plain:
-        client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
+        client = plain.speaking(
+            await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
+        )
         doctor = _Doctor(settings, client)
         findings = await doctor.examine()
         return findings, await remove_all(findings, doctor.remove) if repair else []

@@ -130,7 +130,9 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     if node.host is not None:
         await _disconnect_unused(node.host)
     async with http.connect(settings.access, component="agent") as plain:
-        client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
+        client = plain.speaking(
+            await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
+        )
         await _system(settings, node, client, SystemClock(), ready).run()
 
 

@@ -197,7 +197,7 @@ class _Leading:
         """Drive an instance until it goes away. Raises RpcError if it is not there."""
         led = await self.instance_type.inspect(handle)
         spoken = kinds.versions(led.rabbit.dws_api_version, led.rabbit.nnf_api_version)
-        chosen = await versions.chosen(self.client, spoken, seconds=_START)
+        chosen = await versions.choose_patiently(self.client, spoken, seconds=_START)
         system = self._system(bus, led.build, self.client.speaking(chosen))
         await handle.rpc("service.add", {"service": "dws"})
         leading = asyncio.ensure_future(system.run())

@@ -65,7 +65,9 @@ async def run(settings: Settings) -> None:
     replica may lead now.
     """
     async with http.connect(settings.access, component="controllers") as plain:
-        client = plain.speaking(await versions.chosen(plain, kinds.VERSIONS, seconds=_START))
+        client = plain.speaking(
+            await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
+        )
         await _system(settings, client, SystemClock()).run()
 
 

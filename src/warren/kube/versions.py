@@ -53,7 +53,7 @@ async def choose(api: Api, spoken: Mapping[str, Sequence[str]]) -> dict[str, str
     return {group: version for group, version in chosen.items() if version is not None}
 
 
-async def chosen(
+async def choose_patiently(
     api: Api,
     spoken: Mapping[str, Sequence[str]],
     *,

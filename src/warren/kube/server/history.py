@@ -48,7 +48,9 @@ class Changed:
         """Return the event as watchers of the kind get it, in its version."""
         known = self._events.get(kind.version)
         if known is None:
-            known = self._events[kind.version] = WatchEvent(self.type, spelled(kind, self.object))
+            known = self._events[kind.version] = WatchEvent(
+                self.type, in_version(kind, self.object)
+            )
         return known
 
 
@@ -196,7 +198,7 @@ class History:
                 watcher.end("the resource is not served any more")
 
 
-def spelled(kind: Kind, obj: Object) -> Object:
+def in_version(kind: Kind, obj: Object) -> Object:
     """Return an object in the version in which it was asked for; schemas are alike in all."""
     if obj.get("apiVersion") == kind.api_version:
         return obj

@@ -163,7 +163,7 @@ def _columns(version: Mapping[str, Any]) -> Iterator[Column]:
         yield Column(column["name"], column["type"], column["jsonPath"], column.get("priority", 0))
 
 
-def established(crd: Object, now: str) -> dict[str, Any]:
+def established_status(crd: Object, now: str) -> dict[str, Any]:
     """Return the status of a definition that is served."""
     conditions = [
         {

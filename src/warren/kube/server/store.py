@@ -24,14 +24,14 @@ from warren.kube.admission import Admission, Operation, Review
 from warren.kube.client import Event, Listing, Refused
 from warren.kube.server import writing
 from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
-from warren.kube.server.history import Changed, GroupResource, History, Subscription, spelled
+from warren.kube.server.history import Changed, GroupResource, History, Subscription, in_version
 from warren.kube.server.labels import LabelIndex
 from warren.kube.server.refusals import Absent, Stale, Taken, TooLarge, Unserved, another
-from warren.kube.server.resources import Invalid, Resource, established, from_crd
+from warren.kube.server.resources import Invalid, Resource, established_status, from_crd
 from warren.kube.server.schemas import naming, own
-from warren.kube.server.schemas.apply import applied, tracked
+from warren.kube.server.schemas.apply import apply, track_update
 from warren.kube.server.schemas.causes import Cause
-from warren.kube.server.schemas.filling import filled
+from warren.kube.server.schemas.filling import complete
 from warren.kube.server.writing import DEFAULT_OPTIONS, WriteOptions, deleting
 
 _namespace = attrgetter("namespace")
@@ -121,7 +121,7 @@ class Store:
 
     def get(self, kind: Kind, key: Key) -> Object:
         """Return one object. Raises NotFound."""
-        return spelled(kind, self._visible(kind, key))
+        return in_version(kind, self._visible(kind, key))
 
     def absent(self, kind: Kind, key: Key) -> bool:
         """Return whether a write would find nothing there."""
@@ -140,7 +140,7 @@ class Store:
         if namespace:
             first = bisect_left(keys, namespace, key=_namespace)
             keys = keys[first : bisect_right(keys, namespace, lo=first, key=_namespace)]
-        return Listing([spelled(kind, objects[key]) for key in keys], self.version)
+        return Listing([in_version(kind, objects[key]) for key in keys], self.version)
 
     def list_at(self, version: int, kind: Kind, namespace: str = "") -> Listing:
         """Return the objects of a kind as they were in a version, sorted by key.
@@ -150,7 +150,7 @@ class Store:
         self.reach(version)
         objects = self._history.rewound((kind.group, kind.plural), self._table(kind), version)
         keys = (key for key in sorted(objects) if namespace in ("", key.namespace))
-        return Listing([spelled(kind, objects[key]) for key in keys], str(version))
+        return Listing([in_version(kind, objects[key]) for key in keys], str(version))
 
     def reach(self, version: int) -> None:
         """Raise TooLarge for a version that there has not been yet."""
@@ -204,7 +204,7 @@ class Store:
             metadata.pop("namespace", None)
         body = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
         _fits(kind, Key("", metadata.get("name") or ""), own.violations(kind, body))
-        body = dict(filled(kind, body))
+        body = dict(complete(kind, body))
         if resource.status:
             body.pop("status", None)
         review = Review(
@@ -229,7 +229,7 @@ class Store:
             metadata.pop(name, None)
         if kind == CRD:
             _served(body)
-            body["status"] = established(body, metadata["creationTimestamp"])
+            body["status"] = established_status(body, metadata["creationTimestamp"])
         if kind == NAMESPACE:
             body.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
         new = {**body, "metadata": metadata}
@@ -273,7 +273,7 @@ class Store:
         part = writing.part(configuration, options.status, resource.status)
 
         def make(live: Object | None) -> Object:
-            return applied(
+            return apply(
                 live,
                 part,
                 manager=options.manager,
@@ -296,7 +296,7 @@ class Store:
         """Return an object with the record of who owns its fields, if there is one."""
         if old is not None and not old["metadata"].get("managedFields"):
             return new
-        return tracked(
+        return track_update(
             old,
             new,
             manager=options.manager or "unnamed",
@@ -319,7 +319,7 @@ class Store:
             new = await self._changed(kind, old, make, options, track)
             if new is None:
                 await self._settled((kind.group, kind.plural), key)
-                return spelled(kind, old)
+                return in_version(kind, old)
             if self._newest((kind.group, kind.plural), key) is old:
                 gone = new["metadata"].get("deletionTimestamp") and not _held(kind, new)
                 return await self._commit(
@@ -337,16 +337,18 @@ class Store:
         track: Callable[[Resource, Kind, Object, Object, WriteOptions], Object],
     ) -> dict[str, Any] | None:
         """Return what is to be written in an object's place; None where nothing changes."""
-        resource, key, shown = self._resource(kind), key_of(old), spelled(kind, old)
+        resource, key, shown = self._resource(kind), key_of(old), in_version(kind, old)
         made = make(shown)
         given = made.get("metadata")
         if given is old["metadata"]:
             _meant(kind, old, options.resource_version, options.uid)
-            new = writing.allowed(old, made, options.status, resource.status)
+            new = writing.writable_part(old, made, options.status, resource.status)
         else:
             new = self._readdressed(kind, old, made, options)
         _fits(kind, key, own.violations(kind, new, old))
-        new = dict(resource.conformed(kind.version, filled(kind, new), options.report_unknown, old))
+        new = dict(
+            resource.conformed(kind.version, complete(kind, new), options.report_unknown, old)
+        )
         _fits(kind, key, own.changes(kind, old, new))
         if new == old:
             return None
@@ -355,7 +357,7 @@ class Store:
             kind=kind,
             key=key,
             old=shown,
-            new=spelled(kind, new),
+            new=in_version(kind, new),
             user=options.user,
             status=options.status and resource.status,
             dry_run=options.dry_run,
@@ -379,9 +381,9 @@ class Store:
         assert isinstance(given, Mapping)
         _meant(kind, old, options.resource_version or given.get("resourceVersion"), options.uid)
         writing.stays(old["metadata"], given)
-        _fits(kind, key_of(old), writing.changed(old["metadata"], given))
-        new = writing.allowed(old, made, options.status, self._resource(kind).status)
-        new["metadata"] = writing.preserved(old["metadata"], new["metadata"])
+        _fits(kind, key_of(old), writing.immutable_changes(old["metadata"], given))
+        new = writing.writable_part(old, made, options.status, self._resource(kind).status)
+        new["metadata"] = writing.preserve(old["metadata"], new["metadata"])
         if new["metadata"] != old["metadata"]:
             _named(kind, new["metadata"])
         return new
@@ -399,7 +401,7 @@ class Store:
             operation=Operation.DELETE,
             kind=kind,
             key=key,
-            old=spelled(kind, old),
+            old=in_version(kind, old),
             user=options.user,
             dry_run=options.dry_run,
         )
@@ -412,7 +414,7 @@ class Store:
             return await self._commit(kind, key, gone, "DELETED", options)
         if new == old:
             await self._settled((kind.group, kind.plural), key)
-            return spelled(kind, old)
+            return in_version(kind, old)
         return await self._commit(kind, key, new, "MODIFIED", options)
 
     async def _admitted(self, review: Review) -> Object:
@@ -425,7 +427,7 @@ class Store:
     ) -> Object:
         """Write an object with its new version; return it once it is durable and visible."""
         if options.dry_run:
-            return spelled(kind, obj)
+            return in_version(kind, obj)
         version = self._version + 1
         group_resource = (kind.group, kind.plural)
         obj["metadata"]["resourceVersion"] = str(version)
@@ -439,7 +441,7 @@ class Store:
         durable = self._committer.submit(record, lambda: self._show(change, key, after))
         self._pending[group_resource, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
-        return spelled(kind, obj)
+        return in_version(kind, obj)
 
     async def _settled(self, group_resource: GroupResource, key: Key) -> None:
         """Return once the newest version of an object is durable: what is told of it is true."""
@@ -551,7 +553,7 @@ def _served(crd: Object) -> None:
     """Raise Refused for a definition that cannot be served: after the disk it is too late."""
     try:
         resource = from_crd(crd)
-        established(crd, "")
+        established_status(crd, "")
     except (KeyError, TypeError, AttributeError) as error:
         raise Refused(f"spec: the definition is not complete: {error!r}") from error
     if not resource.versions or not writing.strings(

@@ -80,7 +80,7 @@ def strings(values: Iterable[Any]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def allowed(old: Object, made: Object, status: bool, apart: bool) -> dict[str, Any]:
+def writable_part(old: Object, made: Object, status: bool, apart: bool) -> dict[str, Any]:
     """Return the object with what its writer may write; `apart` if status is a subresource."""
     if status and apart:
         return _with(old, "status", made)
@@ -124,7 +124,7 @@ def stays(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
 _IMMUTABLE = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
+def immutable_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
     """Return what is wrong with metadata that changes what never does. Nulls change nothing."""
     return [
         Cause(
@@ -137,7 +137,7 @@ def changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Cause]:
     ]
 
 
-def preserved(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+def preserve(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return the new metadata with what no writer may change as it was."""
     kept = {name: value for name, value in new.items() if name not in _FIXED}
     kept.update((name, old[name]) for name in _FIXED if name in old)

@@ -19,8 +19,8 @@ from warren.kube.server.access.grants import (
     Policy,
     Rule,
     account,
-    listed,
     quoted,
+    quoted_list,
     read_binding,
     read_role,
 )
@@ -346,7 +346,7 @@ def escalation(user: User, kind: Kind, name: str, missing: Iterable[str]) -> str
     found = list(missing)
     if found == [_GATHERS]:
         return _refusal(str(kind), name, _GATHERS)
-    who = f"user {quoted(user.name)} (groups={listed(sorted(user.groups))})"
+    who = f"user {quoted(user.name)} (groups={quoted_list(sorted(user.groups))})"
     words = "\n".join(found)
     return _refusal(
         str(kind),

@@ -47,7 +47,7 @@ class Rule:
             "ResourceNames": self.resource_names,
             "Verbs": self.verbs,
         }
-        words = [f"{name}:{listed(values)}" for name, values in fields.items() if values]
+        words = [f"{name}:{quoted_list(values)}" for name, values in fields.items() if values]
         return f"{{{', '.join(words)}}}"
 
 
@@ -338,7 +338,7 @@ def account(namespace: str, name: str) -> str:
 # Spelling
 
 
-def listed(values: Iterable[str]) -> str:
+def quoted_list(values: Iterable[str]) -> str:
     """Spell texts as Kubernetes does in its sentences."""
     return f"[{' '.join(map(quoted, values))}]"
 

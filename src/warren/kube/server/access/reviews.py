@@ -36,7 +36,7 @@ VERBS: Final = ("create",)
 """All that can be done with these kinds."""
 
 
-def answered(plural: str, body: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
+def answer(plural: str, body: Object, user: User, authorizer: Authorizer) -> dict[str, Any]:
     """Return a review that a user has posted, with its answer as its status.
 
     `plural` is that of one of `KINDS`. A LocalSubjectAccessReview has its namespace in its

@@ -29,8 +29,8 @@ from warren.kube.server.rest import discovery, freshness, openapi, podlogs, tabl
 from warren.kube.server.rest.bodies import Bodies
 from warren.kube.server.rest.requests import RequestError, WriteRequest, flag, number, spelled_as
 from warren.kube.server.rest.selection import Selection
-from warren.kube.server.rest.statuses import Failure, deleted, failure
-from warren.kube.server.rest.views import META, View, described, wanted
+from warren.kube.server.rest.statuses import Failure, deletion_status, failure
+from warren.kube.server.rest.views import META, View, accepted_view, metadata_of
 from warren.kube.server.rest.watches import QUIET, Watch
 from warren.kube.server.schemas import celrules
 from warren.kube.server.schemas.patches import json_patch
@@ -300,13 +300,13 @@ class ApiServer:
 
     def _view(self, request: web.Request, target: _Target) -> Callable[[Object], Object]:
         """Return what makes of an object what the client wants to see of it."""
-        match wanted(request.headers.get("Accept", "")):
+        match accepted_view(request.headers.get("Accept", "")):
             case View.TABLE:
                 return lambda obj: self._table(
                     target, [obj], obj["metadata"].get("resourceVersion", "")
                 )
             case View.METADATA:
-                return described
+                return metadata_of
             case View.WHOLE:
                 return lambda obj: obj
 
@@ -325,13 +325,13 @@ class ApiServer:
             listing = self._store.list_at(exact, target.kind, target.namespace)
         items, more = chosen.page(listing.items, exact)
         metadata = {"resourceVersion": listing.version, **more}
-        match wanted(request.headers.get("Accept", "")):
+        match accepted_view(request.headers.get("Accept", "")):
             case View.TABLE:
                 table = self._table(target, items, listing.version)
                 return _json({**table, "metadata": metadata})
             case View.METADATA:
                 kind, version = f"{View.METADATA}List", META
-                items = [described(obj) for obj in items]
+                items = [metadata_of(obj) for obj in items]
             case View.WHOLE:
                 kind, version = f"{target.kind.name}List", target.kind.api_version
         return _json({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
@@ -427,7 +427,7 @@ class ApiServer:
         left = await self._store.delete(Remove(kind=target.kind, key=target.key), options)
         if left["metadata"].get("deletionTimestamp"):
             return _json(left)  # finalizers keep it
-        return _json(deleted(target.kind, left))
+        return _json(deletion_status(target.kind, left))
 
     async def _delete_all(self, request: web.Request, target: _Target) -> web.Response:
         options = await self._deleting(request)
@@ -480,7 +480,7 @@ class ApiServer:
 
     async def _log(self, request: web.Request, target: _Target) -> web.StreamResponse:
         pod = self._store.get(target.kind, target.key)
-        asked = podlogs.asked(request, pod)
+        asked = podlogs.read_request(request, pod)
         logs.demand_begun(pod, asked.container)
         if self._printed is None:
             raise NotFound("what pods print is not kept by this cluster")
@@ -509,7 +509,7 @@ class ApiServer:
         asked = await self._bodies.object(request)
         if namespace:
             asked["metadata"] = {**(asked.get("metadata") or {}), "namespace": namespace}
-        done = reviews.answered(plural, asked, request[_USER], self._authorizer)
+        done = reviews.answer(plural, asked, request[_USER], self._authorizer)
         return _json(done, 201)
 
 

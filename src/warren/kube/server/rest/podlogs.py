@@ -40,7 +40,7 @@ class LogRequest:
     follow: bool
 
 
-def asked(request: web.Request, pod: Object) -> LogRequest:
+def read_request(request: web.Request, pod: Object) -> LogRequest:
     """Read the parameters of a request. Raises RequestError and NoLog for what cannot be had."""
     name = pod["metadata"]["name"]
     container = container_of(pod, request.query.get("container", ""))

@@ -28,7 +28,7 @@ class UnknownKind(Malformed):
     """A body may be in order, but the fields of its kind are not known here."""
 
 
-def decoded(data: bytes) -> dict[str, Any]:
+def decode(data: bytes) -> dict[str, Any]:
     """Return the JSON object that a body stands for, with apiVersion and kind.
 
     What Go leaves out of JSON is left out, and so is what would be null: a time, an empty list.

@@ -109,7 +109,7 @@ _TOO_LARGE: Final[Mapping[str, Any]] = {
 """By this client-go knows that it is to list or watch again without a resourceVersion."""
 
 
-def deleted(kind: Kind, obj: Object) -> dict[str, Any]:
+def deletion_status(kind: Kind, obj: Object) -> dict[str, Any]:
     """Return the Status that answers the deletion of an object."""
     metadata = obj["metadata"]
     group = {"group": kind.group} if kind.group else {}

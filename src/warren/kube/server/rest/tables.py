@@ -7,7 +7,7 @@ from warren.base.objects import Object
 from warren.base.times import age, parse_rfc3339
 from warren.kube.server.printing import AGE
 from warren.kube.server.resources import Column, Resource
-from warren.kube.server.rest.views import META, View, described
+from warren.kube.server.rest.views import META, View, metadata_of
 
 _NAME: Final = {
     "name": "Name",
@@ -51,7 +51,7 @@ def _row(obj: Object, columns: Sequence[Column], now: float, named: bool) -> dic
     cells = [_cell(obj, column, now) for column in columns]
     if not named:
         cells.insert(0, obj["metadata"].get("name", ""))  # a bookmark has none
-    return {"cells": cells, "object": described(obj)}
+    return {"cells": cells, "object": metadata_of(obj)}
 
 
 def _cell(obj: Object, column: Column, now: float) -> Any:

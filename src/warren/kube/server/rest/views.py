@@ -24,7 +24,7 @@ _ASKED: Final = {
 }
 
 
-def wanted(accept: str) -> View:
+def accepted_view(accept: str) -> View:
     """Return the first form that a client accepts, among those that are written as JSON."""
     for each in accept.split(","):
         media, *parameters = (part.strip() for part in each.split(";"))
@@ -38,6 +38,6 @@ def wanted(accept: str) -> View:
     return View.WHOLE
 
 
-def described(obj: Object) -> dict[str, Any]:
+def metadata_of(obj: Object) -> dict[str, Any]:
     """Return what describes an object: its metadata alone."""
     return {"kind": View.METADATA.value, "apiVersion": META, "metadata": obj["metadata"]}

@@ -99,7 +99,7 @@ class Watch:
         lines: list[bytes] = []
         size = 0
         for change in batch:
-            event = seen(change, self._kind, matches)
+            event = visible_event(change, self._kind, matches)
             if event is not None:
                 lines.append(self._line(event))
                 size += len(lines[-1])
@@ -121,7 +121,9 @@ class Watch:
         return event.line if shown is event.object else WatchEvent(event.type, shown).line
 
 
-def seen(change: Changed, kind: Kind, matches: Callable[[Object], bool]) -> WatchEvent | None:
+def visible_event(
+    change: Changed, kind: Kind, matches: Callable[[Object], bool]
+) -> WatchEvent | None:
     """Return a change as those see it who watch only what matches; None where they do not.
 
     An object that begins to match is new to them, and one that ceases to is gone.

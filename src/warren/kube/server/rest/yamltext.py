@@ -30,7 +30,7 @@ class Malformed(ValueError):
     """A text that is not YAML, or more than JSON can say."""
 
 
-def loaded(data: bytes, *, deepest: int) -> Any:
+def load(data: bytes, *, deepest: int) -> Any:
     """Return the value that a document stands for; None for an empty one.
 
     Raises Malformed, also where values are nested deeper than that many levels.

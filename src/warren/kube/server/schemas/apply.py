@@ -17,18 +17,18 @@ from warren.kube.server.schemas.fieldsets import (
     Fields,
     difference,
     intersection,
+    path_text,
     paths,
-    shown,
     union,
 )
 from warren.kube.server.schemas.typed import (
     Difference,
     Schema,
     check,
-    compared,
+    compare,
+    fields_of,
     merged,
     pruned,
-    stated,
 )
 
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -99,7 +99,7 @@ class ApplyConflict(Conflict):
         super().__init__(_message(self.causes))
 
 
-def applied(
+def apply(
     live: Object | None,
     configuration: Object,
     *,
@@ -132,7 +132,7 @@ def applied(
     mine, last = _requested(wanted, shape), _fields(entries.get(owner))
     kept = reduce(union, map(_fields, others.values()), mine)
     after = {"metadata": {}, **pruned(merged(before, wanted, shape), shape, last, kept)}
-    change = compared(before, after, shape) or _NO_CHANGE
+    change = compare(before, after, shape) or _NO_CHANGE
     if not force:
         conceded = _last_applied(live, shape) if manager == _KUBECTL else {}
         _refuse_conflicts(others, difference(change.changed, conceded))
@@ -144,7 +144,7 @@ def applied(
     return _composed(configuration, after, live, owners)
 
 
-def tracked(
+def track_update(
     old: Object | None,
     new: Object,
     *,
@@ -166,7 +166,7 @@ def tracked(
         return _recording(new, [])
     if old is not None and _are_valid(given):
         entries = _entries(new)
-    change = compared(_body(old), _body(new), _shape(schema)) or _NO_CHANGE
+    change = compare(_body(old), _body(new), _shape(schema)) or _NO_CHANGE
     if old is not None and change == _NO_CHANGE:
         return _recording(new, _in_order(entries))
     owner = Owner("Update", manager, new["apiVersion"], subresource)
@@ -279,12 +279,12 @@ def _requested(wanted: Object, shape: Schema) -> Fields:
     """Return what a configuration asks for. Metadata alone is in every object."""
     if not wanted["metadata"]:
         wanted = {name: value for name, value in wanted.items() if name != "metadata"}
-    return stated(wanted, shape)
+    return fields_of(wanted, shape)
 
 
 def _before_first_apply(live: Object | None, shape: Schema, now: str) -> dict[Owner, Object]:
     """Return the entry for an object whose owners were never recorded."""
-    change = compared(_body(None), _body(live), shape) or _NO_CHANGE
+    change = compare(_body(None), _body(live), shape) or _NO_CHANGE
     if live is None or not change.changed:
         return {}
     owner = Owner("Update", BEFORE_FIRST_APPLY, live["apiVersion"], "")
@@ -329,7 +329,7 @@ def _last_applied(live: Object | None, shape: Schema) -> Fields:
 
 def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
     causes = [
-        Cause(shown(path), owner)
+        Cause(path_text(path), owner)
         for owner, entry in sorted(others.items())
         for path in paths(intersection(_fields(entry), changed))
     ]

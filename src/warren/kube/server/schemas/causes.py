@@ -47,14 +47,14 @@ def mistyped(field: str, wanted: str, value: Any) -> Cause:
 
 def cause(error: ValidationError) -> Cause:
     """Return the cause of what the validator found."""
-    field = dotted(error.instance_path)
+    field = dotted_path(error.instance_path)
     keyword, limit, value = error.kind.name, error.kind.value, error.instance
     if _beyond_format(keyword, limit):
         return _out_of_format(field, limit, value)
     return _CAUSES[keyword](field, limit, value)
 
 
-def dotted(path: Sequence[str | int]) -> str:
+def dotted_path(path: Sequence[str | int]) -> str:
     """Spell a path as causes do: `spec.allocationSets[0].label`."""
     spelled = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
     return spelled.removeprefix(".")

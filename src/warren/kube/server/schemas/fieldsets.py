@@ -64,7 +64,7 @@ def paths(fields: Fields) -> Iterator[Path]:
             yield from ((name, *path) for path in paths(_opened(under)))
 
 
-def shown(path: Path) -> str:
+def path_text(path: Path) -> str:
     """Write a path for people: `.spec.ports[name="http"].port`."""
     return "".join(map(_shown, path))
 

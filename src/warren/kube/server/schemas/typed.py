@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from warren.kube.client import Refused
-from warren.kube.server.schemas.fieldsets import SELF, Fields, Path, shown
+from warren.kube.server.schemas.fieldsets import SELF, Fields, Path, path_text
 
 Schema = Mapping[str, Any]
 
@@ -60,19 +60,19 @@ def check(value: Any, schema: Schema, path: Path = ()) -> None:
     found = parts(value, schema)
     if found is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "map":
         keys = ", ".join(_keys(schema))
-        raise Refused(f"{shown(path)}: each element needs its own {keys}")
+        raise Refused(f"{path_text(path)}: each element needs its own {keys}")
     if found is None and _is_list(value) and schema.get("x-kubernetes-list-type") == "set":
-        raise Refused(f"{shown(path)}: a set has each element once")
+        raise Refused(f"{path_text(path)}: a set has each element once")
     for name, part in (found or {}).items():
         check(part.value, part.schema, (*path, name))
 
 
-def stated(value: Any, schema: Schema) -> Fields:
+def fields_of(value: Any, schema: Schema) -> Fields:
     """Return the fields that someone owns who asks for this value."""
     return _under(Part(value, schema, declared=True))
 
 
-def compared(old: Any, new: Any, schema: Schema) -> Difference | None:
+def compare(old: Any, new: Any, schema: Schema) -> Difference | None:
     """Return how a value has changed; None if it is a whole, before or after.
 
     Cheap where the two share what has not changed, which is not looked into.
@@ -90,7 +90,7 @@ def compared(old: Any, new: Any, schema: Schema) -> Difference | None:
         if name not in before:
             changed[name] = _whole(part)
         elif before[name].value != part.value:
-            inner = compared(before[name].value, part.value, part.schema)
+            inner = compare(before[name].value, part.value, part.schema)
             if inner is None:
                 changed[name] = _whole(part)
                 gone = _below(before[name])

@@ -17,7 +17,7 @@ from warren import __version__
 from warren.base.objects import Kind
 from warren.kube.admission import Denied, Operation, Review
 from warren.kube.client import Refused, Unavailable
-from warren.kube.server.history import spelled
+from warren.kube.server.history import in_version
 from warren.kube.server.webhooks import hooks
 from warren.kube.server.webhooks.hooks import Hook, Service
 
@@ -241,8 +241,8 @@ def question(uid: str, review: Review, kind: Kind) -> bytes:
                 "username": review.user.name,
                 "groups": sorted(review.user.groups),
             },
-            "object": None if review.new is None else spelled(kind, review.new),
-            "oldObject": None if review.old is None else spelled(kind, review.old),
+            "object": None if review.new is None else in_version(kind, review.new),
+            "oldObject": None if review.old is None else in_version(kind, review.old),
             "dryRun": review.dry_run,
             "options": options,
         },

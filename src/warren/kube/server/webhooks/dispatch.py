@@ -18,7 +18,7 @@ from warren.kube.admission import InTurn, Review
 from warren.kube.client import NotFound, Refused
 from warren.kube.server import writing
 from warren.kube.server.builtin import NAMESPACE
-from warren.kube.server.history import Changed, spelled
+from warren.kube.server.history import Changed, in_version
 from warren.kube.server.resources import Resource
 from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.store import Store
@@ -149,7 +149,7 @@ class _Mutating:
             response = await self._calls.verdict(hook, review, kind)
             if response is not None and response.patch and review.new is not None:
                 resource = self._known.resource(review.kind)
-                patched = _patched(hook, spelled(kind, review.new), response)
+                patched = _patched(hook, in_version(kind, review.new), response)
                 review = replace(review, new=_written(hook, review, resource, patched))
         return review.new
 
@@ -211,8 +211,8 @@ def _written(hook: Hook, review: Review, resource: Resource, made: Object) -> Ob
         raise CallFailed(hook.name, f"its patch leaves no object: {error}") from error
     new = {**made, "apiVersion": review.kind.api_version, "kind": review.kind.name}
     if review.old is not None:
-        new = writing.allowed(review.old, new, review.status, resource.status)
-        new["metadata"] = writing.preserved(review.old["metadata"], new["metadata"])
+        new = writing.writable_part(review.old, new, review.status, resource.status)
+        new["metadata"] = writing.preserve(review.old["metadata"], new["metadata"])
     else:
         if resource.status:
             new.pop("status", None)
@@ -227,12 +227,12 @@ def _check(review: Review) -> None:
     new, old = review.new, review.old
     # What has been written before there was this rule may still be labeled, and let go.
     if new is not None and (old is None or new.get("webhooks") != old.get("webhooks")):
-        hooks.compiled(new)
+        hooks.read_hooks(new)
 
 
 def _compiled(configuration: Object) -> Sequence[Hook]:
     try:
-        return hooks.compiled(configuration)
+        return hooks.read_hooks(configuration)
     except Refused as error:
         name = configuration["metadata"]["name"]
         log.error("webhooks are not asked", configuration=name, reason=str(error))

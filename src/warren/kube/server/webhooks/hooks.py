@@ -133,7 +133,7 @@ def namespace_of(review: Review) -> str:
     return review.key.name if in_itself else review.key.namespace
 
 
-def compiled(configuration: Object) -> list[Hook]:
+def read_hooks(configuration: Object) -> list[Hook]:
     """Read a configuration, of either kind. Raises Refused with what cannot be read."""
     try:
         form = msgspec.convert(configuration, _Configuration)
