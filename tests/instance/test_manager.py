@@ -15,7 +15,7 @@ from warren.instance.jobs.jobtap import Jobtap, Rejected
 from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import put
 from warren.journal import MemoryJournal
-from warren.lifecycle.job import Job, annotated
+from warren.lifecycle.job import Job, merge_annotations
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
 from warren.rfc.jobflags import DEBUG
@@ -432,7 +432,9 @@ def test_what_a_job_has_waited_for_is_no_more_when_it_has_resources() -> None:
     waiting = Job(
         id=JobId(1), userid=1000, urgency=16, annotations={"sched": {"reason_pending": "busy"}}
     )
-    found = annotated(waiting, {"sched": {"reason_pending": None, "resource_summary": "n1"}})
+    found = merge_annotations(
+        waiting, {"sched": {"reason_pending": None, "resource_summary": "n1"}}
+    )
 
     assert found == {"sched": {"resource_summary": "n1"}}
 

@@ -57,24 +57,24 @@ class Placed:
 
 def test_an_attribute_that_is_named_again_and_again_is_told_once() -> None:
     """Each costs time for each job, and a request has room for 30,000 names."""
-    assert attributes.chosen(["all"] * 30_000) == list(ATTRIBUTES)
-    assert attributes.chosen(["name", "state"] * 15_000) == ["name", "state"]
+    assert attributes.attribute_names(["all"] * 30_000) == list(ATTRIBUTES)
+    assert attributes.attribute_names(["name", "state"] * 15_000) == ["name", "state"]
     with pytest.raises(BadFormat):
-        attributes.chosen([["name"]])
+        attributes.attribute_names([["name"]])
 
 
 def test_all_attributes_of_rfc_43_are_there() -> None:
     assert set(ATTRIBUTES) >= RFC_43
-    assert attributes.chosen(["all"]) == list(ATTRIBUTES)
+    assert attributes.attribute_names(["all"]) == list(ATTRIBUTES)
     with pytest.raises(BadFormat, match="jobs have no attribute 'colour'"):
-        attributes.chosen(["name", "colour"])
+        attributes.attribute_names(["name", "colour"])
 
 
 def test_what_needs_no_jobspec_reads_none() -> None:
     names = ["userid", "priority", "t_submit", "t_depend", "t_run", "state", "result"]
     asked = [*names, "waitstatus", "exception_occurred", "annotations", "dependencies"]
 
-    assert attributes.described(Waiting(), asked) == {
+    assert attributes.job_attributes(Waiting(), asked) == {
         "id": 5,
         "userid": 7,
         "t_submit": 1.0,
@@ -88,7 +88,9 @@ def test_what_needs_no_jobspec_reads_none() -> None:
 
 def test_what_the_author_has_named_is_told() -> None:
     given = {"queue": "batch", "project": "p", "bank": "b"}
-    found = attributes.described(Placed(cwd="/home", attributes=given), ["cwd", "name", *given])
+    found = attributes.job_attributes(
+        Placed(cwd="/home", attributes=given), ["cwd", "name", *given]
+    )
 
     assert found == {"id": 5, "cwd": "/home", "name": "app", **given}
 
@@ -104,7 +106,7 @@ def test_what_the_author_has_named_is_told() -> None:
 def test_what_a_job_asks_for_is_counted_as_far_as_it_is_known(
     options: dict[str, Any], counted: dict[str, int]
 ) -> None:
-    found = attributes.described(Placed(**options), ["ntasks", "ncores", "nnodes"])
+    found = attributes.job_attributes(Placed(**options), ["ntasks", "ncores", "nnodes"])
 
     assert found == {"id": 5, **counted}
 
@@ -113,7 +115,7 @@ def test_what_a_job_has_goes_before_what_it_asked_for() -> None:
     ranks = [resource_set.Rank(3, "n3", (0, 1)), resource_set.Rank(4, "n4", (0, 1))]
     r = resource_set.encode(ranks, expiration=90.0)
     names = ["ncores", "nnodes", "ranks", "nodelist", "expiration"]
-    found = attributes.described(Placed(r, tasks=1), names)
+    found = attributes.job_attributes(Placed(r, tasks=1), names)
 
     assert found == {
         "id": 5,
@@ -132,10 +134,10 @@ def test_tasks_for_each_resource_or_slot_are_counted_by_what_the_job_has() -> No
     for type_, tasks in (("node", 4), ("core", 6)):
         each = {"options": {"per-resource": {"type": type_, "count": 2}}}
         placed = Placed(r, nodes=2, attributes={"shell": each})
-        assert attributes.described(placed, ["ntasks"])["ntasks"] == tasks
+        assert attributes.job_attributes(placed, ["ntasks"])["ntasks"] == tasks
     chosen = Placed(r, tasks=1)
     chosen.jobspec["resources"][0]["count"] = "1-9"
-    assert attributes.described(chosen, ["ntasks"])["ntasks"] == 3
+    assert attributes.job_attributes(chosen, ["ntasks"])["ntasks"] == 3
 
 
 @pytest.mark.parametrize(
@@ -176,8 +178,8 @@ def test_nothing_of_a_job_is_read_twice() -> None:
         def r(self) -> None:
             reads.append("r")
 
-    assert attributes.described(Once(Stored()), ["userid"])["userid"] == 7
+    assert attributes.job_attributes(Once(Stored()), ["userid"])["userid"] == 7
     assert reads == ["job"]
     reads.clear()
-    attributes.described(Once(Stored()), ATTRIBUTES)
+    attributes.job_attributes(Once(Stored()), ATTRIBUTES)
     assert sorted(reads) == ["job", "jobspec", "r"]

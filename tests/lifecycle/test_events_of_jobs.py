@@ -8,8 +8,8 @@ import pytest
 from tests.lifecycle.stories import ID, LIFE, SUBMIT, event, job
 from warren.lifecycle.job import (
     IllegalEvent,
-    annotated,
     begin,
+    merge_annotations,
     update,
 )
 from warren.lifecycle.states import State
@@ -103,8 +103,8 @@ def test_what_is_no_time_is_no_end_of_a_job(expiration: Any) -> None:
 
 def test_annotations_are_merged_and_taken_away_by_null() -> None:
     known = job("validate", event("annotations", annotations={"sched": {"a": 1, "b": 2}}))
-    assert annotated(known, {"sched": {"a": None}, "x": 1}) == {"sched": {"b": 2}, "x": 1}
-    assert annotated(known, {"sched": {"a": None, "b": None}}) == {}
+    assert merge_annotations(known, {"sched": {"a": None}, "x": 1}) == {"sched": {"b": 2}, "x": 1}
+    assert merge_annotations(known, {"sched": {"a": None, "b": None}}) == {}
     assert known.annotations == {"sched": {"a": 1, "b": 2}}
 
 

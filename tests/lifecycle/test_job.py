@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lifecycle.stories import CONTEXTS, ID, LIFE, SUBMIT, event, job
-from warren.lifecycle.job import IllegalEvent, Job, Problem, begin, replay, settled, update
+from warren.lifecycle.job import IllegalEvent, Job, Problem, begin, finish_status, replay, update
 from warren.lifecycle.states import Result, State
 from warren.lifecycle.urgency import GREATEST, priority
 from warren.rfc import eventlog
@@ -206,7 +206,7 @@ def test_a_fatal_exception_has_the_last_word_on_the_status(
     problem: dict[str, Any] | None, status: int, wanted: int
 ) -> None:
     met = [] if problem is None else [event("exception", **problem)]
-    assert settled(job(*STARTED, *met), status) == wanted
+    assert finish_status(job(*STARTED, *met), status) == wanted
 
 
 @pytest.mark.parametrize(

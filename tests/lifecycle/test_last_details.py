@@ -10,9 +10,9 @@ from tests.lifecycle.test_perilog import BOTH, FREED, after
 from warren.lifecycle.job import update
 from warren.lifecycle.limits import refusal, size
 from warren.lifecycle.perilog import EPILOG, Cancel, Finish, Run, Settings, UnderWay, decide
-from warren.lifecycle.placement import lifted, remade, requiring
+from warren.lifecycle.placement import remade, requiring, without_requirement
 from warren.lifecycle.policy import QueueLimits
-from warren.lifecycle.queues import QueueState, eligible, found, status
+from warren.lifecycle.queues import QueueState, eligible, find, status
 from warren.lifecycle.selection import EVERY, MOST_COMPARISONS, Selection
 from warren.lifecycle.states import State
 from warren.rfc import jobspec
@@ -67,11 +67,11 @@ def test_a_queue_is_shown_with_what_keeps_its_jobs(
 
 
 def test_the_anonymous_queue_is_named_by_nothing_where_it_is_there() -> None:
-    assert found({None: UP}, None) is None
+    assert find({None: UP}, None) is None
     with pytest.raises(Exception, match="There are named queues"):
-        found({"a": UP}, None)
+        find({"a": UP}, None)
     with pytest.raises(Exception, match="There is no queue 'b'"):
-        found({"a": UP}, "b")
+        find({"a": UP}, "b")
 
 
 # Limits
@@ -132,7 +132,7 @@ def test_what_a_queue_requires_is_added_and_can_be_taken_away(
     own: dict[str, Any], properties: tuple[str, ...], made: dict[str, Any]
 ) -> None:
     assert requiring(own, properties) == made
-    again = lifted(made, properties)
+    again = without_requirement(made, properties)
     assert again == (own if "a" not in own.get("properties", ()) else {})
 
 
@@ -150,7 +150,7 @@ def test_what_a_queue_requires_is_added_and_can_be_taken_away(
 def test_what_is_left_of_a_conjunction_is_as_plain_as_it_can_be(
     own: dict[str, Any], left: dict[str, Any]
 ) -> None:
-    assert lifted(own, ["a"]) == left
+    assert without_requirement(own, ["a"]) == left
 
 
 QUEUES: dict[str | None, QueueLimits] = {

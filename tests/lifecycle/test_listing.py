@@ -27,21 +27,21 @@ class Listed:
 
 
 def told(each: Any, *names: str) -> dict[str, Any]:
-    found = attributes.described(each, names)
+    found = attributes.job_attributes(each, names)
     assert found.pop("id") == each.job.id
     return found
 
 
 def test_a_name_that_is_one_of_them_is_chosen_in_its_place() -> None:
-    assert attributes.chosen(["state", "name"]) == ["state", "name"]
+    assert attributes.attribute_names(["state", "name"]) == ["state", "name"]
     others = [each for each in ATTRIBUTES if each != "name"]
-    assert attributes.chosen(["name", "all"]) == ["name", *others]
+    assert attributes.attribute_names(["name", "all"]) == ["name", *others]
 
 
 @pytest.mark.parametrize("name", ["colour", 3, None, ["name"]])
 def test_what_is_no_attribute_is_refused(name: Any) -> None:
     with pytest.raises(BadFormat, match="no attribute"):
-        attributes.chosen([name])
+        attributes.attribute_names([name])
 
 
 def test_a_record_that_cannot_be_read_costs_what_would_come_of_it_and_is_told() -> None:

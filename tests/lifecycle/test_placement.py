@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.placement import lifted, placed, remade, requiring
+from warren.lifecycle.placement import place, remade, requiring, without_requirement
 from warren.lifecycle.policy import QueueLimits
 from warren.rfc import canonical, constraint, jobspec
 from warren.rfc.constraint import Node
@@ -35,8 +35,8 @@ def system(made: Any) -> dict[str, Any]:
 
 
 def test_a_job_that_names_no_queue_has_the_default() -> None:
-    assert system(placed(spec(), TERMS, "any"))["queue"] == "any"
-    assert system(placed(spec(queue="debug"), TERMS, "any"))["queue"] == "debug"
+    assert system(place(spec(), TERMS, "any"))["queue"] == "any"
+    assert system(place(spec(queue="debug"), TERMS, "any"))["queue"] == "debug"
 
 
 @pytest.mark.parametrize("duration", [0, 0.0, None])
@@ -47,18 +47,18 @@ def test_a_job_without_a_time_limit_has_that_of_its_queue(duration: float | None
     else:
         system(asked)["duration"] = duration
 
-    assert system(placed(asked, TERMS, "batch"))["duration"] == 3600.0
-    assert placed(asked, ALONE, None) is asked
+    assert system(place(asked, TERMS, "batch"))["duration"] == 3600.0
+    assert place(asked, ALONE, None) is asked
 
 
 def test_a_time_limit_of_its_own_stays() -> None:
-    assert system(placed(spec(duration=60.0), TERMS, "batch"))["duration"] == 60.0
+    assert system(place(spec(duration=60.0), TERMS, "batch"))["duration"] == 60.0
 
 
 def test_where_there_are_no_queues_and_no_defaults_nothing_is_made() -> None:
     asked = spec()
 
-    assert placed(asked, ALONE, None) is asked
+    assert place(asked, ALONE, None) is asked
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_queue_that_is_not_there_is_refused(
     queue: str | None, queue_limits: dict[str | None, QueueLimits], words: str
 ) -> None:
     with pytest.raises(UserMistake) as refused:
-        placed(spec(queue=queue) if queue else spec(), queue_limits, None)
+        place(spec(queue=queue) if queue else spec(), queue_limits, None)
 
     assert str(refused.value) == words
 
@@ -97,7 +97,7 @@ def test_a_queue_that_is_not_there_is_refused(
 )
 def test_of_what_is_read_the_place_of_a_mistake_is_told(wrong: Any, words: str) -> None:
     with pytest.raises(BadFormat) as refused:
-        placed(wrong, TERMS, None)
+        place(wrong, TERMS, None)
 
     assert str(refused.value) == words
 
@@ -133,7 +133,7 @@ def test_of_what_is_read_the_place_of_a_mistake_is_told(wrong: Any, words: str) 
 def test_a_queue_adds_its_properties_to_the_constraints(own: Any, made: Any) -> None:
     asked = spec(queue="batch", constraints=own)
 
-    assert system(placed(asked, TERMS, None))["constraints"] == made
+    assert system(place(asked, TERMS, None))["constraints"] == made
 
 
 PROPERTIES = st.lists(st.sampled_from(["batch", "big", "x", "^y"]), max_size=3)
@@ -168,10 +168,10 @@ NODES = [
 @settings(deadline=None)
 @given(SYSTEMS)
 def test_what_was_made_is_a_jobspec_and_is_made_once(asked: dict[str, Any]) -> None:
-    once = placed(spec(**asked), TERMS, "batch")
+    once = place(spec(**asked), TERMS, "batch")
 
     assert canonical.check(once) is once
-    assert placed(once, TERMS, "batch") is once
+    assert place(once, TERMS, "batch") is once
 
 
 @settings(deadline=None)
@@ -190,13 +190,13 @@ FOREIGN = CONSTRAINTS.filter(lambda own: "batch" not in str(own) and "big" not i
 @settings(deadline=None)
 @given(FOREIGN)
 def test_where_nothing_was_added_nothing_is_taken_away(own: Any) -> None:
-    assert lifted(own, ("batch", "big")) is own
+    assert without_requirement(own, ("batch", "big")) is own
 
 
 @settings(deadline=None)
 @given(FOREIGN)
 def test_what_a_queue_has_added_can_be_taken_away(own: Any) -> None:
-    again = lifted(requiring(own, ("batch", "big")), ("batch", "big"))
+    again = without_requirement(requiring(own, ("batch", "big")), ("batch", "big"))
 
     for node in NODES:
         assert constraint.matches(again, node) is constraint.matches(own, node)
@@ -206,7 +206,7 @@ def test_what_a_queue_has_added_can_be_taken_away(own: Any) -> None:
 
 
 def test_a_job_that_changes_its_queue_changes_its_nodes() -> None:
-    job = placed(spec(queue="batch", constraints={"properties": ["x"]}), TERMS, None)
+    job = place(spec(queue="batch", constraints={"properties": ["x"]}), TERMS, None)
 
     assert remade(job, {"attributes.system.queue": "debug"}, TERMS) == {
         "attributes.system.queue": "debug",
@@ -215,7 +215,7 @@ def test_a_job_that_changes_its_queue_changes_its_nodes() -> None:
 
 
 def test_a_job_that_leaves_for_a_queue_with_any_nodes_has_no_constraints() -> None:
-    job = placed(spec(queue="batch"), TERMS, None)
+    job = place(spec(queue="batch"), TERMS, None)
 
     assert remade(job, {"attributes.system.queue": "any"}, TERMS) == {
         "attributes.system.queue": "any",
@@ -224,7 +224,7 @@ def test_a_job_that_leaves_for_a_queue_with_any_nodes_has_no_constraints() -> No
 
 
 def test_new_constraints_do_not_lead_out_of_a_queue() -> None:
-    job = placed(spec(queue="debug"), TERMS, None)
+    job = place(spec(queue="debug"), TERMS, None)
 
     assert remade(job, {"attributes.system.constraints": {"ranks": ["1"]}}, TERMS) == {
         "attributes.system.constraints": {"and": [{"ranks": ["1"]}, {"properties": ["+debug"]}]},
@@ -266,8 +266,8 @@ def test_an_update_to_what_cannot_be_is_refused(asked: dict[str, Any], words: st
 def test_an_updated_job_is_as_if_its_queue_had_been_this_one(
     asked: dict[str, Any], queue: str
 ) -> None:
-    job = placed(spec(**{**asked, "duration": 60.0}), TERMS, "batch")
+    job = place(spec(**{**asked, "duration": 60.0}), TERMS, "batch")
     updated = jobspec.updated(job, remade(job, {"attributes.system.queue": queue}, TERMS))
 
     assert canonical.check(updated) is updated
-    assert placed(updated, TERMS, None) == updated
+    assert place(updated, TERMS, None) == updated

@@ -28,7 +28,7 @@ def first(queue_limits: Mapping[str | None, QueueLimits] = TERMS) -> QueueStates
 
 
 def open_() -> QueueStates:
-    return queues.changed(first(), list(TERMS), queues.started(True))
+    return queues.change_states(first(), list(TERMS), queues.set_started(True))
 
 
 def test_named_queues_take_jobs_at_first_and_serve_none() -> None:
@@ -42,7 +42,7 @@ def test_the_anonymous_queue_serves_its_jobs_at_first() -> None:
 
 
 def test_a_virtual_queue_waits_for_its_parent() -> None:
-    stopped = queues.changed(open_(), ["batch"], queues.started(False, "repair"))
+    stopped = queues.change_states(open_(), ["batch"], queues.set_started(False, "repair"))
 
     assert not queues.eligible(stopped, TERMS, "short")
     assert queues.status(stopped, TERMS, "short") == {
@@ -62,39 +62,39 @@ def test_jobs_of_a_queue_that_is_no_more_are_not_served() -> None:
 
 
 def test_a_closed_queue_says_why() -> None:
-    closed = queues.changed(first(), ["debug"], queues.enabled(False, "we move"))
+    closed = queues.change_states(first(), ["debug"], queues.set_enabled(False, "we move"))
 
     assert queues.refusal(closed, "debug") == "job submission to debug is disabled: we move"
     assert queues.refusal(closed, "batch") is None
     assert queues.status(closed, TERMS, "debug")["disable_reason"] == "we move"
-    alone = queues.changed(first(ALONE), [None], queues.enabled(False))
+    alone = queues.change_states(first(ALONE), [None], queues.set_enabled(False))
     assert queues.refusal(alone, None) == "job submission is disabled: no reason was given"
 
 
-@pytest.mark.parametrize("change", [queues.enabled, queues.started])
+@pytest.mark.parametrize("change", [queues.set_enabled, queues.set_started])
 def test_a_reason_goes_with_what_it_was_for(change: Any) -> None:
-    changed = queues.changed(open_(), ["batch"], change(False, "because"))
+    changed = queues.change_states(open_(), ["batch"], change(False, "because"))
 
-    assert queues.changed(changed, ["batch"], change(True)) == open_()
+    assert queues.change_states(changed, ["batch"], change(True)) == open_()
 
 
 def test_a_change_is_of_one_queue_or_expressly_of_all() -> None:
-    assert queues.chosen(first(), "debug", all_=False) == ["debug"]
-    assert queues.chosen(first(), None, all_=True) == list(TERMS)
-    assert queues.chosen(first(ALONE), None, all_=False) == [None]
+    assert queues.choose(first(), "debug", all_=False) == ["debug"]
+    assert queues.choose(first(), None, all_=True) == list(TERMS)
+    assert queues.choose(first(ALONE), None, all_=False) == [None]
     with pytest.raises(UserMistake, match="name one of batch, debug, short, or say all"):
-        queues.chosen(first(), None, all_=False)
+        queues.choose(first(), None, all_=False)
     with pytest.raises(UserMistake, match="There is no queue 'x'"):
-        queues.chosen(first(), "x", all_=True)
+        queues.choose(first(), "x", all_=True)
     with pytest.raises(UserMistake, match="There is no queue 'x': there are none"):
-        queues.chosen(first(ALONE), "x", all_=False)
+        queues.choose(first(ALONE), "x", all_=False)
 
 
 # Restarts
 
 
 def test_the_checkpoint_is_written_as_flux_writes_it() -> None:
-    closed = queues.changed(open_(), ["debug"], queues.enabled(False, "we move"))
+    closed = queues.change_states(open_(), ["debug"], queues.set_enabled(False, "we move"))
 
     assert queues.encode(closed) == {
         "version": 1,
@@ -148,21 +148,21 @@ class Restarts(RuleBasedStateMachine):
 
     @rule(name=names, enable=st.booleans())
     def enable(self, name: str | None, enable: bool) -> None:
-        chosen = queues.chosen(self.now, name, all_=name is None)
-        change = queues.enabled(enable, "why")
+        chosen = queues.choose(self.now, name, all_=name is None)
+        change = queues.set_enabled(enable, "why")
         self.now, self.kept = (
-            queues.changed(each, chosen, change) for each in (self.now, self.kept)
+            queues.change_states(each, chosen, change) for each in (self.now, self.kept)
         )
         self.closed |= dict.fromkeys([name] if name else self.closed, not enable)
 
     @rule(name=names, start=st.booleans(), keep=st.booleans())
     def start(self, name: str | None, start: bool, keep: bool) -> None:
-        chosen = queues.chosen(self.now, name, all_=name is None)
-        change = queues.started(start, "why")
-        self.now = queues.changed(self.now, chosen, change)
+        chosen = queues.choose(self.now, name, all_=name is None)
+        change = queues.set_started(start, "why")
+        self.now = queues.change_states(self.now, chosen, change)
         self.stopped |= dict.fromkeys([name] if name else self.stopped, not start)
         if keep:
-            self.kept = queues.changed(self.kept, chosen, change)
+            self.kept = queues.change_states(self.kept, chosen, change)
             self.lasting |= dict.fromkeys([name] if name else self.stopped, not start)
 
     @rule()

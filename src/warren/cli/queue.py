@@ -112,7 +112,7 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     for name in names:
         if name not in statuses:
             known = [each for each in statuses if each is not None]
-            raise UserMistake(f"There is no queue {name!r}: {policies.named(known)}.")
+            raise UserMistake(f"There is no queue {name!r}: {policies.queue_names(known)}.")
     rows = queue_rows(config, {n: s for n, s in statuses.items() if not names or n in names})
     if as_json:
         print_json({"queues": rows})

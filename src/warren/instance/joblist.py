@@ -141,7 +141,7 @@ class JobList:
             try:
                 if not self._visible(each, cred) or not query.selection.selects(each):
                     continue
-                described = attributes.described(each, query.names)
+                described = attributes.job_attributes(each, query.names)
             except TooManyComparisons as error:
                 raise RpcError(errno.EINVAL, str(error)) from None
             except BadFormat:
@@ -190,7 +190,7 @@ class JobList:
                 # What is answered now is to be durable.
                 await self._manager.committed()
                 found = self._one(job, request.cred)
-            return {"job": attributes.described(Once(found), names)}
+            return {"job": attributes.job_attributes(Once(found), names)}
         except BadFormat as error:
             words = f"the job's records are damaged, and were put aside: {error}"
             raise RpcError(errno.ENOENT, words) from None
@@ -290,6 +290,6 @@ def _names(request: Request) -> list[str]:
     if not isinstance(names, list):
         raise RpcError(errno.EPROTO, "attrs is a list of attributes")
     try:
-        return attributes.chosen(each for each in names if each != "id")
+        return attributes.attribute_names(each for each in names if each != "id")
     except BadFormat as error:
         raise RpcError(errno.EINVAL, str(error)) from None

@@ -82,7 +82,7 @@ class Queues:
 
     def placed(self, spec: Any) -> Mapping[str, Any]:
         """Return a jobspec with what its queue makes of it. Raises UserMistake."""
-        return placement.placed(spec, self._limits, self._default)
+        return placement.place(spec, self._limits, self._default)
 
     async def check(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise RpcError where a checked jobspec's queue does not take it now, from this user."""
@@ -173,13 +173,13 @@ class Queues:
 
     async def _enable(self, request: Request) -> Payload:
         enable, reason = _bool(request, "enable"), _text(request, "reason")
-        await self._change(request, queues.enabled(enable, reason), keep=True)
+        await self._change(request, queues.set_enabled(enable, reason), keep=True)
         return {}
 
     async def _start(self, request: Request) -> Payload:
         start, reason = _bool(request, "start"), _text(request, "reason")
         keep = not _bool(request, "nocheckpoint", False)
-        await self._change(request, queues.started(start, reason), keep=keep)
+        await self._change(request, queues.set_started(start, reason), keep=keep)
         # What is withdrawn from the scheduler is, when this is answered.
         await self._manager.committed()
         return {}
@@ -187,20 +187,20 @@ class Queues:
     async def _change(self, request: Request, change: Change, *, keep: bool) -> None:
         """Change queues. It is visible once it is durable, even if the caller is gone."""
         try:
-            names = queues.chosen(
+            names = queues.choose(
                 self._now, _text(request, "name"), all_=_bool(request, "all", False)
             )
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
 
         def enter() -> None:
-            self._now = queues.changed(self._now, names, change)
+            self._now = queues.change_states(self._now, names, change)
             self._manager.reconsider()
 
         if not keep:
             enter()
             return
-        self._kept = queues.changed(self._kept, names, change)
+        self._kept = queues.change_states(self._kept, names, change)
         durable = self._kvs.commit([put(_KEPT, orjson.dumps(queues.encode(self._kept)))])
         durable.add_done_callback(lambda _: enter())
         await asyncio.shield(durable)
@@ -237,7 +237,7 @@ class Queues:
 
     def _named(self, request: Request) -> str | None:
         try:
-            return queues.found(self._now, _text(request, "name"))
+            return queues.find(self._now, _text(request, "name"))
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
 

@@ -49,7 +49,7 @@ class Once:
         return self._each.r
 
 
-def chosen(names: Iterable[Any]) -> list[str]:
+def attribute_names(names: Iterable[Any]) -> list[str]:
     """Return the attributes that names stand for, each once. Raises BadFormat for a name of none.
 
     There are no more than all of them, however often they are named: each costs time for each job.
@@ -65,7 +65,7 @@ def chosen(names: Iterable[Any]) -> list[str]:
     return list(found)
 
 
-def described(each: Listed, names: Iterable[str]) -> dict[str, Any]:
+def job_attributes(each: Listed, names: Iterable[str]) -> dict[str, Any]:
     """Return a job's id and attributes. What is not known is left out.
 
     So is what would come of a record that cannot be read any more; `damage` says why, then.

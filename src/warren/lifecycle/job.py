@@ -168,7 +168,7 @@ def replay(job: JobId, events: Iterable[Event]) -> Job:
     return known
 
 
-def settled(job: Job, status: int) -> int:
+def finish_status(job: Job, status: int) -> int:
     """Return the wait status to finish a job with, whose tasks have ended with `status`.
 
     A fatal exception that knows better has the last word, spelled as a shell would: 128 and
@@ -325,7 +325,7 @@ def _merged(old: Mapping[str, Any], new: Mapping[str, Any], depth: int = _DEEPES
     return merged
 
 
-def annotated(job: Job, new: Mapping[str, Any]) -> Mapping[str, Any]:
+def merge_annotations(job: Job, new: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a job's annotations with new ones, as a scheduler says them: null takes one away."""
     merged: Mapping[str, Any] = _merged(job.annotations, new)
     return merged

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.policy import QueueLimits, named
+from warren.lifecycle.policy import QueueLimits, queue_names
 from warren.rfc import constraint
 from warren.rfc.canonical import demand, whole
 from warren.rfc.constraint import Constraint
@@ -32,7 +32,7 @@ def limits_of(
     return _named(queue_of(spec), queue_limits)
 
 
-def placed(
+def place(
     spec: Any, queue_limits: Mapping[str | None, QueueLimits], default: str | None
 ) -> Mapping[str, Any]:
     """Return a jobspec with what its queue adds to it.
@@ -86,7 +86,9 @@ def remade(
         constraint.check(own, f"jobspec: {CONSTRAINTS}")
     was = system.get("constraints") or {}
     old, new = queue_limits.get(queue_of(spec)), _named(queue, queue_limits)
-    alone = lifted(was if own is None else own, old.properties if old is not None else ())
+    alone = without_requirement(
+        was if own is None else own, old.properties if old is not None else ()
+    )
     changed = requiring(alone, new.properties)
     return {**asked, CONSTRAINTS: changed} if own is not None or changed != was else dict(asked)
 
@@ -104,14 +106,16 @@ def requiring(own: Constraint, properties: Sequence[str]) -> Constraint:
     return {"and": [own, {"properties": missing}]}
 
 
-def lifted(own: Constraint, properties: Sequence[str]) -> Constraint:
+def without_requirement(own: Constraint, properties: Sequence[str]) -> Constraint:
     """Take from a constraint what `requiring` has added: the same properties, anded to it."""
     if _required(own).isdisjoint(properties):
         return own
     if "properties" in own:
         left = [name for name in own["properties"] if name not in properties]
         return {"properties": left} if left else {}
-    parts = [part for part in (lifted(part, properties) for part in own["and"]) if part]
+    parts = [
+        part for part in (without_requirement(part, properties) for part in own["and"]) if part
+    ]
     return {"and": parts} if len(parts) > 1 else parts[0] if parts else {}
 
 
@@ -128,5 +132,5 @@ def _named(queue: str | None, queue_limits: Mapping[str | None, QueueLimits]) ->
         return held
     names = [name for name in queue_limits if name is not None]
     if queue is None:
-        raise UserMistake(f"The job names no queue: {named(names)}.")
-    raise UserMistake(f"There is no queue {queue!r}: {named(names)}.")
+        raise UserMistake(f"The job names no queue: {queue_names(names)}.")
+    raise UserMistake(f"There is no queue {queue!r}: {queue_names(names)}.")

@@ -219,7 +219,7 @@ def check(queues: Mapping[str, Queue], policy: Policy) -> None:
     if default is not None and default not in queues:
         raise UserMistake(
             f"policy.jobspec.defaults.system.queue names {default!r}, which is no queue: "
-            f"{named(queues)}."
+            f"{queue_names(queues)}."
         )
     if default is None and len(queues) > 1:
         raise UserMistake(
@@ -256,7 +256,7 @@ def _check_queue(name: str, queue: Queue, queues: Mapping[str, Queue]) -> None:
         raise UserMistake(f"{path}.parent names {queue.parent!r}, which has a parent itself.")
 
 
-def named(queues: Iterable[str]) -> str:
+def queue_names(queues: Iterable[str]) -> str:
     """Return which queues there are, for an error about an unknown one."""
     names = ", ".join(queues)
     return f"name one of {names}" if names else "there are none"

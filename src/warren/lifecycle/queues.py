@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.policy import Queue, QueueLimits, named, own_property
+from warren.lifecycle.policy import Queue, QueueLimits, own_property, queue_names
 from warren.rfc import hostlist
 from warren.rfc.errors import BadFormat
 
@@ -39,33 +39,33 @@ def initial(queue: str | None) -> QueueState:
     return QueueState(start=False, stop_reason="it was never started")
 
 
-def enabled(enable: bool, reason: str | None = None) -> Change:
+def set_enabled(enable: bool, reason: str | None = None) -> Change:
     """Enable or disable a queue, for a reason that users who submit will read."""
     why = None if enable else reason
     return lambda state: replace(state, enable=enable, disable_reason=why)
 
 
-def started(start: bool, reason: str | None = None) -> Change:
+def set_started(start: bool, reason: str | None = None) -> Change:
     """Start or stop a queue: whether its jobs go to the scheduler."""
     why = None if start else reason
     return lambda state: replace(state, start=start, stop_reason=why)
 
 
-def changed(states: QueueStates, names: Iterable[str | None], change: Change) -> QueueStates:
+def change_states(states: QueueStates, names: Iterable[str | None], change: Change) -> QueueStates:
     """Change some of the queues."""
     return {**states, **{name: change(states[name]) for name in names}}
 
 
-def chosen(states: QueueStates, name: str | None, *, all_: bool) -> list[str | None]:
+def choose(states: QueueStates, name: str | None, *, all_: bool) -> list[str | None]:
     """Return the queues that a request is about. Raises UserMistake where it is not clear."""
     if name is not None:
-        return [found(states, name)]
+        return [find(states, name)]
     if None not in states and not all_:
         raise UserMistake(f"There are named queues: {_named(states)}, or say all of them.")
     return list(states)
 
 
-def found(states: QueueStates, name: str | None) -> str | None:
+def find(states: QueueStates, name: str | None) -> str | None:
     """Return a queue's name back if there is such a queue. Raises UserMistake otherwise."""
     if name in states:
         return name
@@ -190,4 +190,4 @@ def properties(
 
 
 def _named(states: QueueStates) -> str:
-    return named(name for name in states if name is not None)
+    return queue_names(name for name in states if name is not None)

@@ -31,7 +31,7 @@ from warren.instance.jobs.tap import Tap
 from warren.instance.jobs.timers import Timers
 from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Execution, Message, Scheduler
-from warren.lifecycle.job import SCHEDULER_RESTART, annotated, begin, settled
+from warren.lifecycle.job import SCHEDULER_RESTART, begin, finish_status, merge_annotations
 from warren.lifecycle.states import State
 from warren.rfc import dependency
 from warren.rfc import jobspec as jobspecs
@@ -260,7 +260,7 @@ class JobManager:
         match message["type"]:
             case code if code == SUCCESS and valid:
                 entry.r = message["R"]
-                annotations = annotated(entry.job, message.get("annotations") or {})
+                annotations = merge_annotations(entry.job, message.get("annotations") or {})
                 self.processor.post(entry, "alloc", {"annotations": annotations})
             case code if code == SUCCESS:
                 self._scheduler.free(message["id"], message["R"], True)
@@ -296,7 +296,7 @@ class JobManager:
                     self.processor.post(entry, "start")
             case "finish":
                 if entry.job.status is None:
-                    status = settled(entry.job, data["status"])
+                    status = finish_status(entry.job, data["status"])
                     self.processor.post(entry, "finish", {"status": status})
             case "exception":
                 self.processor.post(entry, "exception", data)
