@@ -72,7 +72,7 @@ def site(
             found = Machines(cluster, host("rabbit-0", "rabbit"), host("compute-00", "compute"))
             yield found
             assert (found.rabbit.mounts(), found.compute.mounts()) == (set(), set())
-    assert loops.attached(place / "flash" / "rabbit-0" / "disk.img") == []
+    assert loops.find_attached(place / "flash" / "rabbit-0" / "disk.img") == []
     assert list((place / "flash" / "rabbit-0").glob("volumes/*")) == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.harness import virtual
 from warren.base.errors import UserMistake
 from warren.dws.node import NodeTrouble, Volume
-from warren.node.behaviour import Action, Behaviour, parsed
+from warren.node.behaviour import Action, Behaviour, parse
 from warren.node.simulated import Flash, SimulatedMachine
 
 
@@ -68,7 +68,7 @@ def test_a_request_that_fails_changes_nothing() -> None:
 
 def test_a_behaviour_is_read_from_a_table() -> None:
     table = {"seed": 3, "mount": {"seconds": 0.1, "fails": 1}}
-    assert parsed(table) == Behaviour(seed=3, actions={"mount": Action(seconds=0.1, fails=1)})
+    assert parse(table) == Behaviour(seed=3, actions={"mount": Action(seconds=0.1, fails=1)})
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_a_behaviour_is_read_from_a_table() -> None:
 )
 def test_a_table_that_makes_no_sense_is_refused(table: dict[str, Any], why: str) -> None:
     with pytest.raises(UserMistake) as mistake:
-        parsed(table)
+        parse(table)
     assert str(mistake.value).startswith(why)

@@ -278,7 +278,7 @@ def test_an_agent_that_dies_anywhere_finds_its_own_work_again(
     for nodes in wanted:
         tree = rabbit.targets.tree
         if nodes:
-            steps = nvmetree.offered(tree, TARGET, "/dev/a", nodes, LISTENING)
+            steps = nvmetree.export_steps(tree, TARGET, "/dev/a", nodes, LISTENING)
         else:
             steps = nvmetree.withdrawn(tree, TARGET.nqn)
         until_killed(rabbit.targets, steps, data.draw(st.integers(0, len(steps)), "dies after"))

@@ -17,7 +17,7 @@ from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
 from warren.node import holders, hostmounts
-from warren.node.behaviour import parsed
+from warren.node.behaviour import parse
 from warren.node.busy import Patience
 from warren.node.faulty import FaultyMachine
 
@@ -32,7 +32,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     async with AsyncExitStack() as stack:
         together = System()
-        behaviour = parsed(shape.faults)
+        behaviour = parse(shape.faults)
         for name in names:
             real = nodes.machine(name)
             simulated = shape.flash == "simulated"

@@ -66,7 +66,7 @@ class FlashTable(Table, frozen=True):
         if self.faults and self.kind != "simulated":
             raise ValueError(f"faults: kind {self.kind!r} has none")
         try:
-            behaviour.parsed(self.faults)
+            behaviour.parse(self.faults)
         except UserMistake as mistake:
             raise ValueError(f"faults: {mistake}".removesuffix(".")) from None
         if self.device is not None:

@@ -164,7 +164,7 @@ def _system(
     flash = config.flash
     machine: Machine = node.machine
     if flash.kind == "simulated":
-        machine = FaultyMachine(config.name, node.machine, behaviour.parsed(flash.faults))
+        machine = FaultyMachine(config.name, node.machine, behaviour.parse(flash.faults))
     built = agent(
         client,
         clock,

@@ -105,7 +105,7 @@ class Doctor:
             user = usage.user_name(late.userid)
             for name in (each for each in late.names if (late.rabbit, each) in there):
                 suspects = await self._nodes.suspects_of_volume(late.rabbit, name)
-                candidates = usage.named(suspects, _CANDIDATES) if suspects else ""
+                candidates = usage.describe(suspects, _CANDIDATES) if suspects else ""
                 found.append(audit.unseen(late, name, user, candidates))
         return found
 

@@ -19,7 +19,7 @@ def load(path: Path) -> Mapping[str, Any]:
         raise UserMistake(f"{path} is not TOML: {error}.") from error
     found = tables.decode(text, str(path))
     try:
-        behaviour.parsed(found)
+        behaviour.parse(found)
     except UserMistake as mistake:
         raise UserMistake(f"{path}: {mistake}") from None
     return found

@@ -85,7 +85,7 @@ class Dice:
             raise NodeTrouble(f"{name} has failed, as simulated", fatal=fatal)
 
 
-def parsed(table: Mapping[str, Any]) -> Behaviour:
+def parse(table: Mapping[str, Any]) -> Behaviour:
     """Read a behaviour from a table of a configuration file. Raises UserMistake.
 
     `{"seed": 1, "mount": {"seconds": 0.1, "sigma": 0.5, "fails": 0.01}}`

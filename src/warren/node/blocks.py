@@ -21,8 +21,8 @@ from warren.node.threads import in_thread
 from warren.node.usage import (
     Process,
     are_mounted_by_root,
+    describe,
     hiding,
-    named,
     of_user,
     on_devices,
 )
@@ -210,7 +210,7 @@ class Blocks:
         if not profile.has(wanted):
             return
         point = self._point(group, name)
-        async with usercommands.mounted(
+        async with usercommands.mount_briefly(
             point, filesystems.source(file_system, device, self._cluster)
         ) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
@@ -253,7 +253,7 @@ class Blocks:
             try:
                 await disk.give_back(name)
             except NodeTrouble as trouble:
-                kept = NodeTrouble(f"{what} is kept by {named(left)}: {trouble}")
+                kept = NodeTrouble(f"{what} is kept by {describe(left)}: {trouble}")
                 if not self._patience.ends(userid):
                     raise kept from trouble
                 waited_for = 0 if self._patience.is_lost(what) else userid
@@ -271,9 +271,9 @@ class Blocks:
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:
-            raise NodeTrouble(f"{what} is kept by {named(left)}: {trouble}") from trouble
+            raise NodeTrouble(f"{what} is kept by {describe(left)}: {trouble}") from trouble
         await disk.give_back(name)
-        log.warning("flash taken while in use", volume=what, by=named(left))
+        log.warning("flash taken while in use", volume=what, by=describe(left))
 
     async def users_of(self, group: str, name: str) -> list[Process]:
         """Return the processes that use a volume, or may. Raises NodeTrouble."""

@@ -10,7 +10,7 @@ import structlog
 from warren.base.clock import Clock, SystemClock
 from warren.dws.node import InUse
 from warren.node.threads import in_thread
-from warren.node.usage import Process, named, send
+from warren.node.usage import Process, describe, send
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class Patience:
         processes = await in_thread(find)
         # A clock that was set back must not make it longer.
         if since <= now < since + self._seconds:
-            raise InUse(f"{what} is in use by {named(processes)}")
+            raise InUse(f"{what} is in use by {describe(processes)}")
         if self.ends(userid):
             doomed, processes = await in_thread(_end, find, userid)
             for each in doomed:

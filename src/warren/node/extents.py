@@ -47,7 +47,7 @@ class Space:
     """Where addresses end; None if they do not."""
 
 
-def left(taken: Iterable[Extent], space: Space) -> int:
+def free_bytes(taken: Iterable[Extent], space: Space) -> int:
     """Return how many bytes are free, wherever they are."""
     return space.capacity - sum(extent.size for extent in taken)
 
@@ -56,7 +56,7 @@ def place(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, int] |
     """Return offset and size of a free extent of `size` or a little more; None if there is none."""
     taken = sorted(taken, key=lambda extent: extent.offset)
     size = -(-size // UNIT) * UNIT
-    if size > left(taken, space):
+    if size > free_bytes(taken, space):
         return None
     offset = 0
     for extent in taken:
@@ -103,7 +103,7 @@ class Extents:
             return taken[volume.name]
         found = place(taken.values(), space, volume.size)
         if found is None:
-            free = left(taken.values(), space)
+            free = free_bytes(taken.values(), space)
             if volume.size > free:
                 raise no_room(volume.group, free, volume.size)
             raise NodeTrouble(f"{volume.group} has no {volume.size} bytes of flash in one piece")

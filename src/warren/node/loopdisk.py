@@ -114,7 +114,7 @@ class LoopDisk:
 
     def loops(self) -> list[Loop]:
         """Return what is attached."""
-        return loops.attached(self._backing)
+        return loops.find_attached(self._backing)
 
     def _showing(self, extent: Extent) -> list[Loop]:
         return [loop for loop in self.loops() if loop.overlaps(extent.offset, extent.size)]

@@ -67,7 +67,7 @@ class Loop:
         return self.offset < offset + size and (end is None or offset < end)
 
 
-def attached(backing: Path) -> list[Loop]:
+def find_attached(backing: Path) -> list[Loop]:
     """Return the loop devices on a file or block device, and on one removed from there."""
     path = _path(backing)
     return [loop for loop in _all() if loop.backing in (path, f"{path}{_REMOVED}")]

@@ -16,7 +16,7 @@ from warren.node import acl, commands, copiers, filesystems, lustre, usercommand
 from warren.node.busy import Patience
 from warren.node.flash import Flash, Source
 from warren.node.threads import in_thread
-from warren.node.usage import Process, named, on_mounts
+from warren.node.usage import Process, describe, on_mounts
 
 log = structlog.get_logger()
 
@@ -168,7 +168,7 @@ class NamespacedMachine:
         )
         # Those that are not ended keep what they have open, and no other process finds it any more:
         # the node is free of it, and the volume cannot be released before they are gone.
-        log.warning("unmounted while in use", path=path, by=named(left))
+        log.warning("unmounted while in use", path=path, by=describe(left))
         await commands.run([*enter, "umount", "--lazy", path])
 
     def _use_of(self, path: str) -> str:

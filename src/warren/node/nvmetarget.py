@@ -140,7 +140,7 @@ class Exports:
         target = Target(self._rabbit, volume)
         device = await self._device(volume)
         await self._change(
-            lambda tree: nvmetree.offered(
+            lambda tree: nvmetree.export_steps(
                 tree, target, device, nodes, self._listening, self._secret
             )
         )

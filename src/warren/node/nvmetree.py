@@ -106,7 +106,7 @@ class Listening:
         }
 
 
-def offered(
+def export_steps(
     tree: Tree,
     target: Target,
     device: str,

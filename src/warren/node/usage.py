@@ -52,7 +52,7 @@ class Process:
         return f"process {self.id} ({self.command})"
 
 
-def named(processes: Sequence[Process], most: int = _NAMED) -> str:
+def describe(processes: Sequence[Process], most: int = _NAMED) -> str:
     """Return the words for some processes: the first of them, and how many there are more."""
     if not processes:
         return "something that /proc does not show"

@@ -52,7 +52,7 @@ async def run(
 
 
 @asynccontextmanager
-async def mounted(point: Path, source: Source) -> AsyncIterator[str]:
+async def mount_briefly(point: Path, source: Source) -> AsyncIterator[str]:
     """Mount a volume for a moment, where only root looks; return where. Raises NodeTrouble.
 
     A bare device is where it is.

@@ -59,7 +59,7 @@ def test_a_volume_is_offered_until_the_power_goes(rabbit: Rabbit) -> None:
     target = Target("rabbit-0", VOLUME.name)
     device = asyncio.run(rabbit.disk.device(VOLUME.name))
     # What the kernel shows is what was written: it is not written again under those who use it.
-    assert not nvmetree.offered(Configfs().read(), target, device, ["node1"], LISTENING)
+    assert not nvmetree.export_steps(Configfs().read(), target, device, ["node1"], LISTENING)
     meeting.tell("offered")
     meeting.wait("the end of this guest")
 

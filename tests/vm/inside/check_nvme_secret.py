@@ -51,7 +51,7 @@ def test_a_rabbit_asks_nodes_to_prove_who_they_are() -> None:
     assert key.stat().st_mode & 0o077 == 0
     # What the kernel shows is what was written.
     device, tree = asyncio.run(disk.device(VOLUME.name)), Configfs().read()
-    assert not nvmetree.offered(tree, TARGET, device, ["node1"], LISTENING, SECRET)
+    assert not nvmetree.export_steps(tree, TARGET, device, ["node1"], LISTENING, SECRET)
     meeting.tell("offered to the node")
     meeting.wait("let go of")
     asyncio.run(exports.withdraw(VOLUME.name))
