@@ -20,7 +20,7 @@ from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraint
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import Running, Waiting, decide
 from warren.scheduling.graph import Allocation, Graph
-from warren.scheduling.held import held
+from warren.scheduling.held import flash_of
 from warren.scheduling.request import Request
 from warren.scheduling.topology import Chassis, describe
 from warren.scheduling.why import earliest, reasons
@@ -120,11 +120,11 @@ def placements(graph: Graph) -> Iterator[Result]:
     text = graph.text(found, graph.encode(found, starttime=0.0, expiration=0.0))
     yield Result(
         name=f"read the flash of an R of {nodes} nodes",
-        value=median_ms(lambda: held(text)),
+        value=median_ms(lambda: flash_of(text)),
         unit="ms",
         budget=100.0,
     )
-    given = held(text)
+    given = flash_of(text)
     per_rabbit = {each.rabbit: each.nodes for each in given}
     counts = [each.count for each in wanted.shared]
     yield Result(

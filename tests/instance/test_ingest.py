@@ -49,7 +49,7 @@ ROOT = 0
 
 def proven(userid: int, payload: bytes = SPEC) -> str:
     """A request that is signed by munge. The signature is not looked at here."""
-    return f"{signed_request.unsigned(payload, userid, 'munge')}.MUNGE:AAAA:"
+    return f"{signed_request.unsigned_part(payload, userid, 'munge')}.MUNGE:AAAA:"
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ async def test_a_jobspec_may_be_checked_and_is_told_as_it_will_be_scheduled() ->
 async def test_frobnicators_add_to_what_the_queue_has_made_of_a_jobspec() -> None:
     def anywhere(spec: Mapping[str, Any]) -> Mapping[str, Any]:
         assert jobspec.system(spec)["queue"] == "batch"
-        return jobspec.updated(spec, {"attributes.system.constraints": {"ranks": ["0"]}})
+        return jobspec.update(spec, {"attributes.system.constraints": {"ranks": ["0"]}})
 
     site = config.parse("[queues.batch]")
     async with alive(config=site, frobnicators=[anywhere]) as life:

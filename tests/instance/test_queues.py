@@ -131,7 +131,7 @@ async def test_a_job_names_no_queue_where_there_are_none() -> None:
 async def test_a_queue_is_for_the_users_and_groups_that_it_names(user: User, errnum: int) -> None:
     async with alive(config=SITE, who=known({GUEST: user})) as life:
         payload = orjson.dumps(spec(attributes={"queue": "closed"}))
-        token = f"{signed_request.unsigned(payload, GUEST, 'munge')}.MUNGE:AAAA:"
+        token = f"{signed_request.unsigned_part(payload, GUEST, 'munge')}.MUNGE:AAAA:"
         asked = life.bus.handle(GUEST).rpc("job-ingest.submit", {"J": token})
 
         if errnum:
@@ -549,7 +549,7 @@ async def test_an_update_is_judged_as_a_submission_is(
     updates: dict[str, Any], owner: bool, result: Any
 ) -> None:
     async with alive(config=SITE, who=known({GUEST: User("bob")})) as life:
-        job = jobspec.updated(spec(duration=600), {"attributes.system.queue": "batch"})
+        job = jobspec.update(spec(duration=600), {"attributes.system.queue": "batch"})
         asked = life.queues.updates(job, updates, GUEST, owner=owner)
         if isinstance(result, str):
             with pytest.raises(RpcError, match=result):
@@ -574,7 +574,7 @@ async def test_a_job_in_a_closed_queue_may_change_but_not_come_from_another_one(
 @virtually
 async def test_the_owner_is_not_held_to_the_limits_of_a_queue() -> None:
     async with alive(config=SITE, who=known({})) as life:
-        job = jobspec.updated(spec(duration=600), {"attributes.system.queue": "debug"})
+        job = jobspec.update(spec(duration=600), {"attributes.system.queue": "debug"})
         longer = {"attributes.system.duration": 1e6}
 
         assert await life.queues.updates(job, longer, GUEST, owner=True) == longer

@@ -267,7 +267,7 @@ def test_an_updated_job_is_as_if_its_queue_had_been_this_one(
     asked: dict[str, Any], queue: str
 ) -> None:
     job = place(spec(**{**asked, "duration": 60.0}), TERMS, "batch")
-    updated = jobspec.updated(job, remade(job, {"attributes.system.queue": queue}, TERMS))
+    updated = jobspec.update(job, remade(job, {"attributes.system.queue": queue}, TERMS))
 
     assert canonical.check(updated) is updated
     assert place(updated, TERMS, None) == updated

@@ -234,7 +234,7 @@ def test_updates_reach_into_the_jobspec_and_leave_the_old_one_as_it_was() -> Non
     old = spec()
     before = copy.deepcopy(old)
 
-    new = jobspec.updated(
+    new = jobspec.update(
         old, {"attributes.system.duration": 5, "attributes.user.a.b": 1, "resources": [NODE]}
     )
 

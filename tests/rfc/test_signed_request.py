@@ -124,7 +124,7 @@ def munged() -> signed_request.Unwrapped:
 def test_what_munge_signs_is_a_digest_of_header_and_payload() -> None:
     request = munged()
     assert (request.mechanism, request.signature) == ("munge", CREDENTIAL)
-    assert request.signed == signed_request.unsigned(b"{}", 5588, "munge")
+    assert request.signed == signed_request.unsigned_part(b"{}", 5588, "munge")
     proof = signed_request.proof(request.signed)
     assert proof == b"\x01" + hashlib.sha256(f"{b64(MUNGED)}.e30=".encode()).digest()
     assert len(proof) == 33

@@ -159,7 +159,7 @@ assignments = st.lists(st.integers(0, 4), max_size=24)
 def test_every_assignment_reads_back(nodes: list[int]) -> None:
     ranks = [[rank for rank, node in enumerate(nodes) if node == each] for each in range(5)]
 
-    blocks = taskmap.decode(taskmap.wrap(taskmap.assigned(ranks)))
+    blocks = taskmap.decode(taskmap.wrap(taskmap.from_ranks(ranks)))
 
     assert [list(taskmap.ranks_of(blocks, node)) for node in range(5)] == ranks
     assert [taskmap.node_of(blocks, rank) for rank in range(len(nodes))] == nodes
@@ -171,4 +171,4 @@ def test_every_assignment_reads_back(nodes: list[int]) -> None:
 def test_tasks_by_node_are_the_assignment_in_their_order(tasks: list[int]) -> None:
     nodes = [node for node, count in enumerate(tasks) for _ in range(count)]
     ranks = [[rank for rank, at in enumerate(nodes) if at == node] for node in range(len(tasks))]
-    assert taskmap.decode(taskmap.encode(tasks)) == taskmap.assigned(ranks)
+    assert taskmap.decode(taskmap.encode(tasks)) == taskmap.from_ranks(ranks)

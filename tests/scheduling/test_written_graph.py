@@ -15,7 +15,7 @@ from warren.rfc.jgf import Vertex
 from warren.scheduling import flash
 from warren.scheduling.flash import Pool, Quanta
 from warren.scheduling.graph import Graph, Refusal
-from warren.scheduling.held import held
+from warren.scheduling.held import flash_of
 from warren.scheduling.request import Request
 from warren.scheduling.topology import Chassis, describe
 
@@ -205,14 +205,14 @@ def test_what_is_held_is_told_in_the_order_of_the_nodes(
 ) -> None:
     graph = Graph(system((2, 4), (2, 8), quantum=quantum))
 
-    assert held(orjson.dumps(written(graph, matched(graph, want(3, ssd=2))))) == found
+    assert flash_of(orjson.dumps(written(graph, matched(graph, want(3, ssd=2))))) == found
     # Also where the graph names the second rabbit first.
     r = written(graph, matched(graph, want(3, ssd=2)))
     r["scheduling"]["graph"]["nodes"].sort(key=lambda each: -_depth(each), reverse=True)
     chassis = [each for each in r["scheduling"]["graph"]["nodes"] if _depth(each) == 2]
     others = [each for each in r["scheduling"]["graph"]["nodes"] if _depth(each) != 2]
     r["scheduling"]["graph"]["nodes"] = [*reversed(chassis), *others]
-    assert held(orjson.dumps(r)) == found
+    assert flash_of(orjson.dumps(r)) == found
 
 
 def _depth(vertex: dict[str, Any]) -> int:
@@ -223,9 +223,9 @@ def test_a_job_without_flash_holds_none_and_an_r_without_a_graph_tells_nothing()
 
     graph = Graph(system((2, 4)))
     r = written(graph, matched(graph, want(1)))
-    assert held(orjson.dumps(r)) == [Held("r0", nodes=1, unit=1, units=0)]
+    assert flash_of(orjson.dumps(r)) == [Held("r0", nodes=1, unit=1, units=0)]
     del r["scheduling"]
-    assert held(orjson.dumps(r)) == []
+    assert flash_of(orjson.dumps(r)) == []
 
 
 # Words

@@ -69,7 +69,7 @@ def dws2jgf(
         chassis,
         resources,
         ssds=ssds,
-        without=() if exclude is None else rabbitgraph.excluded(exclude, resources),
+        without=() if exclude is None else rabbitgraph.excluded_hosts(exclude, resources),
     )
     if only_sched:
         click.echo(graph)
@@ -114,7 +114,7 @@ def _r(tables: "Configuration | None", config: Path | None) -> tuple[dict[str, A
 
     if config is not None:
         assert tables is not None
-        return resourceconfig.described(tables, str(config)), str(config)
+        return resourceconfig.resource_set_of(tables, str(config)), str(config)
     try:
         r = orjson.loads(sys.stdin.buffer.read())
     except ValueError as error:

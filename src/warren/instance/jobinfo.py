@@ -280,7 +280,7 @@ def _prolonged(r: Context, update: Context) -> Context:
 
 
 _UPDATES: Final[Mapping[str, tuple[str, Callable[[Context, Context], Context]]]] = {
-    "jobspec": ("jobspec-update", jobspecs.updated),
+    "jobspec": ("jobspec-update", jobspecs.update),
     "R": ("resource-update", _prolonged),
 }
 """What changes a key, and how."""

@@ -114,7 +114,7 @@ class Queues:
         """
         try:
             updates = placement.remade(spec, asked, self._limits)
-            changed = canonical.check(jobspecs.updated(spec, updates))
+            changed = canonical.check(jobspecs.update(spec, updates))
             held = placement.limits_of(changed, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake

@@ -33,7 +33,7 @@ class Node:
 Matcher = Callable[[Node], bool]
 
 
-def implied(properties: Iterable[str]) -> frozenset[str]:
+def implied_properties(properties: Iterable[str]) -> frozenset[str]:
     """Return a node's properties with those that they bring along: `fast@gpu` brings `fast`."""
     found = set(properties)
     return frozenset(found | {name.partition("@")[0] for name in found if "@" in name})

@@ -146,7 +146,7 @@ def leaves(kind: str, ids: Sequence[int], rank: int, path: str, number: int, par
     return Text(",".join(nodes).encode(), ",".join(edges).encode())
 
 
-def joined(texts: Iterable[Text]) -> Text:
+def join(texts: Iterable[Text]) -> Text:
     """Put vertices together."""
     nodes, edges = zip(*texts, strict=True)
     return Text(b",".join(nodes), b",".join(filter(None, edges)))
@@ -154,7 +154,7 @@ def joined(texts: Iterable[Text]) -> Text:
 
 def document(texts: Iterable[Text]) -> bytes:
     """Write the graph of what was written before."""
-    nodes, edges = joined(texts)
+    nodes, edges = join(texts)
     return b'{"graph":{"directed":false,"nodes":[%b],"edges":[%b]}}' % (nodes, edges)
 
 

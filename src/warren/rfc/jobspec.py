@@ -271,7 +271,7 @@ def _task_without_environment(task: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**task, "attributes": {key: own[key] for key in own if key != "environment"}}
 
 
-def updated(spec: Jobspec, updates: Mapping[str, Any]) -> dict[str, Any]:
+def update(spec: Jobspec, updates: Mapping[str, Any]) -> dict[str, Any]:
     """Apply the context of a `jobspec-update` event: dotted paths and their new values."""
     result: dict[str, Any] = dict(spec)
     for path, value in updates.items():

@@ -76,10 +76,10 @@ class Credential:
 
 def wrap(payload: bytes, userid: int) -> str:
     """Wrap `payload` for `userid` with mechanism `none`."""
-    return f"{unsigned(payload, userid, 'none')}.none"
+    return f"{unsigned_part(payload, userid, 'none')}.none"
 
 
-def unsigned(payload: bytes, userid: int, mechanism: str) -> str:
+def unsigned_part(payload: bytes, userid: int, mechanism: str) -> str:
     """Write HEADER.PAYLOAD; a full stop and the signature over it make it whole."""
     # In the order in which flux-core writes them.
     header = f"version\0i1\0userid\0i{userid}\0mechanism\0s{mechanism}\0"

@@ -132,7 +132,7 @@ def ranks_of(blocks: Iterable[Block], node: int) -> Iterator[int]:
 # From tasks to blocks
 
 
-def assigned(ranks_by_node: Sequence[Iterable[int]]) -> list[Block]:
+def from_ranks(ranks_by_node: Sequence[Iterable[int]]) -> list[Block]:
     """Make the map in which each node has its ranks, in the fewest blocks of this order.
 
     Raises BadFormat unless every rank from 0 on has exactly one node.
@@ -187,7 +187,7 @@ def from_raw(text: str) -> list[Block]:
     """Read the raw form. Raises BadFormat with the place of the mistake."""
     if not text:
         return []
-    return assigned([_raw_ranks(node, ranks) for node, ranks in enumerate(text.split(";"))])
+    return from_ranks([_raw_ranks(node, ranks) for node, ranks in enumerate(text.split(";"))])
 
 
 def _raw_ranks(node: int, text: str) -> tuple[int, ...]:

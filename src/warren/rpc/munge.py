@@ -97,7 +97,7 @@ class Munge:
 
 def wrap(payload: bytes, userid: int, munge: Munge) -> str:
     """Sign a request as the user of this process, who must be `userid`."""
-    unsigned = signed_request.unsigned(payload, userid, "munge")
+    unsigned = signed_request.unsigned_part(payload, userid, "munge")
     return f"{unsigned}.{munge.encode(signed_request.proof(unsigned))}"
 
 

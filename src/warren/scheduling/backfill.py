@@ -106,12 +106,12 @@ def decide(
     that waits before it could ever have.
     """
     plan = Plan(graph, running, now, passing=passing)
-    for _, said in considered(plan, queues, depth):
+    for _, said in consider(plan, queues, depth):
         if said is not None:
             yield said
 
 
-def considered(
+def consider(
     plan: "Plan", queues: Iterable[Iterable[Waiting]], depth: int
 ) -> Iterator[tuple[Waiting, Start | Blocked | None]]:
     """Yield the jobs that are looked at, each with what becomes of it; None if it just waits."""

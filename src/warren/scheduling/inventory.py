@@ -112,18 +112,18 @@ class Node:
     @cached_property
     def known_by(self) -> constraint.Node:
         """What constraints go by."""
-        return constraint.Node(self.rank, self.host, constraint.implied(self.properties))
+        return constraint.Node(self.rank, self.host, constraint.implied_properties(self.properties))
 
     @cached_property
     def whole(self) -> Text:
         """The node as a graph tells of it if all of it is allocated."""
-        return jgf.joined(self._texts(self.cores, self.gpus))
+        return jgf.join(self._texts(self.cores, self.gpus))
 
     def text(self, cores: int, gpus: int) -> Text:
         """Write the node as it is in a graph, with some of its cores and gpus."""
         if cores == self.cores and gpus == self.gpus:
             return self.whole
-        return jgf.joined(self._texts(cores, gpus))
+        return jgf.join(self._texts(cores, gpus))
 
     def _texts(self, cores: int, gpus: int) -> Iterator[Text]:
         metadata: dict[str, Any] = {"name": self.host, "rank": self.rank}

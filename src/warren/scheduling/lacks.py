@@ -11,7 +11,13 @@ from warren.base.bytesize import gib
 from warren.base.placing import carries
 from warren.base.words import plural
 from warren.scheduling.reasons import Kind, Reason
-from warren.scheduling.refusals import View, named, reached, short_of_nodes, wanting
+from warren.scheduling.refusals import (
+    View,
+    list_withheld,
+    reachable_chassis,
+    short_of_nodes,
+    wanting,
+)
 from warren.scheduling.request import Request
 
 _NAMED: Final = 4
@@ -36,10 +42,10 @@ def explain(
     if own in kinds or own is Kind.FLASH:
         said += _counted(own, request, view, rabbits)
     nodes = view.whole.able(request, view.offered)
-    found = reached(request, view, nodes)
-    said += "".join(named(kind, view, nodes, found) for kind in forever)
+    found = reachable_chassis(request, view, nodes)
+    said += "".join(list_withheld(kind, view, nodes, found) for kind in forever)
     if not forever and now:
-        sooner = "".join(named(kind, view, nodes, found) for kind in now).removeprefix("; ")
+        sooner = "".join(list_withheld(kind, view, nodes, found) for kind in now).removeprefix("; ")
         said += f"; without this it would start at once: {sooner}"
     return Reason(kinds=kinds, sentence=said, numbers=_numbers(request, view, rabbits))
 
@@ -113,7 +119,7 @@ def _rabbits(request: Request, view: View) -> Iterator[dict[str, Any]]:
     """Yield what each rabbit whose flash would do has, those that lack the least first."""
     able = view.free.able(request, view.usable)
     found = []
-    for index in reached(request, view, able):
+    for index in reachable_chassis(request, view, able):
         chassis = view.inventory.chassis[index]
         if not carries(chassis.labels, request.labels):
             continue

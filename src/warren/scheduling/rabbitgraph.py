@@ -22,7 +22,7 @@ def missing(chassis: Sequence[Chassis], resources: ResourceSet) -> list[str]:
     return [host for each in chassis for host in each.hosts if host not in known]
 
 
-def excluded(text: str, resources: ResourceSet) -> set[str]:
+def excluded_hosts(text: str, resources: ResourceSet) -> set[str]:
     """Return the hosts that `resource.exclude` names, by rank or by name. Raises BadFormat."""
     try:
         ranks = set(idset.decode(text))

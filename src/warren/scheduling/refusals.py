@@ -154,7 +154,7 @@ def _unplaced(request: Request, view: View) -> str:
     """Return why flash that is not only beside each node cannot be placed."""
     wanted = request.all_nodes
     able = view.whole.able(request, view.offered)
-    chassis = [view.inventory.chassis[index] for index in reached(request, view, able)]
+    chassis = [view.inventory.chassis[index] for index in reachable_chassis(request, view, able)]
     bound = len(chassis) if request.anywhere else wanted
     lacking = _unlabelled(request, [each.labels for each in chassis], bound)
     if lacking:
@@ -226,7 +226,7 @@ def _unlabelled(
     return None
 
 
-def reached(request: Request, view: View, able: int) -> list[int]:
+def reachable_chassis(request: Request, view: View, able: int) -> list[int]:
     """Return the numbers of the chassis whose flash would do, if it were of these nodes."""
     return [
         index
@@ -292,13 +292,13 @@ def _also(request: Request, view: View) -> str:
     """Tell of flash that no job's end will bring, where nodes are not lacking."""
     if not request.flash or short_of_nodes(request, view) > 0:
         return ""
-    found = reached(request, view, view.free.able(request, view.usable))
+    found = reachable_chassis(request, view, view.free.able(request, view.usable))
     return "".join(
-        named(kind, view, 0, found) for kind in (Kind.RABBITS, Kind.EXTERNAL, Kind.CAPACITY)
+        list_withheld(kind, view, 0, found) for kind in (Kind.RABBITS, Kind.EXTERNAL, Kind.CAPACITY)
     )
 
 
-def named(kind: Kind, view: View, nodes: int, chassis: Sequence[int]) -> str:
+def list_withheld(kind: Kind, view: View, nodes: int, chassis: Sequence[int]) -> str:
     """Name what is kept from jobs for one reason, among some nodes, and some chassis by number.
 
     Empty where there is nothing.
@@ -355,7 +355,7 @@ def _kept_back(request: Request, view: View) -> str:
     useless = not view.free.fits(request, view.offered)
     if needless and useless:
         return ""
-    return "".join(named(kind, view, -1, ()) for kind in view.kept)
+    return "".join(list_withheld(kind, view, -1, ()) for kind in view.kept)
 
 
 def _those(request: Request, wanted: int = 2) -> str:

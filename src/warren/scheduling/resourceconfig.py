@@ -46,7 +46,7 @@ def read(tables: Mapping[str, Any], name: str) -> Configuration:
         raise UserMistake(f"{name}: {error}.") from None
 
 
-def described(configuration: Configuration, name: str) -> dict[str, Any]:
+def resource_set_of(configuration: Configuration, name: str) -> dict[str, Any]:
     """Return R. Raises UserMistake where the tables describe none."""
     cores: dict[str, set[int]] = {}
     gpus: dict[str, set[int]] = {}

@@ -18,7 +18,7 @@ from warren.scheduling.backfill import (
     Running,
     Start,
     Waiting,
-    considered,
+    consider,
 )
 from warren.scheduling.graph import Graph
 from warren.scheduling.reasons import Kind, Reason
@@ -43,7 +43,7 @@ def reasons(
     plan = Plan(graph.shadow(), running, now, passing=passing)
     left = {each.job: each for each in asked}
     lacks: dict[Request, Reason] = {}
-    for waiting, said in considered(plan, queues, depth):
+    for waiting, said in consider(plan, queues, depth):
         if left.pop(waiting.job, None) is not None:
             reason = _TURN if isinstance(said, Start) else _reason(plan, waiting, lacks)
             at = said.at if isinstance(said, Blocked) else inf

@@ -30,7 +30,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
-from warren.scheduling.held import held
+from warren.scheduling.held import flash_of
 from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, view
 from warren.wlm.codec import EPILOG_TIMEOUT
@@ -228,7 +228,7 @@ class FluxJobs:
             return
         updated = lifecycle.update(known.job, event)
         if event.name == "jobspec-update":
-            known.jobspec = jobspecs.updated(known.jobspec, event.context)
+            known.jobspec = jobspecs.update(known.jobspec, event.context)
         known.job = updated
 
     def _puzzle(self, job: int, event: Event, error: Exception) -> None:
@@ -256,7 +256,7 @@ class FluxJobs:
     async def flash(self, job: Job) -> Sequence[Held]:
         # The journal tells R without the graph that says which flash it is.
         try:
-            return held(await self._record(job, "R"))
+            return flash_of(await self._record(job, "R"))
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise

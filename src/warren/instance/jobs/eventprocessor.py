@@ -302,7 +302,7 @@ class EventProcessor:
 def updated_jobspec(jobspec: Mapping[str, Any], updates: Mapping[str, Any]) -> Mapping[str, Any]:
     """Apply an update to a jobspec. Raises BadFormat where what comes of it is none."""
     try:
-        spec = jobspecs.updated(jobspec, updates)
+        spec = jobspecs.update(jobspec, updates)
         jobspecs.system(spec).keys()
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BadFormat(f"the jobspec cannot be changed so: {error}") from None

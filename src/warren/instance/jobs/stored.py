@@ -86,7 +86,7 @@ class Stored:
         try:
             spec = orjson.loads(self._kvs.get(keys.of(job.id, "jobspec")) or b"")
             jobspecs.system(spec).keys()
-            return jobspecs.updated(spec, job.updates)
+            return jobspecs.update(spec, job.updates)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise BadFormat(f"the jobspec cannot be read: {error}") from None
 

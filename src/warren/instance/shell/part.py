@@ -196,7 +196,7 @@ def cyclic(per_node: Sequence[int], value: str) -> list[Block]:
     rank, size = 0, sum(per_node)
     for node in cycle(range(len(per_node))):
         if rank == size:
-            return taskmap.assigned(ranks)
+            return taskmap.from_ranks(ranks)
         turn = min(stride, per_node[node] - len(ranks[node]))
         ranks[node].extend(range(rank, rank + turn))
         rank += turn
