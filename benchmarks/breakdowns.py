@@ -23,7 +23,7 @@ from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.breakdown.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.workflows import Workflow

@@ -33,7 +33,7 @@ from warren.daemons.statedir import StateDir
 from warren.daemons.together import INDEXES
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.journal.sqlite import SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client

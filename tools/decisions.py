@@ -8,7 +8,7 @@ from warren.base.objects import Change, Create, Object, Remove
 from warren.dws import kinds
 from warren.dws.binding import Binding, Phase
 from warren.dws.jobs import conduct, jobactions
-from warren.dws.jobs.snapshot import Job, JobSnapshot
+from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read

@@ -9,7 +9,7 @@ from tests.dws.builders import BINDING
 from warren.base.errors import UserMistake
 from warren.base.placing import Held
 from warren.dws.binding import Phase
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 
 
 class Jobs:

@@ -20,7 +20,7 @@ from warren.conductor.conductor import Conductor, Settings
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.jobs import abort
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.dws.jobs.timeouts import Timeouts
 from warren.kube.client import Conflict, Forbidden, Refused
 

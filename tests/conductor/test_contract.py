@@ -17,7 +17,7 @@ from tests.instance.parts import OWNER, settle
 from warren.base.clock import SystemClock
 from warren.conductor.port import WorkloadManager
 from warren.dws.binding import Phase
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.wlm.embedded.plugin import DwsPlugin
 from warren.wlm.jobs import FluxJobs
 

@@ -19,7 +19,7 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Key
 from warren.dws import kinds, labels
-from warren.dws.access.snapshot import AccessSnapshot
+from warren.dws.access.accesssnapshot import AccessSnapshot
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Reference

@@ -19,8 +19,8 @@ from tests.dws.builders import (
 )
 from warren.base.objects import Key, Object, key_of
 from warren.dws import kinds, labels
+from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.breakdown.directivebreakdown import child, decide
-from warren.dws.breakdown.snapshot import BreakdownSnapshot
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta

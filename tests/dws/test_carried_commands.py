@@ -10,7 +10,7 @@ from tests.dws.builders import meta
 from warren.base.objects import Create, Object, Write
 from warren.dws import commandlines, kinds, labels
 from warren.dws.access import clientmounts, nnfaccess
-from warren.dws.access.snapshot import AccessSnapshot
+from warren.dws.access.accesssnapshot import AccessSnapshot
 from warren.dws.faults import Fault
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes

@@ -53,8 +53,8 @@ from warren.dws.jobs.jobactions import (
     Start,
     Undrain,
 )
+from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.placement import Policy
-from warren.dws.jobs.snapshot import Job, JobSnapshot
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.nodelocal import per_rabbit

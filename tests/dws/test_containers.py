@@ -36,7 +36,7 @@ from warren.dws.objects.workflows import Workflow
 from warren.dws.pods.batchjobs import BatchJob
 from warren.dws.workflow import containersteps
 from warren.dws.workflow.driver import decide
-from warren.dws.workflow.snapshot import WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
 FAST = "#DW jobdw type=gfs2 capacity=1GiB name=fast"
 BESIDE = "#DW container name=beside profile=foo DW_JOB_foo-fast=fast"

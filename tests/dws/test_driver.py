@@ -39,7 +39,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflow.driver import HANDLERS, decide, is_final, needs_live_read
-from warren.dws.workflow.snapshot import WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
 ALL = (JOBDW, COPY_IN, COPY_OUT)
 SECOND = "#DW jobdw type=xfs capacity=2GiB name=other"

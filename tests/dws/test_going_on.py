@@ -24,7 +24,7 @@ from warren.dws import kinds, labels, tolerance
 from warren.dws.binding import Phase
 from warren.dws.jobs.conduct import decide
 from warren.dws.jobs.jobactions import Drain, Fail, Later
-from warren.dws.jobs.snapshot import JobSnapshot
+from warren.dws.jobs.jobsnapshot import JobSnapshot
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.persistent.instances import Instance

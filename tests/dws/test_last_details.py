@@ -39,8 +39,8 @@ from warren.dws.copies.retries import Retries
 from warren.dws.copies.slots import WaitingCopy, next_copies
 from warren.dws.faults import Fault
 from warren.dws.jobs import conduct
+from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.placement import allocation_sets
-from warren.dws.jobs.snapshot import Job, JobSnapshot
 from warren.dws.jobs.waits import reason
 from warren.dws.node import InUse, NodeTrouble, Progress
 from warren.dws.objects.breakdowns import DirectiveBreakdown

@@ -21,8 +21,8 @@ from tests.dws.builders import (
 from warren.base.objects import Object, Write
 from warren.directives.parse import parse
 from warren.dws import kinds, labels
+from warren.dws.access.accesssnapshot import AccessSnapshot
 from warren.dws.access.nnfaccess import decide
-from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.copies.datamovement import children
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read

@@ -26,7 +26,7 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.offload import movements
 from warren.dws.workflow.driver import decide, needs_live_read
-from warren.dws.workflow.snapshot import WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
 T = TypeVar("T", NnfAccess, NnfDataMovement)
 

@@ -10,10 +10,10 @@ from tests.dws.accesses import lasting, losing, mounted, seen, status, storage_h
 from tests.dws.builders import changes, client_mount, error, nnf_access, nnf_storage, workflow
 from warren.base.objects import Change
 from warren.dws import kinds, labels
+from warren.dws.access.accesssnapshot import AccessSnapshot
 from warren.dws.access.clientmounts import client_mounts, node_of
 from warren.dws.access.nnfaccess import decide
 from warren.dws.access.outofreach import left_behind
-from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.faults import Fault
 from warren.dws.objects.accesses import NnfAccess
 

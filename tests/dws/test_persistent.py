@@ -39,7 +39,7 @@ from warren.dws.objects.workflows import Workflow
 from warren.dws.persistent import instances
 from warren.dws.persistent.instances import Instance
 from warren.dws.workflow.driver import decide
-from warren.dws.workflow.snapshot import WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 USE = "#DW persistentdw name=pers"

@@ -4,7 +4,7 @@ import pytest
 
 from tests.dws.builders import BINDING
 from warren.dws.binding import Phase
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.dws.jobs.waits import reason
 from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration

@@ -17,12 +17,12 @@ from warren.controllers.ports import PortController
 from warren.dws.binding import Phase
 from warren.dws.jobs import conduct
 from warren.dws.jobs.jobactions import Drain, Finish, Start
-from warren.dws.jobs.snapshot import is_complete
+from warren.dws.jobs.jobsnapshot import is_complete
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.workflows import State
 from warren.dws.offload.requests import UNAVAILABLE, Refusal
 from warren.dws.workflow import containersteps, driver, offloadsteps
-from warren.dws.workflow.snapshot import DONE
+from warren.dws.workflow.workflowsnapshot import DONE
 from warren.instance.simulated import SimulatedLauncher
 from warren.kube.server.garbage import Garbage
 from warren.node.simulated import SimulatedMachine

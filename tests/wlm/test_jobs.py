@@ -17,7 +17,7 @@ from tests.harness.world import DIRECTIVES, World, opened
 from warren.base.errors import UserMistake
 from warren.daemons.compose import Control
 from warren.dws.binding import Phase
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec

@@ -27,7 +27,7 @@ from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobs import abort, conduct, jobactions, placement, summary, waits
 from warren.dws.jobs.jobactions import Action
-from warren.dws.jobs.snapshot import Job, JobSnapshot
+from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.jobs.timeouts import NO_TIMEOUTS, Timeouts
 from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.objects.accesses import ClientMount

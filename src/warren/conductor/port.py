@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from warren.base.placing import Held
 from warren.dws.binding import Binding
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 
 
 class Nodes(Protocol):

@@ -8,7 +8,7 @@ from warren.base.objects import Key, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
 from warren.dws import changes, kinds, labels, reports
 from warren.dws.access import clientmounts, nnfaccess, outofreach, storagelock
-from warren.dws.access.snapshot import AccessSnapshot
+from warren.dws.access.accesssnapshot import AccessSnapshot
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read

@@ -7,8 +7,8 @@ from warren.controllers.filesystemtypes import is_made_by_some
 from warren.controllers.live import read_live
 from warren.dws import kinds
 from warren.dws.breakdown import directivebreakdown
+from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.breakdown.indexes import instance_of
-from warren.dws.breakdown.snapshot import BreakdownSnapshot
 from warren.dws.objects.assignments import Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read

@@ -34,7 +34,7 @@ from warren.dws.persistent.instances import Instance, named_in, shared_groups
 from warren.dws.pods.batchjobs import BatchJob
 from warren.dws.pods.pod import why_none
 from warren.dws.workflow import containersteps, copysteps, driver
-from warren.dws.workflow.snapshot import WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
 from warren.kube.perform import perform

@@ -21,7 +21,7 @@ import structlog
 from warren.base.errors import Retryable, UserMistake
 from warren.base.placing import Held
 from warren.dws.binding import Phase
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.lifecycle import job as lifecycle
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, fluid, hostlist, treeobj

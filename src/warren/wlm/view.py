@@ -9,7 +9,7 @@ from warren.base.errors import UserMistake
 from warren.directives.parse import split
 from warren.dws import tolerance
 from warren.dws.binding import Phase
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.dws.jobs.unsavedresults import CANCEL, Unsaved
 from warren.dws.persistent import expiry, instances
 from warren.dws.rabbits import alerts

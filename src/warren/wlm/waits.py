@@ -4,7 +4,7 @@ import errno
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from warren.dws.jobs.snapshot import Job
+from warren.dws.jobs.jobsnapshot import Job
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Cred, Payload, Request, RpcError
 

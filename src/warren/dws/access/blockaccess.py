@@ -2,7 +2,7 @@
 
 from warren.base.objects import Change
 from warren.dws import kinds
-from warren.dws.access.snapshot import AccessSnapshot
+from warren.dws.access.accesssnapshot import AccessSnapshot
 
 
 def changes(snapshot: AccessSnapshot) -> list[Change]:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from warren.base.errors import UserMistake
 from warren.base.objects import Key, Object
 from warren.dws import commandlines, kinds, labels, nodelocal, tolerance
-from warren.dws.access.snapshot import (
+from warren.dws.access.accesssnapshot import (
     AccessSnapshot,
     kept_allocations,
     names_clients,

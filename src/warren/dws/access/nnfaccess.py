@@ -9,8 +9,8 @@ from typing import Any
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import kinds, labels, reports
 from warren.dws.access import blockaccess, outofreach
+from warren.dws.access.accesssnapshot import AccessSnapshot
 from warren.dws.access.clientmounts import client_mounts
-from warren.dws.access.snapshot import AccessSnapshot
 from warren.dws.access.storagelock import hold, release
 from warren.dws.faults import Fault, raise_for
 from warren.dws.objects.accesses import ClientMount, ClientMountSpec, NnfAccess

@@ -2,7 +2,7 @@
 
 from warren.base.objects import Change
 from warren.dws import kinds, tolerance
-from warren.dws.access.snapshot import (
+from warren.dws.access.accesssnapshot import (
     AccessSnapshot,
     kept_allocations,
     on_rabbits,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from warren.base.objects import Change, Key
-from warren.dws.access.snapshot import AccessSnapshot, names_clients, outlives_jobs
+from warren.dws.access.accesssnapshot import AccessSnapshot, names_clients, outlives_jobs
 from warren.dws.objects.accesses import ClientMount, ClientMountSpec, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfStorage

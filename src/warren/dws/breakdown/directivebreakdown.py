@@ -12,8 +12,8 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import children, kinds, labels
 from warren.dws.breakdown import allocationneeds, newinstance, statuses
+from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.breakdown.profile import choose
-from warren.dws.breakdown.snapshot import BreakdownSnapshot
 from warren.dws.breakdown.statuses import PERSISTENT
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown

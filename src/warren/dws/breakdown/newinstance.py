@@ -4,8 +4,8 @@ from warren.base.objects import Object
 from warren.directives.parse import Directive
 from warren.dws import kinds, labels
 from warren.dws.breakdown.allocationneeds import is_standalone
+from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.breakdown.profile import choose
-from warren.dws.breakdown.snapshot import BreakdownSnapshot
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.decoding import read

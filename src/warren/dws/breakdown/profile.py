@@ -3,7 +3,7 @@
 from warren.base.objects import Object
 from warren.directives.parse import Directive
 from warren.dws.breakdown import allocationneeds
-from warren.dws.breakdown.snapshot import BreakdownSnapshot
+from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.faults import Fault
 from warren.dws.storage import storageprofiles
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 from warren.base.objects import Write
 from warren.directives.parse import Directive
 from warren.dws import kinds, reports
+from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
 from warren.dws.breakdown.computeaccess import access
-from warren.dws.breakdown.snapshot import BreakdownSnapshot
 from warren.dws.faults import Fault
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 from warren.dws.objects.storageprofiles import NnfStorageProfile

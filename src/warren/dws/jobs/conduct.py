@@ -32,7 +32,7 @@ from warren.dws.jobs.jobactions import (
     let_go,
     record,
 )
-from warren.dws.jobs.snapshot import (
+from warren.dws.jobs.jobsnapshot import (
     Job,
     JobSnapshot,
     demand_breakdowns,

@@ -8,7 +8,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Object, Write
 from warren.dws import kinds, labels, reports
 from warren.dws.jobs import summary
-from warren.dws.jobs.snapshot import Job, JobSnapshot
+from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.pods import podsummary
 from warren.dws.pods.podsummary import LogRef

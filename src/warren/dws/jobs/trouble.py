@@ -9,7 +9,7 @@ from warren.dws.binding import Phase
 from warren.dws.breakdown.allocationneeds import PER_COMPUTE
 from warren.dws.jobs import timeouts, waits
 from warren.dws.jobs.jobactions import Action, Drain, Fail, Later, ask, last_record
-from warren.dws.jobs.snapshot import JobSnapshot, is_refused, needs_of
+from warren.dws.jobs.jobsnapshot import JobSnapshot, is_refused, needs_of
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflow import copysteps, states
 from warren.rfc import hostlist

@@ -10,7 +10,7 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.rfc import hostlist
 
 if TYPE_CHECKING:
-    from warren.dws.jobs.snapshot import Job
+    from warren.dws.jobs.jobsnapshot import Job
 
 PHASES: Final = (Phase.HELD, Phase.STARTING, Phase.ENDING)
 """Those in which a job may wait for its storage."""

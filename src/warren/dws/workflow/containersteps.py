@@ -21,7 +21,7 @@ from warren.dws.objects.decoding import Malformed
 from warren.dws.objects.workflows import State
 from warren.dws.pods.batchjobs import BatchJob
 from warren.dws.pods.pod import why_not
-from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _REQUEUE_DELAY: Final = 1.0
 """Seconds after which a rabbit that runs no containers is looked at again. Nodes tell of themselves

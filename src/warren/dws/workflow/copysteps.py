@@ -8,7 +8,7 @@ from warren.directives.parse import Directive
 from warren.dws import children, kinds, labels, nodelocal, tolerance
 from warren.dws.access import accessobjects
 from warren.dws.access.accessobjects import SERVERS
-from warren.dws.access.snapshot import names_clients
+from warren.dws.access.accesssnapshot import names_clients
 from warren.dws.copies import copyprofiles, datamovement, staging
 from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
@@ -19,7 +19,7 @@ from warren.dws.offload import movements
 from warren.dws.storage import locks
 from warren.dws.workflow import states
 from warren.dws.workflow.mountturns import instance_of, instance_options, is_its_turn, is_mounted
-from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 FAILED: Final = "has failed, and waits for other copies to end"
 """What a copy_out says that has failed, as long as others may save something."""

@@ -27,7 +27,7 @@ from warren.dws.persistent.instances import Instance
 from warren.dws.storage import nnfstorage
 from warren.dws.workflow import containersteps, copysteps, offloadsteps, states, teardown
 from warren.dws.workflow.mountturns import instance_options, is_its_turn, is_mounted
-from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _GRAVE: Final = ("TransientCondition", "Error")
 

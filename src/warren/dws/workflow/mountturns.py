@@ -6,7 +6,7 @@ from typing import Any
 from warren.directives.parse import Directive
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.persistent import sharing
-from warren.dws.workflow.snapshot import WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
 
 def is_mounted(found: NnfAccess | None) -> bool:

@@ -12,7 +12,7 @@ from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.workflows import State
 from warren.dws.offload import copyservice, movements
 from warren.dws.workflow import containersteps
-from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _STORAGE = ("jobdw", "persistentdw")
 _FAILED = ("Failed", "Invalid")

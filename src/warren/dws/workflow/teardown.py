@@ -14,7 +14,7 @@ from warren.dws.objects.workflows import State
 from warren.dws.persistent import instances
 from warren.dws.persistent.instances import Instance
 from warren.dws.workflow import containersteps, states
-from warren.dws.workflow.snapshot import DONE, Outcome, WorkflowSnapshot
+from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 
 def tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | None) -> Outcome:
