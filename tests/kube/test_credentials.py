@@ -147,14 +147,14 @@ async def test_what_was_refused_is_asked_for_anew_but_not_again_and_again() -> N
     clock, source = Hand(), Told([named("a"), named("a"), named("b")])
     credentials = RenewedCredentials(source, clock)
     await credentials.current()
-    assert await credentials.renewed(named("a")) == named("a")
-    assert await credentials.renewed(named("a")) == named("a")
+    assert await credentials.renew(named("a")) == named("a")
+    assert await credentials.renew(named("a")) == named("a")
     assert source.asked == 2
     clock.time += 5
-    assert await credentials.renewed(named("a")) == named("b")
-    assert await credentials.renewed(named("a")) == named("b")
+    assert await credentials.renew(named("a")) == named("b")
+    assert await credentials.renew(named("a")) == named("b")
     assert source.asked == 3
-    assert await FixedCredentials(named("a")).renewed(named("a")) == named("a")
+    assert await FixedCredentials(named("a")).renew(named("a")) == named("a")
 
 
 @really
@@ -226,7 +226,7 @@ async def test_a_token_in_a_file_is_read_anew(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("two\n")
     refused = await credentials.current()
     assert refused.authorization == "Bearer one"
-    assert (await credentials.renewed(refused)).authorization == "Bearer two"
+    assert (await credentials.renew(refused)).authorization == "Bearer two"
 
     (tmp_path / "token").write_text("three\n")
     clock.time += 60
@@ -249,11 +249,11 @@ async def test_a_token_file_that_is_being_written_is_asked_for_again(
 
     token.write_text("") if said == "is empty" else token.unlink()
     with pytest.raises(Unavailable, match=said):
-        await credentials.renewed(held)
+        await credentials.renew(held)
     assert await credentials.current() == held
     token.write_text("two\n")
     clock.time += 5
-    assert (await credentials.renewed(held)).authorization == "Bearer two"
+    assert (await credentials.renew(held)).authorization == "Bearer two"
 
 
 @really
@@ -275,11 +275,11 @@ async def test_a_certificate_whose_key_is_not_written_yet_does_not_replace_the_o
         certificate.write_bytes(incomplete)
         clock.time += 60
         with pytest.raises(Unavailable, match="client-certificate"):
-            await credentials.renewed(held)
+            await credentials.renew(held)
         assert await credentials.current() == held
     key.write_bytes(pairs[1][1])
     clock.time += 5
-    found = await credentials.renewed(held)
+    found = await credentials.renew(held)
     assert (found.certificate, found.key) == pairs[1]
 
 

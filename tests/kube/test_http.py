@@ -738,7 +738,7 @@ async def test_a_certificate_lets_us_in_and_the_one_after_it_too(pki: Path) -> N
         async with connect(renewed) as client:
             await client.get(WORKFLOW, key("w"))
             held = await client._transport._credentials.current()
-            await client._transport._credentials.renewed(held)
+            await client._transport._credentials.renew(held)
             await client.get(WORKFLOW, key("w"))
     assert [name for name, _ in seen] == ["agent", "nobody", "one", "two"]
     assert seen[0][1] == f"warren/{__version__} (agent of rabbit-0)"

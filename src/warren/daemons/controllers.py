@@ -15,7 +15,7 @@ from warren.daemons.together import INDEXES, Part, System, parts_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.kube import http, versions, webhook
-from warren.kube.admission import Admission, InTurn
+from warren.kube.admission import Admission, AdmissionChain
 from warren.kube.client import Client
 from warren.kube.informer import Informer, Informers
 from warren.kube.kubeconfig import Access
@@ -83,7 +83,7 @@ def _system(settings: Settings, client: Client, clock: Clock) -> System:
         rules = Informer(client, kinds.RULE)
         admission = WorkflowAdmission()
         admission.connect(lambda kind: rules.all())
-        serve = settings.webhook.serve(InTurn([admission, ProfileAdmission()]))
+        serve = settings.webhook.serve(AdmissionChain([admission, ProfileAdmission()]))
         system.first["rules"] = rules.run
         system.before = rules.wait_synced
         system.parts["webhook"] = serve

@@ -75,7 +75,7 @@ class AdmitAll:
         return review.new
 
 
-class InTurn:
+class AdmissionChain:
     """Several rules, each of which sees what those before it have made of the object."""
 
     def __init__(self, rules: Sequence[Admission]) -> None:

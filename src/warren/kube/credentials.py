@@ -75,7 +75,7 @@ class Credentials(Protocol):
         """Return the identity to use now. Raises UserMistake, and Unavailable."""
         ...
 
-    async def renewed(self, refused: Identity) -> Identity:
+    async def renew(self, refused: Identity) -> Identity:
         """Return the identity to use after the API has refused one: the same if none is newer."""
         ...
 
@@ -89,7 +89,7 @@ class FixedCredentials:
     async def current(self) -> Identity:
         return self._identity
 
-    async def renewed(self, refused: Identity) -> Identity:
+    async def renew(self, refused: Identity) -> Identity:
         return self._identity
 
 
@@ -124,7 +124,7 @@ class RenewedCredentials:
         self._last_renewal = -math.inf
 
     async def current(self) -> Identity:
-        self._settle()
+        self._take_answer()
         if self._clock.now() >= self._due:
             self._begin()
         held = self._held
@@ -132,8 +132,8 @@ class RenewedCredentials:
             return held
         return await self._answer()
 
-    async def renewed(self, refused: Identity) -> Identity:
-        self._settle()
+    async def renew(self, refused: Identity) -> Identity:
+        self._take_answer()
         if self._held is not None and self._held != refused:
             return self._held
         if self._clock.now() < self._last_renewal + _RETRY_DELAY:
@@ -153,7 +153,7 @@ class RenewedCredentials:
         ).start()
         self._asked = asked
 
-    def _settle(self) -> None:
+    def _take_answer(self) -> None:
         """Take over what the source has answered meanwhile."""
         if self._asked is None or not self._asked.done():
             return
@@ -185,7 +185,7 @@ class RenewedCredentials:
             if not done:
                 raise Unavailable(f"{self._source.origin} gives no answer in {self._seconds:g} s.")
             waiting.exception()  # it is told below
-            self._settle()
+            self._take_answer()
         if self._failure is not None:
             raise type(self._failure)(str(self._failure)) from self._failure
         assert self._held is not None
@@ -214,7 +214,7 @@ class StaticSource:
     key: bytes | Path = field(default=b"", repr=False)
     every: float | None = _REREAD_DELAY
 
-    def fixed(self) -> bool:
+    def is_fixed(self) -> bool:
         """Return whether its answer never changes."""
         return not any(isinstance(each, Path) for each in (self.token, self.certificate, self.key))
 
@@ -287,7 +287,7 @@ class PluginSource:
             answer = provider.run()  # type: ignore[no-untyped-call]
         except (ConfigException, OSError, TypeError, ValueError) as error:
             raise Unavailable(f"{self.origin}: {_one_line(error)}.") from error
-        return self._understood(answer, beside)
+        return self._identity_of(answer, beside)
 
     def _require(self, command: Any, environment: Mapping[str, str]) -> None:
         """Check that the program is installed. Raises UserMistake with its install hint."""
@@ -297,7 +297,7 @@ class PluginSource:
             advice = f" {_one_line(hint)}." if hint else ""
             raise UserMistake(f"{self.origin}/command: {command} cannot be run here.{advice}")
 
-    def _understood(self, answer: Any, beside: Identity) -> Identity:
+    def _identity_of(self, answer: Any, beside: Identity) -> Identity:
         if not isinstance(answer, dict):
             raise Unavailable(f"{self.origin}: the plug-in tells no status.")
         token = answer.get("token")

@@ -291,7 +291,7 @@ def _read(paths: Sequence[Path], wanted: str | None) -> Access:
     if source is not None:
         return replace(access, source=source, origin=str(user))
     identity = given.ask()
-    if not given.fixed():
+    if not given.is_fixed():
         return replace(access, source=given, origin=str(user))
     return replace(
         access,

@@ -182,7 +182,7 @@ class Transport:
         if response.status != 401:
             return response
         try:
-            fresh = await self._credentials.renewed(identity)
+            fresh = await self._credentials.renew(identity)
         except BaseException:
             response.close()
             raise

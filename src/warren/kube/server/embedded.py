@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from warren.base.clock import Clock
 from warren.base.objects import Kind, Object, key_of
 from warren.journal import Journal
-from warren.kube.admission import Admission, Denied, InTurn, Review
+from warren.kube.admission import Admission, AdmissionChain, Denied, Review
 from warren.kube.server.access import authorization
 from warren.kube.server.access.authorization import Authorizer, escalation
 from warren.kube.server.access.roles import defaults
 from warren.kube.server.builtin import BUILT_IN, NAMESPACE
 from warren.kube.server.finalization import KEPT, Finalization, NamespaceLifecycle
 from warren.kube.server.garbage import Garbage
-from warren.kube.server.history import Changed, History
+from warren.kube.server.history import History, ObjectChange
 from warren.kube.server.store import Store
 from warren.kube.server.webhooks.dispatch import Webhooks
 
@@ -43,18 +43,18 @@ class Embedded:
         rules: Sequence[Admission] = (),
         history: History | None = None,
     ) -> None:
-        """`rules` are asked in turn, where a real cluster asks webhooks for them."""
+        """`rules` are asked one after the other, where a real cluster asks webhooks for them."""
         lifecycle = NamespaceLifecycle()
         self._webhooks = Webhooks()
         self.authorizer = Authorizer(lambda kind: self.store.everything(kind))
-        turns: list[Admission] = [
+        chain: list[Admission] = [
             lifecycle,
             self._webhooks.mutating,
             *rules,
             NoEscalation(self.authorizer),
             self._webhooks.validating,
         ]
-        self.store = Store(journal, clock, InTurn(turns), history=history)
+        self.store = Store(journal, clock, AdmissionChain(chain), history=history)
         lifecycle.connect(self.store.get)
         self._webhooks.connect(self.store)
         self.store.listen(self._changed)
@@ -76,7 +76,7 @@ class Embedded:
                 if self.store.absent(kind, key_of(obj)):
                     tasks.create_task(self.store.create(kind, obj))
 
-    def _changed(self, change: Changed) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         if change.group_resource in _ROLES:
             self.authorizer.changed()
 

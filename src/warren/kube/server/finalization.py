@@ -9,7 +9,7 @@ from warren.kube.admission import Denied, Operation, Review
 from warren.kube.client import NotFound
 from warren.kube.runtime import Reconciler
 from warren.kube.server.builtin import CRD, NAMESPACE
-from warren.kube.server.history import Changed
+from warren.kube.server.history import ObjectChange
 from warren.kube.server.resources import Resource
 from warren.kube.server.store import CLEANUP, Store
 from warren.kube.server.writing import WriteOptions
@@ -34,7 +34,7 @@ class Finalization:
         """Work until cancelled."""
         await self._reconciler.run()
 
-    def _changed(self, change: Changed) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         if change.type == "DELETED":
             group, plural = change.group_resource
             namespace = change.object["metadata"].get("namespace", "")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.kube.client import NotFound
 from warren.kube.runtime import Reconciler
-from warren.kube.server.history import Changed, GroupResource
+from warren.kube.server.history import GroupResource, ObjectChange
 from warren.kube.server.store import Store
 from warren.kube.server.writing import FOREGROUND, ORPHAN, WriteOptions
 
@@ -51,7 +51,7 @@ class Garbage:
 
     # Knowing
 
-    def _changed(self, change: Changed) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         item = _Item(change.group_resource, key_of(change.object))
         before = self._named.get(item, frozenset())
         if change.type == "DELETED":
@@ -113,7 +113,7 @@ class Garbage:
                 await self._orphan(item, obj)
             elif waits_for == FOREGROUND:
                 await self._end_dependents(item, obj)
-            await self._judge(item, obj)
+            await self._delete_or_disown(item, obj)
         except NotFound:
             pass  # another client was faster
         return None
@@ -143,7 +143,7 @@ class Garbage:
         if not blocking:
             await self._release(item, owner, FOREGROUND)
 
-    async def _judge(self, item: _Item, obj: Object) -> None:
+    async def _delete_or_disown(self, item: _Item, obj: Object) -> None:
         """Delete an object that has lost all its owners; let it forget those that are gone."""
         named = self._named.get(item, frozenset())
         gone = {uid for uid in named if not self._exists(uid, obj)}
@@ -172,12 +172,12 @@ class Garbage:
     async def _delete(self, item: _Item, obj: Object, *, foreground: bool = False) -> None:
         uid = obj["metadata"]["uid"]
         after_its_own = foreground and uid in self._dependents
-        how = WriteOptions(
+        options = WriteOptions(
             uid=uid,
             resource_version=obj["metadata"]["resourceVersion"],
             propagation="Foreground" if after_its_own else None,
         )
-        await self._store.delete(Remove(kind=self._kind(item), key=item.key), how)
+        await self._store.delete(Remove(kind=self._kind(item), key=item.key), options)
 
     async def _disown(self, item: _Item, obj: Object, uids: set[str]) -> None:
         references = obj["metadata"].get("ownerReferences") or ()

@@ -33,7 +33,7 @@ class WatchEvent(Event):
 
 
 @dataclass
-class Changed:
+class ObjectChange:
     """One change of one object."""
 
     version: int
@@ -63,13 +63,13 @@ class Subscription:
         self._namespace = namespace
         self._backlog = backlog
         self._leave = leave
-        self._waiting: list[Changed] = []
-        self._news = asyncio.Event()
-        self._over = ""
+        self._waiting: list[ObjectChange] = []
+        self._arrived = asyncio.Event()
+        self._end_reason = ""
 
-    def offer(self, change: Changed) -> None:
+    def offer(self, change: ObjectChange) -> None:
         """Queue a change, unless it is of another namespace or the reader is too far behind."""
-        if self._over:
+        if self._end_reason:
             return
         if self._namespace and change.object["metadata"].get("namespace") != self._namespace:
             return
@@ -77,25 +77,25 @@ class Subscription:
             self.end("the watcher did not keep up with the changes")
         else:
             self._waiting.append(change)
-            self._news.set()
+            self._arrived.set()
 
     def end(self, why: str) -> None:
         """End it after what waits already, without a gap."""
-        self._over = why
-        self._news.set()
+        self._end_reason = why
+        self._arrived.set()
 
-    async def batch(self, seconds: float | None = None) -> list[Changed]:
+    async def batch(self, seconds: float | None = None) -> list[ObjectChange]:
         """Wait for changes, and return all that have come; none where none comes in time.
 
         Raises Expired where there will be no more.
         """
-        if not self._waiting and not self._over:
-            self._news.clear()
+        if not self._waiting and not self._end_reason:
+            self._arrived.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._news.wait()
-        if self._over and not self._waiting:
-            raise Expired(self._over)
+                    await self._arrived.wait()
+        if self._end_reason and not self._waiting:
+            raise Expired(self._end_reason)
         changes, self._waiting = self._waiting, []
         return changes
 
@@ -111,7 +111,7 @@ class History:
         """Know the last `length` changes; a watcher may be `backlog` changes behind."""
         self._length = length
         self._backlog = backlog
-        self._changes: deque[Changed] = deque()
+        self._changes: deque[ObjectChange] = deque()
         self._watchers: dict[GroupResource, dict[str, list[Subscription]]] = {}
         """By namespace, as each node's agent watches its own; those of all namespaces by ``""``."""
         self.horizon = 0
@@ -122,7 +122,7 @@ class History:
         self._changes.clear()
         self.horizon = version
 
-    def add(self, change: Changed) -> None:
+    def add(self, change: ObjectChange) -> None:
         """Send a durable change to all watches."""
         if len(self._changes) >= self._length:
             self.horizon = self._changes.popleft().version
@@ -153,7 +153,7 @@ class History:
         watchers.append(made)
         return made
 
-    def rewound(
+    def objects_at(
         self, group_resource: GroupResource, objects: Mapping[Key, Object], version: int
     ) -> dict[Key, Object]:
         """Return the objects of a resource, which are as they are now, as they were in a version.

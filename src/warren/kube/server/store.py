@@ -24,7 +24,13 @@ from warren.kube.admission import Admission, Operation, Review
 from warren.kube.client import Event, Listing, Refused
 from warren.kube.server import writing
 from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
-from warren.kube.server.history import Changed, GroupResource, History, Subscription, in_version
+from warren.kube.server.history import (
+    GroupResource,
+    History,
+    ObjectChange,
+    Subscription,
+    in_version,
+)
 from warren.kube.server.labels import LabelIndex
 from warren.kube.server.refusals import Absent, Stale, Taken, TooLarge, Unserved, another
 from warren.kube.server.resources import Invalid, Resource, established_status, from_crd
@@ -76,7 +82,7 @@ class Store:
         self._pending: dict[tuple[GroupResource, Key], _Pending] = {}
         self._resources: dict[GroupResource, Resource] = {}
         self._history = history or History()
-        self._listeners: list[Callable[[Changed], None]] = []
+        self._listeners: list[Callable[[ObjectChange], None]] = []
         self._version = 0
         self._durable = 0
         for resource in BUILT_IN:
@@ -100,7 +106,7 @@ class Store:
         """Whether whatever is written waits."""
         return self._committer.stuck
 
-    def listen(self, listener: Callable[[Changed], None]) -> None:
+    def listen(self, listener: Callable[[ObjectChange], None]) -> None:
         """Call `listener` with every change of every resource, once it is durable."""
         self._listeners.append(listener)
 
@@ -148,7 +154,7 @@ class Store:
         Raises Expired where that is not known any more.
         """
         self.reach(version)
-        objects = self._history.rewound((kind.group, kind.plural), self._table(kind), version)
+        objects = self._history.objects_at((kind.group, kind.plural), self._table(kind), version)
         keys = (key for key in sorted(objects) if namespace in ("", key.namespace))
         return Listing([in_version(kind, objects[key]) for key in keys], str(version))
 
@@ -437,7 +443,9 @@ class Store:
         except orjson.JSONEncodeError as error:
             raise Refused(f"{kind} {key} cannot be written: {error}") from error
         self._version = version
-        change = Changed(version, group_resource, event, obj, self._newest(group_resource, key))
+        change = ObjectChange(
+            version, group_resource, event, obj, self._newest(group_resource, key)
+        )
         durable = self._committer.submit(record, lambda: self._show(change, key, after))
         self._pending[group_resource, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
@@ -449,7 +457,7 @@ class Store:
         if pending is not None:
             await asyncio.shield(pending.durable)
 
-    def _show(self, change: Changed, key: Key, after: Object | None) -> None:
+    def _show(self, change: ObjectChange, key: Key, after: Object | None) -> None:
         """Make a durable change visible: to readers, and to watchers, in order."""
         self._durable = change.version
         self._apply(change.group_resource, key, after)
@@ -617,12 +625,14 @@ def _ending(kind: Kind, old: Object, options: WriteOptions, now: str) -> dict[st
 
 def _replayed(
     version: int, group_resource: GroupResource, before: Object | None, after: Object | None
-) -> Changed:
+) -> ObjectChange:
     """Return a change that an earlier life has made."""
     if after is not None:
-        return Changed(
+        return ObjectChange(
             version, group_resource, "ADDED" if before is None else "MODIFIED", after, before
         )
     assert before is not None
     metadata = {**before["metadata"], "resourceVersion": str(version)}
-    return Changed(version, group_resource, "DELETED", {**before, "metadata": metadata}, before)
+    return ObjectChange(
+        version, group_resource, "DELETED", {**before, "metadata": metadata}, before
+    )

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from warren.base.objects import Kind, Object
 from warren.kube.client import Expired
-from warren.kube.server.history import Changed, Subscription, WatchEvent
+from warren.kube.server.history import ObjectChange, Subscription, WatchEvent
 from warren.kube.server.refusals import TooLarge
 from warren.kube.server.rest.statuses import failure
 
@@ -94,7 +94,7 @@ class Watch:
             elif bookmarks:
                 await self._mark(version)
 
-    async def _send(self, batch: Iterable[Changed], matches: Callable[[Object], bool]) -> None:
+    async def _send(self, batch: Iterable[ObjectChange], matches: Callable[[Object], bool]) -> None:
         """Send changes, many at a time."""
         lines: list[bytes] = []
         size = 0
@@ -122,7 +122,7 @@ class Watch:
 
 
 def visible_event(
-    change: Changed, kind: Kind, matches: Callable[[Object], bool]
+    change: ObjectChange, kind: Kind, matches: Callable[[Object], bool]
 ) -> WatchEvent | None:
     """Return a change as those see it who watch only what matches; None where they do not.
 

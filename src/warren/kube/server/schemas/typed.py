@@ -1,6 +1,6 @@
 """Values as their schema divides them: what is owned, compared, merged and removed by itself.
 
-Maps are divided unless the schema says `x-kubernetes-map-type: atomic`. Lists are whole unless
+Maps are divided unless the schema says `x-kubernetes-map-type: atomic`. Lists are atomic unless
 it says `x-kubernetes-list-type: map` or `set`. The rules are those of Kubernetes' server-side
 apply. Nothing here knows who owns anything.
 """
@@ -36,9 +36,9 @@ class Difference(NamedTuple):
 
 
 def parts(value: Any, schema: Schema) -> dict[str, Part] | None:
-    """Return the parts of a value by their FieldsV1 names; None for one that is a whole.
+    """Return the parts of a value by their FieldsV1 names; None for one that is atomic.
 
-    A list whose elements lack their keys, or have the same ones, is a whole, too.
+    A list whose elements lack their keys, or have the same ones, is atomic, too.
     """
     if isinstance(value, Mapping):
         if schema.get("x-kubernetes-map-type") == "atomic":
@@ -73,7 +73,7 @@ def fields_of(value: Any, schema: Schema) -> Fields:
 
 
 def compare(old: Any, new: Any, schema: Schema) -> Difference | None:
-    """Return how a value has changed; None if it is a whole, before or after.
+    """Return how a value has changed; None if it is atomic, before or after.
 
     Cheap where the two share what has not changed, which is not looked into.
     """

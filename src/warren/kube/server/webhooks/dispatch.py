@@ -14,11 +14,11 @@ import structlog
 
 from warren.base.errors import WarrenError
 from warren.base.objects import Key, Kind, Object, key_of
-from warren.kube.admission import InTurn, Review
+from warren.kube.admission import AdmissionChain, Review
 from warren.kube.client import NotFound, Refused
 from warren.kube.server import writing
 from warren.kube.server.builtin import NAMESPACE
-from warren.kube.server.history import Changed, in_version
+from warren.kube.server.history import ObjectChange, in_version
 from warren.kube.server.resources import Resource
 from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.store import Store
@@ -48,14 +48,14 @@ class Webhooks:
     ) -> None:
         """`resolve` finds services; without one, what is written in the Service counts."""
         self._sender = sender or Https()
-        self._known = _Known()
-        self._calls = Calls(self._sender, resolve or self._known.address, new_uid)
-        self.mutating = _Mutating(self._known, self._calls)
-        self.validating = _Validating(self._known, self._calls)
+        self._stored = _Stored()
+        self._calls = Calls(self._sender, resolve or self._stored.address, new_uid)
+        self.mutating = _Mutating(self._stored, self._calls)
+        self.validating = _Validating(self._stored, self._calls)
 
     def connect(self, store: Store) -> None:
         """Set the store that asks for admission; it has configurations, namespaces and services."""
-        self._known.connect(store)
+        self._stored.connect(store)
 
     async def run(self) -> None:
         """Keep connections to webhooks until cancelled."""
@@ -65,10 +65,10 @@ class Webhooks:
             await self._sender.close()
 
     async def admit(self, review: Review) -> Object | None:
-        return await InTurn([self.mutating, self.validating]).admit(review)
+        return await AdmissionChain([self.mutating, self.validating]).admit(review)
 
 
-class _Known:
+class _Stored:
     """What the store says of webhooks, and of those who are asked about."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _Known:
         self._store = store
         store.listen(self._changed)
 
-    def _changed(self, change: Changed) -> None:
+    def _changed(self, change: ObjectChange) -> None:
         if change.group_resource in _CONFIGURATIONS:
             self._hooks.clear()
 
@@ -88,10 +88,10 @@ class _Known:
         known = self._hooks.get(kind.plural)
         if known is None:
             found = sorted(self._store.everything(kind), key=key_of)
-            known = self._hooks[kind.plural] = [hook for obj in found for hook in _compiled(obj)]
+            known = self._hooks[kind.plural] = [hook for obj in found for hook in _hooks_of(obj)]
         return known
 
-    def wanted(self, hook: Hook, review: Review) -> Kind | None:
+    def kind_for(self, hook: Hook, review: Review) -> Kind | None:
         """Return the kind, in the version, in which a webhook wants to see a write, if it does."""
         return hook.wants(review, self.resource(review.kind).versions, self._namespace(review))
 
@@ -133,42 +133,42 @@ class _Known:
 class _Mutating:
     """The webhooks that may change an object, one after the other."""
 
-    def __init__(self, known: _Known, calls: Calls) -> None:
-        self._known = known
+    def __init__(self, stored: _Stored, calls: Calls) -> None:
+        self._stored = stored
         self._calls = calls
 
     async def admit(self, review: Review) -> Object | None:
         if hooks.is_configuration(review.kind):
             _check(review)
             return review.new
-        for hook in self._known.hooks(MUTATING):
+        for hook in self._stored.hooks(MUTATING):
             # What those before it have made of the object decides whether it wants to see it.
-            kind = self._known.wanted(hook, review)
+            kind = self._stored.kind_for(hook, review)
             if kind is None:
                 continue
             response = await self._calls.verdict(hook, review, kind)
             if response is not None and response.patch and review.new is not None:
-                resource = self._known.resource(review.kind)
-                patched = _patched(hook, in_version(kind, review.new), response)
-                review = replace(review, new=_written(hook, review, resource, patched))
+                resource = self._stored.resource(review.kind)
+                patched = _apply_patch(hook, in_version(kind, review.new), response)
+                review = replace(review, new=_storable(hook, review, resource, patched))
         return review.new
 
 
 class _Validating:
     """The webhooks that may say no, all at the same time."""
 
-    def __init__(self, known: _Known, calls: Calls) -> None:
-        self._known = known
+    def __init__(self, stored: _Stored, calls: Calls) -> None:
+        self._stored = stored
         self._calls = calls
 
     async def admit(self, review: Review) -> Object | None:
-        known = self._known.hooks(VALIDATING)
+        known = self._stored.hooks(VALIDATING)
         if not known or hooks.is_configuration(review.kind):
             return review.new
         tasks = []
         async with asyncio.TaskGroup() as group:
             for hook in known:
-                kind = self._known.wanted(hook, review)
+                kind = self._stored.kind_for(hook, review)
                 if kind is not None:
                     tasks.append(group.create_task(self._objection(hook, review, kind)))
         for task in tasks:
@@ -188,7 +188,7 @@ class _Validating:
 # What becomes of an answer
 
 
-def _patched(hook: Hook, obj: Object, response: Response) -> Object:
+def _apply_patch(hook: Hook, obj: Object, response: Response) -> Object:
     """Return an object with a webhook's patch. Raises CallFailed where it is none."""
     # Whether the webhook must answer does not matter: it has, and means to change something.
     if response.patch_type != "JSONPatch":
@@ -199,7 +199,7 @@ def _patched(hook: Hook, obj: Object, response: Response) -> Object:
         raise CallFailed(hook.name, f"its patch cannot be applied: {error}") from error
 
 
-def _written(hook: Hook, review: Review, resource: Resource, made: Object) -> Object:
+def _storable(hook: Hook, review: Review, resource: Resource, made: Object) -> Object:
     """Return what a webhook has made of an object, as far as its writer could have written it.
 
     Raises CallFailed where it is no object to be stored there, and Invalid where it does not
@@ -230,7 +230,7 @@ def _check(review: Review) -> None:
         hooks.read_hooks(new)
 
 
-def _compiled(configuration: Object) -> Sequence[Hook]:
+def _hooks_of(configuration: Object) -> Sequence[Hook]:
     try:
         return hooks.read_hooks(configuration)
     except Refused as error:
