@@ -62,7 +62,7 @@ async def test_what_finds_no_room_is_written_when_there_is_some() -> None:
         if tries < 5:
             raise OSError(28, "No space left on device")
 
-    await diskspace.made_for(write)
+    await diskspace.retry_while_full(write)
     assert tries == 5
 
 
@@ -71,7 +71,7 @@ def test_what_fails_for_another_reason_is_not_tried_again() -> None:
         raise PermissionError(13, "Permission denied")
 
     with pytest.raises(PermissionError):
-        asyncio.run(diskspace.made_for(fail))
+        asyncio.run(diskspace.retry_while_full(fail))
 
 
 def in_place(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[int]]:

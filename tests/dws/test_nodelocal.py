@@ -130,7 +130,7 @@ def test_each_node_has_a_part_of_its_own_whichever_nodes_are_asked_for(
     cut = data.draw(st.integers(0, len(nodes)))
 
     def parts(some: list[str]) -> set[tuple[str, int]]:
-        found = nodelocal.parts([*some, *some[:1]], wiring, places)
+        found = nodelocal.allocations_for([*some, *some[:1]], wiring, places)
         assert all(numbers == sorted(numbers) for numbers in found.values())
         return {(rabbit, number) for rabbit, numbers in found.items() for number in numbers}
 
@@ -145,10 +145,10 @@ def test_each_node_has_a_part_of_its_own_whichever_nodes_are_asked_for(
 @pytest.mark.parametrize("wiring", [{}, {"n0": ""}])
 def test_a_node_that_is_wired_to_no_rabbit_has_no_part(wiring: dict[str, str]) -> None:
     with pytest.raises(Fault, match="compute node n0 is wired to no rabbit"):
-        nodelocal.parts(["n0"], wiring, {})
+        nodelocal.allocations_for(["n0"], wiring, {})
 
 
 def test_a_rabbits_allocations_are_those_of_its_nodes_in_the_order_of_the_job() -> None:
     wiring = {"n0": "r0", "n1": "r0", "n2": "r1", "external": ""}
     nodes = ["n1", "n2", "external", "unknown", "n0"]
-    assert nodelocal.in_order(nodes, wiring) == {"n1": 0, "n2": 0, "n0": 1}
+    assert nodelocal.allocation_numbers(nodes, wiring) == {"n1": 0, "n2": 0, "n0": 1}

@@ -26,7 +26,7 @@ from warren.base.processes import status
 from warren.dws.node import InUse, NodeTrouble, Volume
 from warren.node import usage
 from warren.node.blocks import Blocks
-from warren.node.busy import Patience, Policy
+from warren.node.busy import GracePeriod, Policy
 from warren.node.directory import Directories
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
@@ -100,7 +100,7 @@ class Rabbit:
     size: int = SIZE
 
     def __post_init__(self) -> None:
-        patience = Patience(seconds=SECONDS, policy=self.policy, clock=self.clock)
+        patience = GracePeriod(seconds=SECONDS, policy=self.policy, clock=self.clock)
         disk = LoopDisk("node1", self.root / "node1", 4 * self.size, None)
         self.disk = disk
         self.blocks = Blocks(lambda group: disk, self.root, patience=patience)
@@ -594,7 +594,7 @@ def test_processes_that_start_others_before_they_are_killed_are_all_killed(user:
         return [each for each in found if each is not None]
 
     clock = Time()
-    patience = Patience(seconds=SECONDS, clock=clock)
+    patience = GracePeriod(seconds=SECONDS, clock=clock)
     try:
         with pytest.raises(InUse):
             asyncio.run(patience.wait("it", user.userid, find))
@@ -633,7 +633,7 @@ class Pinned:
 def test_a_nodes_mount_has_its_own_time_whatever_other_nodes_wait_for(tmp_path: Path) -> None:
     """All nodes of a job mount at one path, and one agent may be that of several nodes."""
     clock = Time()
-    patience = Patience(seconds=SECONDS, policy="keep", clock=clock)
+    patience = GracePeriod(seconds=SECONDS, policy="keep", clock=clock)
     path = tmp_path / "job"
     spaces = {node: Pinned(path) for node in ("node1", "node2", "node3")}
 

@@ -20,7 +20,7 @@ class SystemController:
     """Reconciles the one SystemConfiguration, each rabbit by the key of its NnfNode, and each
     node's namespace by its own.
 
-    What happens to one node costs no look at the others.
+    An event of one node causes no reconcile of the others.
     """
 
     def __init__(self, client: Client, informers: Informers) -> None:
@@ -34,8 +34,8 @@ class SystemController:
         """Those of the configuration, by the keys of their NnfNodes."""
         self._nodes_known: Mapping[str, None] = {}
         self._heartbeats = Heartbeats(informers, self._heard)
-        self._homeless: set[str] = set()
-        """The nodes that were seen to have no namespace."""
+        self._without_namespace: set[str] = set()
+        """The nodes whose namespaces are still to be made."""
         self.reconciler: Reconciler[Key] = Reconciler("system", self.reconcile, workers=1)
         self._configurations.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._storages.listen(self._storage_changed)
@@ -45,16 +45,16 @@ class SystemController:
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile the configuration, or one rabbit."""
         if key == kinds.CONFIGURATION:
-            await perform(self._client, self._configured())
+            await perform(self._client, self._configuration_writes())
         elif not key.namespace:
-            await self._settle(key)
+            await self._ensure_namespace(key)
         elif self._configuration is not None and key in self._rabbits:
-            writes = self._decided(self._configuration, key)
+            writes = self._rabbit_writes(self._configuration, key)
             await perform(self._client, [*self._heartbeats.missing(key.namespace), *writes])
             known = self._configuration.status
             if not (writes or known.ready or known.error):
                 self.reconciler.add(kinds.CONFIGURATION)
-            # No news tells that its Lease was not renewed.
+            # There is no event when a Lease is not renewed.
             return self._heartbeats.left(key.namespace) or None
         else:
             raw = self._configurations.get(key)
@@ -64,43 +64,46 @@ class SystemController:
                 )
         return None
 
-    def _configured(self) -> list[Write]:
-        """Learn which rabbits there are; return what is to be written once all of them are done."""
+    def _configuration_writes(self) -> list[Write]:
+        """Learn which rabbits there are; return the writes of the configuration and of old rabbits."""
         raw = self._configurations.get(kinds.CONFIGURATION)
-        known, found = self._configuration, read(raw, SystemConfiguration) if raw else None
+        before, found = self._configuration, read(raw, SystemConfiguration) if raw else None
         self._configuration = found
         if found is None:
-            self._rabbits, self._nodes_known, self._homeless = {}, {}, set()
+            self._rabbits, self._nodes_known, self._without_namespace = {}, {}, set()
             return []
-        if known is None or (known.spec, known.metadata.uid) != (found.spec, found.metadata.uid):
+        if before is None or (before.spec, before.metadata.uid) != (found.spec, found.metadata.uid):
             self._rabbits = {_key(each.name): each for each in found.spec.storage_nodes}
             for key in self._rabbits:
                 self.reconciler.add(key)
             self._nodes_known = found.nodes()
             there = {key.name for key in self._namespaces.keys()}  # noqa: SIM118
-            self._homeless = {*self._nodes_known} - there
-            for name in sorted(self._homeless):
+            self._without_namespace = {*self._nodes_known} - there
+            for name in sorted(self._without_namespace):
                 self.reconciler.add(Key("", name))
         owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION}"
         own = [read(obj, Storage) for obj in self._storages.by("owner", owner)]
         storages = rabbitstorages.remove_unknown(found, own)
         dismissed = [*orphans(storages), *storages]
         at_work = not found.status.ready and (
-            bool(self._homeless) or any(self._decided(found, key) for key in self._rabbits)
+            bool(self._without_namespace)
+            or any(self._rabbit_writes(found, key) for key in self._rabbits)
         )
         if at_work and configurationmistakes.is_right(found):
             return [*dismissed]
         return [*dismissed, *configurationmistakes.report(found)]
 
-    async def _settle(self, key: Key) -> None:
+    async def _ensure_namespace(self, key: Key) -> None:
         """Make the namespace of a node that has none."""
         if self._configuration is None or key.name not in self._nodes_known:
             return
         if self._namespaces.get(key) is None:
-            await perform(self._client, [rabbitstorages.space(self._configuration, key.name)])
+            await perform(
+                self._client, [rabbitstorages.namespace_for(self._configuration, key.name)]
+            )
         # It is there, though it may not have been seen yet.
-        self._homeless.discard(key.name)
-        if not self._homeless and not self._configuration.status.ready:
+        self._without_namespace.discard(key.name)
+        if not self._without_namespace and not self._configuration.status.ready:
             self.reconciler.add(kinds.CONFIGURATION)
 
     def _namespace_changed(self, obj: Object) -> None:
@@ -108,7 +111,7 @@ class SystemController:
         if key.name in self._nodes_known and self._namespaces.get(key) is None:
             self.reconciler.add(key)
 
-    def _decided(self, found: SystemConfiguration, key: Key) -> list[Write]:
+    def _rabbit_writes(self, found: SystemConfiguration, key: Key) -> list[Write]:
         rabbit = self._rabbits[key]
         storage = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit.name))
         node = self._nodes.get(key)

@@ -1,4 +1,4 @@
-"""A rabbit as a node of its cluster: its agent says that it is one, and whether it runs pods."""
+"""The Node of a rabbit: its agent makes it, and reports there whether it can run pods."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,12 +13,12 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
-_UNABLE: Final = 10.0
-"""Seconds after which it is looked again whether pods can be run: what hinders may pass."""
+_RETRY_DELAY: Final = 10.0
+"""Seconds after which to check again whether pods can be run: the reason may pass."""
 
 
 class NodeRegistration:
-    """Keeps the Node of a rabbit there, saying what its agent says."""
+    """Keeps the Node of a rabbit, with the status that its agent reports."""
 
     def __init__(
         self,
@@ -27,14 +27,14 @@ class NodeRegistration:
         clock: Clock,
         name: str,
         address: str,
-        unable: Callable[[], Awaitable[str | None]],
+        why_not_able: Callable[[], Awaitable[str | None]],
     ) -> None:
-        """`unable` returns why no pods can be run; None if they can."""
+        """`why_not_able` returns why no pods can be run; None if they can."""
         self._client = client
         self._clock = clock
         self._key = Key("", name)
         self._address = address
-        self._unable = unable
+        self._why_not_able = why_not_able
         self._nodes = informers.of(kinds.NODE)
         self.able = asyncio.Event()
         """Set when pods can be run, from then on."""
@@ -43,14 +43,14 @@ class NodeRegistration:
         self._nodes.listen(self._changed)
 
     async def reconcile(self, key: Key) -> float | None:
-        """Make the Node if it is not there, and have it say what is so."""
-        why_not = await self._unable()
+        """Make the Node if it is not there, and update its status."""
+        why_not = await self._why_not_able()
         node = self._nodes.get(key)
         if node is None or not nodestatus.is_told(node, self._address, why_not):
             status = nodestatus.report(key.name, self._address, why_not, self._clock.now())
             await perform(self._client, [nodestatus.new_node(key.name), status])
         if why_not is not None:
-            return _UNABLE
+            return _RETRY_DELAY
         self.able.set()
         return None
 

@@ -18,7 +18,7 @@ from warren.kube import kubeconfig
 from warren.kube.http import connect
 from warren.node import holders, hostmounts
 from warren.node.behaviour import parse
-from warren.node.busy import Patience
+from warren.node.busy import GracePeriod
 from warren.node.faulty import FaultyMachine
 
 
@@ -27,7 +27,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     shape = clustershape.load(state.shape)
     assert shape is not None
     storage = config.load(state.config).storage
-    patience = Patience(seconds=storage.busy_seconds, policy=storage.busy_policy)
+    patience = GracePeriod(seconds=storage.busy_seconds, policy=storage.busy_policy)
     nodes = Nodes(state, shape, isolated=isolated, patience=patience)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     async with AsyncExitStack() as stack:

@@ -21,7 +21,7 @@ from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, demand_durations
 from warren.node import behaviour, loops, volumegroup
 from warren.node.blocks import Blocks, Disk
-from warren.node.busy import Patience
+from warren.node.busy import GracePeriod
 from warren.node.directory import Directories
 from warren.node.flash import Flash, component
 from warren.node.hostnamespace import HostNamespace
@@ -213,9 +213,9 @@ async def made_here(config: Config, state: Path) -> dict[str, str | None]:
     return {each: lacks.get(each) for each in TYPES}
 
 
-def patience(config: Config) -> Patience:
+def patience(config: Config) -> GracePeriod:
     """Return how storage is waited for that is in use."""
-    return Patience(seconds=tables.seconds(config.busy_timeout), policy=config.busy_policy)
+    return GracePeriod(seconds=tables.seconds(config.busy_timeout), policy=config.busy_policy)
 
 
 def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | None]:

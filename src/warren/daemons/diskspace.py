@@ -1,4 +1,4 @@
-"""Room on the file system of a state directory, without which what is kept there does not start."""
+"""Free space for a state directory: a process that writes there waits for it before it starts."""
 
 import asyncio
 import errno
@@ -22,21 +22,21 @@ CLUSTER: Final = 8 * 2**20
 SERVICE: Final = 256 * 2**10
 """Bytes that the start of a service with one journal writes at most."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_LOOK: Final = 1.0
+_PAUSE: Final = 1.0
 
 
 async def wait(
-    place: Path, journals: Iterable[Path], needed: int = CLUSTER, pause: float = _LOOK
+    place: Path, journals: Iterable[Path], needed: int = CLUSTER, pause: float = _PAUSE
 ) -> None:
-    """Return when there is room for a start; say so first, where it was started, if there is none.
+    """Return when there is room for a start; if there is none yet, print that first.
 
-    The room that an earlier life has set aside beside `journals` is given up for it.
+    The room that an earlier run has reserved beside `journals` is given up for it.
     """
-    why = _short(place, needed)
+    why = _shortage(place, needed)
     if why is not None:
         for journal in journals:
             sqlite.give_up(journal)
-        why = _short(place, needed)
+        why = _shortage(place, needed)
     if why is None:
         return
     words = (
@@ -48,13 +48,13 @@ async def wait(
         print(f"warren: {words}", file=sys.stderr, flush=True)
     while True:
         await asyncio.sleep(pause)
-        if _short(place, needed) is None:
+        if _shortage(place, needed) is None:
             break
     log.info("there is room")
 
 
-async def made_for(write: Callable[[], None], pause: float = _LOOK) -> None:
-    """Write something, as often as there is no room for it. Raises OSError for any other reason."""
+async def retry_while_full(write: Callable[[], None], pause: float = _PAUSE) -> None:
+    """Call `write` until the disk has room for it. Raises OSError for any other reason."""
     while True:
         try:
             write()
@@ -76,7 +76,7 @@ def free_bytes(place: Path) -> float:
     return float(found.f_bavail * found.f_frsize)
 
 
-def _short(place: Path, needed: int) -> str | None:
+def _shortage(place: Path, needed: int) -> str | None:
     """Return why so many bytes cannot be had; None if they can."""
     probe = place / "room.new"
     try:
@@ -87,6 +87,6 @@ def _short(place: Path, needed: int) -> str | None:
             os.close(opened)
             probe.unlink()
     except OSError as error:
-        # What else is wrong with the place, those say who use it.
+        # Any other error is reported by what writes there.
         return error.strerror if error.errno in _NO_ROOM else None
     return None

@@ -12,7 +12,7 @@ from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 from warren.node import loops
 from warren.node.blocks import Blocks, Disk
-from warren.node.busy import Patience
+from warren.node.busy import GracePeriod
 from warren.node.directory import Directories
 from warren.node.flash import Flash
 from warren.node.images import Images
@@ -46,7 +46,7 @@ class Nodes:
         shape: ClusterShape,
         *,
         isolated: bool,
-        patience: Patience | None = None,
+        patience: GracePeriod | None = None,
     ) -> None:
         """`patience` is for storage that is in use when it is to be given back."""
         self._patience = patience

@@ -275,7 +275,7 @@ async def _announced(
     stopped: asyncio.Event,
 ) -> None:
     """Announce that the cluster is ready, until it is to stop."""
-    await diskspace.made_for(
+    await diskspace.retry_while_full(
         lambda: state.announce(
             pid=os.getpid(),
             server=url,

@@ -4,7 +4,7 @@ One node at a time may mount a node-local file system, and jobs that use persist
 and go, several at once. So each allocation is one node's: the n-th of a rabbit is for the n-th
 compute node of that rabbit, as the SystemConfiguration lists them. A node finds in it what the
 last job on this node has left. Nodes behind one that leaves the SystemConfiguration have other
-allocations since, and wait for those who still mount them (ADR 053, `storage.locks`).
+allocations since, and wait for nodes that still mount them (ADR 053, `storage.locks`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 
 def positions(configuration: SystemConfiguration) -> dict[str, int]:
-    """Return each compute node's place among those of its rabbit, from 0."""
+    """Return each compute node's index among those of its rabbit, from 0."""
     return {
         compute.name: number
         for rabbit in configuration.spec.storage_nodes
@@ -27,7 +27,7 @@ def positions(configuration: SystemConfiguration) -> dict[str, int]:
     }
 
 
-def in_order(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[str, int]:
+def allocation_numbers(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[str, int]:
     """Return the numbers of the allocations of a job's own storage that are its nodes', by node.
 
     The n-th of a rabbit is for the n-th of the job's nodes there. Nodes that are wired to none have
@@ -42,7 +42,7 @@ def in_order(nodes: Iterable[str], wiring: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def parts(
+def allocations_for(
     nodes: Iterable[str], wiring: Mapping[str, str], places: Mapping[str, int]
 ) -> dict[str, list[int]]:
     """Return the numbers of the allocations that are for some compute nodes, by rabbit.

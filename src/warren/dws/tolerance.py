@@ -81,7 +81,7 @@ def kept_allocations(
     """
     nodes = [node.name for node in computes.data] if computes is not None else []
     found: dict[str, list[int]] = {}
-    for node, number in nodelocal.in_order(nodes, wiring).items():
+    for node, number in nodelocal.allocation_numbers(nodes, wiring).items():
         if node not in lost:
             found.setdefault(wiring[node], []).append(number)
     return found

@@ -1,7 +1,7 @@
 """The durable truth: records in order, safe on disk once `append` has returned.
 
-Both stores of the house stand on it, the API server's objects and the KVS. A
-journal knows nothing of what its records mean; who writes them replays them.
+The API server's objects and the KVS are stored in one each. A journal knows nothing of
+what its records mean; the part that writes them replays them.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from warren.base.errors import Retryable, WarrenError
 ROW: Final = 2**20
 """Bytes that a rewrite puts into a row. An append waits for one row at the most."""
 _SLICE: Final = 0.004
-"""Seconds for which the event loop makes records of a rewrite before others have their turn."""
+"""Seconds for which the event loop makes records of a rewrite before it yields to other tasks."""
 
 
 class JournalBroken(WarrenError):
@@ -76,7 +76,7 @@ class MemoryJournal:
 
 
 async def rows(records: Iterable[bytes], size: int) -> AsyncIterator[list[bytes]]:
-    """Return records in rows of about `size` bytes. Others have their turn all along.
+    """Return records in rows of about `size` bytes. Other tasks run in between.
 
     The first record is taken before any other reader has it.
     """

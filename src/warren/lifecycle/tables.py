@@ -121,14 +121,14 @@ def explain(
     if of_key:
         problem = f"the key: {problem}"
     if tables is not None:
-        place = _named(f"{place}[...]" if of_key else place, said, tables, shape)
+        place = _name_key(f"{place}[...]" if of_key else place, said, tables, shape)
     return problem, place
 
 
-def _named(place: str, said: str, tables: Any, shape: Any) -> str:
-    """Return a path with the first key of which that is said, in place of `[...]`.
+def _name_key(place: str, said: str, tables: Any, shape: Any) -> str:
+    """Return a path with the first key of which msgspec says that, in place of `[...]`.
 
-    That comes once at most: within what a site names, it names nothing.
+    `[...]` comes once at most: tables under keys of a site have no keys of a site.
     """
     before, some, after = place.partition("[...]")
     if not some:

@@ -14,7 +14,7 @@ import structlog
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Target, Volume
 from warren.node import abilities, commands, filesystems, lustre, usercommands
-from warren.node.busy import Patience
+from warren.node.busy import GracePeriod
 from warren.node.filesystems import NO_CLUSTER, Cluster
 from warren.node.flash import Source, component
 from warren.node.threads import in_thread
@@ -106,7 +106,7 @@ class Blocks:
         work: Path,
         *,
         seconds: float = MAKE_SECONDS,
-        patience: Patience | None = None,
+        patience: GracePeriod | None = None,
         cluster: Cluster | None = None,
         one_kernel: bool = True,
     ) -> None:
@@ -115,7 +115,7 @@ class Blocks:
         `seconds` is for making one file system, `patience` for volumes that are in use. Where not
         `one_kernel` mounts volumes, nodes are machines, and a gfs2 takes a `cluster` of them.
         """
-        self._patience = patience or Patience()
+        self._patience = patience or GracePeriod()
         self._disk = disk
         self._work = work
         self._seconds = seconds
@@ -260,7 +260,7 @@ class Blocks:
                 if await in_thread(_are_spared, devices, userid, waited_for):
                     raise kept from trouble
                 await self._take(disk, name, what, left)
-        self._patience.over(what)
+        self._patience.forget(what)
         try:
             await usercommands.run(profile, usercommands.POST_TEARDOWN, {})
         except NodeTrouble as trouble:  # there is nothing left that it could keep

@@ -1,4 +1,4 @@
-"""What is still in use when it is to be given back: how long it is waited for, and what then."""
+"""Storage that is in use when it is to be released: how long to wait, which processes to end."""
 
 import os
 import signal
@@ -24,8 +24,8 @@ _ROUNDS: Final = 20
 """How often processes are looked for that start others before they can be stopped."""
 
 
-class Patience:
-    """Waits a bounded time for what is in use; then ends who may be ended."""
+class GracePeriod:
+    """Waits a bounded time for what is in use; then ends those processes that may be ended."""
 
     def __init__(
         self, *, seconds: float = SECONDS, policy: Policy = "kill", clock: Clock | None = None
@@ -63,7 +63,7 @@ class Patience:
         """Return whether what was killed for `what` has had the time once more to die."""
         return self._clock.now() >= self._since.get(what, self._clock.now()) + 2 * self._seconds
 
-    def over(self, what: str) -> None:
+    def forget(self, what: str) -> None:
         """Forget what is not in use any more."""
         self._since.pop(what, None)
 

@@ -43,13 +43,13 @@ class Failed(NodeTrouble):
 async def run(
     argv: Sequence[str], *, seconds: float = SECONDS, merged: bool = False, text: str | None = None
 ) -> str:
-    """Run a command and return what it printed, complaints too if `merged`.
+    """Run a command and return its standard output, with standard error if `merged`.
 
     `text` is its standard input. Raises NodeTrouble with its own words if it fails.
     """
     complaints = STDOUT if merged else PIPE
     given = None if text is None else text.encode()
-    started = _started(_bound(argv), complaints, has_input=given is not None, grace=_GRACE)
+    started = _running(_ending_with_us(argv), complaints, has_input=given is not None, grace=_GRACE)
     async with started as process, _within(seconds, argv):
         output, errors = await process.communicate(given)
     _demand_success(argv, process.returncode, errors or output or b"")
@@ -64,7 +64,7 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
     # Not a pipe of asyncio's: that is waited for until all processes have closed it, also what the
     # command has left running in the background.
     with _Tail() as tail:
-        started = _started(_bound(argv), STDOUT, environment, tail.writer, grace=_GRACE)
+        started = _running(_ending_with_us(argv), STDOUT, environment, tail.writer, grace=_GRACE)
         async with started as process:
             tail.close_writer()
             async with _within(seconds, argv):
@@ -79,10 +79,10 @@ async def lines(
 ) -> AsyncIterator[str]:
     """Run a command for as long as it takes and return its lines as they come.
 
-    Raises Failed, with the last of its complaints, if it fails. Closing the iterator
+    Raises Failed, with the last of its standard error, if it fails. Closing the iterator
     ends the command: `free` is called in a thread, with its process, while that does not die.
     """
-    async with _started(argv, free=free) as process:
+    async with _running(argv, free=free) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         complaints = asyncio.create_task(_last(process.stderr))
@@ -149,8 +149,8 @@ class _Tail:
         del self._said[:-_KEPT]
 
 
-def _bound(argv: Sequence[str]) -> Sequence[str]:
-    """Have a command die with us: else it would go on beside what comes next."""
+def _ending_with_us(argv: Sequence[str]) -> Sequence[str]:
+    """Return a command that the kernel kills when this process dies: else it would go on."""
     if shutil.which(argv[0]) is None:
         raise NodeTrouble(f"{argv[0]} cannot be run: it is not there")
     return ["setpriv", "--pdeathsig", "KILL", *argv]
@@ -173,9 +173,9 @@ def _demand_success(argv: Sequence[str], code: int | None, output: bytes) -> Non
 
 
 @asynccontextmanager
-async def _started(
+async def _running(
     argv: Sequence[str],
-    complaints: int = PIPE,
+    errors: int = PIPE,
     environment: Mapping[str, str] | None = None,
     output: int = PIPE,
     free: Callable[[int], object] = lambda process: None,
@@ -191,7 +191,7 @@ async def _started(
             *argv,
             stdin=PIPE if has_input else asyncio.subprocess.DEVNULL,
             stdout=output,
-            stderr=complaints,
+            stderr=errors,
             env=environment,
             start_new_session=True,
         )
@@ -202,19 +202,19 @@ async def _started(
         raise NodeTrouble(f"{argv[0]} cannot be run: {error.strerror}") from error
     except asyncio.CancelledError:
         # asyncio waits for ever for a process whose start is cut short: it may come to its end.
-        await _surely(_end_started(starting, free))
+        await _to_its_end(_end_started(starting, free))
         raise
     try:
         yield process
     finally:
-        await _surely(_end(process, free), grace)
+        await _to_its_end(_end(process, free), grace)
 
 
 _endings: Final[set["asyncio.Task[None]"]] = set()
 """Tasks whose callers may be gone, and which must not be lost."""
 
 
-async def _surely(ending: Coroutine[None, None, None], seconds: float | None = None) -> None:
+async def _to_its_end(ending: Coroutine[None, None, None], seconds: float | None = None) -> None:
     """Do something to its end, however often its caller is cancelled.
 
     Its caller waits for it, for so many seconds at most.

@@ -13,7 +13,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
 from warren.node import acl, commands, copiers, filesystems, lustre, usercommands
-from warren.node.busy import Patience
+from warren.node.busy import GracePeriod
 from warren.node.flash import Flash, Source
 from warren.node.threads import in_thread
 from warren.node.usage import Process, describe, on_mounts
@@ -55,11 +55,11 @@ class NamespacedMachine:
         name: str,
         flash: Flash,
         namespace: MountNamespace,
-        patience: Patience | None = None,
+        patience: GracePeriod | None = None,
         places: Sequence[Path] = (Path("/"),),
     ) -> None:
         """`patience` is for mounts that are in use; nothing is mounted but below `places`."""
-        self._patience = patience or Patience()
+        self._patience = patience or GracePeriod()
         self._name = name
         self._flash = flash
         self._namespace = namespace
@@ -138,7 +138,7 @@ class NamespacedMachine:
             except NodeTrouble:
                 if path in self._namespace.mounts():
                     await self._take_away(enter, path, userid)
-        self._patience.over(self._use_of(path))
+        self._patience.forget(self._use_of(path))
         if there and profile:
             enter = await self._namespace.enter()
             await usercommands.run(profile, usercommands.POST_UNMOUNT, values, enter=enter)

@@ -12,7 +12,7 @@ from tests.vm.inside import lvm
 from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Volume
 from warren.node.blocks import Blocks
-from warren.node.busy import Patience
+from warren.node.busy import GracePeriod
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
 from warren.node.volumegroup import VolumeGroup
@@ -27,7 +27,7 @@ class Rabbit:
 
     def __init__(self, root: Path, group: str) -> None:
         self.disk = VolumeGroup("rabbit1", group, 10 * GIB)
-        self.flash = Blocks(lambda rabbit: self.disk, root, patience=Patience(seconds=0))
+        self.flash = Blocks(lambda rabbit: self.disk, root, patience=GracePeriod(seconds=0))
         self.namespace = Namespace(root / "node", root / "mounts")
         self.machine = NamespacedMachine("rabbit1", self.flash, self.namespace)
 

@@ -1,7 +1,7 @@
 """`warren job`: what there is to see of jobs, and to do with them, one command each.
 
-The commands are spelled as those of `flux job`. They stand by their subject: `jobread` has
-what only reads, `jobwait` what waits, `jobchange` what changes jobs.
+The commands have the names of those of `flux job`. Each is in the module of its subject: `read`
+has those that only read, `wait` those that wait, `change` those that change jobs.
 """
 
 import sys

@@ -125,11 +125,11 @@ async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
             return _plain("turn", "is on its way to the scheduler, or has just been given to it")
         if error.errnum != errno.ENOSYS:
             raise UserMistake(f"{f58(job['id'])}: the scheduler does not say: {error}") from error
-    said = _annotated(job)
+    said = _pending_reason(job)
     return _plain("scheduler", f"{_OF_OTHERS}{f' ({said})' if said else ''}")
 
 
-def _annotated(job: Attributes) -> str:
+def _pending_reason(job: Attributes) -> str:
     sched = (job.get("annotations") or {}).get("sched") or {}
     return str(sched.get("reason_pending") or "")
 

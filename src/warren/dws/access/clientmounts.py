@@ -208,7 +208,7 @@ def _parts(snapshot: AccessSnapshot, lost: Collection[str]) -> Mapping[str, Sequ
     assert snapshot.computes is not None  # what there must be was looked for
     nodes = [compute.name for compute in snapshot.computes.data if compute.name not in lost]
     places = nodelocal.positions(snapshot.configuration)
-    return nodelocal.parts(nodes, snapshot.configuration.rabbits_of_computes(), places)
+    return nodelocal.allocations_for(nodes, snapshot.configuration.rabbits_of_computes(), places)
 
 
 _Allocations = Mapping[str, Sequence[tuple[NnfNodeStorage, int]]]
@@ -236,7 +236,9 @@ def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     if outlives_jobs(snapshot.storage):
         numbers = nodelocal.positions(snapshot.configuration)
     else:
-        numbers = nodelocal.in_order((each.name for each in snapshot.computes.data), rabbits)
+        numbers = nodelocal.allocation_numbers(
+            (each.name for each in snapshot.computes.data), rabbits
+        )
     found: dict[str, list[Object]] = {}
     for compute in snapshot.computes.data:
         rabbit = rabbits.get(compute.name)

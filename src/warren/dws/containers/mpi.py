@@ -132,16 +132,16 @@ def jobs(application: Application) -> Iterator[Object]:
     first = application.rabbits[0]
     name = application.launcher_name
     pod = application.pod(mpi.launcher, first, name, application.ports, _HOME)
-    launcher = _launching(_connected(application, pod), application)
+    launcher = _as_launcher(_with_ssh(application, pod), application)
     yield application.job(name, launcher, {_ROLE: "launcher"})
     for rabbit, name in zip(application.rabbits, application.worker_names, strict=True):
-        pod = _connected(application, application.pod(mpi.worker, rabbit, name, home=_HOME))
-        pod["containers"][0] = _serving(pod["containers"][0])
+        pod = _with_ssh(application, application.pod(mpi.worker, rabbit, name, home=_HOME))
+        pod["containers"][0] = _as_worker(pod["containers"][0])
         yield application.job(name, pod, {_ROLE: _WORKER})
 
 
-def _connected(application: Application, pod: Any) -> Any:
-    """Let the containers of a pod reach the others by ssh."""
+def _with_ssh(application: Application, pod: Any) -> Any:
+    """Return a pod whose containers reach the others by ssh."""
     secret = _keys_name(application)
     copying = {
         "name": "mpi-init-ssh",
@@ -180,8 +180,8 @@ def _mounts() -> Iterator[Object]:
     yield {"name": MPI, "mountPath": _CONFIG_DIRECTORY, "readOnly": True}
 
 
-def _launching(pod: Any, application: Application) -> Any:
-    """Have a pod begin when all workers answer and know it, and know them."""
+def _as_launcher(pod: Any, application: Application) -> Any:
+    """Return a pod that begins when all workers answer and know it, with their host files."""
     meta = application.workflow.metadata
     hosts = [f"{worker}.{meta.name}" for worker in application.worker_names]
     waiting = {
@@ -192,25 +192,25 @@ def _launching(pod: Any, application: Application) -> Any:
         "securityContext": application.identity,
         "volumeMounts": [*NAMES, *_mounts()],
     }
-    told = {
+    defaults = {
         "OMPI_MCA_orte_default_hostfile": f"{_CONFIG_DIRECTORY}/hostfile",
         "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
         "HYDRA_HOST_FILE": f"{_CONFIG_DIRECTORY}/hydra_hostfile",
     }
-    variables = [{"name": name, "value": value} for name, value in told.items()]
+    variables = [{"name": name, "value": value} for name, value in defaults.items()]
     return {
         **pod,
         "initContainers": [*pod["initContainers"], waiting],
         "containers": [
-            # What the profile says of a variable, counts.
+            # A variable of the profile takes precedence.
             {**each, "env": [*variables, *each["env"]]}
             for each in pod["containers"]
         ],
     }
 
 
-def _serving(container: Mapping[str, Any]) -> Object:
-    """Have a worker wait for the launcher, unless its profile says what it does."""
+def _as_worker(container: Mapping[str, Any]) -> Object:
+    """Return a worker's container: it runs sshd, unless its profile has a command."""
     if container.get("command") or container.get("args"):
         return container
     return {**container, "command": [*_SSHD]}

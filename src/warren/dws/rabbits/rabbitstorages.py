@@ -71,7 +71,7 @@ def decide(
     return [reports.status(kinds.STORAGE, storage.metadata, status)]
 
 
-def space(configuration: SystemConfiguration, node: str) -> Create:
+def namespace_for(configuration: SystemConfiguration, node: str) -> Create:
     """Make the namespace of a node, in which what is for the node stands."""
     owner = labels.of_owner(kinds.SYSTEM_CONFIGURATION, configuration.metadata)
     return Create(kind=kinds.NAMESPACE, object={"metadata": {"name": node, "labels": owner}})

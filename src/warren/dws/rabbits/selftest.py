@@ -40,7 +40,7 @@ def is_wanted(storage: Storage, by: str) -> bool:
 def decide(
     storage: Storage, test: NnfStorage | None, *, wanted: bool, by: str, now: float
 ) -> list[Write]:
-    """Return the next step of a rabbit's way back. What is not wanted any more is taken away.
+    """Return the next writes for a rabbit's return to service; a test not wanted is removed.
 
     `test` is the NnfStorage of `key_of`, if it is there.
     """
@@ -53,14 +53,14 @@ def decide(
         if not wanted or passed:
             return [removed]
         if test.status.ready:
-            return [_noted(storage, _PASSED), removed]
+            return [_record_verdict(storage, _PASSED), removed]
         if error is not None and error.severity == "Fatal":
-            return [_failed(storage, error.debug_message, by=by, now=now), removed]
+            return [_record_failure(storage, error.debug_message, by=by, now=now), removed]
         return []
     if not wanted:
         return []
     if not passed:
-        return [Create(kind=kinds.NNF_STORAGE, object=_test(storage))]
+        return [Create(kind=kinds.NNF_STORAGE, object=_new_test(storage))]
     return [outofservice.change(storage, Action.ENABLE, by=by, now=now, reason="")]
 
 
@@ -68,7 +68,7 @@ def _is_own(storage: Storage, test: NnfStorage) -> bool:
     return labels.is_owner(kinds.STORAGE, storage.metadata, test.metadata.labels)
 
 
-def _noted(storage: Storage, verdict: str) -> Change:
+def _record_verdict(storage: Storage, verdict: str) -> Change:
     return Change(
         kind=kinds.STORAGE,
         key=storage.metadata.key,
@@ -77,14 +77,14 @@ def _noted(storage: Storage, verdict: str) -> Change:
     )
 
 
-def _failed(storage: Storage, words: str, *, by: str, now: float) -> Change:
+def _record_failure(storage: Storage, words: str, *, by: str, now: float) -> Change:
     known = outofservice.note(storage.metadata.annotations, labels.DISABLED)
     reason = f"{known.get('reason', '')}; its self-test failed: {words}".lstrip("; ")
     change = outofservice.change(storage, Action.DISABLE, by=by, now=now, reason=reason, force=True)
     return outofservice.annotate(change, {labels.SELF_TEST: _FAILED})
 
 
-def _test(storage: Storage) -> Object:
+def _new_test(storage: Storage) -> Object:
     key, meta = key_of(storage.metadata.name), storage.metadata
     metadata: dict[str, Any] = {
         "name": key.name,

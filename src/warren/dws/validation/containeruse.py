@@ -39,15 +39,15 @@ def container(
         )
     named = value_of(directive, "profile")
     if named is not None and facts.container_profiles is not None:
-        yield from _profiled(directive, named, job, facts)
+        yield from _profile_mistakes(directive, named, job, facts)
     for argument in directive.arguments:
         if argument.value is None:
             continue
         key = argument.key.text
         if key.startswith("DW_JOB_"):
-            yield from _contained(directive, argument.value, "job", job, facts)
+            yield from _storage_mistakes(directive, argument.value, "job", job, facts)
         elif key.startswith("DW_PERSISTENT_"):
-            yield from _contained(directive, argument.value, "persistent", job, facts)
+            yield from _storage_mistakes(directive, argument.value, "persistent", job, facts)
         elif key.startswith("DW_GLOBAL_"):
             yield from global_path_mistakes(directive, argument, argument.value.text, facts)
 
@@ -58,7 +58,7 @@ def _is_started_by_others(directive: Directive, facts: Facts) -> bool:
     return found is not None and not found.data.create_container
 
 
-def _profiled(
+def _profile_mistakes(
     directive: Directive, named: Token, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     """Find what a container's profile says against its directive."""
@@ -76,10 +76,10 @@ def _profiled(
             ),
         )
         return
-    whose = profile.restriction(facts.userid, facts.groupid)
-    if whose is not None:
+    users = profile.restriction(facts.userid, facts.groupid)
+    if users is not None:
         yield directive.mistake(
-            named, f"The container profile {named.text!r} is for {whose} alone."
+            named, f"The container profile {named.text!r} is for {users} alone."
         )
     mpi = profile.data.mpi_spec
     if facts.containers and profile.data.create_container and mpi and mpi.copy_offload:
@@ -107,7 +107,7 @@ def _profiled(
         given.setdefault(name, argument)
     for name, need in profile.storages.items():
         if name in given:
-            yield from _enough(directive, given[name].value, need.minimum_capacity, job)
+            yield from _capacity_mistakes(directive, given[name].value, need.minimum_capacity, job)
         elif not need.optional:
             yield directive.mistake(
                 named,
@@ -116,7 +116,7 @@ def _profiled(
             )
 
 
-def _enough(
+def _capacity_mistakes(
     directive: Directive, value: Token | None, minimum: str, job: JobDirectives
 ) -> Iterator[Mistake]:
     """Find a jobdw that is smaller than the application needs."""
@@ -136,7 +136,7 @@ def _enough(
         )
 
 
-def _contained(
+def _storage_mistakes(
     directive: Directive, value: Token, lifetime: str, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
     names: Mapping[str, object] = job.storage if lifetime == "job" else job.persistent

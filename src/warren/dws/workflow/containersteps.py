@@ -159,7 +159,7 @@ def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
     if snapshot.directives[index].command.text == "persistentdw":
         return snapshot.places
     nodes = snapshot.computes.data if snapshot.computes is not None else ()
-    return nodelocal.in_order((node.name for node in nodes), snapshot.wiring or {})
+    return nodelocal.allocation_numbers((node.name for node in nodes), snapshot.wiring or {})
 
 
 def type_of(snapshot: WorkflowSnapshot, index: int) -> str:

@@ -188,7 +188,7 @@ def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int
     if not data and mounted is not None and not names_clients(mounted):
         return None
     nodes = [node.name for node in data if node.name not in lost]
-    return nodelocal.parts(nodes, wiring, snapshot.places)
+    return nodelocal.allocations_for(nodes, wiring, snapshot.places)
 
 
 def _move(

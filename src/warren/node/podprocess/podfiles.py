@@ -31,7 +31,7 @@ _FILE = 2048
 
 def prepare_files(plan: dict[str, Any], trees: list[int]) -> None:
     """Make the pod's file systems below `TOP`: its volumes, `hosts`, and room for its roots."""
-    _memory(TOP, _MEMORY, "711")
+    _mount_tmpfs(TOP, _MEMORY, "711")
     os.mkdir(f"{TOP}/volumes", 0o711)
     attached = iter(trees)
     for name, volume in plan["volumes"].items():
@@ -51,10 +51,10 @@ def prepare_files(plan: dict[str, Any], trees: list[int]) -> None:
         else:
             os.mkdir(place)
             if volume["size"] is not None:
-                _memory(place, volume["size"])
+                _mount_tmpfs(place, volume["size"])
             os.chmod(place, 0o777)
     os.mkdir(f"{TOP}/shm")
-    _memory(f"{TOP}/shm", _MEMORY)
+    _mount_tmpfs(f"{TOP}/shm", _MEMORY)
     # Apart from what containers may fill: the names of the hosts have to be told when it is full.
     os.mkdir(os.path.dirname(HOSTS))
     mount("none", os.path.dirname(HOSTS), "tmpfs", MS_NODEV | MS_NOSUID, "size=16m,mode=755")
@@ -65,8 +65,8 @@ def prepare_files(plan: dict[str, Any], trees: list[int]) -> None:
         mount("none", f"{TOP}/sys", "sysfs", MS_NODEV | MS_NOSUID | MS_RDONLY)
 
 
-def _memory(place: str, size: int, mode: str = "1777") -> None:
-    """Mount a file system in memory, bounded in files, too: the kernel has 1 KiB of each."""
+def _mount_tmpfs(place: str, size: int, mode: str = "1777") -> None:
+    """Mount a tmpfs, with a limit of files, too: each takes 1 KiB of the kernel's memory."""
     bounds = f"size={size},nr_inodes={max(1024, size // _FILE)},mode={mode}"
     mount("none", place, "tmpfs", MS_NODEV | MS_NOSUID, bounds)
 
@@ -81,7 +81,10 @@ def _write(path: str, data: bytes) -> None:
 
 
 def prepare_source(number: int, index: int, mount: dict[str, Any], volumes: dict[str, Any]) -> str:
-    """Return what a container has of a volume. What is below it is followed through no link."""
+    """Return the path of what a container mounts of a volume.
+
+    A subPath is followed through no link, and made where it is not there.
+    """
     if mount["volume"] not in volumes:
         raise Trouble(f"there is no volume {mount['volume']}")
     whole = f"{TOP}/volumes/{mount['volume']}"
@@ -111,8 +114,11 @@ def prepare_source(number: int, index: int, mount: dict[str, Any], volumes: dict
     return place
 
 
-def prepare_root(number: int, container: dict[str, Any], files: dict[str, bool]) -> str:
-    """Make the root of a container, with places for what is mounted in it (`files`: not a file?)"""
+def prepare_root(number: int, container: dict[str, Any], places: dict[str, bool]) -> str:
+    """Make the root of a container, with places to mount at, and return its path.
+
+    `places` says of each path whether a directory is mounted there, or a file.
+    """
     own = f"{TOP}/{number}"
     for part in ("", "/upper", "/work", "/root"):
         os.mkdir(f"{own}{part}", 0o755)
@@ -128,7 +134,7 @@ def prepare_root(number: int, container: dict[str, Any], files: dict[str, bool])
             os.chroot(f"{own}/root")
             os.chdir("/")
             os.umask(0o022)
-            for path, is_directory in files.items():
+            for path, is_directory in places.items():
                 os.makedirs(path if is_directory else os.path.dirname(path), exist_ok=True)
                 if not is_directory and not os.path.exists(path):
                     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))

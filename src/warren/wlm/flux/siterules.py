@@ -15,7 +15,7 @@ from warren.wlm.presets import Presets
 
 
 class SiteRules:
-    """Presets, and who may have what. A `jobs.Rules`."""
+    """Presets, and the limits of users. A `jobs.Rules`."""
 
     def __init__(self, rabbit: Rabbit, owner: int) -> None:
         self._owner = owner
