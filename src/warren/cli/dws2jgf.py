@@ -56,7 +56,7 @@ def dws2jgf(
     from warren.rfc import resource_set
     from warren.scheduling import rabbitgraph
 
-    tables = _asked(state) if config is None else _read(config)
+    tables = _read_configuration(state) if config is None else _read(config)
     r, where = _r(tables, config)
     resources = resource_set.read(r)
     path = file or _mapping(tables)
@@ -77,7 +77,7 @@ def dws2jgf(
         click.echo(orjson.dumps(r)[:-1] + b',"scheduling":' + graph + b"}")
 
 
-def _asked(state: StateDir) -> "Configuration | None":
+def _read_configuration(state: StateDir) -> "Configuration | None":
     """Return what the instance or the broker is configured to; None where there is none."""
     from warren.scheduling import resourceconfig
 

@@ -39,7 +39,7 @@ def getrabbit(
             "Both rabbits and computes or jobids cannot be looked up at the same time: name "
             "either, or ask twice."
         )
-    mapping, of_jobs = _asked(state, jobids)
+    mapping, of_jobs = _read_mapping(state, jobids)
     if rabbits:
         found = mapping.computes_of(_named(rabbits))
     elif computes or jobids:
@@ -58,7 +58,7 @@ def _named(texts: Sequence[str]) -> list[str]:
     return [name for text in texts for name in hostlist.decode(text)]
 
 
-def _asked(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", list[str]]:
+def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMapping", list[str]]:
     """Ask the instance, or the broker, where the mapping is, and which rabbits jobs have."""
     from warren.rfc import fluid, hostlist
     from warren.rpc.message import RpcError

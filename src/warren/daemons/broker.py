@@ -164,7 +164,7 @@ async def lead(
     return code
 
 
-async def _given(place: Place) -> ResourceSet:
+async def _job_resources(place: Place) -> ResourceSet:
     """Return what the job was given. Raises RpcError."""
     lookup = {"id": place.job, "keys": ["R"]}
     async with connect(place.enclosing) as enclosing:
@@ -265,7 +265,7 @@ async def _follow(place: Place) -> Path:
 def main(command: Sequence[str]) -> int:
     """Run one process of a batch job's instance, and return its exit code."""
     place = place_of(os.environ)
-    given = asyncio.run(_given(place))
+    given = asyncio.run(_job_resources(place))
     if place.rank != 0:
         _start_shells(asyncio.run(_follow(place)), place, given)
         return 0

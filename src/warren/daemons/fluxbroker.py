@@ -93,7 +93,7 @@ def running(directory: Path, state: StateDir) -> Iterator[Flux]:
         _rpc(socket, "job-manager.jobtap", {"load": str(plugins / _JOBTAP), "conf": {}})
         with _conductor(directory, state, socket, fluxion=fluxion):
             scheduler = "Fluxion" if fluxion else "sched-simple"
-            yield Flux(socket, userrc, scheduler, _said("version").split()[-1])
+            yield Flux(socket, userrc, scheduler, _flux_output("version").split()[-1])
 
 
 def _sources() -> Path:
@@ -121,11 +121,11 @@ def _built(directory: Path) -> Path:
 
 def has_fluxion() -> bool:
     """Return whether Fluxion is installed with the flux-core that is there."""
-    places = _said("config", "builtin", "module_path").split(":")
+    places = _flux_output("config", "builtin", "module_path").split(":")
     return any((Path(each) / _FLUXION).exists() for each in places)
 
 
-def _said(*command: str) -> str:
+def _flux_output(*command: str) -> str:
     found = subprocess.run(
         ["flux", *command], capture_output=True, text=True, timeout=_SECONDS, check=True
     )

@@ -287,7 +287,7 @@ def _read(paths: Sequence[Path], wanted: str | None) -> Access:
     user = _place(documents, "users", context.user)
     if user.fields and not access.server.startswith("https://"):
         raise UserMistake(f"{cluster}/server: {access.server} would hear {user.name} in the clear.")
-    given, source = _known(user, cluster, tuple(paths), name)
+    given, source = _credential_sources(user, cluster, tuple(paths), name)
     if source is not None:
         return replace(access, source=source, origin=str(user))
     identity = given.ask()
@@ -343,7 +343,7 @@ def _reached(place: _Place) -> Access:
     )
 
 
-def _known(
+def _credential_sources(
     place: _Place, cluster: _Place, paths: tuple[Path, ...], context: str
 ) -> tuple[StaticSource, Source | None]:
     """Return what a user says plainly, and where the rest comes from if that is not all."""

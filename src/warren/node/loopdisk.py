@@ -65,18 +65,18 @@ class LoopDisk:
         return self._space().capacity
 
     def volumes(self) -> Mapping[str, VolumeRecord]:
-        return {name: _found(extent) for name, extent in self._extents.all().items()}
+        return {name: _record_of(extent) for name, extent in self._extents.all().items()}
 
     async def find(self, name: str) -> VolumeRecord | None:
         extent = self._extents.get(name)
-        return None if extent is None else _found(extent)
+        return None if extent is None else _record_of(extent)
 
     async def reserve(self, volume: Volume) -> VolumeRecord:
         async with self._alone():
             extent = await in_thread(self._extents.take, volume, self._space())
             if self._device is None and not extent.made:
                 await self._provide(volume, extent)
-        return _found(extent)
+        return _record_of(extent)
 
     async def device(self, name: str) -> str:
         async with self._alone():
@@ -251,7 +251,7 @@ def _grow(image: Path, size: int) -> None:
         os.close(opened)
 
 
-def _found(extent: Extent) -> VolumeRecord:
+def _record_of(extent: Extent) -> VolumeRecord:
     return VolumeRecord(
         size=extent.size, userid=extent.userid, groupid=extent.groupid, made=extent.made
     )

@@ -143,7 +143,7 @@ class VolumeGroup:
         rows = await _report("lvs", "lv", "lv_name,lv_size,lv_tags", self._name)
         tagged = {row["lv_name"]: (row, row["lv_tags"].split(",")) for row in rows}
         return {
-            name: _found(int(row["lv_size"]), tags)
+            name: _record_of(int(row["lv_size"]), tags)
             for name, (row, tags) in tagged.items()
             if self._tag in tags
         }
@@ -184,7 +184,7 @@ def _pool(command: Sequence[str]) -> str | None:
     return None
 
 
-def _found(size: int, tags: list[str]) -> VolumeRecord:
+def _record_of(size: int, tags: list[str]) -> VolumeRecord:
     owner = next(tag.removeprefix(_OWNER) for tag in tags if tag.startswith(_OWNER))
     userid, _, groupid = owner.partition(".")
     return VolumeRecord(size=size, userid=int(userid), groupid=int(groupid), made=_MADE in tags)

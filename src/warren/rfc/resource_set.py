@@ -293,7 +293,7 @@ def difference(one: ResourceSet, other: ResourceSet) -> ResourceSet:
     Raises BadFormat where the two know a rank by different hosts.
     """
     both = _by_rank(one, other, lambda mine, others: mine - others)
-    return _kept(one, (both.get(rank.rank, rank) for rank in one.ranks))
+    return _subset(one, (both.get(rank.rank, rank) for rank in one.ranks))
 
 
 def intersection(one: ResourceSet, other: ResourceSet) -> ResourceSet:
@@ -302,13 +302,13 @@ def intersection(one: ResourceSet, other: ResourceSet) -> ResourceSet:
     Raises BadFormat where the two know a rank by different hosts.
     """
     both = _by_rank(one, other, lambda mine, others: mine & others)
-    return _kept(one, both.values())
+    return _subset(one, both.values())
 
 
 def without_ranks(resources: ResourceSet, ranks: Iterable[int]) -> ResourceSet:
     """Leave nodes out. Ranks that are not there are ignored."""
     gone = set(ranks)
-    return _kept(resources, (rank for rank in resources.ranks if rank.rank not in gone))
+    return _subset(resources, (rank for rank in resources.ranks if rank.rank not in gone))
 
 
 def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> ResourceSet:
@@ -367,7 +367,7 @@ def _by_rank(
     return found
 
 
-def _kept(resources: ResourceSet, ranks: Iterable[Rank]) -> ResourceSet:
+def _subset(resources: ResourceSet, ranks: Iterable[Rank]) -> ResourceSet:
     """Return a part of a set: the nodes that still have something, with their properties."""
     kept = tuple(rank for rank in ranks if rank.cores or rank.gpus)
     known = {rank.rank for rank in kept}

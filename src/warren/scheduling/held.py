@@ -107,9 +107,9 @@ def flash_of(r: bytes | str) -> list[Held]:
         (each for each in found.values() if each.ranks or each.sizes),
         key=lambda each: (not each.ranks, min(each.ranks, default=0)),
     )
-    return [_held(each) for each in mine]
+    return [_new_held(each) for each in mine]
 
 
-def _held(one: _Found) -> Held:
+def _new_held(one: _Found) -> Held:
     unit = 1 if one.pool else max(one.sizes, default=1)
     return Held(one.rabbit, len(one.ranks), unit, sum(one.sizes) // unit, one.labels)

@@ -335,7 +335,7 @@ class Inventory:
             node = self.nodes[place]
             if node.host != rank.host:
                 raise BadFormat(f"R names {rank.host} as rank {rank.rank}, which is {node.host}")
-            cores, gpus = _known(rank.cores, node.cores), _known(rank.gpus, node.gpus)
+            cores, gpus = _bits(rank.cores, node.cores), _bits(rank.gpus, node.gpus)
             if cores is None or gpus is None:
                 raise BadFormat(f"R names cores or gpus of {node.host} that it does not have")
             own = 0 if node.chassis is None else ssds.pop(node.chassis, 0)
@@ -361,7 +361,7 @@ class Inventory:
         return {place: self.chassis[place].flash.read(ssds) for place, ssds in found.items()}
 
 
-def _known(numbers: Iterable[int], there: int) -> int | None:
+def _bits(numbers: Iterable[int], there: int) -> int | None:
     """Return numbers as bits, if all of them are there."""
     length = there.bit_length()
     found = bits(number for number in numbers if number < length)

@@ -40,9 +40,9 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
     API is found by `warren doctor`.
     """
     state.demand_owner()
-    first = {(each.about, each.why) for each in _found(state)}
+    first = {(each.about, each.why) for each in _differences(state)}
     time.sleep(_BETWEEN)  # what was just coming or going is none
-    found = [each for each in _found(state) if (each.about, each.why) in first]
+    found = [each for each in _differences(state) if (each.about, each.why) in first]
     if repair:
         _repair(state, found)
     left = [each for each in found if not (repair and each.remedy)]
@@ -54,7 +54,7 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _found(state: StateDir) -> list[Difference]:
+def _differences(state: StateDir) -> list[Difference]:
     async def query(handle: "Handle") -> tuple[dict[int, str | None], dict[str, str]]:
         active = {"states": [sum(each.bit for each in ACTIVE)]}
         request = {"attrs": ["annotations"], "max_entries": 0, "constraint": active}

@@ -91,7 +91,7 @@ def _copied(shared: Path, nodes: int) -> str | None:
     return None if found == wanted else f"copied out is {found}, and not {wanted}"
 
 
-def _kept(shared: Path, nodes: int) -> str | None:
+def _copied_out_mistake(shared: Path, nodes: int) -> str | None:
     found = [path.read_text().strip() for path in sorted(shared.glob("kept/**/it"))]
     return None if found == ["kept"] * nodes else f"copied out is {found}"
 
@@ -136,7 +136,7 @@ CASES: Final[Sequence[Case]] = (
             "#DW copy_out source=$DW_PERSISTENT_tour/it destination=$GLOBAL/kept/",
         ),
         nodes=1,
-        check=_kept,
+        check=_copied_out_mistake,
     ),
     Case(
         title="and destroyed",

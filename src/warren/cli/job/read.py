@@ -355,7 +355,7 @@ def job_taskmap(
     if sum(question is not None for question in questions) > 1:
         raise click.UsageError("ask one question at a time.")
     named = hostname is not None or form == "hosts"
-    blocks = None if named else _given(what)
+    blocks = None if named else _read_taskmap(what)
     hosts: list[str] = []
     if blocks is None:
         found = fluid.parse(what)
@@ -395,7 +395,7 @@ def _whole(blocks: Sequence[Block], form: str | None, hosts: Sequence[str]) -> A
     return taskmap.wrap(blocks)
 
 
-def _given(text: str) -> list[Block] | None:
+def _read_taskmap(text: str) -> list[Block] | None:
     """Read a map from the command line; None for what is a job's id."""
     try:
         if text.startswith(("{", "[")):

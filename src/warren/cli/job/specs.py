@@ -140,7 +140,7 @@ def make_jobspec(
             "gpus": gpus_per_task or 0,
         }
     spec = make_spec(
-        _found(command),
+        _check_command(command),
         shape={**shape, "exclusive": exclusive},
         per_resource=per_resource,
         **wishes,
@@ -308,7 +308,7 @@ def _put(place: dict[str, Any], names: list[str], value: Any) -> None:
 # Options
 
 
-def _found(command: tuple[str, ...]) -> list[str]:
+def _check_command(command: tuple[str, ...]) -> list[str]:
     """Return the command; a program that is named by a path must be there and executable."""
     program = Path(command[0])
     if "/" in command[0] and "{{" not in command[0]:

@@ -44,7 +44,7 @@ def decide(snapshot: AccessSnapshot) -> Sequence[Write]:
     ]
     # Of lost nodes nothing more is mounted; what they have mounted, they are to unmount.
     for mount in awaited if mounted else snapshot.mounts:
-        change = _asked(access, mount, wanted.get(mount.metadata.key))
+        change = _spec_changes(access, mount, wanted.get(mount.metadata.key))
         if change:
             patch: dict[str, Any] = {"spec": change}
             carried = labels.inherited_labels(access.metadata)
@@ -79,14 +79,14 @@ def _coming(
     """Return what nodes are to mount and are not asked to yet."""
     for key, obj in wanted.items():
         mount = present.get(key)
-        change = _asked(access, mount, obj) if mount is not None else {}
+        change = _spec_changes(access, mount, obj) if mount is not None else {}
         if mount is None or "mounts" in change:
             yield read(obj, ClientMount).spec
         elif change:
             yield mount.spec
 
 
-def _asked(access: NnfAccess, mount: ClientMount, wanted: Object | None) -> dict[str, Any]:
+def _spec_changes(access: NnfAccess, mount: ClientMount, wanted: Object | None) -> dict[str, Any]:
     """Return what is to be changed of what a ClientMount asks for."""
     desired = access.spec.desired_state
     if mount.spec.desired_state == desired:

@@ -160,7 +160,7 @@ def _scaled(
     options: FileSystemProfile | LustreTarget,
 ) -> int:
     """Return the bytes that a directive asks for, scaled."""
-    asked = _asked(directive)
+    asked = _requested_count(directive)
     scaled = _read(profile, path, storageprofiles.factor, options.capacity_scaling_factor) * asked
     if scaled >= capacity.LIMIT:
         raise _too_large(directive)
@@ -174,7 +174,7 @@ def _scaled(
     return int(scaled)
 
 
-def _asked(directive: Directive) -> int:
+def _requested_count(directive: Directive) -> int:
     text = directive.values.get("capacity")
     if text is None:
         lasts = directive.command.text == "create_persistent"

@@ -189,7 +189,7 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
     if change is not None:
         return [change], None  # what a Workflow that was removed by hand has left
     seconds = snapshot.configuration.spec.ports_cooldown_in_seconds
-    kept = list(_kept(snapshot, seconds))
+    kept = list(_kept_allocations(snapshot, seconds))
     pool = available(snapshot.configuration)
     allocations = [*kept, *_answers(snapshot, pool, kept)]
     cooling = [
@@ -218,7 +218,7 @@ def available(configuration: SystemConfiguration) -> Sequence[int] | None:
     return tuple(found) or None
 
 
-def _kept(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
+def _kept_allocations(snapshot: PortSnapshot, seconds: int) -> Iterator[Allocation]:
     """Go on with what is in use; keep others from what was, for some seconds."""
     wanted = {each.requester.uid for each in snapshot.manager.spec.allocations}
     for each in snapshot.manager.status.allocations:

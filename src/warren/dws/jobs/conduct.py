@@ -256,7 +256,7 @@ def _is_served(snapshot: JobSnapshot, word: str) -> bool:
     return word == copyservice.WORD and copyservice.find_service(known) is not None
 
 
-def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not is_complete(workflow, State.PROPOSAL):
         return []
     demand_breakdowns(snapshot, workflow)
@@ -458,7 +458,7 @@ _BEFORE_THE_END: Final = (Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNIN
 
 _PHASES: Final = {
     Phase.NEW: _new,
-    Phase.HELD: _held,
+    Phase.HELD: _decide_held,
     Phase.QUEUED: _queued,
     Phase.STARTING: _starting,
     Phase.RUNNING: _running,

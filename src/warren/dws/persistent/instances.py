@@ -240,7 +240,7 @@ def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
 
 def _reported(instance: Instance) -> Sequence[Change]:
     obj, meta = instance.object, instance.object.metadata
-    fault = _taken(instance)
+    fault = _name_fault(instance)
     error = fault.as_status() if fault else _written(_error(instance))
     reference = {"kind": "Servers", "name": meta.name, "namespace": meta.namespace}
     state = _state(instance)
@@ -263,7 +263,7 @@ def _state(instance: Instance) -> str:
     return "Active" if storage.status.health in ("", "Healthy") else "Degraded"
 
 
-def _taken(instance: Instance) -> Fault | None:
+def _name_fault(instance: Instance) -> Fault | None:
     """Say that something else has the name of an instance, or of what it consists of."""
     servers, storage = instance.servers, instance.storage
     named = {

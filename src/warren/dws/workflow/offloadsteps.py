@@ -46,7 +46,7 @@ def variables(snapshot: WorkflowSnapshot) -> Mapping[str, str]:
 
 def unfinished_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     """Return the copies that were asked for and have not ended."""
-    return [each for each in _asked(snapshot) if each.status.state != "Finished"]
+    return [each for each in _requested_copies(snapshot) if each.status.state != "Finished"]
 
 
 def finish(snapshot: WorkflowSnapshot) -> Outcome:
@@ -54,7 +54,7 @@ def finish(snapshot: WorkflowSnapshot) -> Outcome:
     going_on = unfinished_copies(snapshot)
     if going_on:
         return Outcome(waiting=f"{len(going_on)} data movements to finish")
-    for each in _asked(snapshot):
+    for each in _requested_copies(snapshot):
         status = each.status
         if status.status in _FAILED:
             # Mostly, it begins with the path that it is about.
@@ -67,7 +67,7 @@ def finish(snapshot: WorkflowSnapshot) -> Outcome:
     return DONE
 
 
-def _asked(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
+def _requested_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     workflow = snapshot.workflow
     if not copyservice.is_on(workflow):
         return []

@@ -117,7 +117,7 @@ class Stdin(ShellPlugin):
 
     async def _take_passed(self, payload: Payload) -> None:
         """Take a piece from the leader."""
-        chunk, ranks, eof = _asked(payload)
+        chunk, ranks, eof = _read_request(payload)
         number = payload.get("number")
         if not isinstance(number, int):
             raise RpcError(errno.EPROTO, "stdin goes to the leader of the job's shells")
@@ -129,7 +129,7 @@ class Stdin(ShellPlugin):
 
     async def _take_once(self, shell: RunningShell, payload: Payload) -> None:
         """Take a piece as the leader, unless it was taken before."""
-        chunk, ranks, eof = _asked(payload)
+        chunk, ranks, eof = _read_request(payload)
         writer, sequence = payload.get("writer"), payload.get("sequence")
         async with self._one_by_one:
             if isinstance(writer, str) and isinstance(sequence, int):
@@ -240,7 +240,7 @@ def _set(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-def _asked(payload: Payload) -> tuple[bytes, tuple[int, ...] | None, bool]:
+def _read_request(payload: Payload) -> tuple[bytes, tuple[int, ...] | None, bool]:
     """Read a request: what to feed, to which ranks (None: all), and whether that is the end."""
     stream, ranks = payload.get("stream", STREAM), payload.get("ranks", stdio.ALL)
     data, eof = payload.get("data", ""), payload.get("eof", False)

@@ -172,7 +172,7 @@ class ProcessSpawner:
                     if error.errno != errno.ENOEXEC:
                         raise
                     # A script that does not name who reads it is sh's, as execvp has it.
-                    read = [_SH, _found(command[0], environment), *command[1:]]
+                    read = [_SH, _which(command[0], environment), *command[1:]]
                     process = subprocess.Popen(read, **settings)  # noqa: ASYNC220
         except OSError as error:
             raise CannotStart(_why(error, command[0], cwd)) from error
@@ -275,7 +275,7 @@ def _bound(cpus: frozenset[int] | None) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def _found(program: str, environment: Mapping[str, str]) -> str:
+def _which(program: str, environment: Mapping[str, str]) -> str:
     """Return the path of a program that is looked for as execvp does."""
     return program if "/" in program else which(program, path=environment.get("PATH")) or program
 

@@ -327,7 +327,7 @@ class Store:
                 await self._settled((kind.group, kind.plural), key)
                 return in_version(kind, old)
             if self._newest((kind.group, kind.plural), key) is old:
-                gone = new["metadata"].get("deletionTimestamp") and not _held(kind, new)
+                gone = new["metadata"].get("deletionTimestamp") and not _is_held(kind, new)
                 return await self._commit(
                     kind, key, new, "DELETED" if gone else "MODIFIED", options
                 )
@@ -600,7 +600,7 @@ def _meant(kind: Kind, obj: Object, seen: Any, uid: Any) -> None:
         raise Stale(kind, metadata["name"])
 
 
-def _held(kind: Kind, obj: Object) -> bool:
+def _is_held(kind: Kind, obj: Object) -> bool:
     """Return whether something is still to be done before an object may go."""
     if kind == NAMESPACE and obj.get("spec", {}).get("finalizers"):
         return True
@@ -614,7 +614,7 @@ def _ending(kind: Kind, old: Object, options: WriteOptions, now: str) -> dict[st
     if kind == CRD and not metadata.get("deletionTimestamp"):
         metadata = {**metadata, "finalizers": [*finalizers, CLEANUP]}
     waiting = deleting(metadata, options, now)
-    if waiting is None and _held(kind, old):
+    if waiting is None and _is_held(kind, old):
         waiting = {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0, **metadata}
     if waiting is None:
         return None

@@ -38,13 +38,13 @@ def acting(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -
         return user
     if not name:
         raise Refused(f"{_GROUP} without {_USER}")
-    for attributes in _asked(name, groups):
+    for attributes in _impersonation_attributes(name, groups):
         if not authorizer.allowed(user, attributes):
             raise ImpersonationForbidden(forbidden(user, attributes))
     return _user(name, frozenset(groups))
 
 
-def _asked(name: str, groups: list[str]) -> Iterator[Attributes]:
+def _impersonation_attributes(name: str, groups: list[str]) -> Iterator[Attributes]:
     namespace, _, account = name.removeprefix(_ACCOUNT).partition(":")
     if name.startswith(_ACCOUNT) and account:
         yield Attributes(
