@@ -14,7 +14,7 @@ import pytest
 from tests.journal.running import really
 from tests.rpc.services import GUEST, OWNER, Services, bus_with, connected, eventually
 from tests.rpc.test_socket import errnum_of, wired
-from warren.base.turns import Fairness
+from warren.base.fairqueue import Fairness
 from warren.rpc import client, guests, server
 from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.client import Reconnecting
@@ -161,12 +161,12 @@ async def test_the_owner_has_as_many_connections_as_it_likes(path: Path) -> None
 
 def test_guests_leave_something_to_each_other_and_to_the_owner() -> None:
     known = Guests(FEW)
-    with known.connected(1), known.connected(1), known.connected(2):
+    with known.connect(1), known.connect(1), known.connect(2):
         for userid in (1, 2, 3):
-            with pytest.raises(RpcError) as failed, known.connected(userid):
+            with pytest.raises(RpcError) as failed, known.connect(userid):
                 pass
             assert failed.value.errnum == errno.EMFILE
-    with known.connected(3) as share:
+    with known.connect(3) as share:
         assert share.connections == 1
     assert known._shares == {}
 

@@ -1,1 +1,1 @@
-"""Ground: what every room may stand on. Errors by remedy, sizes, time, turns, object values."""
+"""What every package may import: errors by remedy, sizes, time, fair queueing, object values."""

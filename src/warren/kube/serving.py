@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from warren.base.turns import Fairness, Turns
+from warren.base.fairqueue import Fairness, FairQueue
 from warren.kube.connections import Shares
 
 log = structlog.get_logger()
@@ -76,7 +76,7 @@ async def serve(
     """
     shares = shares or Shares()
     silent = _Silent(patience)
-    app.middlewares[:0] = [silent.noted, _without_rest, _in_turns(shares)]
+    app.middlewares[:0] = [silent.noted, _without_rest, _shared_fairly(shares)]
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -138,12 +138,12 @@ async def _without_rest(request: web.Request, handler: Handler) -> web.StreamRes
     return answer
 
 
-def _in_turns(shares: Shares) -> Middleware:
+def _shared_fairly(shares: Shares) -> Middleware:
     """Return what has requests of guests share the event loop with all others."""
-    turns = Turns(_FAIR)
+    queue = FairQueue(_FAIR)
 
     @web.middleware
-    async def in_turns(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def run_fairly(request: web.Request, handler: Handler) -> web.StreamResponse:
         opened = None if request.transport is None else request.transport.get_extra_info("socket")
         guest = None if opened is None else shares.guest(opened.fileno())
         if guest is None:
@@ -152,9 +152,9 @@ def _in_turns(shares: Shares) -> Middleware:
         async def answered() -> web.StreamResponse:
             return await handler(request)
 
-        return await turns.take(guest, answered)
+        return await queue.run(guest, answered)
 
-    return in_turns
+    return run_fairly
 
 
 class _Silent:

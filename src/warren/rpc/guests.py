@@ -1,7 +1,7 @@
 """What one guest may take of an instance, so that something is left for all others.
 
-Connections, requests under way, bytes that wait to be understood or to be read, and time
-(`turns`). The owner may take whatever there is.
+Connections, requests under way, bytes that wait to be understood or to be read, and time of the
+event loop (`base.fairqueue`). The owner has no limits.
 """
 
 import errno
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from warren.base.turns import USUAL, Fairness, Turns
+from warren.base.fairqueue import USUAL, Fairness, FairQueue
 from warren.rpc.message import RpcError
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Of each guest, but for what says otherwise."""
+    """The limits of each guest, unless a field says otherwise."""
 
     connections: float
     all_connections: float
@@ -44,23 +44,25 @@ def limits() -> Limits:
 class Share:
     """What one user has taken."""
 
-    def __init__(self, userid: int, limits: Limits = BOUNDLESS, turns: Turns | None = None) -> None:
+    def __init__(
+        self, userid: int, limits: Limits = BOUNDLESS, queue: FairQueue | None = None
+    ) -> None:
         self._userid = userid
         self._limits = limits
-        self._turns = turns
+        self._queue = queue
         self.connections = 0
         self.requests = 0
         self.waiting = 0
 
     @property
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         return self._limits is not BOUNDLESS
 
-    async def take_turns(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do the user's work, in no more of the event loop's time than is the user's."""
-        if self._turns is None:
+    async def run_fairly(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the user's work, in no more than the user's share of the event loop's time."""
+        if self._queue is None:
             return await work()
-        return await self._turns.take(self._userid, work)
+        return await self._queue.run(self._userid, work)
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -106,7 +108,7 @@ class Guests:
 
     def __init__(self, limits: Limits, fairness: Fairness = USUAL) -> None:
         self._limits = limits
-        self._turns = Turns(fairness)
+        self._queue = FairQueue(fairness)
         self._shares: dict[int, Share] = {}
         self._known: set[int] = set()
         self._asked_about = 0
@@ -131,9 +133,9 @@ class Guests:
         self._known.add(userid)
 
     @contextmanager
-    def connected(self, userid: int) -> Iterator[Share]:
+    def connect(self, userid: int) -> Iterator[Share]:
         """Have one more connection of a guest. Raises RpcError(EMFILE) if that is too many."""
-        share = self._shares.get(userid) or Share(userid, self._limits, self._turns)
+        share = self._shares.get(userid) or Share(userid, self._limits, self._queue)
         if share.connections >= self._limits.connections:
             raise RpcError(
                 errno.EMFILE, f"user {userid} has {share.connections} connections: close some"

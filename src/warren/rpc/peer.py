@@ -110,7 +110,7 @@ class Peer(Forwarder):
                     async with aclosing(self._lines()) as lines:
                         async for line in lines:
                             self._receive(line, tasks)
-                            if self._share.bounded:
+                            if self._share.is_bounded:
                                 # Who reads no answers is not heard any more.
                                 await self._writer.drain()
                 except (ConnectionError, ValueError, RpcError) as error:
@@ -217,7 +217,7 @@ class Peer(Forwarder):
 
     def _receive(self, line: bytes, tasks: asyncio.TaskGroup) -> None:
         received = message.decode(line)
-        if self._share.bounded and message.too_many_values(line):
+        if self._share.is_bounded and message.too_many_values(line):
             words = f"the message has over {MOST_VALUES} values: send less in one"
             answer = Message(tag=received.tag, errnum=errno.EMSGSIZE, error=words)
             if received.topic is not None:
@@ -238,7 +238,7 @@ class Peer(Forwarder):
             raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
         else:
             work = partial(self._answer, received, len(line))
-            task = tasks.create_task(self._share.take_turns(work))
+            task = tasks.create_task(self._share.run_fairly(work))
             self._answering[received.tag] = task
             task.add_done_callback(lambda _: self._answering.pop(received.tag, None))
 

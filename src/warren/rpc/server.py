@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from warren.base.turns import USUAL, Fairness
+from warren.base.fairqueue import USUAL, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
 from warren.rpc.foreign import Listening
@@ -164,10 +164,10 @@ async def _attend(
     try:
         if not owner:
             await _demand_welcome(user, access, guests)
-        with nullcontext() if owner else guests.connected(user) as share:
+        with nullcontext() if owner else guests.connect(user) as share:
             peer = Peer(reader, writer, connection, longest=bounds.longest, share=share)
             connection.peer = peer
-            await (peer.run() if share is None else share.take_turns(peer.run))
+            await (peer.run() if share is None else share.run_fairly(peer.run))
     except RpcError as error:
         refuse(writer, error)
     finally:

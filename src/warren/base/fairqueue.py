@@ -1,9 +1,9 @@
-"""Turns at the event loop: what guests' requests cost is shared out between them and all others.
+"""Fair queueing at the event loop: no guest's requests take the time of all others.
 
 A task runs from one `await` to the next without a break, and no other does meanwhile. Each
 such step of a guest's is measured. A guest that has taken little lately runs at once. One that
-has taken more waits in a line of its own: the lines have their turns one after the other, a step
-at a time for all guests together, and after each slice the loop is left to others for as long.
+has taken more waits in a queue of its own: queues are served round robin, a step at a time for
+all guests together, and after each slice the loop is left to others for as long.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ class Fairness:
     """How much of an event loop is a guest's: for each user a token bucket, of seconds."""
 
     allowance: float = 0.02
-    """Seconds that a guest takes without waiting for turns, after a rest: the bucket's size."""
+    """Seconds that a guest takes without waiting in the queue, after a rest: the bucket's size."""
     refill: float = 0.1
     """Seconds of the allowance regained per second."""
     debt: float = 10.0
     """Seconds beyond the allowance that are remembered."""
     slice: float = 0.002
-    """Seconds that steps in turns take together before the loop is left to others: of short
+    """Seconds that queued steps take together before the loop is left to others: of short
     steps many make one slice, of a long one none is cut."""
     rest: float = 1.0
     """After a slice the loop is left to others for this many times its length."""
@@ -36,26 +36,26 @@ class Fairness:
 USUAL: Final = Fairness()
 
 
-class Turns:
-    """The turns at one event loop."""
+class FairQueue:
+    """Guests' work at one event loop."""
 
     def __init__(self, fairness: Fairness = USUAL) -> None:
         self._fairness = fairness
         self._accounts: dict[int, tuple[float, float]] = {}
         """What each user had left of the allowance, and when. It outlives their connections."""
-        self._lines: dict[int, deque[asyncio.Future[None]]] = {}
-        """Those who wait, by user, in the order in which the users have their turns."""
+        self._queues: dict[int, deque[asyncio.Future[None]]] = {}
+        """The steps that wait, by user, in the order in which users are served."""
         self._taken = False
-        """Whether a guest has the turn, or the loop is left to others."""
+        """Whether a guest has the slot, or the loop is left to others."""
         self._slice = 0.0
         """Seconds of the slice that is being taken."""
 
-    async def take(self, userid: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do a guest's work, in turns where it takes much. A cancellation waits for none."""
-        return await self._in_turns(userid, work())
+    async def run(self, userid: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do a guest's work, through the queue where it takes much. Cancellation does not wait."""
+        return await self._stepwise(userid, work())
 
     @types.coroutine
-    def _in_turns(self, userid: int, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    def _stepwise(self, userid: int, work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         answer: Any = None
         thrown: BaseException | None = None
         while True:
@@ -96,42 +96,42 @@ class Turns:
         had, since = self._accounts.get(userid, (allowance, now))
         return min(allowance, had + (now - since) * self._fairness.refill)
 
-    # Turns
+    # The queue
 
     def _wait(self, userid: int) -> Generator[Any, None, None]:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(userid, deque()).append(turn)
+        slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(userid, deque()).append(slot)
         self._next()
         try:
-            yield from turn
+            yield from slot
         except BaseException:
-            if turn.done() and not turn.cancelled():
+            if slot.done() and not slot.cancelled():
                 self._leave(0.0)  # it came too late
             else:
-                self._give_up(userid, turn)
+                self._give_up(userid, slot)
             raise
 
-    def _give_up(self, userid: int, turn: "asyncio.Future[None]") -> None:
-        line = self._lines.get(userid, deque())
-        if turn in line:
-            line.remove(turn)
-            if not line:
-                del self._lines[userid]
+    def _give_up(self, userid: int, slot: "asyncio.Future[None]") -> None:
+        queue = self._queues.get(userid, deque())
+        if slot in queue:
+            queue.remove(slot)
+            if not queue:
+                del self._queues[userid]
 
     def _next(self) -> None:
-        """Give the turn to the first of the user whose line has waited longest."""
-        while self._lines and not self._taken:
-            userid = next(iter(self._lines))
-            line = self._lines.pop(userid)
-            turn = line.popleft()
-            if line:
-                self._lines[userid] = line  # behind all others
-            if not turn.done():  # else it was cancelled just now
+        """Give the slot to the first step of the user whose queue has waited longest."""
+        while self._queues and not self._taken:
+            userid = next(iter(self._queues))
+            queue = self._queues.pop(userid)
+            slot = queue.popleft()
+            if queue:
+                self._queues[userid] = queue  # behind all others
+            if not slot.done():  # else it was cancelled just now
                 self._taken = True
-                turn.set_result(None)
+                slot.set_result(None)
 
     def _leave(self, cost: float) -> None:
-        """Give the turn back after a step; after a whole slice others come first."""
+        """Return the slot after a step; after a whole slice others come first."""
         self._slice += cost
         if self._slice < self._fairness.slice:
             self._rested()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.harness import virtual
 from tests.harness.virtual import VirtualLoop
-from warren.base.turns import Fairness, Turns
+from warren.base.fairqueue import Fairness, FairQueue
 
 FAIR = Fairness(allowance=0.02, refill=0.1, debt=10.0, rest=1.0)
 
@@ -38,16 +38,16 @@ async def slices(number: int, each: float, done: list[str] | None = None, name: 
 
 def test_a_guest_that_takes_little_waits_for_no_other() -> None:
     async def main() -> float:
-        turns = Turns(FAIR)
-        return await turns.take(1, lambda: slices(10, 0.001))
+        queue = FairQueue(FAIR)
+        return await queue.run(1, lambda: slices(10, 0.001))
 
     assert virtual.run(main()) == pytest.approx(0.010)
 
 
 def test_half_of_the_loops_time_is_left_by_however_many_requests() -> None:
     async def main() -> float:
-        turns = Turns(FAIR)
-        await asyncio.gather(*(turns.take(1, lambda: slices(50, 0.01)) for _ in range(4)))
+        queue = FairQueue(FAIR)
+        await asyncio.gather(*(queue.run(1, lambda: slices(50, 0.01)) for _ in range(4)))
         return now()
 
     # But for what is a guest's to take at once.
@@ -56,8 +56,8 @@ def test_half_of_the_loops_time_is_left_by_however_many_requests() -> None:
 
 def test_however_many_guests_there_are() -> None:
     async def main() -> float:
-        turns = Turns(FAIR)
-        work = [turns.take(userid, lambda: slices(50, 0.01)) for userid in range(4)]
+        queue = FairQueue(FAIR)
+        work = [queue.run(userid, lambda: slices(50, 0.01)) for userid in range(4)]
         await asyncio.gather(*work)
         return now()
 
@@ -68,9 +68,9 @@ def test_guests_have_their_turns_one_after_the_other() -> None:
     """A guest gains nothing by many requests."""
 
     async def main() -> list[str]:
-        turns, done = Turns(FAIR), list[str]()
-        many = [turns.take(1, lambda: slices(50, 0.01, done, "many")) for _ in range(4)]
-        await asyncio.gather(*many, turns.take(2, lambda: slices(40, 0.01, done, "one")))
+        queue, done = FairQueue(FAIR), list[str]()
+        many = [queue.run(1, lambda: slices(50, 0.01, done, "many")) for _ in range(4)]
+        await asyncio.gather(*many, queue.run(2, lambda: slices(40, 0.01, done, "one")))
         return done
 
     done = virtual.run(main())
@@ -80,13 +80,13 @@ def test_guests_have_their_turns_one_after_the_other() -> None:
 
 def test_a_guest_waits_at_most_for_a_slice_of_one_who_takes_much() -> None:
     async def main() -> list[float]:
-        turns = Turns(FAIR)
-        heavy = asyncio.ensure_future(turns.take(1, lambda: slices(100, 0.01)))
+        queue = FairQueue(FAIR)
+        heavy = asyncio.ensure_future(queue.run(1, lambda: slices(100, 0.01)))
         waits = []
         for _ in range(10):
             await asyncio.sleep(0.05)
             began = now()
-            waits.append(await turns.take(2, lambda: slices(1, 0.001)) - began)
+            waits.append(await queue.run(2, lambda: slices(1, 0.001)) - began)
         heavy.cancel()
         await asyncio.wait({heavy})
         return waits
@@ -98,9 +98,9 @@ def test_one_who_comes_again_and_again_owes_as_before() -> None:
     """Long steps that each begin with nothing owed would come for nothing otherwise."""
 
     async def main() -> float:
-        turns = Turns(FAIR)
+        queue = FairQueue(FAIR)
         for _ in range(10):
-            await turns.take(1, lambda: slices(1, 1.0))
+            await queue.run(1, lambda: slices(1, 1.0))
         return now()
 
     assert virtual.run(main()) >= 2 * 9
@@ -108,11 +108,11 @@ def test_one_who_comes_again_and_again_owes_as_before() -> None:
 
 def test_a_cancelled_one_waits_for_no_turn_and_keeps_no_other() -> None:
     async def main() -> list[float]:
-        turns, moments = Turns(Fairness(allowance=0.02, refill=0.0)), list[float]()
-        await turns.take(1, lambda: step(10.0))
-        await turns.take(1, lambda: step(10.0))
+        queue, moments = FairQueue(Fairness(allowance=0.02, refill=0.0)), list[float]()
+        await queue.run(1, lambda: step(10.0))
+        await queue.run(1, lambda: step(10.0))
         moments.append(now())  # and from then on the loop is left to others for as long
-        waiting = [asyncio.ensure_future(turns.take(1, lambda: step(0.0))) for _ in range(3)]
+        waiting = [asyncio.ensure_future(queue.run(1, lambda: step(0.0))) for _ in range(3)]
         await asyncio.sleep(1)
         waiting[0].cancel()
         await asyncio.wait({waiting[0]})
@@ -125,11 +125,11 @@ def test_a_cancelled_one_waits_for_no_turn_and_keeps_no_other() -> None:
 
 def test_a_turn_that_comes_with_a_cancellation_goes_to_the_next() -> None:
     async def main() -> str:
-        turns = Turns(Fairness(allowance=0.0, refill=0.0))
-        first = asyncio.ensure_future(turns.take(1, lambda: slices(1, 0.0)))
+        queue = FairQueue(Fairness(allowance=0.0, refill=0.0))
+        first = asyncio.ensure_future(queue.run(1, lambda: slices(1, 0.0)))
         await asyncio.sleep(0)  # the turn is its own, and it has not run
         first.cancel()
-        await turns.take(2, lambda: slices(3, 0.001))
+        await queue.run(2, lambda: slices(3, 0.001))
         return "cancelled" if first.cancelled() else "ran"
 
     assert virtual.run(main()) == "cancelled"
@@ -146,9 +146,9 @@ def test_what_work_raises_and_gives_comes_through() -> None:
         return task.result()
 
     async def main() -> int:
-        turns = Turns(Fairness(allowance=0.0, refill=0.0))
+        queue = FairQueue(Fairness(allowance=0.0, refill=0.0))
         with pytest.raises(TimeoutError):
-            await turns.take(1, fails)
-        return await turns.take(1, gives)
+            await queue.run(1, fails)
+        return await queue.run(1, gives)
 
     assert virtual.run(main()) == 7
