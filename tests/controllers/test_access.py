@@ -184,7 +184,7 @@ def test_what_is_said_of_nodes_wakes_no_access_but_theirs() -> None:
         await unmounting(api)
         async with running(api, controller.reconciler.run()):
             woken: list[Key] = []
-            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
+            controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
             for nodes in ({"n1": "Disabled"}, {"n2": "Enabled"}, {"n2": "Disabled"}):
                 before = len(woken)
                 await api.change(kinds.SYSTEM_STATUS, SYSTEM_STATUS, {"data": {"nodes": nodes}})

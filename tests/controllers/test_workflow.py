@@ -82,7 +82,7 @@ def test_a_workflow_in_error_is_looked_at_again_when_nodes_have_joined() -> None
         await api.add(kinds.WORKFLOW, good)
         async with informed(api):
             woken: list[Key] = []
-            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
+            controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
             nodes: Any = {"metadata": meta("default"), "spec": {"storageNodes": []}}
             await api.add(kinds.SYSTEM_CONFIGURATION, nodes)
         assert set(woken) == {Key("default", "wf")}
@@ -95,7 +95,7 @@ def test_a_workflow_that_is_ready_is_looked_at_when_it_is_asked_for_more() -> No
         controller = WorkflowController(api, api.informers, api.clock, "/mnt/nnf")
         async with informed(api):
             woken: list[Key] = []
-            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
+            controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
             ready = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Setup", ready=True))
             woken.clear()
             await child(api, kinds.SERVERS, ready, **servers("r0"))
@@ -388,7 +388,7 @@ def test_a_workflow_hears_that_the_ports_are_free_which_it_has_given_back() -> N
         used = {"requester": requester, "ports": [5000], "status": "InUse"}
         async with informed(api):
             woken: list[Key] = []
-            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
+            controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
             await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state="Teardown"))
             manager = {"metadata": meta(key.name, key.namespace), "spec": {"allocations": []}}
             await api.add(kinds.PORT_MANAGER, {**manager, "status": {"allocations": [used]}})

@@ -6,7 +6,7 @@ import pytest
 
 from tests.dws.builders import JOBDW, rabbit, workflow
 from warren.dws import kinds, kubeevents, labels
-from warren.dws.kubeevents import News
+from warren.dws.kubeevents import EventContent
 from warren.dws.objects.storages import ComputeLink, StorageAccess
 
 
@@ -42,23 +42,25 @@ def test_a_rabbit_is_told_with_what_it_is() -> None:
     )
     cut = rabbit("r0", status="Ready", access=access)
 
-    assert kubeevents.of_storage(ready) == {News("Ready", "flash is given to jobs", warning=False)}
-    assert kubeevents.of_storage(gone) == {News("Offline", "its agent has ended")}
-    assert News("LinkLost", "n1 cannot reach it") in kubeevents.of_storage(cut)
+    assert kubeevents.of_storage(ready) == {
+        EventContent("Ready", "flash is given to jobs", warning=False)
+    }
+    assert kubeevents.of_storage(gone) == {EventContent("Offline", "its agent has ended")}
+    assert EventContent("LinkLost", "n1 cannot reach it") in kubeevents.of_storage(cut)
     assert kubeevents.of_storage(rabbit("r0", status="Degraded")) == {
-        News("Degraded", "is Degraded")
+        EventContent("Degraded", "is Degraded")
     }
 
 
 def test_the_same_news_of_the_same_object_has_the_same_name_and_a_message_has_an_end() -> None:
     meta = rabbit("r0").metadata
-    long = News("Offline", "x" * 5000)
+    long = EventContent("Offline", "x" * 5000)
     made = kubeevents.event(kinds.STORAGE, meta, long, 0.0, "warren")
 
     assert (
         made["metadata"]["name"] == kubeevents.name(meta, long) == kubeevents.key(meta, long).name
     )
-    assert kubeevents.name(meta, long) != kubeevents.name(meta, News("Offline", "y"))
+    assert kubeevents.name(meta, long) != kubeevents.name(meta, EventContent("Offline", "y"))
     assert len(made["message"]) == 1024
     assert kubeevents.again({"count": 3}, 0.0) == {
         "lastTimestamp": "1970-01-01T00:00:00Z",

@@ -1,4 +1,4 @@
-"""Where jobs, Workflows, nodes and rabbits do not agree, and what mends it."""
+"""Where jobs, Workflows, nodes and rabbits do not agree, and what repairs it."""
 
 from collections.abc import Mapping
 from typing import Any

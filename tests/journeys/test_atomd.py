@@ -242,7 +242,7 @@ def test_the_hook_and_the_service_understand_each_other(atomd: Atomd) -> None:
         assert moms.play(moms.scenario("execjob_begin", config, job="21[1].x")).outcome == "accept"
     ((_, told),) = [atomd.ask("GET", "/21%5B1%5D.x")]
     assert (told["jobid"], told["uid"], told["stage"]) == ("21[1].x", 0, "active")
-    # Left behind by another life of the job: a bad request, which the hook mends.
+    # Left behind by another life of the job: a bad request, which the hook repairs.
     other = moms.scenario("execjob_begin", config, job="21[1].x", user="daemon")
     played = moms.play(other)
     assert played.outcome == "accept"

@@ -98,7 +98,7 @@ class AccessController:
             snapshot = await self._snapshot(current, storage, mounts)
             left = outofreach.left_behind(snapshot)
             if left:
-                # News of it comes, and with it the rest.
+                # An event of it comes, and with it the rest.
                 await perform(self._client, left)
                 return None
             writes = nnfaccess.decide(snapshot)
@@ -142,7 +142,7 @@ class AccessController:
                 found.append(Holding(access=key, on_rabbits=True, nodes=None))
                 continue
             other = read(raw, NnfAccess)
-            # What was not seen yet is read: no news of it would wake this access.
+            # What was not seen yet is read: no event of it would wake this access.
             clients = other.spec.client_reference
             computes = self._computes.get(clients.key) if clients else None
             if clients and not (computes and computes.get("data")):
@@ -154,7 +154,7 @@ class AccessController:
         return found
 
     async def _mounted(self, other: NnfAccess) -> list[ClientMount]:
-        """Return the ClientMounts of another access, which news of do not wake this one."""
+        """Return the ClientMounts of another access, whose events do not wake this one."""
         key = other.metadata.key
         mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if not mounts:
@@ -193,7 +193,7 @@ class AccessController:
         key = storageprofiles.pinned_for(storage.metadata) if storage is not None else None
         if key is None:
             return None
-        # What was not seen yet is read: its news wakes an access in error alone.
+        # What was not seen yet is read: its events wake an access in error alone.
         raw = self._profiles.get(key) or await read_live(
             self._client, kinds.NNF_STORAGE_PROFILE, key
         )
@@ -224,7 +224,7 @@ class AccessController:
 
     def _system_changed(self) -> None:
         # A compute node may have been wired to no rabbit, or a profile have been gone. Those that
-        # are not in error have no use for the news.
+        # are not in error have no use for the event.
         for each in self._accesses.by("in error", reports.IN_ERROR):
             self.reconciler.add(key_of(each))
 

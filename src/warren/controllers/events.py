@@ -7,7 +7,7 @@ import structlog
 from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
 from warren.dws import kinds, kubeevents, labels
-from warren.dws.kubeevents import News
+from warren.dws.kubeevents import EventContent
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage
@@ -34,7 +34,7 @@ class EventRecorder:
         self._informers = {
             kind.plural: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.STORAGE)
         }
-        self._told: dict[tuple[str, Key], frozenset[News]] = {}
+        self._told: dict[tuple[str, Key], frozenset[EventContent]] = {}
         self.reconciler: Reconciler[tuple[str, Key]] = Reconciler(
             "events", self.reconcile, workers=1
         )
@@ -48,22 +48,22 @@ class EventRecorder:
         if raw is None:
             self._told.pop(about, None)
             return
-        kind, meta, now = _news(plural, raw)
+        kind, meta, now = _contents(plural, raw)
         before = self._told.get(about)
-        for each in sorted(now - (before or frozenset()), key=lambda news: news.reason):
+        for each in sorted(now - (before or frozenset()), key=lambda content: content.reason):
             if before is not None or each.warning:
                 await self._tell(kind, meta, each, first=before is None)
         self._told[about] = now
 
-    async def _tell(self, kind: Kind, meta: Meta, news: News, *, first: bool) -> None:
+    async def _tell(self, kind: Kind, meta: Meta, content: EventContent, *, first: bool) -> None:
         now = self._clock.now()
-        made = kubeevents.event(kind, meta, news, now, _COMPONENT)
+        made = kubeevents.event(kind, meta, content, now, _COMPONENT)
         try:
             try:
                 await self._client.create(kinds.EVENT, made)
             except AlreadyExists:
                 if not first:
-                    key = kubeevents.key(meta, news)
+                    key = kubeevents.key(meta, content)
                     known = await self._client.get(kinds.EVENT, key)
                     patch = kubeevents.again(known, now)
                     await self._client.patch(Change(kind=kinds.EVENT, key=key, patch=patch))
@@ -76,12 +76,12 @@ class EventRecorder:
 
     def _workflow_changed(self, obj: Object) -> None:
         about = (kinds.WORKFLOW.plural, key_of(obj))
-        if about in self._told or _may_have_news(obj):
+        if about in self._told or _may_have_events(obj):
             self.reconciler.add(about)
 
 
-def _may_have_news(workflow: Object) -> bool:
-    """Return whether there may be news of a Workflow: most live and die without any."""
+def _may_have_events(workflow: Object) -> bool:
+    """Return whether there may be Events of a Workflow: most live and die without any."""
     status = (workflow.get("status") or {}).get("status")
     annotations = workflow["metadata"].get("annotations") or {}
     return status in kubeevents.TROUBLE or not {labels.ABORTED, labels.LOST_NODES}.isdisjoint(
@@ -89,7 +89,7 @@ def _may_have_news(workflow: Object) -> bool:
     )
 
 
-def _news(plural: str, raw: Object) -> tuple[Kind, Meta, frozenset[News]]:
+def _contents(plural: str, raw: Object) -> tuple[Kind, Meta, frozenset[EventContent]]:
     if plural == kinds.WORKFLOW.plural:
         workflow = read(raw, Workflow)
         return kinds.WORKFLOW, workflow.metadata, kubeevents.of_workflow(workflow)

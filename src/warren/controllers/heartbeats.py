@@ -147,5 +147,5 @@ class Heartbeats:
         was = self.left(rabbit)
         self._seen[rabbit] = _LeaseSnapshot(spec, asyncio.get_running_loop().time())
         if not was or not self.left(rabbit):
-            # A renewal in time is no news: that is looked at when the time is over.
+            # A renewal in time is no event to look at: that is looked at when the time is over.
             self._changed(rabbit)

@@ -11,7 +11,7 @@ from warren.base.objects import Key, Kind, Object, Remove, key_of
 from warren.kube.client import Client, NotFound
 
 REQUEUE_DELAY: Final = 5.0
-"""After how many seconds to look again where something was found that was not seen before. News
+"""After how many seconds to look again where something was found that was not seen before. Events
 of it may never come: an informer that has not seen a thing does not see it go."""
 
 

@@ -68,7 +68,7 @@ class MovementReconciler:
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfDataMovement: have its copy begun, or ended.
 
-        News of a deletion or cancellation comes here, whatever the copier does meanwhile.
+        Events of a deletion or cancellation come here, whatever the copier does meanwhile.
         """
         current = self._snapshot(key)
         if current is None:

@@ -1,7 +1,7 @@
 """Nodes whose agents are not heard of, for clusters whose Kubernetes is ours.
 
 There the node lifecycle controller of Kubernetes says of such a node that its state is Unknown.
-Only news of Leases counts here, and none of Nodes: what an agent says of its Node it is believed,
+Only events of Leases count here, and none of Nodes: what an agent says of its Node it is believed,
 until its Lease is over again.
 """
 

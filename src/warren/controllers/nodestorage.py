@@ -120,7 +120,7 @@ class RabbitReconciler:
             await self._give_back(current)
             return None
         if current.spec.block_reference is not None and (block is None or block.metadata.deleting):
-            return None  # its size is not known yet, or it is about to go: news of either comes
+            return None  # its size is not known yet, or it is about to go: an event of either comes
         try:
             trouble = await self._make_unless_deleted(current, block)
         except _GivenUp:

@@ -37,7 +37,7 @@ BUSY: Final = 256
 _LOOK: Final = 1.0
 """Seconds after which it is seen that a client waits no more."""
 _LOOKS: Final = 15
-"""So many later a copy is asked for also without news of it: a watch may be behind."""
+"""So many later a copy is asked for also without an event of it: a watch may be behind."""
 
 Known = Callable[[str, str], str]
 """Returns as what the API knows a path that a task on a node has."""
@@ -57,7 +57,7 @@ class Offload:
         self._known = known
         self._busy = busy
         self._answering: Counter[str] = Counter()
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         self._waiting: dict[Key, set[asyncio.Event]] = {}
         informers.of(kinds.NNF_DATA_MOVEMENT).listen(self._moved)
 
@@ -113,7 +113,7 @@ class Offload:
             destination_path=self._known(said.compute_name, said.destination_path),
         )
         made = await self._movement(workflow, request)
-        async with self._turn(workflow.metadata.uid):
+        async with self._one_at_a_time(workflow.metadata.uid):
             asked = await self._asked(workflow)
             movements.demand_below_limit(asked)
             kind = kinds.NNF_DATA_MOVEMENT
@@ -153,17 +153,17 @@ class Offload:
             raise
 
     @asynccontextmanager
-    async def _turn(self, job: str) -> AsyncIterator[None]:
+    async def _one_at_a_time(self, job: str) -> AsyncIterator[None]:
         """Let requests of one job be counted one after the other."""
-        lock, waiting = self._turns.get(job, (asyncio.Lock(), 0))
-        self._turns[job] = (lock, waiting + 1)
+        lock, waiting = self._locks.get(job, (asyncio.Lock(), 0))
+        self._locks[job] = (lock, waiting + 1)
         try:
             async with lock:
                 yield
         finally:
-            lock, waiting = self._turns.pop(job)
+            lock, waiting = self._locks.pop(job)
             if waiting > 1:
-                self._turns[job] = (lock, waiting - 1)
+                self._locks[job] = (lock, waiting - 1)
 
     async def names(self, workflow: Workflow) -> list[str]:
         """Return the names of a job's copies that go on."""
@@ -199,18 +199,18 @@ class Offload:
         """
         found = await self._found(workflow, name)
         key = key_of(found)
-        news = asyncio.Event()
-        self._waiting.setdefault(key, set()).add(news)
+        changed = asyncio.Event()
+        self._waiting.setdefault(key, set()).add(changed)
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    # Asked for anew: it may have ended before its news were listened for.
+                    # Asked for anew: it may have ended before its events were listened for.
                     while waits() and not movements.is_finished(
                         found := await self._found(workflow, name)
                     ):
-                        await _news(news, waits)
+                        await _wait_changed(changed, waits)
         finally:
-            self._waiting[key].discard(news)
+            self._waiting[key].discard(changed)
             if not self._waiting[key]:
                 del self._waiting[key]
         return found
@@ -233,12 +233,12 @@ class Offload:
         return found
 
 
-async def _news(news: asyncio.Event, waits: Callable[[], bool]) -> None:
-    """Return when there is news, or its client has gone, or after a while."""
+async def _wait_changed(changed: asyncio.Event, waits: Callable[[], bool]) -> None:
+    """Return when something has changed, or its client has gone, or after a while."""
     for _ in range(_LOOKS):
-        if news.is_set() or not waits():
+        if changed.is_set() or not waits():
             break
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOOK):
-                await news.wait()
-    news.clear()
+                await changed.wait()
+    changed.clear()

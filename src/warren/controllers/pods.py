@@ -168,7 +168,7 @@ class PodReconciler:
             return await self._end(item, pod) if pod.metadata.deleting else None
         if FINALIZER not in pod.metadata.finalizers:
             await perform(self._client, [_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))])
-            return None  # there is news of that
+            return None  # there is an event of that
         now = self._clock.now()
         left = _time_left(pod, now)
         overdue = left is not None and left <= 0
@@ -199,15 +199,15 @@ class PodReconciler:
             images = self._pulls.images(item, plans.images_of(raw))
         except NodeTrouble as trouble:
             await self._report(pod, raw, podstatus.waiting(raw, now, "ErrImagePull", str(trouble)))
-            return None  # it is tried again, and there is news of that
+            return None  # it is tried again, and there is an event of that
         if images is None:
             await self._report(pod, raw, podstatus.waiting(raw, now, "Pulling", _PULLING))
-            return None  # there is news of their end
+            return None  # there is an event of their end
         space = pod.metadata.namespace
         maps = await self._named(kinds.CONFIG_MAP, space, plans.config_maps_of(raw))
         secrets = await self._named(kinds.SECRET, space, plans.secrets_of(raw))
 
-        # Not in `make`, which may be in a thread. What is news later is told when it has begun.
+        # Not in `make`, which may be in a thread. What changes later is told when it has begun.
         siblings = self._alike(raw)
 
         def make(address: str) -> Object:
@@ -244,7 +244,7 @@ class PodReconciler:
             self._want_followed(item)
             if not state.stopped:
                 self._runner.stop(item.uid)
-            return None  # its end is news
+            return None  # its end is an event
         await self._runner.remove(item.uid)
         if FINALIZER in pod.metadata.finalizers:
             others = tuple(each for each in pod.metadata.finalizers if each != FINALIZER)

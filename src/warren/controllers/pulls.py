@@ -39,16 +39,16 @@ class Pulls(Generic[K]):
     def __init__(
         self,
         fetch: Callable[[str], Awaitable[Image]],
-        news: Callable[[K], None],
+        on_end: Callable[[K], None],
         *,
         longest: float,
     ) -> None:
         """`fetch` raises NodeTrouble, and is asked again after `longest` seconds at most.
 
-        `news` is told those that wait, when a try has ended.
+        `on_end` is called with each key that waits, when a try has ended.
         """
         self._fetch = fetch
-        self._news = news
+        self._on_end = on_end
         self._longest = longest
         self._wanted: dict[str, _Wanted[K]] = {}
         self._found: dict[K, dict[str, Image]] = {}
@@ -120,4 +120,4 @@ class Pulls(Generic[K]):
 
     def _tell(self, wanted: _Wanted[K]) -> None:
         for key in wanted.by:
-            self._news(key)
+            self._on_end(key)

@@ -65,7 +65,7 @@ class SystemController:
         return None
 
     def _configuration_writes(self) -> list[Write]:
-        """Learn which rabbits there are; return the writes of the configuration and of old rabbits."""
+        """Learn which rabbits there are; return the writes of the configuration and old rabbits."""
         raw = self._configurations.get(kinds.CONFIGURATION)
         before, found = self._configuration, read(raw, SystemConfiguration) if raw else None
         self._configuration = found

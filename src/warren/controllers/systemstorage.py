@@ -98,6 +98,6 @@ class SystemStorageController:
             self.reconciler.add(key_of(each))
 
     def _part_changed(self, obj: Object) -> None:
-        # By name, whatever owns it: that a name is free again is news, too.
+        # By name, whatever owns it: that a name is free again is an event, too.
         if self._all.get(key_of(obj)) is not None:
             self.reconciler.add(key_of(obj))

@@ -108,7 +108,7 @@ def _node(rabbit: str) -> Iterator[Object]:
         "metadata": meta,
         "rules": [
             # A creation cannot be held to a name: the name is not known where it is authorized.
-            # All are watched, for there are few, and their news is rare.
+            # All are watched, for there are few, and they change rarely.
             {"apiGroups": [""], "resources": ["nodes"], "verbs": ["create", "list", "watch"]},
             {
                 "apiGroups": [""],

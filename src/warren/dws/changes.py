@@ -1,6 +1,6 @@
 """Which changes of an object a controller, or the conductor, has something to decide on.
 
-Of what the decision does not look at, no change is news. What is said here of changes by
+Of what the decision does not look at, no change counts. What is said here of changes by
 others; what a reconcile has written itself its `Reconciler` knows (ADR 095).
 """
 
@@ -29,7 +29,7 @@ def is_settled(workflow: Object) -> bool:
 def is_news(kind: Kind, before: Object | None, after: Object | None, workflow: Object) -> bool:
     """Return whether `driver.decide` may say something else than before this change of a child.
 
-    In the middle of a mount or a copy it does not: the end of that is news, and so is an error.
+    In the middle of a mount or a copy it does not: the end of that counts, and so does an error.
     A Workflow that shows one hears of everything, since the error may be over.
     """
     if after is None or reports.in_error(workflow):

@@ -21,8 +21,8 @@ _LONGEST: Final = 1024
 
 
 @dataclass(frozen=True)
-class News:
-    """One thing that is so of an object."""
+class EventContent:
+    """What an Event says of an object: its reason, its message, and whether it is a warning."""
 
     reason: str
     """One word, as `kubectl get events` shows it."""
@@ -30,42 +30,42 @@ class News:
     warning: bool = True
 
 
-def of_workflow(workflow: Workflow) -> frozenset[News]:
+def of_workflow(workflow: Workflow) -> frozenset[EventContent]:
     """Return the trouble that a Workflow has."""
-    status, found = workflow.status, set[News]()
+    status, found = workflow.status, set[EventContent]()
     if status.status in TROUBLE:
-        found.add(News(status.status, f"{status.state}: {status.message}"))
+        found.add(EventContent(status.status, f"{status.state}: {status.message}"))
     if labels.ABORTED in workflow.metadata.annotations:
         why = "its job was let go before it: what has it mounted or holds flash is out of service"
-        found.add(News("LetGo", why))
+        found.add(EventContent("LetGo", why))
     lost = tolerance.of(workflow.metadata)
     if lost:
-        found.add(News("NodesLost", f"goes on without {hostlist.encode(sorted(lost))}"))
+        found.add(EventContent("NodesLost", f"goes on without {hostlist.encode(sorted(lost))}"))
     return frozenset(found)
 
 
-def of_storage(storage: Storage) -> frozenset[News]:
+def of_storage(storage: Storage) -> frozenset[EventContent]:
     """Return what a rabbit is, and which nodes have lost it."""
     status = storage.status
     ready, starts = status.status == "Ready", status.status == "Starting"
     plain = "flash is given to jobs" if ready else f"is {status.status}"
-    found = {News(status.status, status.message or plain, warning=not (ready or starts))}
+    found = {EventContent(status.status, status.message or plain, warning=not (ready or starts))}
     lost = [each.name for each in status.access.computes if each.status != "Ready"]
     if lost and not starts:
-        found.add(News("LinkLost", f"{hostlist.encode(sorted(lost))} cannot reach it"))
+        found.add(EventContent("LinkLost", f"{hostlist.encode(sorted(lost))} cannot reach it"))
     return frozenset(found)
 
 
-def name(meta: Meta, news: News) -> str:
-    """Return the name of an Event: the same for the same news of the same object."""
-    text = "\0".join((meta.uid, news.reason, news.message))
+def name(meta: Meta, content: EventContent) -> str:
+    """Return the name of an Event: the same for the same content and object."""
+    text = "\0".join((meta.uid, content.reason, content.message))
     return f"{meta.name}.{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def event(kind: Kind, meta: Meta, news: News, now: float, component: str) -> Object:
-    """Return the Event of a piece of news."""
+def event(kind: Kind, meta: Meta, content: EventContent, now: float, component: str) -> Object:
+    """Return the Event with some content."""
     return {
-        "metadata": {"name": name(meta, news), "namespace": meta.namespace},
+        "metadata": {"name": name(meta, content), "namespace": meta.namespace},
         "involvedObject": {
             "apiVersion": kind.api_version,
             "kind": kind.name,
@@ -73,9 +73,9 @@ def event(kind: Kind, meta: Meta, news: News, now: float, component: str) -> Obj
             "namespace": meta.namespace,
             "uid": meta.uid,
         },
-        "type": "Warning" if news.warning else "Normal",
-        "reason": news.reason,
-        "message": news.message[:_LONGEST],
+        "type": "Warning" if content.warning else "Normal",
+        "reason": content.reason,
+        "message": content.message[:_LONGEST],
         "source": {"component": component},
         "reportingComponent": component,
         "reportingInstance": component,
@@ -86,10 +86,10 @@ def event(kind: Kind, meta: Meta, news: News, now: float, component: str) -> Obj
 
 
 def again(known: Object, now: float) -> Mapping[str, Any]:
-    """Return the patch of an Event whose news has come once more."""
+    """Return the patch of an Event whose content has come once more."""
     return {"lastTimestamp": rfc3339(now), "count": int(known.get("count") or 1) + 1}
 
 
-def key(meta: Meta, news: News) -> Key:
+def key(meta: Meta, content: EventContent) -> Key:
     """Return the key of an Event."""
-    return Key(meta.namespace, name(meta, news))
+    return Key(meta.namespace, name(meta, content))

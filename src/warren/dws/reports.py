@@ -11,7 +11,7 @@ IN_ERROR: Final = "yes"
 
 
 def in_error(obj: Object) -> tuple[str, ...]:
-    """Index objects by whether their status tells of an error that news may heal."""
+    """Index objects by whether their status tells of an error that an event may clear."""
     status = obj.get("status")
     if not isinstance(status, Mapping):
         return ()

@@ -111,7 +111,7 @@ class Committer:
                 await asyncio.wait({self._rewriting})
 
     async def _wait(self) -> None:
-        """Wait for news; on a full disk no longer than until it is to be looked at again."""
+        """Wait for records; on a full disk no longer than until it is to be looked at again."""
         if self._full is None:
             await self._news.wait()
         else:

@@ -113,7 +113,7 @@ class Informer:
     def listen(self, listener: Listener) -> None:
         """Call `listener` for every change from now on, and for what is known already.
 
-        What it raises is logged, and costs it that one piece of news.
+        What it raises is logged, and costs it that one event.
         """
         self.compare(lambda before, after: listener(_one_of(before, after)))
 
@@ -261,7 +261,7 @@ class Informer:
         return not same and _older(version, _version(known))
 
     def _tombstone(self, key: Key, version: int) -> None:
-        """Remember that an object was deleted, for as long as older news of it may come."""
+        """Remember that an object was deleted, for as long as older events of it may come."""
         self._gone.pop(key, None)
         self._gone[key] = version
         if len(self._gone) > self._buried:

@@ -1,6 +1,6 @@
 """Keys waiting for a worker: each at most once, and never with two workers at a time.
 
-News of a key waits for nothing but the keys that came before it. A key whose
+An event of a key waits for nothing but the keys that came before it. A key whose
 work failed is put off: longer with each failure in a row, and all of them
 together come back no faster than the budget of retries allows.
 """
@@ -218,7 +218,7 @@ class WorkQueue(Generic[K]):
 
     def _again_by_budget(self, key: K) -> None:
         # Counted when it is due, not when it is put off: most keys whose failure has a cure
-        # come back by news before that, and would have taken from the budget for nothing.
+        # come back by an event before that, and would have taken from the budget for nothing.
         del self._timers[key]
         now = asyncio.get_running_loop().time()
         if not self._budget.wait(now):

@@ -1,7 +1,7 @@
-"""Reconcile loops: keys that news brings up, one reconcile at a time for each.
+"""Reconcile loops: keys that events bring up, one reconcile at a time for each.
 
-A reconcile looks at the whole state of its key, so it does not matter which news
-woke it, nor how often. What it has written itself is no news to it (ADR 095).
+A reconcile looks at the whole state of its key, so it does not matter which event
+woke it, nor how often. What it has written itself does not wake it (ADR 095).
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Reconciler(Generic[K]):
         limit: float | None = RECONCILE_SECONDS,
         queue: WorkQueue[K] | None = None,
     ) -> None:
-        """`reconcile` returns the seconds to the next time; None waits for news."""
+        """`reconcile` returns the seconds to the next time; None waits for an event."""
         self.name = name
         self.workers = workers
         self._reconcile = reconcile
@@ -90,16 +90,16 @@ class Reconciler(Generic[K]):
         self._heard: dict[K, set[_Version]] = {}
         """What came while a key is reconciled. It may have been written by that very reconcile."""
 
-    def add(self, key: K, news: Object | None = None) -> None:
-        """Have `key` reconciled. `news` is the object that has changed, if it is one.
+    def add(self, key: K, changed: Object | None = None) -> None:
+        """Have `key` reconciled. `changed` is the object that has changed, if it is one.
 
         It is none as the last reconcile of `key` has written it.
         """
-        if news is None:
+        if changed is None:
             self._queue.add(key)
         elif key in self._heard:
-            self._heard[key].add(_version_of(news))
-        elif _version_of(news) not in self._written.get(key, ()):
+            self._heard[key].add(_version_of(changed))
+        elif _version_of(changed) not in self._written.get(key, ()):
             self._queue.add(key)
 
     def wrote(self, key: K, objects: Iterable[Object]) -> None:

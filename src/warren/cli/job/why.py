@@ -182,8 +182,8 @@ def _facts(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
         yield "before it", plural(found["before"], "job")
     read, heard = (found.get("map") or {}).get("read"), (found.get("map") or {}).get("heard")
     if read is not None:
-        news = "" if heard is None else f"; rabbits were last heard of {fsd(now - heard)} ago"
-        yield "map", f"read {fsd(now - read)} ago{news}"
+        age = "" if heard is None else f"; rabbits were last heard of {fsd(now - heard)} ago"
+        yield "map", f"read {fsd(now - read)} ago{age}"
 
 
 def _moment(at: float, now: float) -> str:

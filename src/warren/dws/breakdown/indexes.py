@@ -26,7 +26,7 @@ def instance_of(obj: Object) -> tuple[str, ...]:
 def profile_of(obj: Object) -> tuple[str, ...]:
     """Index DirectiveBreakdowns that are not ready by the profile that they name.
 
-    That is the empty name where they take the default. No others have use for news of a profile.
+    That is the empty name where they take the default. No others have use for events of a profile.
     """
     spec, status = obj.get("spec"), obj.get("status")
     text = spec.get("directive") if isinstance(spec, Mapping) else None

@@ -171,7 +171,7 @@ def report(
     """Write down what is allocated where; None if that is what the status says already.
 
     `set_of` gives the label of the allocation set that an NnfNodeStorage belongs to; `now` is
-    when the status was last changed, and by itself no news.
+    when the status was last changed, and by itself no change.
     """
     listed = Counter(
         (each.label, share.name) for each in servers.spec.allocation_sets for share in each.storage

@@ -176,7 +176,7 @@ class PortSnapshot:
 
 
 def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
-    """Return what to write, and after how many seconds to look again, if news would not tell."""
+    """Return what to write, and after how many seconds to look again, if no event would tell."""
     manager = snapshot.manager
     if snapshot.configuration is None:
         return _report(manager, "SystemConfigurationNotFound", manager.status.allocations), None

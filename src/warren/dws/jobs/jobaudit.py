@@ -1,4 +1,4 @@
-"""Where jobs, their Workflows, nodes and rabbits do not agree, and what mends it.
+"""Where jobs, their Workflows, nodes and rabbits do not agree, and what repairs it.
 
 Nothing should be found while a conductor works, but what a site wants admins to put back themselves
 (ADR 071, 074). What nothing owns on nodes and in the API is `dws.audit`'s.
@@ -36,7 +36,7 @@ class Difference:
     """`Workflow NAME`, `job ID`, `node NAME` or `rabbit NAME`."""
     why: str
     remedy: Change | Undrain | None = None
-    """None where it is the conductor's to mend, or an admin's to look at."""
+    """None where it is the conductor's to repair, or an admin's to look at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,5 +139,5 @@ def _of_rabbits(sides: Sides, now: float) -> Iterator[Difference]:
 
 
 def remedies(found: Iterable[Difference]) -> list[Change | Undrain]:
-    """Return what mends differences, as far as anything does."""
+    """Return what repairs differences, for those that have a remedy."""
     return [each.remedy for each in found if each.remedy is not None]

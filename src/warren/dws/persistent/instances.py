@@ -159,7 +159,7 @@ def decide_expiry(
     """Write when an instance expires, or have one destroyed that has; or say when to look again.
 
     `most` is for how many seconds an instance is kept at most. One that jobs use expires
-    when the last of them has let it go, whose news wakes us.
+    when the last of them has let it go, whose event wakes us.
     """
     meta = obj.metadata
     if meta.deleting or obj.spec.state == "Destroying" or labels.owner_uid(meta):

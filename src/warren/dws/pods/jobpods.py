@@ -58,7 +58,7 @@ def job_of(obj: Object) -> Sequence[str]:
 
 
 def decide(snapshot: JobSnapshot) -> tuple[list[Write], float | None]:
-    """Return what is to be written, and in how many seconds to look again (None: at news)."""
+    """Return what is to be written, and in how many seconds to look again, if no event tells."""
     job = snapshot.job
     if job.metadata.deleting or job.has_ended:
         return [], None  # pods go with their Job, or are kept with it
@@ -119,7 +119,7 @@ def _reported(snapshot: JobSnapshot, condition: Object | None = None) -> list[Wr
     job, moment = snapshot.job, rfc3339(snapshot.now)
     status = job.status
     over = condition is not None
-    # News of a pod that is to be ended may take long, and does not change the Job any more.
+    # The end of a pod may take long to be reported, and does not change the Job any more.
     active = 0 if over else len(snapshot.active)
     ready = 0 if over else sum(each.is_ready for each in snapshot.active)
     said = (status.active, status.ready, status.succeeded, status.failed)

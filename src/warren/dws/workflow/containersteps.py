@@ -267,7 +267,7 @@ def _left_to_others(
 ) -> Outcome:
     """Say where the storage is for those who start the application, and wait for nothing."""
     data = containerdata.of(application, _targets(snapshot, directive), snapshot.directives)
-    # Written before the Workflow is told of it, and made once: no news of it would come here.
+    # Written before the Workflow is told of it, and made once: no event of it would come here.
     writes = [*_beside(application), Create(kind=kinds.CONTAINER_DATA, object=data)]
     return Outcome(writes=writes, env=application.variables())
 
@@ -288,7 +288,7 @@ def _elapsed(snapshot: WorkflowSnapshot) -> float:
 def deadline(snapshot: WorkflowSnapshot) -> float | None:
     """Return after how many seconds to look again at containers that have not started.
 
-    When they take too long, and sooner where no news comes of what they wait for.
+    When they take too long, and sooner where no event comes of what they wait for.
     """
     workflow = snapshot.workflow
     if workflow.status.state is not State.PRE_RUN or workflow.status.ready:

@@ -18,7 +18,7 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import movements
 from warren.dws.storage import locks
 from warren.dws.workflow import states
-from warren.dws.workflow.mountturns import instance_of, instance_options, is_its_turn, is_mounted
+from warren.dws.workflow.mountorder import instance_of, instance_options, is_mounted, may_mount
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 FAILED: Final = "has failed, and waits for other copies to end"
@@ -154,7 +154,7 @@ def _mounting(
         for number, each in enumerate(snapshot.directives)
         if each.command.text == command
     }
-    if not is_its_turn(snapshot, target, targets.values(), SERVERS):
+    if not may_mount(snapshot, target, targets.values(), SERVERS):
         return []
     if found is not None:
         # By the first copy alone of those that need it: all see the same version.

@@ -26,7 +26,7 @@ from warren.dws.persistent import instances
 from warren.dws.persistent.instances import Instance
 from warren.dws.storage import nnfstorage
 from warren.dws.workflow import containersteps, copysteps, offloadsteps, states, teardown
-from warren.dws.workflow.mountturns import instance_options, is_its_turn, is_mounted
+from warren.dws.workflow.mountorder import instance_options, is_mounted, may_mount
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _GRAVE: Final = ("TransientCondition", "Error")
@@ -51,7 +51,8 @@ def needs_live_read(snapshot: WorkflowSnapshot) -> bool:
 def is_final(snapshot: WorkflowSnapshot) -> bool:
     """Return whether `decide` adds nothing once what it has written to the Workflow is seen.
 
-    What comes next is news of others then. Containers and tokens are looked after by time, too.
+    What comes next is an event of another object then. Containers and tokens are looked after by
+    time, too.
     """
     workflow = snapshot.workflow
     going = workflow.metadata.deleting or workflow.spec.desired_state is not State.PROPOSAL
@@ -411,7 +412,7 @@ def _mount(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     found = snapshot.accesses.get(name)
     if found is None:
         _check_computes(snapshot)
-        if not is_its_turn(snapshot, index, range(len(snapshot.directives)), COMPUTES):
+        if not may_mount(snapshot, index, range(len(snapshot.directives)), COMPUTES):
             return Outcome(waiting="pending mount")
         made = accessobjects.new(
             snapshot.workflow, index, COMPUTES, path, **instance_options(snapshot, directive)
@@ -492,7 +493,7 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
     found = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
     copy = (target, "container")
     if found is None:
-        if not is_its_turn(snapshot, target, targets, SERVERS):
+        if not may_mount(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
         made = accessobjects.new(
             snapshot.workflow,

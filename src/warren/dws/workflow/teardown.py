@@ -46,7 +46,7 @@ def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None)
     if outcome.waiting is not None:
         return outcome
     own = instances.consumer(snapshot.workflow, index)
-    # No news of it would come here: it is written before what depends on it, and not waited for.
+    # No event of it would come here: it is written before what depends on it, and not waited for.
     return Outcome(
         writes=[
             instances.without(each.object, [own])

@@ -33,9 +33,9 @@ def listen(ports: list[dict[str, Any]]) -> list[tuple[socket.socket, int]]:
 
 async def forward(ports: list[tuple[socket.socket, int]], address: str) -> None:
     """Join connections to ports of the node with ones to the pod, from then on."""
-    turns = _Turns()
+    forwarder = _Forwarder()
     for taken, port in ports:
-        join = partial(turns.forward, address, port)
+        join = partial(forwarder.forward, address, port)
         # So many are accepted at a time before it is seen that there are too many.
         await asyncio.start_server(join, sock=taken, backlog=_WAITING)
 
@@ -55,7 +55,7 @@ class _Connection:
                 each.transport.abort()
 
 
-class _Turns:
+class _Forwarder:
     """The connections that are joined: any user of the machine makes them."""
 
     def __init__(self) -> None:

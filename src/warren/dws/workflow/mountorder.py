@@ -1,4 +1,4 @@
-"""Whose storage a directive mounts, and when its turn has come to mount it."""
+"""Whose storage a directive mounts, and in which order storage is mounted."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,9 +14,7 @@ def is_mounted(found: NnfAccess | None) -> bool:
     return found is not None and found.status.ready and found.status.state == "mounted"
 
 
-def is_its_turn(
-    snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], clients: str
-) -> bool:
+def may_mount(snapshot: WorkflowSnapshot, index: int, indexes: Iterable[int], clients: str) -> bool:
     """Return whether the storage of `index` may be mounted: that with earlier names is mounted.
 
     Others wait for persistent storage that is mounted. All take it in one order, so that no two
