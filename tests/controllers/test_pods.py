@@ -48,7 +48,7 @@ class FakeRunner:
     async def unable(self) -> str | None:
         return None
 
-    def known(self) -> Sequence[str]:
+    def uids(self) -> Sequence[str]:
         return [*self.plans]
 
     def state(self, uid: str) -> PodState | None:
@@ -192,7 +192,7 @@ def test_a_pod_that_is_removed_goes_when_nothing_of_it_runs_any_more() -> None:
         await runner.end(own, 137, stopped=True)
         await caught_up()
         assert api.find(kinds.POD, POD) is None
-        assert runner.known() == []
+        assert runner.uids() == []
 
     lived(story)
 
@@ -464,6 +464,6 @@ def test_a_namesake_of_a_pod_that_went_is_another_pod() -> None:
         await api.add(kinds.POD, pod())
         await caught_up()
         assert first in runner.removed
-        assert runner.known() == [uid(api)]
+        assert runner.uids() == [uid(api)]
 
     lived(story)

@@ -96,11 +96,11 @@ def test_a_token_is_signed_with_the_key_that_a_pass_before_has_left() -> None:
     async def story(api: Api) -> None:
         tokens = Tokens(api)
         wf = read({**in_setup(WITH, BARE)}, Workflow)
-        first = await tokens.found(wf)
+        first = await tokens.find(wf)
         assert first is not None
         assert first.key is None
         await api.add(kinds.SECRET, {"metadata": meta("wf-token-server"), "data": {}})
-        second = await tokens.found(wf)
+        second = await tokens.find(wf)
         assert second is not None
         assert second.key is not None
         assert second.fresh == b""

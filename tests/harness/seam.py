@@ -154,8 +154,8 @@ class SeamLauncher:
         await self._inner.start(job, rank, host, userid)
         self._seam.done(f"shell {rank}: start")
 
-    async def known(self) -> Mapping[JobId, frozenset[int]]:
-        return await self._inner.known()
+    async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
+        return await self._inner.started_jobs()
 
     async def wait(self, job: JobId, rank: int) -> int:
         return await self._inner.wait(job, rank)

@@ -230,7 +230,7 @@ class World:
 
     async def kill_everything(self) -> None:
         """Kill the shells as well, as when the machine itself goes down."""
-        for job in await self.launcher.known():
+        for job in await self.launcher.started_jobs():
             await self.launcher.forget(job)
         for flash in self.flash.values():
             flash.mounts.clear()
@@ -288,7 +288,7 @@ class World:
         for flash in self.flash.values():
             assert flash.volumes == {}
             assert flash.mounts == {}
-        assert dict(await self.launcher.known()) == {}
+        assert dict(await self.launcher.started_jobs()) == {}
         assert control.instance.kvs.namespaces() == ["primary"]
         for each in control.instance.manager.jobs():
             assert each.job.state is State.INACTIVE

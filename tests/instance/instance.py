@@ -109,7 +109,7 @@ class Instance:
         return [(each.type, each.note) for each in problems if each.severity == 0]
 
     async def assert_nothing_left(self) -> None:
-        assert dict(await self.launcher.known()) == {}
+        assert dict(await self.launcher.started_jobs()) == {}
         assert self.kvs.namespaces() == ["primary"]
 
 
@@ -139,7 +139,7 @@ class Machine:
 
     async def lose_shells(self) -> None:
         """Kill all shells, as when their parent dies."""
-        for job in await self.launcher.known():
+        for job in await self.launcher.started_jobs():
             await self.launcher.forget(job)
 
     async def live(self, action: Callable[[Instance], Awaitable[None]], seam: Seam) -> None:
@@ -171,7 +171,7 @@ class Machine:
         execution = JobExec(
             kvs, self.clock, chosen, barriers, manager.executed, self._drain, self.config
         )
-        perilog = Perilog(SiteCommands(self.around), commands, self._drain, manager.committed)
+        perilog = Perilog(SiteCommands(self.around), commands, self._drain, manager.wait_committed)
         manager.connect(scheduler, execution)
         manager.load(perilog)
         bus.register("kvs", KvsService(kvs).methods())

@@ -206,7 +206,7 @@ class Around:
 
     def __init__(self, inner: Launcher) -> None:
         self.inner = inner
-        self.start, self.known, self.wait = inner.start, inner.known, inner.wait
+        self.start, self.started_jobs, self.wait = inner.start, inner.started_jobs, inner.wait
         self.kill, self.forget = inner.kill, inner.forget
 
 
@@ -731,7 +731,7 @@ async def test_a_job_that_was_cancelled_just_when_its_shells_were_started_leaves
     async with machine(Play(seconds=1000)) as m:
         async with m.instance(lambda bus: Slow(m.launcher)) as instance:
             job = await instance.submit(nodes=2)
-            while not await m.launcher.known():  # noqa: ASYNC110
+            while not await m.launcher.started_jobs():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             await instance.cancel(job)
         async with m.instance() as instance:

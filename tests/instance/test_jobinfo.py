@@ -291,7 +291,7 @@ async def test_a_guest_can_make_no_link_out_of_its_job() -> None:
 async def update(life: Life, job: JobId, name: str, **context: Any) -> None:
     """Post an update, and let it be durable."""
     life.manager.post(job, name, context)
-    await life.manager.committed()
+    await life.manager.wait_committed()
     await settle()
 
 

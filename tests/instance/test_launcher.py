@@ -58,7 +58,7 @@ class PaperParent:
 @virtually
 async def test_nothing_is_known_before_the_parent_has_said_what_it_has() -> None:
     parent = PaperParent()
-    asking = asyncio.ensure_future(parent.launcher.known())
+    asking = asyncio.ensure_future(parent.launcher.started_jobs())
     waiting = asyncio.ensure_future(parent.launcher.wait(JOB, 0))
     await settle()
     assert not asking.done()
@@ -123,7 +123,7 @@ async def test_a_shell_is_known_though_the_parent_was_restarted_while_it_was_ask
     parent.come()
     await starting
 
-    assert await parent.launcher.known() == {JOB: frozenset({0})}
+    assert await parent.launcher.started_jobs() == {JOB: frozenset({0})}
 
 
 @virtually
@@ -136,7 +136,7 @@ async def test_what_a_new_parent_does_not_have_is_lost() -> None:
 
     with pytest.raises(ShellsLost):
         await waiting
-    assert await parent.launcher.known() == {JOB: frozenset({1})}
+    assert await parent.launcher.started_jobs() == {JOB: frozenset({1})}
 
 
 @virtually
@@ -145,7 +145,7 @@ async def test_the_end_of_an_unknown_shell_is_no_trouble() -> None:
     await parent.hello()
     await parent.exited(0, 256)
 
-    assert await parent.launcher.known() == {}
+    assert await parent.launcher.started_jobs() == {}
 
 
 # Other users' jobs

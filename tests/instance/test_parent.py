@@ -142,7 +142,7 @@ def test_shells_are_started_and_their_ends_are_told(site: Site) -> None:
         async with instance(site) as launcher:
             await start(launcher, JOB, 0)
             await start(launcher, JOB, 1)
-            assert await launcher.known() == {JOB: frozenset({0, 1})}
+            assert await launcher.started_jobs() == {JOB: frozenset({0, 1})}
             for rank, code in ((1, 3), (0, 0)):
                 await site.shell(JOB, rank)
                 site.let_end(JOB, rank, code)
@@ -172,7 +172,7 @@ def test_a_parent_may_be_there_before_the_instance_is(site: Site) -> None:
         await asyncio.sleep(0.5)
         assert parent.poll() is None
         async with instance(site) as launcher:
-            assert await launcher.known() == {}
+            assert await launcher.started_jobs() == {}
 
     lived(main)
 
@@ -207,7 +207,7 @@ def test_shells_live_on_while_the_instance_restarts(site: Site) -> None:
         site.let_end(JOB, 0, 9)
         await gone(ended)
         async with instance(site) as launcher:
-            assert await launcher.known() == {JOB: frozenset({0, 1})}
+            assert await launcher.started_jobs() == {JOB: frozenset({0, 1})}
             assert await launcher.wait(JOB, 0) == 9 << 8
             assert running in parents()
             site.let_end(JOB, 1, 0)
@@ -443,7 +443,7 @@ def test_a_job_that_is_forgotten_can_be_started_anew(site: Site) -> None:
             await start(launcher, JOB)
             (first,) = await site.shell(JOB, 0)
             await launcher.forget(JOB)
-            assert await launcher.known() == {}
+            assert await launcher.started_jobs() == {}
             await gone(first)
 
             await start(launcher, JOB)
@@ -509,7 +509,7 @@ def test_what_is_left_of_a_parent_that_was_killed_ends_and_its_shells_are_lost(
             site.parent()
             with pytest.raises(ShellsLost, match="parent process was restarted"):
                 await waiting
-            assert await launcher.known() == {}
+            assert await launcher.started_jobs() == {}
 
     lived(main)
 
@@ -569,7 +569,7 @@ def test_what_a_parent_does_not_understand_it_refuses_and_goes_on(site: Site) ->
 
     async def main() -> None:
         async with instance(site) as launcher:
-            await launcher.known()
+            await launcher.started_jobs()
             ask = launcher._handle.rpc
             for topic in ("dance", "start"):
                 assert await refused(ask(f"shells.{topic}", {})) == errno.EPROTO

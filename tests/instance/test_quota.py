@@ -45,7 +45,7 @@ def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
     assert failed.value.errnum == errno.ENOSPC
     quota.release("job-1")
     quota.charge("job-2", 1, 70)
-    assert quota.held("job-2") == 100
+    assert quota.bytes_of("job-2") == 100
     for job in ("job-1", "job-2", "job-3", "job-4"):
         quota.release(job)
     assert (quota._users, quota._jobs) == ({}, {})
@@ -119,17 +119,17 @@ async def test_jobs_that_are_over_count_until_they_are_purged_and_over_restarts(
     journal = MemoryJournal()
     async with alive(journal, config=LIMITED, generous=False) as life:
         waits = await submitted(life, GUEST, **LARGE)
-        held = life.kvs.quota.held(keys.guest(waits))
+        held = life.kvs.quota.bytes_of(keys.guest(waits))
         assert held > 400_000 + PER_JOB
     async with alive(journal, config=LIMITED) as life:
-        assert life.kvs.quota.held(keys.guest(waits)) >= held
+        assert life.kvs.quota.bytes_of(keys.guest(waits)) >= held
         await life.until(waits, "clean")
         over = await submitted(life, GUEST, **LARGE)
         await life.until(over, "clean")
     async with alive(journal, config=LIMITED) as life:
         assert await refused(submitted(life, GUEST, **LARGE)) == errno.ENOSPC
         await life.bus.handle().rpc("job-manager.purge-id", {"id": over, "force": True})
-        assert life.kvs.quota.held(keys.guest(over)) == 0
+        assert life.kvs.quota.bytes_of(keys.guest(over)) == 0
         await submitted(life, GUEST, **LARGE)
 
 

@@ -45,7 +45,7 @@ class Processes:
                 sys.executable, *map(str, words), cwd=HERE
             )
 
-    async def known(self) -> Mapping[JobId, frozenset[int]]:
+    async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
         found: dict[JobId, frozenset[int]] = {}
         for job, rank in self.shells:
             found[job] = found.get(job, frozenset()) | {rank}

@@ -32,7 +32,7 @@ async def test_a_job_takes_its_time_and_has_its_status_and_starts_no_shell() -> 
     async with machine() as m, m.instance() as instance:
         job = await submit(instance, run_duration="2.5s", wait_status=3 << 8)
         await instance.until(job, "start")
-        assert dict(await m.launcher.known()) == {}
+        assert dict(await m.launcher.started_jobs()) == {}
         await instance.until(job)
 
         assert instance.names(job) == PLAIN

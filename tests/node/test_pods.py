@@ -110,7 +110,7 @@ def machine(nodes: Nodes) -> Iterator[Machine]:
         (machine.image / link).symlink_to(f"usr/{link}")
     yield machine
     asyncio.run(_removed(machine))
-    assert machine.pods.known() == []
+    assert machine.pods.uids() == []
     holder = network.holder
     network.end()
     eventually(lambda: holder not in alive())
@@ -125,7 +125,7 @@ def _pods(nodes: Nodes, network: PodNetwork, beginning: float = 30) -> Pods:
 
 
 async def _removed(machine: Machine) -> None:
-    for uid in machine.pods.known():
+    for uid in machine.pods.uids():
         await machine.pods.remove(uid)
 
 
@@ -682,7 +682,7 @@ def test_a_pod_that_is_removed_is_gone_with_all_that_runs(machine: Machine) -> N
         await machine.pods.remove("a")
 
     asyncio.run(story())
-    assert machine.pods.known() == []
+    assert machine.pods.uids() == []
     assert not machine.place().exists()
     eventually(lambda: not _running(b"4715"))
 

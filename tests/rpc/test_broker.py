@@ -305,7 +305,7 @@ def test_what_waits_for_a_broker_that_goes_away_is_told(tmp_path: Path) -> None:
         asked = asyncio.create_task(connection.rpc("broker.ping"))
         await fake.received.get()
         fake.writer.close()
-        for waiting in (asked, connection.lost(), connection.rpc("broker.ping")):
+        for waiting in (asked, connection.wait_lost(), connection.rpc("broker.ping")):
             with pytest.raises(RpcError) as caught:
                 await waiting
             assert caught.value.errnum == errno.ECONNRESET
@@ -317,7 +317,7 @@ def test_a_broker_that_speaks_otherwise_is_left(tmp_path: Path) -> None:
     async def story(fake: Fake, connection: Broker) -> None:
         fake.writer.write(b"HTTP/1.1 200 OK\r\n")
         with pytest.raises(RpcError, match="lost"):
-            await connection.lost()
+            await connection.wait_lost()
 
     live(tmp_path, story)
 

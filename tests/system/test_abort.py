@@ -186,7 +186,7 @@ def test_a_guests_word_disables_no_rabbit(of_guest: bool) -> None:
             return (world.workflow(control).get("status") or {}).get("state")
 
         await world.until(lambda: state() == "PostRun")
-        entry = control.instance.manager.found(job)
+        entry = control.instance.manager.active_job(job)
         userid = entry.job.userid + 1 if of_guest else entry.job.userid
         raised = {"type": "dws-epilog-timeout", "severity": 0, "note": "", "userid": userid}
         control.instance.manager.processor.post(entry, "exception", raised)

@@ -558,7 +558,7 @@ def test_a_job_was_aborted_where_the_instance_or_its_owner_says_so() -> None:
             number = await world.submit(control)
             context = {"type": "dws-epilog-timeout", "severity": 0, "note": "", **raised}
             control.instance.manager.processor.post(
-                control.instance.manager.found(number), "exception", context
+                control.instance.manager.active_job(number), "exception", context
             )
             await world.ended(control, number)
             return await jobs.was_aborted(Job(id=number, phase=Phase.OVER, binding=codec.BINDING))

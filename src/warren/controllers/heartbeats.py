@@ -119,7 +119,7 @@ class Heartbeats:
             )
         ]
 
-    def left(self, rabbit: str) -> float | None:
+    def seconds_left(self, rabbit: str) -> float | None:
         """Return in how many seconds a rabbit counts as Offline; 0 if it does.
 
         None where that is not known: no agent has ever renewed its Lease, as that of an
@@ -144,8 +144,8 @@ class Heartbeats:
         before = self._seen.get(rabbit)
         if before is not None and before.spec == spec:
             return
-        was = self.left(rabbit)
+        was = self.seconds_left(rabbit)
         self._seen[rabbit] = _LeaseSnapshot(spec, asyncio.get_running_loop().time())
-        if not was or not self.left(rabbit):
+        if not was or not self.seconds_left(rabbit):
             # A renewal in time is no event to look at: that is looked at when the time is over.
             self._changed(rabbit)

@@ -28,7 +28,7 @@ class NodeLifeController:
 
     async def reconcile(self, rabbit: str) -> float | None:
         """Say of the Node of a rabbit whose Lease is over that nothing is known of it."""
-        left = self._heartbeats.left(rabbit)
+        left = self._heartbeats.seconds_left(rabbit)
         node = self._nodes.get(Key("", rabbit))
         if left == 0 and node is not None:
             await perform(self._client, nodestatus.report_unknown(node, self._clock.now()))

@@ -72,7 +72,7 @@ class Runner(Protocol):
         """Return why no pods can be run here; None if they can."""
         ...
 
-    def known(self) -> Sequence[str]:
+    def uids(self) -> Sequence[str]:
         """Return the uids of the pods that there are, alive or not."""
         ...
 
@@ -144,7 +144,7 @@ class PodReconciler:
         """Follow the pods that run, and fetch images, until cancelled. Pods outlive that."""
         await self._pods.wait_synced()
         here = {obj["metadata"]["uid"] for obj in self._pods.all()}
-        for uid in self._runner.known():
+        for uid in self._runner.uids():
             if uid not in here:  # it went while there was no agent
                 self.reconciler.add(Item(Key(kinds.DEFAULT_NAMESPACE, uid), uid))
         async with asyncio.TaskGroup() as tasks:

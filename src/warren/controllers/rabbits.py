@@ -55,7 +55,7 @@ class SystemController:
             if not (writes or known.ready or known.error):
                 self.reconciler.add(kinds.CONFIGURATION)
             # There is no event when a Lease is not renewed.
-            return self._heartbeats.left(key.namespace) or None
+            return self._heartbeats.seconds_left(key.namespace) or None
         else:
             raw = self._configurations.get(key)
             if raw is not None:
@@ -121,7 +121,7 @@ class SystemController:
                 rabbit,
                 read(storage, Storage) if storage is not None else None,
                 read(node, NnfNode) if node is not None else None,
-                alive=self._heartbeats.left(rabbit.name) != 0.0,
+                alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
             )
         )
 

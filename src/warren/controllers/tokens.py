@@ -20,7 +20,7 @@ class Tokens:
         self._client = client
         self._new_key = new_key
 
-    async def found(self, workflow: Workflow) -> Found | None:
+    async def find(self, workflow: Workflow) -> Found | None:
         """Return what there is of a Workflow's; None where it is not the time to look."""
         if not containerauth.is_due(workflow):
             return None

@@ -98,7 +98,7 @@ class WorkflowController:
         named = [Key(key.namespace, name) for name in named_in(workflow.spec.dw_directives)]
         instances = {each.name: self._instances.seen(each) for each in named}
         rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
-        token = await self._tokens.found(workflow)
+        token = await self._tokens.find(workflow)
         snapshot = self._snapshot(workflow, children, rabbits, instances, token)
         # No informer tells of Secrets.
         unmade = token is not None and not containerauth.is_made(workflow, token)

@@ -126,7 +126,7 @@ def instance(
 
     def made_by(job: int, userid: int) -> Sequence[str]:
         with suppress(RpcError):
-            found = built.manager.found(JobId(job))
+            found = built.manager.active_job(JobId(job))
             return view.directives(found.jobspec) or () if found.job.userid == userid else ()
         return ()
 
@@ -154,7 +154,7 @@ def instance(
         "persistent",
         PersistentStorage(client, informers, stands_on.clock, settings.most_lifetime).methods(),
     )
-    tokens = WorkflowTokens(client, lambda job: built.manager.found(JobId(job)).job.userid)
+    tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
     built.bus.register(tokens.name, tokens.methods())
     storages, taken = informers.of(kinds.STORAGE), informers.of(kinds.NNF_STORAGE)
     drains = _DrainPolicies(rabbit, built.resources)

@@ -49,7 +49,7 @@ _START: Final = 30.0
 class Link(Handle, Protocol):
     """A connection to an instance."""
 
-    async def lost(self) -> None:
+    async def wait_lost(self) -> None:
         """Wait until the instance is gone, and raise RpcError(ECONNRESET) then."""
         ...
 
@@ -201,7 +201,7 @@ class _Leading:
         system = self._system(bus, led.build, self.client.speaking(chosen))
         await handle.rpc("service.add", {"service": "dws"})
         leading = asyncio.ensure_future(system.run())
-        lost = asyncio.ensure_future(handle.lost())
+        lost = asyncio.ensure_future(handle.wait_lost())
         try:
             await asyncio.wait({leading, lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -105,7 +105,7 @@ def assemble(
     execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)
     manager.connect(scheduler, execution)
     perilog_plugins = {
-        each.name: Perilog(each, stands_on.commands, drain, manager.committed)
+        each.name: Perilog(each, stands_on.commands, drain, manager.wait_committed)
         for each in (SiteCommands(config.job_manager), *perilogs)
     }
     queues = Queues(kvs, manager, config)

@@ -188,7 +188,7 @@ class JobList:
             if state is not None:
                 await self._reached(found.job.id, state)
                 # What is answered now is to be durable.
-                await self._manager.committed()
+                await self._manager.wait_committed()
                 found = self._one(job, request.cred)
             return {"job": attributes.job_attributes(Once(found), names)}
         except BadFormat as error:

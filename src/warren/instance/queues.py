@@ -181,7 +181,7 @@ class Queues:
         keep = not _bool(request, "nocheckpoint", False)
         await self._change(request, queues.set_started(start, reason), keep=keep)
         # What is withdrawn from the scheduler is, when this is answered.
-        await self._manager.committed()
+        await self._manager.wait_committed()
         return {}
 
     async def _change(self, request: Request, change: Change, *, keep: bool) -> None:
@@ -221,7 +221,7 @@ class Queues:
         # Not woken by the jobs: who waits for a quiet system has the time, and no job pays for it.
         while not done():  # noqa: ASYNC110
             await asyncio.sleep(_LOOK)
-        await self._manager.committed()
+        await self._manager.wait_committed()
 
     def _chosen(self, request: Request) -> Callable[[], Iterator[Entry]]:
         """Return what gives the active jobs: of the queue that is named, or all."""

@@ -105,7 +105,7 @@ class SimulatedLauncher:
             shell = self._make(job, rank, host)
             self._shells[job, rank] = (shell, self._group.create_task(shell.run()))
 
-    async def known(self) -> Mapping[JobId, frozenset[int]]:
+    async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
         found: dict[JobId, frozenset[int]] = {}
         for job, rank in self._shells:
             found[job] = found.get(job, frozenset()) | {rank}

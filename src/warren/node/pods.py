@@ -110,7 +110,7 @@ class Pods:
         """Return an image, fetched and unpacked if it must be."""
         return await self._images.find(reference)
 
-    def known(self) -> list[str]:
+    def uids(self) -> list[str]:
         """Return the uids of the pods that there are, alive or not."""
         with suppress(FileNotFoundError):
             return sorted(
@@ -167,7 +167,7 @@ class Pods:
         if address is not None and _is_json(place / "plan.json"):
             return
         if address is None:
-            taken = [_address(self._place(each)) or "" for each in self.known()]
+            taken = [_address(self._place(each)) or "" for each in self.uids()]
             address = free_address(self._number, taken)
             # Before the plan, in which it is too: it is the pod's from then on.
             _written(place, "address", address)

@@ -74,7 +74,7 @@ class Broker:
         self._answering: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
 
-    async def lost(self) -> None:
+    async def wait_lost(self) -> None:
         """Wait until the broker is gone, and raise RpcError(ECONNRESET) then."""
         await self._closed.wait()
         raise _lost()

@@ -57,7 +57,7 @@ class Connection:
         self._peer = peer
         self._running = running
 
-    async def lost(self) -> None:
+    async def wait_lost(self) -> None:
         """Wait until the other end is gone, and raise RpcError(ECONNRESET) then."""
         await asyncio.wait({self._running})
         raise RpcError(errno.ECONNRESET, "the connection was lost")

@@ -66,7 +66,7 @@ class Shells(Protocol):
 class Launcher(Shells, Protocol):
     """Starts shells on nodes, and outlives the instance."""
 
-    async def known(self) -> Mapping[JobId, frozenset[int]]:
+    async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
         """Return the jobs, and their shells' ranks, that were started and are not forgotten."""
         ...
 
@@ -213,7 +213,7 @@ class JobExec:
         What such a job has in its guest namespace is kept with it.
         """
         await self._restarted.wait()
-        for job in await self._launcher.known():
+        for job in await self._launcher.started_jobs():
             if job not in self._running:
                 log.info("shells without a job are ended", job=fluid.f58(job))
                 await self._send(self._launcher, job, signal.SIGKILL)
@@ -252,7 +252,7 @@ class JobExec:
         if reattach and not past.recoverable:
             return await self._lose(running, "job is not recoverable: no recoverable event")
         known = past.begun is not None and (
-            show is not None or running.job in await self._launcher.known()
+            show is not None or running.job in await self._launcher.started_jobs()
         )
         if running.exception is not None and not (reattach or known):
             if past.begun is not None:

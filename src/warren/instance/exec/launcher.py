@@ -57,7 +57,7 @@ class RemoteLauncher:
             await self._ask("start", order)
             self._shells.setdefault((job, rank), None)
 
-    async def known(self) -> Mapping[JobId, frozenset[int]]:
+    async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
         await self._greeted.wait()
         found: dict[JobId, set[int]] = {}
         for job, rank in self._shells:
@@ -136,10 +136,10 @@ class SpreadLauncher:
         self._places[job, rank] = self._nodes[host]
         await self._nodes[host].start(job, rank, host, userid)
 
-    async def known(self) -> Mapping[JobId, frozenset[int]]:
+    async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
         found: dict[JobId, frozenset[int]] = {}
         for node in self._nodes.values():
-            for job, ranks in (await node.known()).items():
+            for job, ranks in (await node.started_jobs()).items():
                 found[job] = found.get(job, frozenset()) | ranks
         return found
 

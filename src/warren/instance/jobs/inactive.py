@@ -69,7 +69,7 @@ class InactiveJobs:
     def keep(self, entry: Entry) -> None:
         """Replace a job that has just ended by its summary, and commit that with its last event."""
         job = entry.job.id
-        held = self._stored.quota.held(keys.guest(job))
+        held = self._stored.quota.bytes_of(keys.guest(job))
         short = summary.encode(entry.job, entry.jobspec, entry.r, held)
         self._commits.add(put(keys.summary(job), short))
         self._known.leaving[job] = self._known.active.pop(job)
@@ -96,7 +96,7 @@ class InactiveJobs:
         self._unwritten[job] = summary.encode(entry.job, entry.jobspec, entry.r)
         return self._inactive(job, self._unwritten[job])
 
-    def restored(self, over: list[Inactive]) -> None:
+    def restore(self, over: list[Inactive]) -> None:
         """Take all jobs that were over before a restart."""
         over.sort(key=lambda each: each.ended)
         self._known.inactive.update((each.id, each) for each in over)

@@ -127,7 +127,7 @@ class JobManager:
         """Return the jobs that are over, in the order in which they ended."""
         return list(self._known.inactive.values())
 
-    def found(self, job: JobId) -> Entry:
+    def active_job(self, job: JobId) -> Entry:
         """Return an active job. Raises RpcError(ENOENT) for any other."""
         entry = self._known.active.get(job)
         if entry is None:
@@ -201,7 +201,7 @@ class JobManager:
         entry.queue.append(Event(self._clock.now(), "validate"))
         entry.held = False
         self.processor.process(entry)
-        await self.committed()
+        await self.wait_committed()
 
     def _depend(self, entry: Entry) -> None:
         """Find the plugin of each of the job's dependencies. Raises Rejected."""
@@ -222,13 +222,13 @@ class JobManager:
 
     def post(self, job: JobId, name: str, context: Mapping[str, Any] | None = None) -> None:
         """Post an event to an active job. Raises RpcError(ENOENT) for any other."""
-        self.processor.post(self.found(job), name, context)
+        self.processor.post(self.active_job(job), name, context)
 
     def charge(self, entry: Entry, count: int) -> None:
         """Count bytes that its user adds to a job. Raises RpcError(ENOSPC) for too many."""
         self._stored.quota.charge(keys.guest(entry.job.id), entry.job.userid, count)
 
-    async def committed(self) -> None:
+    async def wait_committed(self) -> None:
         """Wait until everything that has been posted is durable."""
         await self._commits.done()
 
@@ -315,7 +315,7 @@ class JobManager:
         """Why the scheduler cannot let jobs keep what they have."""
         for job in self._stored.ids():
             try:
-                found = self.inactive_jobs.read(job) or self._replayed(job)
+                found = self.inactive_jobs.read(job) or self._replay(job)
             except UserMistake as error:
                 self.inactive_jobs.put_aside(job, str(error))
                 continue
@@ -325,7 +325,7 @@ class JobManager:
             else:
                 over.append(found)
                 self._stored.count(job, found.userid, found.held)
-        self.inactive_jobs.restored(over)
+        self.inactive_jobs.restore(over)
         for entry in self.active():
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:
                 why = self._scheduler.hello(entry.job.id, entry.r, sorted(entry.job.freed))
@@ -349,8 +349,8 @@ class JobManager:
         self.restarting = False
         self._commits.then(self._execution.restarted)
 
-    def _replayed(self, job: JobId) -> Entry | Inactive:
-        known, events = self._stored.replayed(job)
+    def _replay(self, job: JobId) -> Entry | Inactive:
+        known, events = self._stored.replay(job)
         entry = Entry(
             job=known,
             jobspec=self._stored.jobspec(known),

@@ -36,7 +36,7 @@ async def revise(manager: JobManager, entry: Entry, updates: Mapping[str, Any], 
         # What the owner has set, the job's user must not set back.
         manager.processor.post(entry, "set-flags", {"flags": ["immutable"]})
     manager.processor.post(entry, "jobspec-update", wanted)
-    await manager.committed()
+    await manager.wait_committed()
 
 
 def _check_state(entry: Entry, updates: Mapping[str, Any], cred: Cred) -> None:

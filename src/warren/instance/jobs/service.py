@@ -87,7 +87,7 @@ class JobManagerService:
         if asked.wait_status is not None:
             context["wait_status"] = asked.wait_status
         self._manager.processor.post(entry, "exception", context)
-        await self._manager.committed()
+        await self._manager.wait_committed()
         return {}
 
     async def _kill(self, request: Request) -> Payload:
@@ -112,7 +112,7 @@ class JobManagerService:
             raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
         changed = {"urgency": asked.urgency, "userid": request.cred.userid}
         self._manager.processor.post(entry, "urgency", changed)
-        await self._manager.committed()
+        await self._manager.wait_committed()
         return {"old_urgency": before}
 
     async def _update(self, request: Request) -> Payload:
@@ -136,7 +136,7 @@ class JobManagerService:
         else:
             self._manager.processor.check(entry, "memo", asked.memo)
             self._manager.processor.post(entry, "memo", asked.memo)
-        await self._manager.committed()
+        await self._manager.wait_committed()
         return {}
 
     async def _wait(self, request: Request) -> Payload:
@@ -180,7 +180,7 @@ class JobManagerService:
                     self._manager.charge(entry, size)
             for entry in entries:
                 self._manager.processor.post(entry, "exception", _exception(request, asked))
-            await self._manager.committed()
+            await self._manager.wait_committed()
         return {"count": len(entries), "errors": 0}
 
     async def _kill_all(self, request: Request) -> Payload:

@@ -118,7 +118,7 @@ class Stored:
         for below in self._kvs.names(key):
             yield from self._below(f"{name}.{below}", f"{key}.{below}")
 
-    def replayed(self, job: JobId) -> tuple[Job, list[Event]]:
+    def replay(self, job: JobId) -> tuple[Job, list[Event]]:
         """Return a job as its log tells it."""
         events = self.events(job)
         known = replay(job, events)

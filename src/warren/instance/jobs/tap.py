@@ -31,7 +31,7 @@ class Tap:
     # What is known
 
     def lookup(self, job: JobId) -> Arguments:
-        entry = self._manager.found(job)
+        entry = self._manager.active_job(job)
         known = entry.job
         return Arguments(
             id=job,
@@ -72,7 +72,7 @@ class Tap:
         return isinstance(found, Entry) and found.executing
 
     def event_posted(self, job: JobId, name: str) -> bool:
-        entry = self._manager.found(job)
+        entry = self._manager.active_job(job)
         return any(event.name == name for event in (*entry.events, *entry.queue))
 
     def result(self, job: JobId) -> Result:
@@ -86,7 +86,7 @@ class Tap:
     # Holding and letting go
 
     def dependency_add(self, job: JobId, description: str) -> None:
-        entry = self._manager.found(job)
+        entry = self._manager.active_job(job)
         context = {"description": description}
         self._processor.check(entry, "dependency-add", context)
         foreseen = entry.foreseen()
@@ -99,7 +99,7 @@ class Tap:
         self._processor.post(entry, "dependency-add", context)
 
     def dependency_remove(self, job: JobId, description: str) -> None:
-        if description not in self._manager.found(job).foreseen().dependencies:
+        if description not in self._manager.active_job(job).foreseen().dependencies:
             raise RpcError(errno.ENOENT, f"there is no dependency {description}")
         self.post(job, "dependency-remove", {"description": description})
 
@@ -118,7 +118,7 @@ class Tap:
         self.post(job, "epilog-finish", {"description": description, "status": status})
 
     def release(self, job: JobId, ranks: Collection[int]) -> None:
-        self._processor.release(self._manager.found(job), ranks)
+        self._processor.release(self._manager.active_job(job), ranks)
 
     # Events and changes
 
@@ -126,7 +126,7 @@ class Tap:
         self.post(job, "exception", {"type": type, "severity": severity, "note": note})
 
     def post(self, job: JobId, name: str, context: Mapping[str, Any]) -> None:
-        entry = self._manager.found(job)
+        entry = self._manager.active_job(job)
         self._processor.check(entry, name, context)
         self._processor.post(entry, name, context)
 
@@ -134,16 +134,16 @@ class Tap:
         self.post(job, "set-flags", {"flags": [flag]})
 
     def update_jobspec(self, job: JobId, updates: Mapping[str, Any]) -> None:
-        entry = self._manager.found(job)
+        entry = self._manager.active_job(job)
         if self._processor.stack.about is not entry and entry.foreseen().state is State.RUN:
             raise RpcError(errno.EINVAL, "the job has its resources already")
         self.post(job, "jobspec-update", updates)
 
     def allocate(self, job: JobId, r: Mapping[str, Any]) -> None:
-        self._manager.allocate(self._manager.found(job), r)
+        self._manager.allocate(self._manager.active_job(job), r)
 
     def reprioritize_job(self, job: JobId, priority: int) -> None:
-        entry = self._manager.found(job)
+        entry = self._manager.active_job(job)
         foreseen = entry.foreseen()
         if foreseen.state is not State.SCHED or foreseen.priority != priority:
             self.post(job, "priority", {"priority": priority})
@@ -154,21 +154,21 @@ class Tap:
     # What is kept for the plugin
 
     def subscribe(self, job: JobId) -> None:
-        self._manager.found(job).subscribers.add(self._plugin)
+        self._manager.active_job(job).subscribers.add(self._plugin)
 
     def unsubscribe(self, job: JobId) -> None:
-        self._manager.found(job).subscribers.discard(self._plugin)
+        self._manager.active_job(job).subscribers.discard(self._plugin)
 
     def aux_set(self, job: JobId, name: str, value: Any) -> None:
-        self._manager.found(job).aux[self._plugin, name] = value
+        self._manager.active_job(job).aux[self._plugin, name] = value
 
     def aux_get(self, job: JobId, name: str) -> Any:
-        return self._manager.found(job).aux.get((self._plugin, name))
+        return self._manager.active_job(job).aux.get((self._plugin, name))
 
     # Others
 
     def call(self, job: JobId, topic: str, *arguments: Any) -> list[Any]:
-        return list(self._processor.stack.ask(topic, self._manager.found(job), *arguments))
+        return list(self._processor.stack.ask(topic, self._manager.active_job(job), *arguments))
 
     def register(self, methods: Methods) -> None:
         self.register_ex({name: _owners(method) for name, method in methods.items()})

@@ -41,7 +41,7 @@ class Quota:
         What a job that is `under_way` needs to come to its end is not refused for want of room.
         """
         taken = self._users.get(userid, 0)
-        ends = under_way and self.held(job) + count <= ENOUGH
+        ends = under_way and self.bytes_of(job) + count <= ENOUGH
         room = math.inf if ends else self._room() / 2
         if taken + count > min(self._most, room):
             why = (
@@ -56,9 +56,9 @@ class Quota:
     def hold(self, job: str, userid: int, count: int) -> None:
         """Count bytes that are there already."""
         self._users[userid] = self._users.get(userid, 0) + count
-        self._jobs[job] = userid, self.held(job) + count
+        self._jobs[job] = userid, self.bytes_of(job) + count
 
-    def held(self, job: str) -> int:
+    def bytes_of(self, job: str) -> int:
         """Return how many bytes are counted for a job."""
         return self._jobs.get(job, (0, 0))[1]
 
