@@ -74,7 +74,7 @@ class Api:
 
     @web.middleware
     async def _log(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Let in who may, and give every refusal a sentence."""
+        """Refuse users that are not allowed, and give every refusal a sentence."""
         began = time.perf_counter()
         try:
             response = await self._judged(request, handler)

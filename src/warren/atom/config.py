@@ -72,7 +72,7 @@ class Config(Table, frozen=True):
 
     @property
     def users(self) -> frozenset[int]:
-        """The ids of those who may ask."""
+        """The ids of the users that may use the service."""
         return frozenset(
             {0, os.geteuid(), *(pwd.getpwnam(name).pw_uid for name in self.allow_users)}
         )

@@ -72,7 +72,7 @@ def asked(body: bytes) -> Registration:
 
 
 def written(job: RegisteredJob) -> bytes:
-    """Write a job as JSON, for those who ask and for the journal."""
+    """Write a job as JSON, for clients and for the journal."""
     said = job.registration
     return _encoder.encode(
         _Flat(said.jobid, said.uid, said.exclusive, job.stage, round(job.since, 3))

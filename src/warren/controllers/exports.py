@@ -41,7 +41,7 @@ class ExportReconciler:
         self._exports = exports
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
-        # One at a time: what is offered is not withdrawn by one who has not seen why.
+        # One at a time: an export is not withdrawn by a reconcile that has not seen its reason.
         self.reconciler: Reconciler[Key] = Reconciler("exports", self.reconcile, workers=1)
         for informer in (self._shares, self._blocks):
             informer.listen(lambda obj: self.reconciler.add(key_of(obj)))

@@ -1,7 +1,7 @@
 """Which rabbits' agents are alive: by the Lease that each of them renews.
 
 As Kubernetes has it for its nodes, there is a namespace with a Lease for each rabbit, of the
-rabbit's name. What counts is how long a Lease has not changed, by the clock of the one who looks:
+rabbit's name. What counts is how long a Lease has not changed, by the clock of the observer:
 the moments in it are for people to read, and no two machines' clocks are compared. After a
 restart of the controllers the time begins anew, so that no rabbit is given up for that.
 """
@@ -80,7 +80,7 @@ async def renew(client: Client, clock: Clock, rabbit: str, timing: Timing = DEFA
 
 
 async def release(client: Client, clock: Clock, rabbit: str) -> None:
-    """Say of a rabbit that its agent has ended, for those who have seen it end."""
+    """Report that a rabbit's agent has ended: for its supervisor, which has seen it end."""
     spec = {"holderIdentity": "", "renewTime": rfc3339_micro(clock.now())}
     try:
         await client.patch(Change(kind=LEASE, key=key(rabbit), patch={"spec": spec}))

@@ -1,6 +1,6 @@
 """Keys that were never used: those of tokens, and those of MPI applications.
 
-What makes them is loaded by those alone who need one.
+The library that makes them is imported only where one is needed.
 """
 
 from warren.dws.containers.mpi import SshKey

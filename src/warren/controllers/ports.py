@@ -1,4 +1,4 @@
-"""Ports for containers: each NnfPortManager answers those who ask it (`containers.ports`)."""
+"""Ports for containers: each NnfPortManager allocates them to Workflows (`containers.ports`)."""
 
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, key_of

@@ -156,7 +156,7 @@ def _system(
     works = asyncio.Event()
     counts: Counted | None = None
     if settings.exposed is not None:
-        # Loaded by those alone who want metrics.
+        # Imported only where metrics are served.
         from warren.daemons import counted
 
         counts = counted.Counted()

@@ -229,7 +229,7 @@ class _Leading:
         """Return a client that counts requests, and what makes a conductor count, for metrics."""
         if not self.counts:
             return client, lambda conductor: None
-        # Loaded by those alone who want metrics.
+        # Imported only where metrics are served.
         from warren.daemons.counted import Counted
 
         # Counters begin anew with each instance, as they do with each process.

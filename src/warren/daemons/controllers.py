@@ -93,7 +93,7 @@ def _system(settings: Settings, client: Client, clock: Clock) -> System:
 def _controlling(settings: Settings, client: Client, clock: Clock) -> System:
     if settings.exposed is None:
         return System(parts={"controllers": _Controllers(settings, client, clock).run})
-    # Loaded by those alone who want metrics.
+    # Imported only where metrics are served.
     from prometheus_client import CollectorRegistry
 
     from warren.kube.metrics import Metrics, exposition

@@ -1,4 +1,4 @@
-"""What a process with a conductor counts for Prometheus. Loaded by those alone who want metrics."""
+"""What a process with a conductor counts for Prometheus. Imported only where metrics are served."""
 
 from collections.abc import Iterable
 from typing import Any, Final

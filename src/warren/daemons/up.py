@@ -212,7 +212,7 @@ async def _live_together(
         )
         counted = None
         if exposed is not None:
-            # Loaded by those alone who want metrics.
+            # Imported only where metrics are served.
             from warren.daemons.counted import Counted
 
             counted = Counted()

@@ -10,7 +10,7 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
 
 _MOST: Final = 4096
-"""Barriers of one guest, and sixteen times as many who have entered them."""
+"""Barriers of one guest, and sixteen times as many that have entered them."""
 _EACH: Final = 16
 _WIDEST: Final = 2**16
 """Who may meet in one of a guest's."""

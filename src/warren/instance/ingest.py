@@ -1,7 +1,7 @@
 """The `job-ingest` service: signed requests are unwrapped, checked, numbered and handed on.
 
 A job that is refused leaves no trace; one that is accepted is durable before its
-author hears its id. Signatures are not verified here: who starts the tasks does that, with
+author hears its id. Signatures are not verified here: the job's shell does that, with
 the same request in its hands.
 """
 

@@ -2,7 +2,7 @@
 
 Any user may list the jobs of any other, as with Flux, unless the instance is private: of
 a job's data, the listing has nothing that its author did not name, but all users can see
-who holds up whom.
+which job waits for which.
 """
 
 import asyncio

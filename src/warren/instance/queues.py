@@ -218,7 +218,7 @@ class Queues:
         return {"pending": sum(1 for _ in jobs())}
 
     async def _until(self, done: Callable[[], bool]) -> None:
-        # Not woken by the jobs: who waits for a quiet system has the time, and no job pays for it.
+        # Not woken by the jobs: a client that waits for a quiet system has time, and no job pays.
         while not done():  # noqa: ASYNC110
             await asyncio.sleep(_LOOK)
         await self._manager.wait_committed()

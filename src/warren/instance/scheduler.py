@@ -68,9 +68,9 @@ class JobScheduler:
         self._config = config
         graph.set_policy(config.match_policy)
         self._waiting: dict[JobId, tuple[str, Waiting]] = {}
-        """Who waits, and in which queue."""
+        """The jobs that wait, each with its queue."""
         self._queues: dict[str, list[tuple[int, int]]] = {}
-        """The places of those who wait, in order. None is empty."""
+        """The queue places of the jobs that wait, in order. None is empty."""
         self._held: dict[JobId, Running] = {}
         self._running: list[Running] = []
         """The same by end."""
@@ -295,7 +295,7 @@ class JobScheduler:
         del self._running[bisect_left(self._running, held)]
 
     def _explain(self, job: JobId, reason: str, at: float) -> None:
-        # To the second: who ought to have ended ends a little later in each cycle.
+        # To the second: a job past its limit ends a little later in each cycle.
         at = ceil(at) if at < inf else inf
         if self._reasons.get(job) != (reason, at):
             self._reasons[job] = (reason, at)
@@ -385,7 +385,7 @@ class JobScheduler:
         self, asked: Sequence[Waiting], more: Mapping[str, Waiting] = {}
     ) -> Iterator[tuple[JobId, Reason]]:
         """Yield why jobs wait, with `more` that there might be in the queues."""
-        # Of copies: while one who asks is told, others come and leave.
+        # Of copies: while one client is answered, others come and leave.
         lines = {queue: self._line([*places]) for queue, places in self._queues.items()}
         for queue, waiting in more.items():
             line = lines.get(queue, iter(()))

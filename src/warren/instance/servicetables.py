@@ -1,4 +1,4 @@
-"""The tables of services: who may connect, what is kept, which nodes there are."""
+"""The tables of services: which users may connect, what is kept, which nodes there are."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal

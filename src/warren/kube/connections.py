@@ -1,7 +1,7 @@
 """How many connections the users of this machine, or other machines, may have to a server.
 
 Every user reaches a port of loopback, and a connection costs memory and a descriptor before
-anything is known of who asks. Who has opened it the kernel tells at once (sock_diag(7)). The
+anything is known of the client. The kernel tells at once which user it is of (sock_diag(7)). The
 server's own user and root have as many as they like; of all others each has a few, which are
 let in one after the other: to agree upon TLS costs much, and any of them can begin anew at once.
 Of those of other machines their addresses are known.

@@ -147,7 +147,7 @@ class Informer:
         return list(self._objects.values())
 
     def values(self) -> Iterable[Object]:
-        """Return a view of all objects, which changes with them: for those who look at a few."""
+        """Return a view of all objects, which changes with them: for callers that look at a few."""
         return self._objects.values()
 
     @property
@@ -329,7 +329,7 @@ def _older(version: str, than: str) -> bool:
 
 
 class Informers:
-    """One informer a kind, shared by all who read that kind from one client."""
+    """One informer a kind, shared by all readers of that kind from one client."""
 
     def __init__(
         self, client: Client, namespace: str = "", indexes: Mapping[str, Indexer] | None = None
@@ -342,7 +342,7 @@ class Informers:
     def of(self, kind: Kind, namespace: str | None = None) -> Informer:
         """Return the informer of a kind: of all that it has, or of those in a namespace.
 
-        The namespace is that of who asks first, and the same for all.
+        The namespace is that of the first call, and the same for all.
         """
         if kind not in self._informers:
             within = self._namespace if namespace is None else namespace

@@ -58,7 +58,7 @@ class Access:
     """Where it stands written, for sentences."""
 
     def credentials(self, clock: Clock) -> Credentials:
-        """Return who we are in this cluster."""
+        """Return the user's identity in this cluster."""
         return (
             FixedCredentials(self._identity())
             if self.source is None

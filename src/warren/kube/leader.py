@@ -72,7 +72,7 @@ async def lead(
     """Wait to become the leader, and run `part` for as long as that holds.
 
     `identity` is that of this life of this process: no other's, nor that of
-    one who may still be alive. `on_change` is called when leading begins and ends. When
+    a leader that may still be alive. `on_change` is called when leading begins and ends. When
     the part has ended, or has been cancelled, the Lease is given back, so that
     the next leader need not wait. Raises LeaseLost once the part has ended after
     the Lease was lost, and Refused where the API will have none; what the part
@@ -112,7 +112,7 @@ async def _living(part: Callable[[], Awaitable[None]]) -> None:
 
 
 class _Candidate:
-    """One who has the Lease, or would like to."""
+    """A candidate: it has the Lease, or tries to get it."""
 
     def __init__(
         self, client: Client, clock: Clock, name: Key, identity: str, timing: LeaseTiming

@@ -258,7 +258,7 @@ class WorkQueue(Generic[K]):
             raise
 
     def _wake(self) -> None:
-        """Wake one of those who wait for a key."""
+        """Wake one of the workers that wait for a key."""
         while self._idle:
             waiter = self._idle.popleft()
             if not waiter.done():

@@ -35,7 +35,7 @@ def pause(method: str, failure: Failure, tried: int, chance: random.Random) -> f
     """Return the seconds to wait before the next try; None if there should be none.
 
     Waits double with each try, and each is a random part of that ("full jitter"), so
-    that those who failed together do not come back together.
+    that clients that failed together do not retry together.
     """
     if failure.final or tried >= _TRIES or not _repeatable(method, failure):
         return None
@@ -46,7 +46,7 @@ def pause(method: str, failure: Failure, tried: int, chance: random.Random) -> f
 def _repeatable(method: str, failure: Failure) -> bool:
     if not failure.sent or failure.status in (429, 503):
         return True  # nothing was done
-    # Else it may have been: to do it twice is for those to decide who look first. (aiohttp
+    # Else it may have been: to do it twice is for callers to decide, which look first. (aiohttp
     # repeats a DELETE below us, once, when its connection breaks: what is gone stays so.)
     return method == "GET" and (failure.status == 0 or failure.status >= 500)
 

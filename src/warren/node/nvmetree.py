@@ -126,7 +126,7 @@ def export_steps(
     steps: list[Step] = []
     lost = found.hosts - hosts
     if lost:
-        # Those that are connected stay so, whoever is let in: all are cut off, and the
+        # Hosts that are connected stay so, also when access changes: all are cut off, and the
         # others come back by themselves.
         steps += _cut_off(tree, target.nqn)
         port = Port(attributes=port.attributes, subsystems=port.subsystems - {target.nqn})
@@ -152,7 +152,7 @@ def export_steps(
     if number not in tree.ports:
         steps.append(Make(f"ports/{number}"))
     steps += _writes(f"ports/{number}", listening.attributes, port.attributes)
-    # Last: whoever connects finds all of it.
+    # Last: a host that connects finds all of it.
     if target.nqn not in port.subsystems:
         steps.append(Link(f"ports/{number}/subsystems/{target.nqn}", base))
     return steps

@@ -102,7 +102,7 @@ class Broker:
                 except RpcError as error:
                     if ended:
                         raise
-                    # What one guest has written may be in it: it ends nobody's stream.
+                    # What one guest has written may be in it: it ends no other user's stream.
                     log.warning("an answer is passed over", topic=topic, reason=str(error))
                     continue
                 yield payload

@@ -1,7 +1,7 @@
 """Why waiting jobs wait: the queue is gone through as the scheduler does, on a copy of the graph.
 
-A job for which there is no room waits for that, whoever else waits; one for which there is waits
-for those before it.
+A job for which there is no room waits for room; one for which there is room waits for the jobs
+before it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

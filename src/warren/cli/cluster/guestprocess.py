@@ -52,7 +52,7 @@ def running(
 ) -> Iterator[GuestProcess]:
     """Run a process that has first become the guest, and then acts as it is asked.
 
-    What `act` raises that has words for people reaches the one who asked.
+    What `act` raises that has words for people reaches the caller.
     """
     ours, theirs = socket.socketpair()
     pid = os.fork()

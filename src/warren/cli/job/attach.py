@@ -352,7 +352,7 @@ async def _call(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Map
     """Ask the shells until they answer.
 
     They offer their service anew when the instance was restarted, and nothing tells of that.
-    Those of a job that has ended are not there either: who follows it gives up then.
+    Those of a job that has ended are not there either: a follower gives up then.
     """
     from warren.rpc.message import RpcError
 

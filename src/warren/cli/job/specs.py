@@ -29,7 +29,7 @@ _LARGEST = 2**20
 
 
 def options(command: F) -> F:
-    """Add the options that all who submit have. Their values go to `make_jobspec`."""
+    """Add the options that all commands that submit have. Their values go to `make_jobspec`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -1,6 +1,6 @@
 """NnfAccess: one ClientMount on each node that is to mount a storage.
 
-Which nodes mount what is decided in `clientmounts`, who keeps whom out in `storagelock`.
+Which nodes mount what is decided in `clientmounts`, which access waits for others in `storagelock`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -178,8 +178,8 @@ def _requested_count(directive: Directive) -> int:
     text = directive.values.get("capacity")
     if text is None:
         lasts = directive.command.text == "create_persistent"
-        who = "creating persistent storage" if lasts else directive.command.text
-        why = f"{who} requires 'capacity' argument, such as capacity=100GiB"
+        what = "creating persistent storage" if lasts else directive.command.text
+        why = f"{what} requires 'capacity' argument, such as capacity=100GiB"
         raise Fault(why, type="User")
     try:
         asked = capacity.parse(text)
@@ -191,7 +191,7 @@ def _requested_count(directive: Directive) -> int:
 
 
 def _read(profile: NnfStorageProfile, path: str, reads: Callable[..., T], *given: Any) -> T:
-    """Read a value of a profile. Raises Fault, which is told to those who look after profiles."""
+    """Read a value of a profile. Raises Fault, for the administrators of profiles."""
     try:
         return reads(*given)
     except UserMistake as error:

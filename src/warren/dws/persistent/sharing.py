@@ -20,7 +20,7 @@ _NO_ID: Final = 2**32 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """Those who may use storage, beside its owner."""
+    """The users that may use storage, besides its owner."""
 
     everyone: bool = False
     users: frozenset[int] = frozenset()

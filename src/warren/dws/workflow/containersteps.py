@@ -265,7 +265,7 @@ def _made(
 def _left_to_others(
     snapshot: WorkflowSnapshot, application: Application, directive: Directive
 ) -> Outcome:
-    """Say where the storage is for those who start the application, and wait for nothing."""
+    """Say where the storage is for the job that starts the application, and wait for nothing."""
     data = containerdata.of(application, _targets(snapshot, directive), snapshot.directives)
     # Written before the Workflow is told of it, and made once: no event of it would come here.
     writes = [*_beside(application), Create(kind=kinds.CONTAINER_DATA, object=data)]

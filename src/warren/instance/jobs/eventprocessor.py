@@ -133,7 +133,7 @@ class EventProcessor:
         self.process(entry)
 
     def publish(self, entry: Entry, event: Event) -> None:
-        """Tell those who follow the journal of an event, which is durable."""
+        """Tell the followers of the journal of an event, which is durable."""
         entry.durable += 1
         self._journal.tell(entry, event)
 

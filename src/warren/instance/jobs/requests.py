@@ -1,4 +1,4 @@
-"""What the job manager is asked, as it stands on the wire, and who may ask it."""
+"""What the job manager is asked, as it stands on the wire, and which users may ask it."""
 
 import errno
 from typing import Annotated, Any, Final, TypeVar

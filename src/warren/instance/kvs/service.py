@@ -2,7 +2,7 @@
 
 The owner reaches every namespace, a guest those that it owns, and never the primary one.
 Topics, payloads and flags are those of the field. Three things are ours: `kvs.commit` takes
-a `writer` and its `sequence`, so that one who repeats himself is heard once; it leaves out the
+a `writer` and its `sequence`, so that a repeated request counts once; it leaves out the
 `rootref` where the request says `"rootref": false`, for it costs a digest of everything that
 has changed; and `kvs.list` gives the names in a directory, and what they are, with no digest
 at all.

@@ -61,7 +61,7 @@ class Kvs:
         """Read the journal. Raises UserMistake where it cannot be read.
 
         `limit` is that of the committer, `pack` the bytes of the largest pack, and `kept` how many
-        bytes of blobs are kept for those who ask for them. `quota` counts what guests' jobs hold.
+        bytes of blobs are kept for their readers. `quota` counts what guests' jobs hold.
         """
         self.quota = quota or Quota()
         self._context = WriteContext()
@@ -266,7 +266,7 @@ class Kvs:
         return list(self._spaces)
 
     def owner(self, namespace: str) -> int | None:
-        """Return who owns a namespace; None if there is none of that name."""
+        """Return the owner of a namespace; None if there is none of that name."""
         found = self._spaces.get(namespace)
         return None if found is None else found.owner
 
@@ -310,7 +310,7 @@ class Kvs:
         return self.refs.load(ref, (space.root for space in self._spaces.values()))
 
     def waiter(self, *, wide: bool = False) -> Waiter:
-        """Return one who waits for places of `find`; `wide` for all that is below them, too."""
+        """Return a watcher of places of `find`; `wide` for all that is below them, too."""
         return Waiter(self._watches, wide=wide)
 
     async def follow(

@@ -12,9 +12,9 @@ class Watched:
     """The watchers of a key, and the watched keys below it."""
 
     waiting: set[asyncio.Event] = field(default_factory=set)
-    """Those who wait for the key itself."""
+    """The watchers of the key itself."""
     wide: set[asyncio.Event] = field(default_factory=set)
-    """Those who wait for the key and for everything below it."""
+    """The watchers of the key and of everything below it."""
     below: dict[str, "Watched"] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -40,7 +40,7 @@ class Watched:
             del place.below[name]
 
     def wake(self, names: Sequence[str], *, below: bool) -> None:
-        """Wake those who wait for a key; those who wait for something `below` it, too."""
+        """Wake the watchers of a key; with `below`, those of keys below it, too."""
         place = self
         for name in names:
             for changed in place.wide:
@@ -63,7 +63,7 @@ class Watched:
 
 
 class Watches:
-    """Those who wait, by namespace."""
+    """The watchers, by namespace."""
 
     def __init__(self) -> None:
         self._spaces: dict[str, Watched] = {}
@@ -91,7 +91,7 @@ Place = tuple[str, tuple[str, ...]]
 
 
 class Waiter:
-    """One who waits for what some places have. Use it as a context manager."""
+    """A watcher of what some places have. Use it as a context manager."""
 
     def __init__(self, watches: Watches, *, wide: bool = False) -> None:
         self._watches = watches

@@ -104,7 +104,7 @@ def of_this_machine(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | 
             base.mkdir(exist_ok=True)
         except OSError:
             continue
-        # A process is moved by who may write at both ends and where they meet.
+        # A process is moved by a user that may write at both ends and where they meet.
         movable = os.access(ours / "cgroup.procs", os.W_OK)
         if movable and any((base / each).exists() for each in needed):
             return Cgroups(base)

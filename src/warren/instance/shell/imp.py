@@ -140,7 +140,7 @@ def _check(user: Account) -> None:
 
 
 def _leave_keyring() -> None:
-    """Take a session keyring of our own: who has started the cluster may have keys in its."""
+    """Take a session keyring of our own: its starter's may hold keys."""
     number = _KEYCTL.get(platform.machine())
     if number is not None:
         _libc.syscall(number, _KEYCTL_JOIN_SESSION_KEYRING, None)

@@ -30,7 +30,7 @@ class Pty(ShellPlugin):
     """The plugin."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
-        """`patience` is how many seconds one who looks has for the last of what was printed."""
+        """`patience` is how many seconds a viewer has for the last of what was printed."""
         self._patience = patience
         self._terminals: dict[int, Terminal] = {}
         self._there = Event()

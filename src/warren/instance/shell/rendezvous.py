@@ -19,7 +19,7 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
 
 _PATIENCE: Final = 1.0
-"""Seconds after which one who waits looks for reasons."""
+"""Seconds after which a shell that waits looks for reasons."""
 _LAST_CHANCE: Final = 5.0
 _REMEMBERED: Final = 3
 """Meetings of which the result is kept: no shell can be further behind."""

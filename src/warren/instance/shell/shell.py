@@ -135,7 +135,7 @@ class Shell:
         if part.rank == 0:
             written.truncate()
         if self._methods or len(part.hosts) > 1:
-            # Before the log says that there is such a service: who reads that asks at once.
+            # Before the log says that there is such a service: its readers ask at once.
             await self._offer()
         if part.rank == 0:
             await self._open()

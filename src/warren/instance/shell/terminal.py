@@ -30,7 +30,7 @@ class Terminal:
     def __init__(self, size: tuple[int, int] = SIZE, *, echo: bool = False) -> None:
         """Open one, of so many rows and columns. Raises OSError where there is none.
 
-        With `echo` it prints what is typed, for those who cannot see it otherwise.
+        With `echo` it prints what is typed, for clients that cannot see it otherwise.
         """
         self._ours, self._theirs = os.openpty()
         self._closed = False

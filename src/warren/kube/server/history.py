@@ -24,7 +24,7 @@ _BACKLOG: Final = 8192
 
 
 class WatchEvent(Event):
-    """An event as all who watch in one version share it."""
+    """An event as all watches in one version share it."""
 
     @cached_property
     def line(self) -> bytes:

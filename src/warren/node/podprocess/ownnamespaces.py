@@ -84,7 +84,7 @@ def become_init(directory: str, lock: int) -> None:
 
 
 def take_lock(directory: str) -> int:
-    """Say that we live, by a lock: whoever holds it is the pod of this directory."""
+    """Say that we live, by a lock: the process that holds it is the pod of this directory."""
     lock = os.open(f"{directory}/lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return lock

@@ -46,7 +46,7 @@ Reader = Callable[[Kind], Iterable[Object]]
 
 
 ANONYMOUS: Final = User("system:anonymous", frozenset({UNAUTHENTICATED}))
-"""Who asks without saying who it is."""
+"""The user of requests without credentials."""
 
 
 def service_account(namespace: str, name: str) -> User:
@@ -101,7 +101,7 @@ class Authorizer:
     def reason(self, user: User, attributes: Attributes) -> str:
         """Return which binding allows something, or which roles are missing, if that is why not.
 
-        For people who wonder: it takes much longer than `allowed`.
+        For reviews: it takes much longer than `allowed`.
         """
         if MASTERS in user.groups:
             return ""
@@ -152,7 +152,7 @@ class Authorizer:
         if role is None or _lasting(obj) == _lasting(old):
             return []
         namespace = _inside(kind, role.namespace, old)
-        # One who creates has named nothing yet: leave by name is for what is there.
+        # A create request names nothing yet: leave by name is for what is there.
         name = "" if old is None else role.name
         asked = Attributes(
             verb="escalate", group=RBAC, resource=kind.plural, name=name, namespace=namespace
@@ -309,7 +309,7 @@ def _inside(kind: Kind, namespace: str, old: Object | None) -> str:
 
 
 def _lasting(obj: Object | None) -> Any:
-    """Return an object without what says how long it is to be there, and who wrote it."""
+    """Return an object without its field managers, and what says how long it stays."""
     if obj is None:
         return None
     passing = ("finalizers", "ownerReferences", "managedFields")

@@ -22,7 +22,7 @@ _OWN_REVIEWS: Final = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")
 
 _READ: Final = ("get", "list", "watch")
 _WRITE: Final = ("create", "delete", "deletecollection", "patch", "update")
-# All but secrets: who reads them may act for others.
+# All but secrets: a user that reads them may act as others.
 _SEEN: Final = (
     "configmaps", "endpoints", "events", "namespaces", "namespaces/status",
     "persistentvolumeclaims", "persistentvolumeclaims/status", "pods", "pods/log", "pods/status",

@@ -140,7 +140,7 @@ class ApiServer:
         request: web.Request,
         handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
     ) -> web.StreamResponse:
-        """Find out who asks; answer every failure with a Status."""
+        """Authenticate the client; answer every failure with a Status."""
         try:
             request[_USER] = acting(self._user(request), request.headers, self._authorizer)
             return await handler(request)
@@ -517,7 +517,7 @@ _BUILT_IN: Final = {(each.group, each.plural) for each in BUILT_IN}
 _REVIEWS: Final = {(kind.group, kind.plural) for kind in reviews.KINDS}
 
 _USER: Final = web.RequestKey("user", User)
-"""Under which a request keeps who has sent it."""
+"""The key of a request's user."""
 
 
 def _json(

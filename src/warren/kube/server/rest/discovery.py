@@ -83,7 +83,7 @@ def documents(resources: Sequence[Resource]) -> dict[str, bytes]:
 
 
 def version() -> dict[str, str]:
-    """Return the server's version (`/version`): the API that it follows, and who it is."""
+    """Return the server's version (`/version`): the API that it follows, and its build."""
     return {
         "major": "1",
         "minor": "32",

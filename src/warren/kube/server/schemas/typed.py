@@ -68,7 +68,7 @@ def check(value: Any, schema: Schema, path: Path = ()) -> None:
 
 
 def fields_of(value: Any, schema: Schema) -> Fields:
-    """Return the fields that someone owns who asks for this value."""
+    """Return the fields that a manager owns by applying this value."""
     return _under(Part(value, schema, declared=True))
 
 
