@@ -22,7 +22,7 @@ import structlog
 from aiohttp import web
 
 from warren.atom.register import Register
-from warren.atom.registration import asked, written
+from warren.atom.registration import encode, read_request
 from warren.atom.service import Conflict, Failed, Full, Service
 from warren.base.errors import UserMistake, WarrenError
 from warren.rpc import sockets
@@ -112,14 +112,14 @@ class Api:
             raise UserMistake(f"the body cannot be read: {error}") from error
         except TimeoutError:
             return _refusal(408, f"the body did not come within {self._patience:g} s")
-        held = await self._service.begin(asked(body))
-        return web.Response(body=written(held), content_type="application/json")
+        held = await self._service.begin(read_request(body))
+        return web.Response(body=encode(held), content_type="application/json")
 
     async def _get(self, request: web.Request) -> web.Response:
         held = self._register.get(request.match_info["jobid"])
         if held is None:
             return _unknown(request)
-        return web.Response(body=written(held), content_type="application/json")
+        return web.Response(body=encode(held), content_type="application/json")
 
     async def _delete(self, request: web.Request) -> web.Response:
         if not await self._service.end(request.match_info["jobid"]):
@@ -132,7 +132,7 @@ class Api:
         jobs = tuple(self._register)
         await response.write(b'{"jobs":[')
         for start in range(0, len(jobs), _SLICE):
-            row = b",".join(map(written, jobs[start : start + _SLICE]))
+            row = b",".join(map(encode, jobs[start : start + _SLICE]))
             await response.write(b"," + row if start else row)
             await asyncio.sleep(0)
         await response.write(b"]}\n")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from warren.atom.registration import Gone, RegisteredJob, forgotten, read, written
+from warren.atom.registration import Gone, RegisteredJob, encode, forgotten, read
 from warren.journal import Journal
 from warren.journal.committer import Committer
 
@@ -48,7 +48,7 @@ class Register:
         def visible() -> None:
             self._jobs[jobid] = job
 
-        await self._committer.submit(written(job), visible)
+        await self._committer.submit(encode(job), visible)
 
     async def drop(self, jobid: str) -> None:
         """Forget a job."""
@@ -59,4 +59,4 @@ class Register:
         await self._committer.submit(forgotten(jobid), visible)
 
     def _snapshot(self) -> Iterator[bytes]:
-        return map(written, self)
+        return map(encode, self)

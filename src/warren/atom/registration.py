@@ -60,7 +60,7 @@ _registration: Final = msgspec.json.Decoder(Registration)
 _encoder: Final = msgspec.json.Encoder()
 
 
-def asked(body: bytes) -> Registration:
+def read_request(body: bytes) -> Registration:
     """Read what a POST says. Raises UserMistake."""
     try:
         return _registration.decode(body)
@@ -71,7 +71,7 @@ def asked(body: bytes) -> Registration:
         raise UserMistake(f"the body is not JSON: {error}") from error
 
 
-def written(job: RegisteredJob) -> bytes:
+def encode(job: RegisteredJob) -> bytes:
     """Write a job as JSON, for clients and for the journal."""
     said = job.registration
     return _encoder.encode(

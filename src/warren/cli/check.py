@@ -135,7 +135,7 @@ def _mistakes(script: Script, measure: Measure) -> Iterator[_Located]:
     for remark in script.remarks:
         place = (remark.line, remark.mistake.start, remark.mistake.end)
         yield _of(place, "warning", None, remark.mistake)
-    words, unset = _expanded(script.words)
+    words, unset = _expand(script.words)
     directives = directive_script.locate_directives(words)
     for index, directive in enumerate(directives):
         for word in directive.words:
@@ -173,7 +173,7 @@ _Unset = dict[tuple[int, int], list[Mistake]]
 """What variables cannot be filled in, by the place of their word."""
 
 
-def _expanded(words: Sequence[Word]) -> tuple[list[Word], _Unset]:
+def _expand(words: Sequence[Word]) -> tuple[list[Word], _Unset]:
     """Fill the author's variables in, as `submit` does; one may come to several words."""
     filled: list[Word] = []
     unset: _Unset = {}

@@ -41,9 +41,9 @@ def getrabbit(
         )
     mapping, of_jobs = _read_mapping(state, jobids)
     if rabbits:
-        found = mapping.computes_of(_named(rabbits))
+        found = mapping.computes_of(_names(rabbits))
     elif computes or jobids:
-        found = list(dict.fromkeys([*mapping.rabbits_of(_named(computes)), *of_jobs]))
+        found = list(dict.fromkeys([*mapping.rabbits_of(_names(computes)), *of_jobs]))
     else:
         found = list(mapping.rabbits)
     if as_json:
@@ -52,7 +52,7 @@ def getrabbit(
         click.echo(hostlist.encode(found))
 
 
-def _named(texts: Sequence[str]) -> list[str]:
+def _names(texts: Sequence[str]) -> list[str]:
     from warren.rfc import hostlist
 
     return [name for text in texts for name in hostlist.decode(text)]

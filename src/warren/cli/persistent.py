@@ -65,7 +65,7 @@ def _name_argument(command: F) -> F:
 @json_option
 def list_(state: StateDir, as_json: bool) -> None:
     """List the persistent storage that you may use; the owner of the instance sees all."""
-    found = ask_instance(state, _listed)
+    found = ask_instance(state, _list_instances)
     if as_json:
         print_json({"persistent": found})
         return
@@ -203,7 +203,7 @@ def create(
         spec["attributes"]["system"]["dw_expires"] = moment
 
     async def work(handle: "Handle") -> Instance:
-        for each in await _listed(handle):
+        for each in await _list_instances(handle):
             if each["name"] == name:
                 owner = accounts.user_name(each["userid"])
                 raise UserMistake(
@@ -212,7 +212,7 @@ def create(
                 )
         job = await submitting(state, spec)(handle)
         try:
-            await _ended(handle, job)
+            await _wait_ended(handle, job)
         except asyncio.CancelledError:
             request = {"id": job, "type": "cancel", "severity": 0, "note": "interrupted"}
             await handle.rpc("job-manager.raise", request)
@@ -227,7 +227,7 @@ def create(
         click.echo(f"{name}: {size} of {found['type']} on {_hosts(found['rabbits'])}")
 
 
-async def _ended(handle: "Handle", job: int) -> None:
+async def _wait_ended(handle: "Handle", job: int) -> None:
     """Wait until the job that makes storage is over. Raises UserMistake where it has failed."""
     from warren.cli.job import waits
     from warren.cli.job.wait import exit_code
@@ -261,7 +261,7 @@ def destroy(state: StateDir, no_wait: bool, name: str) -> None:
     """
 
     async def work(handle: "Handle") -> None:
-        for each in await _listed(handle):
+        for each in await _list_instances(handle):
             users = _users(each)
             if each["name"] == name and users:
                 raise UserMistake(
@@ -271,7 +271,7 @@ def destroy(state: StateDir, no_wait: bool, name: str) -> None:
         await _call(handle, "persistent.destroy", {"name": name})
         progress = _Progress()
         while not no_wait:
-            left = [each for each in await _listed(handle) if each["name"] == name]
+            left = [each for each in await _list_instances(handle) if each["name"] == name]
             if not left:
                 return
             if progress.due:
@@ -304,7 +304,7 @@ def share(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
     They find its root directory open, may make files of their own there, and read what its files'
     modes let them. Jobs that begin from now on have it so.
     """
-    _shared(state, as_json, {"name": name, "add": _named(**others)})
+    _shared(state, as_json, {"name": name, "add": _sharing(**others)})
 
 
 @persistent.command()
@@ -315,13 +315,13 @@ def unshare(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
     Jobs that use it already go on.
     """
     if any(others.values()):
-        less = _named(**others)
+        less = _sharing(**others)
     else:
         less = ask_instance(state, lambda handle: _one(handle, name))["shared"]
     _shared(state, as_json, {"name": name, "remove": less})
 
 
-def _named(users: tuple[str, ...], groups: tuple[str, ...], everyone: bool) -> dict[str, Any]:
+def _sharing(users: tuple[str, ...], groups: tuple[str, ...], everyone: bool) -> dict[str, Any]:
     if not (users or groups or everyone):
         raise UserMistake("Say with whom: --user, --group, or --everyone.")
     return {
@@ -392,7 +392,7 @@ def expiration(until: str | None, span: str | None, now: float) -> float | None:
 # Asking
 
 
-async def _listed(handle: "Handle") -> list[Instance]:
+async def _list_instances(handle: "Handle") -> list[Instance]:
     found: list[Instance] = (await _call(handle, "persistent.list", {}))["persistent"]
     return found
 
@@ -400,7 +400,7 @@ async def _listed(handle: "Handle") -> list[Instance]:
 async def _one(handle: "Handle", name: str) -> Instance:
     from warren.directives.diagnostics import did_you_mean
 
-    found = {str(each["name"]): each for each in await _listed(handle)}
+    found = {str(each["name"]): each for each in await _list_instances(handle)}
     if name not in found:
         hint = did_you_mean(name, sorted(found))
         raise UserMistake(

@@ -184,7 +184,7 @@ class MovementReconciler:
                 await asyncio.wait({showing})
         if progress is None:
             return {"status": "Success", "message": ""}
-        shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(moved)}
+        shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(moved)}
         return {"status": "Success", "message": shown["lastMessage"], "commandStatus": shown}
 
     def _broken(self, current: NnfDataMovement, error: Exception) -> Object:
@@ -225,7 +225,7 @@ class MovementReconciler:
         If it is not heard, the next word comes soon.
         """
         try:
-            shown = _shown(progress) | {"lastMessageTime": rfc3339_micro(moved)}
+            shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(moved)}
             await self._report(key, {"commandStatus": shown})
         except Retryable:
             pass
@@ -320,7 +320,7 @@ def _position(progress: Progress) -> object:
     return (progress.files, progress.bytes)
 
 
-def _shown(progress: Progress) -> dict[str, object]:
+def _command_status(progress: Progress) -> dict[str, object]:
     if progress.said is not None:
         return {
             "lastMessage": "",

@@ -65,7 +65,7 @@ async def down(state: StateDir) -> Down:
     state.demand_owner()
     process = holder(state.lock)
     if process:
-        await _ended(state.lock, process, seconds=30.0)
+        await _end_holder(state.lock, process, seconds=30.0)
     before = remains(state)
     await sweep(state)
     left = remains(state)
@@ -76,7 +76,7 @@ async def sweep(state: StateDir) -> None:
     """End shells, mounts and everything else that a cluster that is not there has left."""
     parent = holder(state.shells_lock)
     if parent:
-        await _ended(state.shells_lock, parent, seconds=5.0)
+        await _end_holder(state.shells_lock, parent, seconds=5.0)
         # It is the process above it that holds the lock until nothing of it is left.
         await _gone(lambda: list(filter(None, [holder(state.shells_lock)])), seconds=_PATIENCE)
     await _gone(lambda: _in_cgroups(state), seconds=0.0)
@@ -153,7 +153,7 @@ def _nodes(state: StateDir) -> Nodes | None:
     return Nodes(state, shape, isolated=True) if shape is not None else None
 
 
-async def _ended(lock: Path, process: int, seconds: float) -> None:
+async def _end_holder(lock: Path, process: int, seconds: float) -> None:
     """Have a process end that holds a lock."""
 
     def holding() -> list[int]:

@@ -38,12 +38,12 @@ def _searcher(pattern: str) -> Callable[[str], bool]:
     program = (*parser.program(), _Matched())
     if parser.simple:
         with suppress(re.error):
-            compiled = _compiled(pattern, _FLAGS)
+            compiled = _compile(pattern, _FLAGS)
             return lambda text: compiled.search(text) is not None
     return lambda text: _search(program, text)
 
 
-def _compiled(pattern: str, flags: int) -> re.Pattern[str]:
+def _compile(pattern: str, flags: int) -> re.Pattern[str]:
     with warnings.catch_warnings():
         # Of what Python may read in another way one day.
         warnings.simplefilter("ignore")
@@ -263,6 +263,6 @@ class _Parser:
         if re.fullmatch(r"\\[1-9]", words):
             raise self._bad("has a back reference")
         try:
-            return _compiled(re.escape(words) if words in "{}]" else words, self._flags)
+            return _compile(re.escape(words) if words in "{}]" else words, self._flags)
         except re.error as error:
             raise self._bad(f"is no regular expression ({error})") from error

@@ -132,7 +132,7 @@ class _Book:
                 met.add(definition.key)
                 yield from _value_mistakes(directive, definition, argument)
             except BadPattern as bad:
-                yield _broken(directive, argument, bad)
+                yield _bad_pattern_mistake(directive, argument, bad)
                 return  # whatever else the rule says may be as wrong
             yield from self._taken_before(directive, definition, argument)
         for definition in rule.rule_defs:
@@ -176,7 +176,7 @@ def _unsupported(directive: Directive, rule: Rule, argument: Argument) -> Mistak
     )
 
 
-def _broken(directive: Directive, argument: Argument, bad: BadPattern) -> Mistake:
+def _bad_pattern_mistake(directive: Directive, argument: Argument, bad: BadPattern) -> Mistake:
     return directive.mistake(
         argument,
         f"{argument.key.text} cannot be checked: {str(bad).removesuffix('.')}.",

@@ -118,7 +118,7 @@ class Ingest:
             raise RpcError(errno.ENOSPC, self._kvs.full)
         spec, _ = await self._accepted(self._unwrapped(asked.token, cred), asked, cred)
         kept = jobspecs.without_environment(spec)
-        text = _written(kept)
+        text = _encode(kept)
         job, mark = self._ids.next()
         submitted = {
             "userid": cred.userid,
@@ -234,7 +234,7 @@ class Ingest:
         return spec, scheduled or spec
 
 
-def _written(spec: Mapping[str, Any]) -> bytes:
+def _encode(spec: Mapping[str, Any]) -> bytes:
     """Write a jobspec. Raises RpcError for one of more levels than are written."""
     try:
         return orjson.dumps(spec)

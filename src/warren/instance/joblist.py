@@ -229,10 +229,10 @@ class JobList:
         for each in self._manager.active():
             counts[attributes.queue(each), each.job.state] += 1
         ended = Counter(map(_QUEUE_AND_RESULT, self._manager.inactive()))
-        stats = {**_counted(counts, ended), "inactive_purged": self._purged, "queues": []}
+        stats = {**_count(counts, ended), "inactive_purged": self._purged, "queues": []}
         if self._queues:
             names = sorted({queue for queue, _ in (*counts, *ended) if queue is not None})
-            stats["queues"] = [{"name": name, **_counted(counts, ended, name)} for name in names]
+            stats["queues"] = [{"name": name, **_count(counts, ended, name)} for name in names]
         return stats
 
 
@@ -240,7 +240,7 @@ def _lives(each: Listed) -> bool:
     return each.job.state is not State.INACTIVE
 
 
-def _counted(
+def _count(
     active: Mapping[tuple[str | None, State], int],
     ended: Mapping[tuple[str | None, Result], int],
     only: str | None = None,

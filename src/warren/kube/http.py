@@ -53,7 +53,7 @@ class HttpClient:
 
     async def get(self, kind: Kind, key: Key) -> Object:
         path = _path(self._spoken(kind), key.namespace, key.name)
-        return _spelled(kind, await self._transport.ask("GET", path))
+        return _in_version(kind, await self._transport.ask("GET", path))
 
     async def list(
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
@@ -76,7 +76,7 @@ class HttpClient:
             for item in found.get("items") or ():
                 # A list leaves out what it says once for all.
                 item.setdefault("kind", kind.name)
-                items.append(_spelled(kind, item))
+                items.append(_in_version(kind, item))
             metadata = found.get("metadata") or {}
             # A watch from the first page's version misses nothing, whatever the
             # pages after it were made of.
@@ -112,7 +112,7 @@ class HttpClient:
         namespace = obj["metadata"].get("namespace") or "default"
         body = {**self._owned(obj), "apiVersion": spoken.api_version, "kind": kind.name}
         made = await self._transport.ask("POST", _path(spoken, namespace), body=body)
-        return _spelled(kind, made)
+        return _in_version(kind, made)
 
     async def patch(self, change: Change) -> Object:
         spoken = self._spoken(change.kind)
@@ -127,7 +127,7 @@ class HttpClient:
             path += "/status"
         content = "application/merge-patch+json"
         changed = await self._transport.ask("PATCH", path, body=body, content=content)
-        return _spelled(change.kind, changed)
+        return _in_version(change.kind, changed)
 
     async def delete(self, remove: Remove) -> None:
         path = _path(self._spoken(remove.kind), remove.key.namespace, remove.key.name)
@@ -191,7 +191,7 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
     return f"{root}{place}/{kind.plural}" + (f"/{name}" if name else "")
 
 
-def _spelled(kind: Kind, obj: dict[str, Any]) -> Object:
+def _in_version(kind: Kind, obj: dict[str, Any]) -> Object:
     """Spell what came in the version that was asked for."""
     obj["apiVersion"] = kind.api_version
     return obj
@@ -206,6 +206,6 @@ def _event(kind: Kind, line: bytes) -> Event:
             raise failure(int(obj.get("code", 500)), orjson.dumps(obj))
         if sort not in _EVENTS or "metadata" not in obj:
             raise ValueError(f"no event is of the type {sort!r}")
-        return Event(sort, _spelled(kind, obj))
+        return Event(sort, _in_version(kind, obj))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unavailable(f"the watch of {kind} tells what is no event: {error!r}.") from error

@@ -147,7 +147,7 @@ def update(job: Job, event: Event) -> Job:
     if job.state not in ALLOWED.get(event.name, ACTIVE):
         raise IllegalEvent(f"'{event.name}' does not come in state {job.state}")
     try:
-        changed = _changed(job, event)
+        changed = _apply(job, event)
     except (KeyError, TypeError, ValueError, AttributeError, BadFormat) as error:
         raise BadFormat(f"event {event.name!r} has a bad context: {error!r}") from None
     following = _next(job, event)
@@ -193,7 +193,7 @@ def _next(job: Job, event: Event) -> State:
     return TRANSITIONS.get((job.state, event.name), job.state)
 
 
-def _changed(job: Job, event: Event) -> Job:
+def _apply(job: Job, event: Event) -> Job:
     context = event.context
     match event.name:
         case "set-flags":

@@ -29,7 +29,7 @@ def limits_of(
     spec: Mapping[str, Any], queue_limits: Mapping[str | None, QueueLimits]
 ) -> QueueLimits:
     """Return what holds in the queue of a checked jobspec. Raises UserMistake if there is none."""
-    return _named(queue_of(spec), queue_limits)
+    return _limits_of(queue_of(spec), queue_limits)
 
 
 def place(
@@ -48,7 +48,7 @@ def place(
     queue = system.get("queue", default)
     demand(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     added: dict[str, Any] = {}
-    held = _named(queue, queue_limits)
+    held = _limits_of(queue, queue_limits)
     if queue is not None and "queue" not in system:
         added["queue"] = queue
     limit = system.get("duration", 0)
@@ -85,7 +85,7 @@ def remade(
     if own is not None:
         constraint.check(own, f"jobspec: {CONSTRAINTS}")
     was = system.get("constraints") or {}
-    old, new = queue_limits.get(queue_of(spec)), _named(queue, queue_limits)
+    old, new = queue_limits.get(queue_of(spec)), _limits_of(queue, queue_limits)
     alone = without_requirement(
         was if own is None else own, old.properties if old is not None else ()
     )
@@ -126,7 +126,7 @@ def _required(own: Constraint) -> frozenset[str]:
     return frozenset().union(*map(_required, own.get("and", ())))
 
 
-def _named(queue: str | None, queue_limits: Mapping[str | None, QueueLimits]) -> QueueLimits:
+def _limits_of(queue: str | None, queue_limits: Mapping[str | None, QueueLimits]) -> QueueLimits:
     held = queue_limits.get(queue)
     if held is not None:
         return held

@@ -61,7 +61,7 @@ def choose(states: QueueStates, name: str | None, *, all_: bool) -> list[str | N
     if name is not None:
         return [find(states, name)]
     if None not in states and not all_:
-        raise UserMistake(f"There are named queues: {_named(states)}, or say all of them.")
+        raise UserMistake(f"There are named queues: {_names(states)}, or say all of them.")
     return list(states)
 
 
@@ -70,8 +70,8 @@ def find(states: QueueStates, name: str | None) -> str | None:
     if name in states:
         return name
     if name is None:
-        raise UserMistake(f"There are named queues: {_named(states)}.")
-    raise UserMistake(f"There is no queue {name!r}: {_named(states)}.")
+        raise UserMistake(f"There are named queues: {_names(states)}.")
+    raise UserMistake(f"There is no queue {name!r}: {_names(states)}.")
 
 
 def refusal(states: QueueStates, queue: str | None) -> str | None:
@@ -189,5 +189,5 @@ def properties(
     return made
 
 
-def _named(states: QueueStates) -> str:
+def _names(states: QueueStates) -> str:
     return queue_names(name for name in states if name is not None)

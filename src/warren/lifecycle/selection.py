@@ -161,19 +161,19 @@ _JOINTS: Final[Mapping[str, Callable[[list[_Part]], _Part]]] = {
 
 
 def _userid(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = _checked(values, path, lambda value: type(value) is int, "a user's number")
+    wanted = _check_values(values, path, lambda value: type(value) is int, "a user's number")
     if {-1, 2**32 - 1} & wanted:  # Flux's name for any user
         return _Part(lambda each: True, must=EVERY)
     return _Part(lambda each: each.job.userid in wanted)
 
 
 def _name(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = _checked(values, path, lambda value: isinstance(value, str), "a string")
+    wanted = _check_values(values, path, lambda value: isinstance(value, str), "a string")
     return _Part(lambda each: attributes.name(each) in wanted)
 
 
 def _queue(operator: str, values: list[Any], path: str) -> _Part:
-    wanted = _checked(values, path, lambda value: isinstance(value, str), "a string")
+    wanted = _check_values(values, path, lambda value: isinstance(value, str), "a string")
     return _Part(lambda each: attributes.queue(each) in wanted)
 
 
@@ -183,7 +183,7 @@ def _states(operator: str, values: list[Any], path: str) -> _Part:
         if type(value) is int:
             wanted |= value
         else:
-            wanted |= _named(states, value, f"{path}[{index}]")
+            wanted |= _bits_by_name(states, value, f"{path}[{index}]")
     wanted &= EVERY
     chosen = frozenset(state for state in State if state.bit & wanted)
     return _Part(lambda each: each.job.state in chosen, may=wanted, must=wanted)
@@ -192,7 +192,7 @@ def _states(operator: str, values: list[Any], path: str) -> _Part:
 def _results(operator: str, values: list[Any], path: str) -> _Part:
     wanted = 0
     for index, value in enumerate(values):
-        wanted |= value if type(value) is int else _named(results, value, f"{path}[{index}]")
+        wanted |= value if type(value) is int else _bits_by_name(results, value, f"{path}[{index}]")
     chosen = frozenset(result for result in Result if result.bit & wanted)
     return _Part(lambda each: each.job.result in chosen, may=State.INACTIVE.bit)
 
@@ -281,7 +281,7 @@ def results(name: str) -> int:
     raise BadFormat(f"{name!r} is no result of a job: they are {known}")
 
 
-def _named(read: Callable[[str], int], value: Any, path: str) -> int:
+def _bits_by_name(read: Callable[[str], int], value: Any, path: str) -> int:
     _demand(isinstance(value, str), path, "is neither a name nor bits")
     try:
         return read(value)
@@ -289,7 +289,7 @@ def _named(read: Callable[[str], int], value: Any, path: str) -> int:
         raise BadFormat(f"{path}: {error}") from None
 
 
-def _checked(values: list[Any], path: str, fits: Callable[[Any], bool], what: str) -> set[Any]:
+def _check_values(values: list[Any], path: str, fits: Callable[[Any], bool], what: str) -> set[Any]:
     for index, value in enumerate(values):
         _demand(fits(value), f"{path}[{index}]", f"is not {what}")
     return set(values)

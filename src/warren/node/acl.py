@@ -73,7 +73,7 @@ def _let_in(descriptor: int, shared: "Sharing") -> None:
     other = 7 if shared.everyone else 0
     kept = mode & 0o6700 | (_STICKY if shared else 0) | owning << 3 | other
     if shared.users or shared.groups:
-        wanted = _listed(shared, mode >> 6 & 7, owning, other)
+        wanted = _encode(shared, mode >> 6 & 7, owning, other)
         if found != wanted:
             os.setxattr(descriptor, NAME, wanted)
         kept |= 0o070  # the mask
@@ -84,7 +84,7 @@ def _let_in(descriptor: int, shared: "Sharing") -> None:
         os.removexattr(descriptor, NAME)
 
 
-def _listed(shared: "Sharing", user: int, owning: int, other: int) -> bytes:
+def _encode(shared: "Sharing", user: int, owning: int, other: int) -> bytes:
     entries = [
         (_USER_OBJ, user, _NO_ID),
         *((_USER, 7, each) for each in sorted(shared.users)),

@@ -158,7 +158,7 @@ class Pods:
             "oomScoreAdj": bounds.FIRST,
             "processes": bounds.processes(),
         }
-        await in_thread(_written, place, "machine.json", json.dumps(machine))
+        await in_thread(_write, place, "machine.json", json.dumps(machine))
         await self._begin(uid)
 
     def _plan(self, place: Path, make: Callable[[str], Object]) -> None:
@@ -170,9 +170,9 @@ class Pods:
             taken = [_address(self._place(each)) or "" for each in self.uids()]
             address = free_address(self._number, taken)
             # Before the plan, in which it is too: it is the pod's from then on.
-            _written(place, "address", address)
+            _write(place, "address", address)
         plan = {**make(address.partition("/")[0]), "address": address}
-        _written(place, "plan.json", json.dumps(plan))
+        _write(place, "plan.json", json.dumps(plan))
 
     async def _begin(self, uid: str) -> None:
         place = self._place(uid)
@@ -306,7 +306,7 @@ async def _closed(pipe: int) -> None:
         loop.remove_reader(pipe)
 
 
-def _written(place: Path, name: str, text: str) -> None:
+def _write(place: Path, name: str, text: str) -> None:
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace(place / name, text.encode())

@@ -53,17 +53,17 @@ _DOTHEX = re.compile(rf"(?:job\.)?{_GROUP}\.{_GROUP}\.{_GROUP}\.{_GROUP}")
 
 def f58(job: int) -> str:
     """Spell an id as people read it: `ƒuZZybuNNy`."""
-    return "ƒ" + _spelled(job, ALPHABET)
+    return "ƒ" + _spell(job, ALPHABET)
 
 
 def f58plain(job: int) -> str:
     """Spell an id in ASCII: `fuZZybuNNy`."""
-    return "f" + _spelled(job, ALPHABET)
+    return "f" + _spell(job, ALPHABET)
 
 
 def emoji(job: int) -> str:
     """Spell an id in one to seven pictures: `👩💅📓😸👑🚓`."""
-    return _spelled(job, EMOJI)
+    return _spell(job, EMOJI)
 
 
 def dothex(job: int) -> str:
@@ -103,7 +103,7 @@ SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {
 }
 
 
-def _spelled(value: int, digits: str) -> str:
+def _spell(value: int, digits: str) -> str:
     if not 0 <= value < _LIMIT:
         raise _too_large(value)
     base = len(digits)

@@ -73,7 +73,7 @@ def encode(given: Mapping[str, Any], dialect: Dialect = PLAIN) -> str:
     BadFormat for what no query makes: an empty constraint, several values where no
     list may be, a value with both kinds of quotes.
     """
-    return _written(given, dialect, _LOOSE)
+    return _write(given, dialect, _LOOSE)
 
 
 # Reading
@@ -251,15 +251,15 @@ _BARE = re.compile(r"[^()|&\s\"':]+")
 _KEYWORD = re.compile(r"-|(?:and|or|not)\b")
 
 
-def _written(given: Mapping[str, Any], dialect: Dialect, around: int) -> str:
+def _write(given: Mapping[str, Any], dialect: Dialect, around: int) -> str:
     if len(given) != 1:
         raise BadFormat(f"constraint {brief(given)}: there is no query for it")
     ((operator, values),) = given.items()
     if operator == "not" and len(values) == 1:
-        return f"not {_written(values[0], dialect, _NOT)}"
+        return f"not {_write(values[0], dialect, _NOT)}"
     if operator in _JOINTS and len(values) > 1:
         own, joint = _JOINTS[operator]
-        text = joint.join(_written(value, dialect, own) for value in values)
+        text = joint.join(_write(value, dialect, own) for value in values)
         return f"({text})" if around >= own else text
     known = dialect.known or {operator}
     if operator in ("and", "or", "not") or operator not in known or operator in dialect.aliases:

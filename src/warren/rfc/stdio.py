@@ -127,7 +127,7 @@ def read(events: Iterable[Event]) -> Iterator[Output]:
                 _check_data(context)
                 seen.add((stream, rank))
             encoding = context.get("encoding") or usual.get(stream, "UTF-8")
-            output = Output(stream, rank, _decoded(text, encoding))
+            output = Output(stream, rank, _decode(text, encoding))
             yield output
             if not plain:
                 yield from repeat(output, context.get("repeat", 1) - 1)
@@ -159,7 +159,7 @@ def streams(events: Iterable[Event]) -> tuple[int, int]:
     return opened, closed
 
 
-def _decoded(text: str, encoding: str) -> bytes:
+def _decode(text: str, encoding: str) -> bytes:
     try:
         if encoding == "UTF-8":
             return text.encode()

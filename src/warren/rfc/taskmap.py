@@ -69,7 +69,7 @@ def decode(value: Any) -> list[Block]:
         blocks = value["map"]
     if not isinstance(blocks, list):
         raise BadFormat("taskmap: an array of blocks is expected")
-    return _checked(_block(index, block) for index, block in enumerate(blocks))
+    return _check(_block(index, block) for index, block in enumerate(blocks))
 
 
 def _block(index: int, value: Any) -> Block:
@@ -83,7 +83,7 @@ def _block(index: int, value: Any) -> Block:
     return Block(*value)
 
 
-def _checked(blocks: Iterable[Block]) -> list[Block]:
+def _check(blocks: Iterable[Block]) -> list[Block]:
     found, tasks = [], 0
     for index, block in enumerate(blocks):
         tasks += block.tasks
@@ -213,4 +213,4 @@ def from_pmi(text: str) -> list[Block]:
     blocks: list[Block] = []
     for index, numbers in enumerate(_PMI_BLOCK.findall(match[1])):
         _close(blocks, _block(index, [*map(int, numbers), 1]))
-    return _checked(blocks)
+    return _check(blocks)

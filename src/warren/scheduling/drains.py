@@ -110,13 +110,13 @@ def drain(
     outside = [rank for rank in ranks if rank in excluded]
     if outside:
         raise UserMistake(
-            f"{_named(outside, hosts)} excluded by the configuration, and cannot be drained: "
+            f"{_name_nodes(outside, hosts)} excluded by the configuration, and cannot be drained: "
             "leave them out."
         )
     already = [rank for rank in ranks if rank in drains]
     if already and mode is None:
         raise AsBefore(
-            f"{_named(already, hosts)} drained already: --update leaves that as it is, "
+            f"{_name_nodes(already, hosts)} drained already: --update leaves that as it is, "
             "--force gives the new reason."
         )
     return {**_context(ranks, hosts, reason), "overwrite": _OVERWRITE[mode]}
@@ -133,7 +133,8 @@ def undrain(
     others = [rank for rank in ranks if rank not in drains]
     if others and mode is None:
         raise AsBefore(
-            f"{_named(others, hosts)} not drained: name others, or use --force for those that are."
+            f"{_name_nodes(others, hosts)} not drained: name others, or use --force for those that "
+            "are."
         )
     return _context(ranks, hosts, reason)
 
@@ -211,5 +212,5 @@ def _nodelist(ranks: Sequence[int], hosts: Hosts) -> str:
     return hostlist.encode(hosts[rank] for rank in sorted(ranks))
 
 
-def _named(ranks: Sequence[int], hosts: Hosts) -> str:
+def _name_nodes(ranks: Sequence[int], hosts: Hosts) -> str:
     return f"{_nodelist(ranks, hosts)} {'is' if len(ranks) == 1 else 'are'}"

@@ -276,7 +276,7 @@ class Inventory:
                 continue
             node = self.nodes[self.places[piece.rank]]
             ranks.append(
-                resource_set.Rank(piece.rank, node.host, _listed(piece.cores), _listed(piece.gpus))
+                resource_set.Rank(piece.rank, node.host, _ids(piece.cores), _ids(piece.gpus))
             )
             for name in node.properties:
                 if local or not name.startswith("+"):
@@ -386,5 +386,5 @@ def ids(given: int) -> Iterator[int]:
 
 
 @lru_cache(maxsize=4096)
-def _listed(given: int) -> tuple[int, ...]:
+def _ids(given: int) -> tuple[int, ...]:
     return tuple(ids(given))

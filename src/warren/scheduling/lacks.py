@@ -40,7 +40,7 @@ def explain(
     rabbits = list(_rabbits(request, view)) if request.flash else []
     said = f"waits for {wanting(request, view)}"
     if own in kinds or own is Kind.FLASH:
-        said += _counted(own, request, view, rabbits)
+        said += _counts_text(own, request, view, rabbits)
     nodes = view.whole.able(request, view.offered)
     found = reachable_chassis(request, view, nodes)
     said += "".join(list_withheld(kind, view, nodes, found) for kind in forever)
@@ -59,7 +59,7 @@ def _own(request: Request, view: View) -> Kind:
     return Kind.FLASH if request.flash else Kind.CHASSIS
 
 
-def _counted(own: Kind, request: Request, view: View, rabbits: Sequence[dict[str, Any]]) -> str:
+def _counts_text(own: Kind, request: Request, view: View, rabbits: Sequence[dict[str, Any]]) -> str:
     match own:
         case Kind.NODES:
             counts = _nodes(request, view)

@@ -83,11 +83,11 @@ def _serve(end: socket.socket, become: Callable[[], object], act: Callable[[Any]
     become()
     with end.makefile("rwb") as lines:
         for line in lines:
-            lines.write(json.dumps(_answered(act, json.loads(line))).encode() + b"\n")
+            lines.write(json.dumps(_answer(act, json.loads(line))).encode() + b"\n")
             lines.flush()
 
 
-def _answered(act: Callable[[Any], object], request: Any) -> dict[str, object]:
+def _answer(act: Callable[[Any], object], request: Any) -> dict[str, object]:
     try:
         return {"answer": act(request)}
     except (WarrenError, OSError) as error:

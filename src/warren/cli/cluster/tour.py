@@ -85,7 +85,7 @@ def _of_type(kind: str, script: str = _WRITE) -> Case:
     return Case(title=f"a job's own storage, {kind}", directives=(directive,), script=script)
 
 
-def _copied(shared: Path, nodes: int) -> str | None:
+def _copy_mistake(shared: Path, nodes: int) -> str | None:
     found = [path.read_text().strip() for path in sorted(shared.glob("results/**/output"))]
     wanted = [_INPUT.upper()] * nodes
     return None if found == wanted else f"copied out is {found}, and not {wanted}"
@@ -110,7 +110,7 @@ CASES: Final[Sequence[Case]] = (
             "#DW copy_out source=$DW_JOB_fast/output destination=$GLOBAL/results/",
         ),
         script='tr a-z A-Z < "$DW_JOB_fast/input" > "$DW_JOB_fast/output"',
-        check=_copied,
+        check=_copy_mistake,
     ),
     Case(
         title="storage that outlives its job: made",

@@ -252,13 +252,13 @@ def down(state: StateDir, as_json: bool) -> None:
         click.echo(f"stopped the cluster in {state.path}")
     else:
         click.echo(f"no cluster was running in {state.path}")
-    if removed := _counted(done.removed):
+    if removed := _counts_text(done.removed):
         click.echo(f"  ended what one that was killed had left: {removed}")
-    if left := _counted(done.left):
+    if left := _counts_text(done.left):
         click.echo(f"  still there, for something uses it: {left}")
 
 
-def _counted(remains: "Remains") -> str:
+def _counts_text(remains: "Remains") -> str:
     """Write numbers of things, as `3 processes, 1 mount and 2 loop devices`; none as nothing."""
     counts = (
         (len(remains.processes), "process", "processes"),

@@ -81,7 +81,7 @@ async def attach(
                     await tasks[-1]
         shows.flush()
         if following.status and not quiet:
-            click.echo(f"warren: {_ended(following.status)}", err=True)
+            click.echo(f"warren: {_failures_text(following.status)}", err=True)
         return code
     finally:
         terminal.leave()
@@ -142,16 +142,16 @@ class _Following:
 
     def tell_in_full(self, event: Event, log: str) -> None:
         """Print an event of a log with its context. The moment of submission is known."""
-        words = " ".join(_spelled(name, value) for name, value in event.context.items())
+        words = " ".join(_assignment(name, value) for name, value in event.context.items())
         since = event.timestamp - self._submitted
         click.echo(f"{since:.3f}s: {log}.{event.name} {words}".rstrip(), err=True)
 
 
-def _spelled(name: str, value: Any) -> str:
+def _assignment(name: str, value: Any) -> str:
     return f"{name}={orjson.dumps(value).decode()}"
 
 
-def _ended(status: int) -> str:
+def _failures_text(status: int) -> str:
     """Return how tasks have ended that did not end well."""
     if status & 0x7F:
         return f"job shell {signal.strsignal(status & 0x7F) or f'signal {status & 0x7F}'}"

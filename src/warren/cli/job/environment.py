@@ -40,7 +40,7 @@ def apply_rules(
         if rule.startswith("-"):
             found = {name: own for name, own in found.items() if not _matches(name, rule[1:])}
         elif equals:
-            found[name] = _filled(value, {**own, **found}, rule)
+            found[name] = _fill(value, {**own, **found}, rule)
             assigned.add(name)
         else:
             found |= {name: value for name, value in own.items() if _matches(name, rule)}
@@ -75,7 +75,7 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern)
 
 
-def _filled(value: str, variables: Mapping[str, str], rule: str) -> str:
+def _fill(value: str, variables: Mapping[str, str], rule: str) -> str:
     def variable(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name is None:

@@ -121,9 +121,9 @@ def jobs(
         if stats_only:
             return [], counts, []
         if wanted:
-            found, missing = await _named(handle, wanted, attributes)
+            found, missing = await _jobs_by_id(handle, wanted, attributes)
         else:
-            found, missing = await _listed(handle, request), []
+            found, missing = await _list_jobs(handle, request), []
         if "contextual_info" in asked and not as_json:
             reasons = await waits.reasons(handle, found)
             found = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in found]
@@ -184,7 +184,7 @@ def _print_formats() -> None:
         click.echo(f"{name:<10} {what}\n           {form}")
 
 
-async def _listed(handle: "Handle", request: Mapping[str, Any]) -> list[Attributes]:
+async def _list_jobs(handle: "Handle", request: Mapping[str, Any]) -> list[Attributes]:
     found: list[Attributes] = []
     stream = handle.stream("job-list.list", request)
     async with aclosing(stream) as answers:  # type: ignore[type-var]
@@ -193,7 +193,7 @@ async def _listed(handle: "Handle", request: Mapping[str, Any]) -> list[Attribut
     return found
 
 
-async def _named(
+async def _jobs_by_id(
     handle: "Handle", ids: Sequence[int], attributes: Sequence[str]
 ) -> tuple[list[Attributes], list[str]]:
     """Return the jobs with these ids, and a sentence for each that there is not."""

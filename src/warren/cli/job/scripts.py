@@ -44,7 +44,7 @@ def text_of(path: Path) -> str:
 
 def directives_of(text: str) -> list[str]:
     """Return a script's directives, with the author's environment filled in."""
-    return [_expanded(line) for line in script.read(text).directives]
+    return [_expand(line) for line in script.read(text).directives]
 
 
 def directives_in(program: str) -> list[str]:
@@ -145,7 +145,7 @@ def _beginning(program: str) -> str:
         return ""  # a program may be executable, and not readable
 
 
-def _expanded(line: str) -> str:
+def _expand(line: str) -> str:
     """Fill variables in. Raises UserMistake with all of them that cannot be."""
     text, mistakes = expand(line)
     if mistakes:

@@ -36,7 +36,7 @@ def by_user(user: int | None) -> list[dict[str, Any]]:
 def by_status(names: str) -> dict[str, Any]:
     """Return the constraint of states and results with commas between them: `pending,failed`."""
     states = results = 0
-    for name in _listed(names):
+    for name in _split_names(names):
         try:
             results |= selection.results(name)
         except BadFormat:
@@ -51,7 +51,7 @@ def by_status(names: str) -> dict[str, Any]:
 def by_states(names: str) -> dict[str, Any]:
     """Return the constraint of states of active jobs with commas between them: `depend,run`."""
     states = 0
-    for name in _listed(names):
+    for name in _split_names(names):
         states |= selection.states(name)
     if states & State.INACTIVE.bit:
         raise UserMistake("inactive jobs are over: name states of active ones.")
@@ -81,7 +81,7 @@ def by_place(places: str) -> dict[str, Any]:
 
 def by_names(operator: str, names: str) -> dict[str, Any]:
     """Return the constraint of names with commas between them."""
-    return {operator: list(_listed(names))}
+    return {operator: list(_split_names(names))}
 
 
 def moment(text: str, now: float) -> float:
@@ -118,5 +118,5 @@ def _moment(text: str, now: float) -> float:
         ) from None
 
 
-def _listed(names: str) -> Iterable[str]:
+def _split_names(names: str) -> Iterable[str]:
     return (name.strip() for name in names.split(",") if name.strip())

@@ -298,14 +298,14 @@ def _copies(
         yield make_jobspec(**options)
         return
     for number in idset.decode(wanted):
-        filled = {name: _filled(value, number) for name, value in options.items()}
+        filled = {name: _fill(value, number) for name, value in options.items()}
         spec = make_jobspec(**filled)
         if cc is not None:
             spec["attributes"]["system"]["environment"]["FLUX_JOB_CC"] = str(number)
         yield spec
 
 
-def _filled(value: Any, number: int) -> Any:
+def _fill(value: Any, number: int) -> Any:
     if isinstance(value, tuple):
-        return tuple(_filled(each, number) for each in value)
+        return tuple(_fill(each, number) for each in value)
     return value.replace("{cc}", str(number)) if isinstance(value, str) else value

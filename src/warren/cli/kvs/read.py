@@ -132,10 +132,10 @@ def ls(
 
     found = ask_instance(state, listed)
     if as_json:
-        print_json([{"key": _joined(place, name), "type": kind} for place, name, kind in found])
+        print_json([{"key": _join(place, name), "type": kind} for place, name, kind in found])
         return
     for place, name, kind in found:
-        click.echo((_joined(place, name) if recursive else name) + marks.get(kind, ""))
+        click.echo((_join(place, name) if recursive else name) + marks.get(kind, ""))
 
 
 async def _entries(
@@ -159,11 +159,11 @@ async def _entries(
     for name, kind in entries.items():
         yield place, name, kind
         if recursive and kind == "dir":
-            async for each in _entries(handle, space, _joined(place, name), recursive):
+            async for each in _entries(handle, space, _join(place, name), recursive):
                 yield each
 
 
-def _joined(place: str, name: str) -> str:
+def _join(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
@@ -192,7 +192,7 @@ def dir_(
     async def lines(handle: "Handle", place: str) -> AsyncIterator[tuple[str, str, str]]:
         listed = await lookup(handle, space, place or ".", READDIR, at)
         for name, obj in sorted(listed["data"].items()):
-            below = _joined(place, name)
+            below = _join(place, name)
             if obj["type"] in ("dir", "dirref"):
                 yield below, "dir", ""
                 if recursive:

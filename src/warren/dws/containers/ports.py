@@ -269,11 +269,11 @@ def _report(manager: NnfPortManager, status: str, allocations: Iterable[Allocati
         return []
     written: Mapping[str, Any] = {
         "status": status,
-        "allocations": [_written(each) for each in new.allocations],
+        "allocations": [_encode(each) for each in new.allocations],
     }
     return [reports.status(kinds.PORT_MANAGER, manager.metadata, written)]
 
 
-def _written(allocation: Allocation) -> Object:
+def _encode(allocation: Allocation) -> Object:
     found = {**msgspec.to_builtins(allocation), "ports": list(allocation.ports)}
     return {name: value for name, value in found.items() if value not in (None, [])}

@@ -413,7 +413,7 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [FreeNodes(nodes)] if nodes else []
 
 
-def _over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if snapshot.aborted:
         return _aborted(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
@@ -463,5 +463,5 @@ _PHASES: Final = {
     Phase.STARTING: _starting,
     Phase.RUNNING: _running,
     Phase.ENDING: _ending,
-    Phase.OVER: _over,
+    Phase.OVER: _decide_over,
 }

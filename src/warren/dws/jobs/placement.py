@@ -150,7 +150,7 @@ def allocation_sets(
     nodes = sum(per_rabbit.values())
     shares = _shares(needs, nodes, floor, None, counts)
     wanted = reserve(needs, nodes, floor, None, counts, localities)
-    places = iter(_placed(wanted, held))
+    places = iter(_place_shared(wanted, held))
     sets = []
     for need, share in zip(needs, shares, strict=True):
         size, by_rabbit = share.size, per_rabbit
@@ -208,7 +208,7 @@ def _shares(
         # What was chosen before is kept: what it came from may have changed.
         for index, count in zip(shared, counts, strict=True):
             if index in open_:
-                found[index] = _counted(needs[index], count, floor)
+                found[index] = _share_of(needs[index], count, floor)
     return [found[index] for index in range(len(needs))]
 
 
@@ -236,7 +236,7 @@ def _share(need: AllocationNeed, nodes: int | None, floor: int) -> _Share | None
             f"{need.allocation_strategy!r} is not understood"
         )
     if count is not None:
-        return _counted(need, count, floor)
+        return _share_of(need, count, floor)
     if need.constraints.scale is not None or _keys(need):
         return None
     if nodes is None:
@@ -244,10 +244,10 @@ def _share(need: AllocationNeed, nodes: int | None, floor: int) -> _Share | None
     if wanted >= nodes * floor:
         return _Share(wanted, proportional=True)
     # A part for each node would be less than an allocation can be.
-    return _counted(need, max(wanted // floor, 1), floor)
+    return _share_of(need, max(wanted // floor, 1), floor)
 
 
-def _counted(need: AllocationNeed, count: int, floor: int) -> _Share:
+def _share_of(need: AllocationNeed, count: int, floor: int) -> _Share:
     return _Share(max(-(-need.minimum_capacity // count), floor), count=count)
 
 
@@ -261,7 +261,7 @@ def _scaled(need: AllocationNeed, nodes: int | None, floor: int, room: int | Non
     least = -(-size // room) if room is not None and room > 0 else 1
     scale = need.constraints.scale
     if scale is None:
-        return _counted(need, least, floor)
+        return _share_of(need, least, floor)
     if not 1 <= scale <= _SCALES:
         raise Fault(
             f"set {need.label} cannot be placed because its scale is {scale}, and a scale is from "
@@ -272,7 +272,7 @@ def _scaled(need: AllocationNeed, nodes: int | None, floor: int, room: int | Non
     # What is smaller than a GiB, or than allocations can be, is not made smaller by its number.
     most = min(nodes, need.minimum_capacity // max(floor, GIB), need.constraints.most or nodes)
     most = max(most, least)
-    return _counted(need, least + (most - least) * (scale - 1) // (_SCALES - 1), floor)
+    return _share_of(need, least + (most - least) * (scale - 1) // (_SCALES - 1), floor)
 
 
 def _left_open(need: AllocationNeed) -> Fault:
@@ -332,7 +332,7 @@ def _demand_together(needs: Sequence[AllocationNeed], shares: Sequence[_Share]) 
                     )
 
 
-def _placed(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
+def _place_shared(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
     """Return how many allocations of each shared set each rabbit holds."""
     if not wanted.shared:
         return []

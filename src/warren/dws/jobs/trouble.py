@@ -36,7 +36,7 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if reported:
         return []
     severity = 1 if torn and not is_refused(workflow) else 0
-    named = _named(status.message, job.directives)
+    named = _message_with_directive(status.message, job.directives)
     limit, since = snapshot.timeouts.transient, snapshot.transient
     wait = 0.0
     if status.status == "Error":
@@ -124,7 +124,7 @@ def _has_failed_copies(workflow: Workflow) -> bool:
     return any(copysteps.FAILED in each.message for each in states.drivers_of(workflow))
 
 
-def _named(message: str, directives: Sequence[str]) -> str:
+def _message_with_directive(message: str, directives: Sequence[str]) -> str:
     """Return a Workflow's message with the directive that it is about.
 
     The message names it by a number, in words that are DWS's own, and counts from 0.

@@ -42,7 +42,7 @@ class _Reading:
 
 
 @lru_cache(maxsize=2**14)
-def _decoded(reading: _Reading) -> Any:
+def _decode(reading: _Reading) -> Any:
     return msgspec.convert(reading.object, type=reading.kind)
 
 
@@ -53,7 +53,7 @@ def read(obj: Object, kind: type[T]) -> T:
     lately is not decoded again.
     """
     try:
-        found: T = _decoded(_Reading(obj, kind))
+        found: T = _decode(_Reading(obj, kind))
     except msgspec.ValidationError as error:
         metadata = obj.get("metadata", {})
         raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None

@@ -191,7 +191,7 @@ def _place(
             root = mount["mountPath"].rstrip("/")
             if path != root and not path.startswith(f"{root}/"):
                 continue
-            kind = _named(mount["type"])
+            kind = _type_name(mount["type"])
             if kind in copyservice.NOT_FOR_RABBITS or not device_of(mount):
                 raise Refusal(
                     BAD,
@@ -211,5 +211,5 @@ def _place(
     return Place(path=path, file_system=file_system)
 
 
-def _named(kind: str) -> str:
+def _type_name(kind: str) -> str:
     return "raw" if kind == "none" else kind

@@ -143,7 +143,7 @@ def decide(instance: Instance) -> Sequence[Write]:
     if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
         # First of all: without it the instance may be gone before its storage is.
         finalizers = [*obj.metadata.finalizers, labels.PERSISTENT_FINALIZER]
-        return [_changed(obj, {"metadata": {"finalizers": finalizers}})]
+        return [_change(obj, {"metadata": {"finalizers": finalizers}})]
     if obj.spec.state == "Destroying" and not obj.spec.consumer_references:
         # Asked for by its owner; no Workflow becomes its user any more.
         return [Remove(kind=kinds.PERSISTENT, key=obj.metadata.key)]
@@ -168,12 +168,12 @@ def decide_expiry(
     if moment is None:
         return (), None
     if (text := expiry.expiry_text(moment)) != meta.annotations.get(labels.EXPIRES):
-        return [_changed(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})], None
+        return [_change(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})], None
     if now < moment:
         return (), moment - now
     if obj.spec.consumer_references:
         return (), None
-    return [_changed(obj, {"spec": {"state": "Destroying"}})], None
+    return [_change(obj, {"spec": {"state": "Destroying"}})], None
 
 
 def leaves(instance: Instance) -> bool:
@@ -241,7 +241,7 @@ def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
 def _reported(instance: Instance) -> Sequence[Change]:
     obj, meta = instance.object, instance.object.metadata
     fault = _name_fault(instance)
-    error = fault.as_status() if fault else _written(_error(instance))
+    error = fault.as_status() if fault else _encode_error(_error(instance))
     reference = {"kind": "Servers", "name": meta.name, "namespace": meta.namespace}
     state = _state(instance)
     known = obj.status
@@ -284,7 +284,7 @@ def _error(instance: Instance) -> Error | None:
     return instance.storage.status.error if instance.storage else None
 
 
-def _written(error: Error | None) -> dict[str, Any] | None:
+def _encode_error(error: Error | None) -> dict[str, Any] | None:
     if error is None:
         return None
     return {
@@ -369,7 +369,7 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
             "labels": labels.of_owner(kinds.WORKFLOW, workflow.metadata),
             "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
         }
-        return [_changed(obj, {"metadata": owned, "spec": {"state": "Destroying"}})]
+        return [_change(obj, {"metadata": owned, "spec": {"state": "Destroying"}})]
     return [Remove(kind=kinds.PERSISTENT, key=meta.key)]
 
 
@@ -383,17 +383,17 @@ def made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None
 def disown(obj: PersistentStorageInstance) -> Change:
     """Return the write that lets an instance stay when what has made it goes."""
     gone = dict.fromkeys(labels.of_owner(kinds.BREAKDOWN, obj.metadata))
-    return _changed(obj, {"metadata": {"labels": gone, "ownerReferences": None}})
+    return _change(obj, {"metadata": {"labels": gone, "ownerReferences": None}})
 
 
 def _with_consumers(obj: PersistentStorageInstance, references: Sequence[Reference]) -> Change:
     written = [
         {"kind": each.kind, "name": each.name, "namespace": each.namespace} for each in references
     ]
-    return _changed(obj, {"spec": {"consumerReferences": written}})
+    return _change(obj, {"spec": {"consumerReferences": written}})
 
 
-def _changed(obj: PersistentStorageInstance, patch: Object) -> Change:
+def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     """Change what was seen and nothing else: others add and remove consumers at the same time."""
     return Change(
         kind=kinds.PERSISTENT,

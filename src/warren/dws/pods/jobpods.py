@@ -64,16 +64,16 @@ def decide(snapshot: JobSnapshot) -> tuple[list[Write], float | None]:
         return [], None  # pods go with their Job, or are kept with it
     if job.spec.suspend or job.spec.parallelism != 1 or job.spec.completions not in (None, 1):
         why = "Jobs of more than one pod, and suspended ones, are not run by this cluster"
-        return _failed(snapshot, "NotSupported", why), None
+        return _fail(snapshot, "NotSupported", why), None
     if snapshot.succeeded:
         return _reported(snapshot, {"type": "Complete"}), None
     left = _time_left(snapshot)
     if left is not None and left <= 0:
         why = "Job was active longer than specified deadline"
-        return _failed(snapshot, "DeadlineExceeded", why), None
+        return _fail(snapshot, "DeadlineExceeded", why), None
     if snapshot.failed > job.spec.backoff_limit:
         why = "Job has reached the specified backoff limit"
-        return _failed(snapshot, "BackoffLimitExceeded", why), None
+        return _fail(snapshot, "BackoffLimitExceeded", why), None
     if snapshot.active:
         return _reported(snapshot), left
     pause = _pause(snapshot)
@@ -103,7 +103,7 @@ def _pause(snapshot: JobSnapshot) -> float:
     return 0.0 if since < -pause else pause - max(0.0, since)
 
 
-def _failed(snapshot: JobSnapshot, reason: str, message: str) -> list[Write]:
+def _fail(snapshot: JobSnapshot, reason: str, message: str) -> list[Write]:
     """Have the Job fail. What runs of it is ended, and stays there to be looked at."""
     stops: list[Write] = [
         Change(kind=kinds.POD, key=pod.metadata.key, patch={"spec": {"activeDeadlineSeconds": 1}})

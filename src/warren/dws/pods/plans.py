@@ -89,12 +89,12 @@ def plan(pod: Object, found: References) -> Object:
 
 def config_maps_of(pod: Object) -> set[str]:
     """Return the names of the ConfigMaps that a pod needs."""
-    return {*_named(pod, "configMap", "name", "configMapKeyRef", "configMapRef")}
+    return {*_referenced_names(pod, "configMap", "name", "configMapKeyRef", "configMapRef")}
 
 
 def secrets_of(pod: Object) -> set[str]:
     """Return the names of the Secrets that a pod needs."""
-    return {*_named(pod, "secret", "secretName", "secretKeyRef", "secretRef")}
+    return {*_referenced_names(pod, "secret", "secretName", "secretKeyRef", "secretRef")}
 
 
 def images_of(pod: Object) -> list[str]:
@@ -120,7 +120,9 @@ def _all_containers(spec: Object) -> Iterator[Object]:
     yield from spec["containers"]
 
 
-def _named(pod: Object, volume: str, name: str, variable: str, source: str) -> Iterator[str]:
+def _referenced_names(
+    pod: Object, volume: str, name: str, variable: str, source: str
+) -> Iterator[str]:
     spec = pod["spec"]
     for each in spec.get("volumes") or ():
         sources = [each, *(each.get("projected") or {}).get("sources", ())]
@@ -194,7 +196,7 @@ def _files(source: Object, volume: str, pod: Object, found: References) -> dict[
     elif "downwardAPI" in source:
         items = source["downwardAPI"].get("items") or ()
         return {
-            each["path"]: _encoded(_field(each.get("fieldRef") or {}, pod, found)) for each in items
+            each["path"]: _encode(_field(each.get("fieldRef") or {}, pod, found)) for each in items
         }
     else:
         raise Unfit(f"volume {volume}: emptyDir, hostPath, configMap, secret, downwardAPI and "
@@ -216,10 +218,10 @@ def _data(
         raise Missing(f"there is no {kind} {name}")
     text = obj.get("stringData" if kind == "Secret" else "data") or {}
     encoded = obj.get("data" if kind == "Secret" else "binaryData") or {}
-    return {**encoded, **{key: _encoded(value) for key, value in text.items()}}
+    return {**encoded, **{key: _encode(value) for key, value in text.items()}}
 
 
-def _encoded(text: str) -> str:
+def _encode(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
@@ -287,7 +289,7 @@ def _own_variables(container: Object, pod: Object, found: References) -> dict[st
             if field_name in source:
                 said = source[field_name]
                 data = _data(said["name"], objects, kind, optional=said.get("optional"))
-                own |= {f"{prefix}{key}": _decoded(value) for key, value in data.items()}
+                own |= {f"{prefix}{key}": _decode(value) for key, value in data.items()}
     for each in container.get("env") or ():
         value = _value(each, pod, found)
         if value is not None:
@@ -295,7 +297,7 @@ def _own_variables(container: Object, pod: Object, found: References) -> dict[st
     return own
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     return base64.b64decode(text).decode(errors="replace")
 
 
@@ -314,7 +316,7 @@ def _value(variable: Object, pod: Object, found: References) -> str | None:
             said = source[name]
             data = _data(said["name"], objects, kind, optional=said.get("optional"))
             if said["key"] in data:
-                return _decoded(data[said["key"]])
+                return _decode(data[said["key"]])
             if said.get("optional"):
                 return None
             raise Missing(f"the {kind} {said['name']} has no {said['key']}")

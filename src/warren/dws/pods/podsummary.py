@@ -112,10 +112,10 @@ def text(logs: Mapping[LogRef, str]) -> str:
     most = share([*logs])
     if len(logs) == 1:
         return next(iter(logs.values()))[-most:]
-    return "\n".join(_named(logs, most))
+    return "\n".join(_with_heads(logs, most))
 
 
-def _named(logs: Mapping[LogRef, str], most: int) -> Iterator[str]:
+def _with_heads(logs: Mapping[LogRef, str], most: int) -> Iterator[str]:
     for each, printed in logs.items():
         head = f"==> {each.pod.name} {each.container} <==\n"
         left = max(0, most - len(head) - 1)

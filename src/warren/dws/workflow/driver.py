@@ -298,7 +298,7 @@ def _set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
         sets = need.status.storage.allocation_sets
         where = location.localities({need.status.storage.reference.name: sets}, [need])
-        servers.check(sets, assigned, snapshot.rabbits, _placed(snapshot), where)
+        servers.check(sets, assigned, snapshot.rabbits, _nodes_by_rabbit(snapshot), where)
         made = nnfstorage.child(
             children.of_directive(snapshot.workflow, index),
             snapshot.child(index),
@@ -374,7 +374,7 @@ def _claim(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
     return DONE if ready else Outcome(waiting="allocation set not ready")
 
 
-def _placed(snapshot: WorkflowSnapshot) -> Mapping[str, int]:
+def _nodes_by_rabbit(snapshot: WorkflowSnapshot) -> Mapping[str, int]:
     """Count the job's compute nodes by their rabbits, as far as they are known already."""
     wiring = snapshot.wiring or {}
     nodes = snapshot.computes.data if snapshot.computes else ()

@@ -22,7 +22,7 @@ async def revise(manager: JobManager, entry: Entry, updates: Mapping[str, Any], 
     _check_state(entry, updates, cred)
     wanted, validated, feasibility = _allowed(manager, entry, updates, cred)
     seen = entry.jobspec
-    spec = _checked(manager, entry, wanted, validated=validated)
+    spec = _check(manager, entry, wanted, validated=validated)
     if feasibility:
         try:
             await manager.ask("feasibility.check", {"jobspec": spec})
@@ -71,7 +71,7 @@ def _allowed(
     return wanted, validated, feasibility
 
 
-def _checked(
+def _check(
     manager: JobManager, entry: Entry, updates: Mapping[str, Any], *, validated: bool
 ) -> Mapping[str, Any]:
     """Return the jobspec as it would be. Raises RpcError(EINVAL) where it must not be so."""

@@ -256,8 +256,8 @@ class JobManagerService:
         asked = read(request, requests.Journal)
         wanted = EventFilter(
             full=asked.full,
-            allow=None if asked.allow is None else _named(asked.allow),
-            deny=_named(asked.deny or {}),
+            allow=None if asked.allow is None else _chosen_names(asked.allow),
+            deny=_chosen_names(asked.deny or {}),
         )
         async for entry in self._manager.journal(wanted):
             yield entry
@@ -277,7 +277,7 @@ def _ends(entry: Entry, asked: requests.Raise | requests.RaiseAll) -> bool:
     return asked.severity == 0 and entry.job.fatal is None
 
 
-def _named(names: dict[str, int]) -> frozenset[str]:
+def _chosen_names(names: dict[str, int]) -> frozenset[str]:
     return frozenset(name for name, chosen in names.items() if chosen)
 
 

@@ -80,14 +80,14 @@ class Snapshot:
         self._take(space, path, place)
         below = place.get(name)
         if isinstance(below, Directory):
-            self.before_all(space, _joined(path, name), below)
+            self.before_all(space, _join(path, name), below)
 
     def before_all(self, space: str, path: str, place: Directory) -> None:
         """Take a directory, and all that are below it."""
         self._take(space, path, place)
         for name, below in place.items():
             if isinstance(below, Directory):
-                self.before_all(space, _joined(path, name), below)
+                self.before_all(space, _join(path, name), below)
 
     def _take(self, space: str, path: str, place: Directory) -> None:
         """Take what a directory has itself: all but the directories in it."""
@@ -144,7 +144,7 @@ class Snapshot:
             self._take(space, path, place)
             yield
             waiting += [
-                (_joined(path, name), node)
+                (_join(path, name), node)
                 for name, node in place.items()
                 if isinstance(node, Directory)
             ]
@@ -197,7 +197,7 @@ class Snapshot:
         return room
 
 
-def _joined(path: str, name: str) -> str:
+def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 

@@ -25,7 +25,7 @@ class BadArchive(BadFormat):
 
 def extract(archive: Any, directory: Path) -> None:
     """Write the files of an archive. Raises BadArchive before anything is written, or OSError."""
-    files = [_checked(path, file) for path, file in _files(archive)]
+    files = [_read_file(path, file) for path, file in _files(archive)]
     root = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for names, mode, data in files:
@@ -44,7 +44,7 @@ def _files(archive: Any) -> Iterator[tuple[Any, Any]]:
         raise BadArchive("an object or a list of files is expected")
 
 
-def _checked(path: Any, file: Any) -> tuple[list[str], int, bytes]:
+def _read_file(path: Any, file: Any) -> tuple[list[str], int, bytes]:
     """Read one file: the names of its path, its mode, and its content or target."""
     if not isinstance(path, str) or not path or "\0" in path:
         raise BadArchive(f"a file has no path: {path!r}")

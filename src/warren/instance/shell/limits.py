@@ -97,12 +97,12 @@ class Gpus(ShellPlugin):
 
     async def init(self, shell: RunningShell) -> None:
         if shell.part.options.gpus == "on" and shell.part.gpus:
-            shell.environment[GPUS] = _listed(shell.part.gpus)
+            shell.environment[GPUS] = _comma_list(shell.part.gpus)
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if shell.part.options.gpus == "per-task" and shell.part.gpus:
             shares = share(shell.part.gpus, len(shell.part.ranks))
-            task.environment[GPUS] = _listed(shares[task.index])
+            task.environment[GPUS] = _comma_list(shares[task.index])
 
 
 def share(units: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:
@@ -113,5 +113,5 @@ def share(units: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:
     return [units[sum(sizes[:task]) : sum(sizes[: task + 1])] for task in range(tasks)]
 
 
-def _listed(gpus: tuple[int, ...]) -> str:
+def _comma_list(gpus: tuple[int, ...]) -> str:
     return ",".join(map(str, gpus))

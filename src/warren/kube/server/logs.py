@@ -41,7 +41,10 @@ def container_of(pod: Object, name: str) -> str:
     Raises NoLog where it is not known.
     """
     of_pod = pod["metadata"]["name"]
-    containers, preparing = [*_named(pod, "containers")], [*_named(pod, "initContainers")]
+    containers, preparing = (
+        [*_container_names(pod, "containers")],
+        [*_container_names(pod, "initContainers")],
+    )
     if not name and len(containers) == 1:
         return containers[0]
     if not name:
@@ -53,7 +56,7 @@ def container_of(pod: Object, name: str) -> str:
     return name
 
 
-def _named(pod: Object, field: str) -> Iterator[str]:
+def _container_names(pod: Object, field: str) -> Iterator[str]:
     for each in (pod.get("spec") or {}).get(field) or ():
         yield str(each.get("name"))
 

@@ -140,7 +140,7 @@ def from_crd(crd: Object) -> Resource:
         status=any("status" in version.get("subresources", {}) for version in versions),
         columns={version["name"]: tuple(_columns(version)) for version in versions},
         schemas=schemas,
-        compiled={version: _compiled(orjson.dumps(each)) for version, each in schemas.items()},
+        compiled={version: _compile(orjson.dumps(each)) for version, each in schemas.items()},
         short_names=tuple(spec["names"].get("shortNames", ())),
         since=int(crd["metadata"].get("resourceVersion") or 0),
         categories=tuple(spec["names"].get("categories", ())),
@@ -153,7 +153,7 @@ def from_crd(crd: Object) -> Resource:
 
 
 @lru_cache(maxsize=64)
-def _compiled(written: bytes) -> Schema:
+def _compile(written: bytes) -> Schema:
     """Prepare a schema for use. Versions are often alike, and definitions are read often."""
     return schema.compile(orjson.loads(written))
 

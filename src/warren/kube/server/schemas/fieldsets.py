@@ -66,10 +66,10 @@ def paths(fields: Fields) -> Iterator[Path]:
 
 def path_text(path: Path) -> str:
     """Write a path for people: `.spec.ports[name="http"].port`."""
-    return "".join(map(_shown, path))
+    return "".join(map(_element_text, path))
 
 
-def _shown(name: str) -> str:
+def _element_text(name: str) -> str:
     kind, _, text = name.partition(":")
     match kind:
         case "k":

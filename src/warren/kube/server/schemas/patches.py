@@ -33,11 +33,11 @@ def json_patch(obj: Object, operations: Any) -> Object:
         raise Refused("a JSON patch is a list of operations")
     if len(operations) > _OPERATIONS:
         raise Refused(f"a JSON patch has at most {_OPERATIONS} operations, not {len(operations)}")
-    result: Any = orjson.loads(_written(obj))
+    result: Any = orjson.loads(_encode(obj))
     room = _COPIED
     for number, operation in enumerate(operations, start=1):
         try:
-            room -= _copied(result, operation)
+            room -= _copied_bytes(result, operation)
             if room < 0:
                 raise Refused(f"the patch copies more than {_COPIED} bytes")
             result = jsonpatch.JsonPatch([operation]).apply(result, in_place=True)
@@ -49,20 +49,20 @@ def json_patch(obj: Object, operations: Any) -> Object:
             raise Refused(f"operation {number}: values are nested too deeply") from error
     if not isinstance(result, Mapping):
         raise Refused("the patch leaves no object")
-    _written(result)
+    _encode(result)
     return result
 
 
-def _copied(document: Any, operation: Any) -> int:
+def _copied_bytes(document: Any, operation: Any) -> int:
     """Return the bytes by which an operation multiplies what is there already."""
     match operation:
         case {"op": "copy", "from": str(source)}:
-            return len(_written(jsonpointer.resolve_pointer(document, source)))
+            return len(_encode(jsonpointer.resolve_pointer(document, source)))
         case _:
             return 0
 
 
-def _written(value: Any) -> bytes:
+def _encode(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError as error:

@@ -389,10 +389,10 @@ def _validator(translated: dict[str, Any], path: str) -> Draft7Validator:
     try:
         return Draft7Validator(translated, validate_formats=True, pattern_options=RegexOptions())
     except ValidationError as error:
-        raise Refused(f"{path}{_spelled(error.instance_path)}: {error.message}") from error
+        raise Refused(f"{path}{_path_text(error.instance_path)}: {error.message}") from error
 
 
-def _spelled(path: Sequence[str | int]) -> str:
+def _path_text(path: Sequence[str | int]) -> str:
     """Spell a path inside a schema: `.properties[spec].pattern`."""
     spelled, named = "", False
     for step in path:
