@@ -303,11 +303,11 @@ def test_a_job_has_so_many_requests_answered_at_a_time() -> None:
 
 
 def test_paths_of_nodes_without_mount_namespaces_are_understood() -> None:
-    def known(node: str, path: str) -> str:
+    def api_path(node: str, path: str) -> str:
         return path.removeprefix(f"/nodes/{node}")
 
     async def story(api: Api, service: Offload) -> None:
         name = await asked(service, sourcePath="/nodes/n0/mnt/nnf/uid-wf-0/out")
         assert movement(api, name)["spec"]["source"]["path"] == "/mnt/nnf/uid-wf-0/r0-1/out"
 
-    told(story, known=known)
+    told(story, api_path=api_path)

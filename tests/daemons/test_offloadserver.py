@@ -270,6 +270,6 @@ def test_a_node_without_a_mount_namespace_has_its_paths_understood(tmp_path: Pat
     endpoint = offload.open_endpoint(state)
     with closing(endpoint.listener):
         own = f"{state.nodes}/compute-00/root{state.mounts}/uid-0/a"
-        assert endpoint.known("compute-00", own) == f"{state.mounts}/uid-0/a"
-        assert endpoint.known("compute-01", own) == own
-        assert endpoint.known("compute-00", "/lus/a") == "/lus/a"
+        assert endpoint.api_path("compute-00", own) == f"{state.mounts}/uid-0/a"
+        assert endpoint.api_path("compute-01", own) == own
+        assert endpoint.api_path("compute-00", "/lus/a") == "/lus/a"

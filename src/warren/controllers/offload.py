@@ -39,8 +39,8 @@ _LOOK: Final = 1.0
 _LOOKS: Final = 15
 """So many later a copy is asked for also without an event of it: a watch may be behind."""
 
-Known = Callable[[str, str], str]
-"""Returns as what the API knows a path that a task on a node has."""
+ApiPath = Callable[[str, str], str]
+"""Returns the path by which the API knows a path of a task on a node."""
 
 
 class Offload:
@@ -50,11 +50,11 @@ class Offload:
         self,
         client: Client,
         informers: Informers,
-        known: Known = lambda node, path: path,
+        api_path: ApiPath = lambda node, path: path,
         busy: int = BUSY,
     ) -> None:
         self._client = client
-        self._known = known
+        self._api_path = api_path
         self._busy = busy
         self._answering: Counter[str] = Counter()
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
@@ -109,8 +109,8 @@ class Offload:
         movements.demand_running(workflow)
         request = msgspec.structs.replace(
             said,
-            source_path=self._known(said.compute_name, said.source_path),
-            destination_path=self._known(said.compute_name, said.destination_path),
+            source_path=self._api_path(said.compute_name, said.source_path),
+            destination_path=self._api_path(said.compute_name, said.destination_path),
         )
         made = await self._movement(workflow, request)
         async with self._one_at_a_time(workflow.metadata.uid):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.base import systemd
-from warren.controllers.offload import Known, Offload
+from warren.controllers.offload import ApiPath, Offload
 from warren.daemons import apiserver
 from warren.daemons.foreground import until_stopped
 from warren.daemons.offloadserver import OffloadServer
@@ -42,7 +42,7 @@ class Endpoint:
     listener: socket.socket
     tls: ssl.SSLContext
     service: Service
-    known: Known = lambda node, path: path
+    api_path: ApiPath = lambda node, path: path
     shares: Callable[[], Shares] = Shares
 
     async def announce(self, client: Client) -> None:
@@ -51,13 +51,13 @@ class Endpoint:
 
     async def serve(self, client: Client, informers: Informers) -> None:
         """Serve until cancelled, with informers that run."""
-        server = OffloadServer(Offload(client, informers, self.known))
+        server = OffloadServer(Offload(client, informers, self.api_path))
         shares = self.shares()
         await serving.serve(server.app(), self.listener, self.tls, shares=shares, impatient=True)
 
 
 def open_endpoint(state: StateDir) -> Endpoint:
-    """Take a port of this machine, the last one if it is free, and write what vouches for it.
+    """Take a port of this machine, the last one if it is free; write it and the CA certificate.
 
     The keys are those of the API server, which are there.
     """
@@ -68,7 +68,7 @@ def open_endpoint(state: StateDir) -> Endpoint:
     # Tasks of all users read it, who pass through the directory.
     state.offload_authority.chmod(0o644)
 
-    def known(node: str, path: str) -> str:
+    def api_path(node: str, path: str) -> str:
         # Without mount namespaces each node has paths of its own.
         root = f"{state.nodes}/{node}/root"
         return path.removeprefix(root) if path.startswith(f"{root}/") else path
@@ -79,7 +79,7 @@ def open_endpoint(state: StateDir) -> Endpoint:
         service=Service(
             launcher=apiserver.HOST, port=port, certificate=str(state.offload_authority)
         ),
-        known=known,
+        api_path=api_path,
     )
 
 
