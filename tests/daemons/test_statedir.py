@@ -89,8 +89,9 @@ def test_a_lock_names_its_holder_and_keeps_others_out(tmp_path: Path) -> None:
 def test_the_kernel_lets_go_of_a_lock_when_its_holder_is_killed(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom warren.daemons.statedir import held\n"
-        "with held(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
+        "import sys, time\nfrom pathlib import Path\n"
+        "from warren.daemons.statedir import hold_lock\n"
+        "with hold_lock(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(lock)], stdout=subprocess.PIPE
