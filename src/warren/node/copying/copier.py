@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Final
 
 from warren.dws.copies import staging
@@ -36,6 +37,7 @@ from warren.node.copying.tally import Refused, Tally, words
 from warren.node.copying.target import InUse, close, open_alone
 from warren.node.copying.transfer import SMALL, Transfer, difference
 from warren.node.copying.unwritten import take_back, take_back_tree
+from warren.node.copying.workers import BATCH, Batch, Workers, is_local, useful
 from warren.node.syncing import Written
 
 _THREADS: Final = 4
@@ -84,17 +86,22 @@ class Copier:
         """Where the source goes: a directory, and the name in it that a file has there."""
         self._short = not (retry.since or verify or rate)
         """Whether small files go the short way where they can."""
+        self._workers = Workers(0)
+        self._local: tuple[int, int] | None = None
+        """The devices of source and target, where both are local file systems."""
 
     def run(self) -> bool:
         """Copy everything; return whether all went well."""
         try:
             self._open()
             self._count()
-            self._tally.begin()
+            self._start_workers()
+            self._tally.begin()  # its thread is the first
             try:
                 with ThreadPoolExecutor(_THREADS) as pool:
                     self._copy(pool)
             finally:
+                self._workers.close()
                 self._close_up()
             self._sync()
             self._demand_all()
@@ -121,6 +128,12 @@ class Copier:
     def _is_source(self, known: os.stat_result) -> bool:
         """Return whether a directory is the one whose tree is copied."""
         return self._tree and os.path.samestat(known, os.stat(self._source.top.descriptor))
+
+    def _start_workers(self) -> None:
+        ends = self._source.top.descriptor, self._target.top.descriptor
+        if self._short and self._tree and all(map(is_local, ends)):
+            self._local = os.fstat(ends[0]).st_dev, os.fstat(ends[1]).st_dev
+            self._workers = Workers(useful(self._tally.total_files))
 
     def _count(self) -> None:
         """Count what there is to copy. What is in the way of that will be in the copy's way too."""
@@ -202,6 +215,7 @@ class Copier:
             copied.append((self._source.top, None, found))
         self._copied = there, ""
         self._copy_tree(pool, there, copied)
+        self._copy_left(pool, wait=True)
         pool.shutdown()  # waits: a directory's times are set when nothing more comes into it
         for here, place, known in reversed(copied):
             self._finish_directory(here, place, known)
@@ -371,27 +385,44 @@ class Copier:
         if short:
             for name in self._copy_short(here, there, short):
                 self._submit(pool, (here, name, there, name), stat.S_IFREG)
+            self._copy_left(pool)
 
     def _copy_short(self, here: Place, there: Place, names: Sequence[str]) -> Sequence[str]:
-        """Copy files the short way; return those that are left to the long way."""
+        """Copy files the short way, here or in another process; return those that are left."""
         waiting = iter(names)
-        left = []
+        left: list[str] = []
         with suppress(OSError), self._directory(there) as target:
             self._written.add(target)
+            known = os.fstat(target)
             # Of another user's directory, what it hands down may change at any time.
-            if self._own() not in (None, os.fstat(target).st_uid) or metadata.hands_down(target):
+            if self._own() not in (None, known.st_uid) or metadata.hands_down(target):
                 return names
-            above, began = here.descriptor, time.monotonic()
-            for name in waiting:
-                copied = None if self._latency.is_long() else fresh.copy(name, above, target)
-                if copied is None:
-                    left.append(name)
-                    continue
-                self._tally.add_whole(copied)
-                ended = time.monotonic()
-                self._latency.took(ended - began)
-                began = ended
+            above = here.descriptor
+            local = self._local == (os.fstat(above).st_dev, known.st_dev)
+            while some := list(islice(waiting, BATCH)):
+                batch = Batch(here, there, some)
+                if not (local and self._workers.give(batch, above, target)):
+                    copied = fresh.copy_all(some, above, target, self._latency)
+                    self._tally.add_whole(copied.files, copied.bytes)
+                    left += copied.left
         return [*left, *waiting]
+
+    def _copy_left(self, pool: ThreadPoolExecutor, *, wait: bool = False) -> None:
+        """Count what other processes have copied, and copy what they have left."""
+        for answer in self._workers.answers(wait=wait):
+            here, there, copied = answer.batch.here, answer.batch.there, answer.copied
+            self._tally.add_whole(copied.files, copied.bytes)
+            if not copied.left:
+                continue
+            try:
+                self._source.use(here)
+            except OSError as error:
+                for name in copied.left:
+                    self._tally.fail(error, self._source.path(here, name))
+                continue
+            for name in copied.left:
+                self._submit(pool, (here, name, there, name), stat.S_IFREG)
+            self._source.leave(here)
 
     def _submit(self, pool: ThreadPoolExecutor, names: Names, how: int) -> None:
         """Copy a small file now, and a large one beside others, or all where each takes long."""

@@ -6,13 +6,45 @@ is left to the long way, which begins anew and knows the words for it.
 
 import os
 import stat
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from warren.node.beneath import open_to_look, open_to_make
 from warren.node.copying import metadata, quiet
+from warren.node.copying.latency import Latency
 from warren.node.copying.transfer import SMALL
 
 _FILE: Final = 0o777
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What became of some files."""
+
+    files: int
+    bytes: int
+    left: Sequence[str]
+    """The names of those that are left to the long way."""
+
+
+def copy_all(names: Sequence[str], above: int, there: int, latency: Latency) -> Copied:
+    """Copy files as `copy`; none of them while `latency` is long."""
+    files = size = 0
+    left = []
+    began = time.monotonic()
+    for name in names:
+        copied = None if latency.is_long() else copy(name, above, there)
+        if copied is None:
+            left.append(name)
+            continue
+        files += 1
+        size += copied
+        ended = time.monotonic()
+        latency.took(ended - began)
+        began = ended
+    return Copied(files, size, left)
 
 
 def copy(name: str, above: int, there: int) -> int | None:

@@ -61,11 +61,11 @@ class Tally:
         with self._lock:
             self._bytes += count
 
-    def add_whole(self, count: int) -> None:
-        """Count a file that is there, of so many bytes."""
+    def add_whole(self, files: int, count: int) -> None:
+        """Count files that are there, of so many bytes together."""
         with self._lock:
             self._bytes += count
-            self._files += 1
+            self._files += files
 
     def add_file(self, *, is_link: bool = False) -> None:
         """Count a file that is there, or a symbolic link."""

@@ -1,0 +1,173 @@
+"""More processes that copy small files the short way: of one, Python uses one CPU.
+
+Each is forked by the copier, whose credentials it keeps and with which it dies. It is given open
+directories and names in them, and answers with the names that it leaves to the long way. What a
+process that has ended does not answer for is left to the long way, too: that begins anew.
+"""
+
+import ctypes
+import json
+import os
+import select
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from warren.base.processes import die_with_parent
+from warren.node.beneath import Place
+from warren.node.copying import fresh
+from warren.node.copying.latency import Latency
+
+_MOST: Final = 3
+"""Processes of one copy beside the copier: a rabbit's CPUs are other copies', too."""
+_WORTH: Final = 1000
+"""Files from which on a copy is faster with another process than without it."""
+BATCH: Final = 32
+"""Names that are given at once: as JSON, the longest of them fit into a message."""
+_AHEAD: Final = 2
+"""Batches that one process has, so that it need not wait for its next."""
+_MESSAGE: Final = 2**17
+
+_LOCAL: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994})
+"""ext4, xfs, btrfs and tmpfs (statfs(2)). Of a file server, or a user's, a process may wait for an
+answer and not die; and there, threads wait as well as processes."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Names in a directory, and the directory that they are to be copied to."""
+
+    here: Place
+    there: Place
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a batch."""
+
+    batch: Batch
+    copied: fresh.Copied
+
+
+class _Worker:
+    def __init__(self, process: int, connection: socket.socket) -> None:
+        self.process = process
+        self.connection = connection
+        self.batches: deque[Batch] = deque()
+
+
+class Workers:
+    """The processes of one copy. One thread may use them."""
+
+    def __init__(self, count: int) -> None:
+        """Fork up to `count` processes. Call it while there is no other thread."""
+        self._workers: list[_Worker] = []
+        self._answers: list[Answer] = []
+        for _ in range(count):
+            try:
+                self._workers.append(self._fork())
+            except OSError:
+                break  # all of it is copied without, too
+
+    def give(self, batch: Batch, here: int, there: int) -> bool:
+        """Have a batch copied between two open directories; return False where none is free."""
+        for each in [*self._workers]:
+            self._receive(each, wait=False)
+            if each in self._workers and len(each.batches) < _AHEAD:
+                try:
+                    said = json.dumps(batch.names).encode()
+                    socket.send_fds(each.connection, [said], [here, there])
+                except OSError:
+                    self._lose(each)
+                    continue
+                each.batches.append(batch)
+                return True
+        return False
+
+    def answers(self, *, wait: bool = False) -> Iterator[Answer]:
+        """Return what has been answered; with `wait`, until all is."""
+        for each in [*self._workers]:
+            self._receive(each, wait=wait)
+        answers, self._answers = self._answers, []
+        yield from answers
+
+    def close(self) -> None:
+        """Have the processes end. What they have not answered for is not waited for."""
+        for each in self._workers:
+            each.connection.close()
+        for each in self._workers:
+            os.waitpid(each.process, 0)
+        self._workers = []
+
+    def _fork(self) -> _Worker:
+        ours, others = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        copier = os.getpid()
+        try:
+            process = os.fork()
+        except OSError:
+            ours.close()
+            others.close()
+            raise
+        if process:
+            others.close()
+            return _Worker(process, ours)
+        try:
+            die_with_parent()
+            ours.close()
+            for each in self._workers:
+                each.connection.close()
+            if os.getppid() == copier:
+                _serve(others)
+        finally:
+            os._exit(0)  # without what the copier does at its end
+
+    def _receive(self, worker: _Worker, *, wait: bool) -> None:
+        while worker.batches:
+            if not wait and not select.select([worker.connection], [], [], 0)[0]:
+                return
+            try:
+                said = worker.connection.recv(_MESSAGE)
+            except OSError:
+                said = b""
+            if not said:
+                self._lose(worker)
+                return
+            copied = fresh.Copied(*json.loads(said))
+            self._answers.append(Answer(worker.batches.popleft(), copied))
+
+    def _lose(self, worker: _Worker) -> None:
+        self._workers.remove(worker)
+        worker.connection.close()
+        os.waitpid(worker.process, 0)
+        self._answers += [Answer(each, fresh.Copied(0, 0, each.names)) for each in worker.batches]
+
+
+def useful(files: int) -> int:
+    """Return how many processes are of use for so many files, beside the copier."""
+    return min(_MOST, len(os.sched_getaffinity(0)) - 1) if files >= _WORTH else 0
+
+
+def is_local(directory: int) -> bool:
+    """Return whether an open directory is one of this machine, whose kernel answers for it."""
+    known = (ctypes.c_long * 32)()
+    if ctypes.CDLL(None).fstatfs(directory, known):
+        return False
+    return known[0] in _LOCAL
+
+
+def _serve(connection: socket.socket) -> None:
+    latency = Latency()
+    while True:
+        said, opened, _, _ = socket.recv_fds(connection, _MESSAGE, 2)
+        if not said:
+            return
+        here, there = opened
+        try:
+            copied = fresh.copy_all(json.loads(said), here, there, latency)
+        finally:
+            for each in opened:
+                os.close(each)
+        connection.send(json.dumps([copied.files, copied.bytes, copied.left]).encode())
