@@ -407,6 +407,17 @@ def test_a_rabbit_announces_itself_and_what_it_has() -> None:
     with_rabbit(story)
 
 
+def test_a_rabbit_says_whether_its_nodes_reach_it_over_a_network() -> None:
+    async def story(api: Api) -> None:
+        for over_network in (True, False):
+            rabbit = RabbitReconciler(api, api.informers, Noting(), "r0", over_network=over_network)
+            async with running(api, rabbit.announcer.run()):
+                said = api.find(kinds.NNF_NODE, NODE)["metadata"]["annotations"]
+                assert said.get(labels.NETWORK) == ("true" if over_network else None)
+
+    alone(story)
+
+
 @pytest.mark.parametrize(
     ("known", "written"),
     [

@@ -11,8 +11,10 @@ from tests.dws.builders import meta
 from tests.kube.clusters import alongside
 from warren.base.objects import Key, Kind
 from warren.daemons.agents import agent
-from warren.dws import kinds
+from warren.dws import kinds, labels
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
+from warren.dws.rabbits import links
+from warren.kube.client import Forbidden, Listing
 from warren.node import blocks, lustre
 
 PROMPT = "did not end within"
@@ -48,6 +50,82 @@ CLIENT_MOUNT = {
     "metadata": meta("m", "compute-00"),
     "spec": {"node": "compute-00", "desiredState": "mounted", "mounts": [MOUNT]},
 }
+
+
+LINK = {
+    "metadata": meta(links.NAME, "compute-00", annotations={labels.RABBIT: "rabbit-0"}),
+    "spec": {"state": "Enable"},
+}
+NO_LUSTRE = "mount.lustre is not there"
+
+
+class Without(Noting):
+    """A node that mounts nothing."""
+
+    async def mount_lustre(self, source: LustreMount, path: str, *others: Any) -> None:
+        raise NodeTrouble(NO_LUSTRE)
+
+
+async def unreached(rabbit: str) -> str | None:
+    return f"{rabbit} does not answer"
+
+
+def test_a_compute_node_whose_mount_fails_tests_its_link_at_once_and_says_what_it_found() -> None:
+    async def story(api: Api) -> None:
+        cut = False
+
+        async def probe(rabbit: str) -> str | None:
+            return await unreached(rabbit) if cut else None
+
+        one = agent(
+            api,
+            api.clock,
+            "compute-00",
+            Without("compute-00"),
+            rabbit=False,
+            probe=probe,
+            link_policy=links.Policy(interval=3600.0, failures=1),
+        )
+        await api.add(kinds.NNF_NODE, LINK)
+        async with alongside(one.run()):
+            await asyncio.sleep(60.0)
+            cut = True
+            await asyncio.sleep(60.0)
+            assert _lost(api) is None
+            await api.add(kinds.CLIENT_MOUNT, CLIENT_MOUNT)
+            await caught_up()
+            assert "rabbit-0 does not answer" in _lost(api)
+
+    alone(story)
+
+
+def _lost(api: Api) -> Any:
+    found = api.find(kinds.NNF_NODE, Key("compute-00", links.NAME))
+    return found["metadata"]["annotations"].get(labels.LOST_LINK)
+
+
+class Older(Api):
+    """An API whose role for compute nodes says nothing of links."""
+
+    async def list(self, kind: Kind, namespace: str = "", labels: Any = None) -> Listing:
+        if kind == kinds.NNF_NODE:
+            raise Forbidden("nnfnodes are not yours")
+        return await super().list(kind, namespace, labels)
+
+
+def test_a_compute_node_whose_role_is_an_older_one_mounts_all_the_same() -> None:
+    async def story(api: Api) -> None:
+        older = Older(api.store, ())
+        one = agent(
+            older, api.clock, "compute-00", Without("compute-00"), rabbit=False, probe=unreached
+        )
+        await api.add(kinds.CLIENT_MOUNT, CLIENT_MOUNT)
+        async with alongside(one.run()):
+            await asyncio.sleep(5.0)
+            found = api.find(kinds.CLIENT_MOUNT, Key("compute-00", "m"))
+            assert NO_LUSTRE in found["status"]["error"]["debugMessage"]
+
+    alone(story)
 
 
 @pytest.mark.parametrize(

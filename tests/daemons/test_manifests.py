@@ -42,7 +42,7 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.dws.node import Copy, NodeTrouble, Progress
-from warren.dws.rabbits import rabbitstorages
+from warren.dws.rabbits import links, rabbitstorages
 from warren.instance.simulated import Play
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers
@@ -782,7 +782,9 @@ def test_the_controllers_may_do_what_they_do_and_no_more(told: Told) -> None:
     # And none has a Lustre file system.
     mgts = {(verb, "nnflustremgts") for verb in ("create", "delete", "patch")}
     mgts |= {("patch", "nnflustremgts/status")}
-    known = actions - single | watching(*informers._informers) | again | containers | mgts
+    # And no rabbit is reached over a network.
+    wires = {(verb, "nnfnodes") for verb in ("create", "patch")}
+    known = actions - single | watching(*informers._informers) | again | containers | mgts | wires
     assert needed("warren-controllers") == known
     assert single <= granted("warren-controllers")
     owners = {
@@ -810,8 +812,21 @@ def _blocking_owners(written: list[Object]) -> set[str]:
 def test_an_agent_may_do_what_it_does_in_its_own_namespace_and_no_more(
     told: Told, name: str
 ) -> None:
-    assert needed(name) == told.actions[name]
+    # No rabbit is reached over a network here: no node tests its link.
+    wires = {(verb, "nnfnodes") for verb in ("list", "watch", "patch")}
+    more = wires if name == roles.COMPUTE_ROLE else set()
+    assert needed(name) == told.actions[name] | more
     assert told.strayed == set()
+
+
+def test_nodes_and_controllers_change_no_other_object_by_which_links_are_told() -> None:
+    for name in (roles.COMPUTE_ROLE, "warren-controllers"):
+        changes = [
+            rule
+            for rule in role(name)["rules"]
+            if "nnfnodes" in rule["resources"] and "patch" in rule["verbs"]
+        ]
+        assert [rule["resourceNames"] for rule in changes] == [[links.NAME]]
 
 
 def test_the_instance_reads_what_jobs_are_judged_by_and_writes_what_owners_share() -> None:

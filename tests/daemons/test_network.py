@@ -8,6 +8,7 @@ from warren.base.errors import UserMistake
 from warren.daemons import agentconfig
 from warren.daemons.agentconfig import Config
 from warren.daemons.network import Network, connecting, refusal
+from warren.dws.rabbits import links
 from warren.lifecycle import tables
 from warren.node.filesystems import Cluster
 from warren.node.nvmehost import Policy, Reach
@@ -52,6 +53,14 @@ def test_times_are_policy_and_the_longest_is_without_end() -> None:
     assert said.policy() == Policy(connect=60.0, keep_alive=10, reconnect=3, lost=None)
 
 
+def test_links_are_tested_by_policy_or_not_at_all() -> None:
+    assert network().link_policy() == links.Policy(interval=30.0, failures=3)
+    said = network('probe = "1m"\nprobe-timeout = "2s"\nprobe-failures = 5')
+    assert said.link_policy() == links.Policy(interval=60.0, failures=5)
+    assert said.policy() == Policy(answer=2.0)
+    assert not network('probe = "infinity"').link_policy().tests
+
+
 def test_machines_that_share_volumes_have_a_name_together() -> None:
     assert network().machines() is None
     assert network('cluster = "site"').machines() == Cluster(name="site", journals=18)
@@ -67,6 +76,9 @@ def test_machines_that_share_volumes_have_a_name_together() -> None:
         ('rabbits.r0 = ""', "rabbits.r0: '' is no address"),
         ("lost = 0.5", "lost: is not from 1 s to"),
         ('keep-alive = "infinity"', "keep-alive: is not from 1 s to"),
+        ("probe = 0", "probe: is not from 1 s to"),
+        ("probe-timeout = 31", "probe-timeout: is not from 1 s to 30 s"),
+        ("probe-failures = 0", "probe-failures"),
         ('cluster = "my site"', "cluster: 'my site' is no name of a cluster"),
         ('cluster = "{userid}"', "cluster: '{userid}' is no name of a cluster"),
         ('secret = "key"', "secret: 'key' is no absolute path"),

@@ -7,7 +7,15 @@ else, composed anew by the same `compose` that builds the real one.
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +28,7 @@ from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, Se
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
 from warren.controllers.machine import Machine
+from warren.daemons.agents import Agent, agent
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control, Ports, compose
 from warren.daemons.instance import Foundation
@@ -33,6 +42,7 @@ from warren.instance.shell.shell import Shell
 from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
 from warren.journal import Journal, MemoryJournal
 from warren.kube.client import Client
+from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import State
 from warren.node.simulated import Flash, SimulatedMachine
 from warren.rfc import eventlog, jobspec, signed_request
@@ -86,6 +96,30 @@ class _Node:
         return simulated or Path(self.place(path)).exists()
 
 
+class Network:
+    """A network between compute nodes and their rabbits, from which nodes may be cut off.
+
+    Whom a rabbit offers its volumes to makes no difference: simulated nodes mount what there is.
+    """
+
+    def __init__(self) -> None:
+        self.cut: set[str] = set()
+
+    async def offer(self, volume: str, nodes: Collection[str]) -> None: ...
+
+    async def withdraw_others(self, volumes: Collection[str]) -> None: ...
+
+    def agent(self, client: Client, clock: Clock, node: str, machine: Machine) -> Agent:
+        """Build the agent of a node that is on it, in place of the one that is wired."""
+
+        async def asked(rabbit: str) -> str | None:
+            return f"{rabbit} port 4420: no answer within 5 s" if node in self.cut else None
+
+        if node.startswith("rabbit"):
+            return agent(client, clock, node, machine, rabbit=True, exports=self)
+        return agent(client, clock, node, machine, rabbit=False, probe=asked)
+
+
 class World:
     """What outlives every process. Use `opened`."""
 
@@ -116,6 +150,8 @@ class World:
         self._bus: Any = None
         self._lost = asyncio.Event()
         self._written = asyncio.Event()
+        self.network: Network | None = None
+        """By which nodes reach the volumes of their rabbits; None where they are wired to them."""
         self.launcher = SimulatedLauncher(group, self._shell)
         self.commands: Commands = SimulatedCommands(lambda argv, environment: Play())
         self.config = Config()
@@ -143,7 +179,12 @@ class World:
             client=self.client,
             counted=self.counted,
         )
-        built, system = compose(self.shape, ports, self._machines(seam))
+        machines = self._machines(seam)
+        built, system = compose(self.shape, ports, machines)
+        if self.network is not None:
+            for node, machine in machines.items():
+                client = self.client(LocalClient(built.api.store))
+                system.parts.update(self.network.agent(client, self.clock, node, machine).parts)
         ready = asyncio.Event()
         result = None
         try:

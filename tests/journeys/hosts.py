@@ -136,6 +136,11 @@ class Host:
         ]
         self.config.write_text("\n".join([*lines, ""]))
 
+    @property
+    def pid(self) -> int:
+        """A process on this machine."""
+        return self._relay.pid
+
     def command(self, *words: str) -> list[str]:
         """Return what runs a command on this machine."""
         if os.geteuid() == 0:

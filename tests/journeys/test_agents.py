@@ -27,6 +27,7 @@ from warren.daemons.agentservice import AgentState
 from warren.daemons.users import node_user
 from warren.dws import kinds
 from warren.dws.node import Volume
+from warren.dws.rabbits import links
 from warren.dws.rabbits.rabbitstorages import NODE_NAME
 from warren.kube import http, kubeconfig
 from warren.kube.client import Refused
@@ -250,8 +251,18 @@ async def _refused_to_the_compute_node(cluster: Cluster) -> None:
         await _refused(user, client.list(kinds.CLIENT_MOUNT, "rabbit-0"))
         await _refused(user, client.list(kinds.CLIENT_MOUNT))
         await _refused(user, client.create(kinds.CLIENT_MOUNT, _named("compute-00")))
-        for kind in (kinds.NNF_NODE_STORAGE, kinds.NNF_NODE, kinds.NNF_DATA_MOVEMENT):
+        for kind in (kinds.NNF_NODE_STORAGE, kinds.NNF_DATA_MOVEMENT):
             await _refused(user, client.list(kind, "compute-00"))
+        # Its NnfNode says how its link is: that one, and none that it makes.
+        assert (await client.list(kinds.NNF_NODE, "compute-00")).items == []
+        await _refused(user, client.list(kinds.NNF_NODE, "rabbit-0"))
+        await _refused(user, client.create(kinds.NNF_NODE, _named("compute-00")))
+        for name in (NODE_NAME, "other"):
+            own = Change(kind=kinds.NNF_NODE, key=Key("compute-00", name), patch={})
+            await _refused(user, client.patch(own))
+        for place in ("rabbit-0", "compute-01"):
+            foreign = Change(kind=kinds.NNF_NODE, key=Key(place, links.NAME), patch={})
+            await _refused(user, client.patch(foreign))
         of_rabbit = Change(kind=kinds.NNF_NODE, key=Key("rabbit-0", NODE_NAME), patch={})
         await _refused(user, client.patch(of_rabbit))
         await _refused(user, client.list(kinds.WORKFLOW))

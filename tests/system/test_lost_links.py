@@ -1,15 +1,15 @@
-"""Nodes that lose the link to their rabbit, by what the rabbit says."""
+"""Nodes that lose the link to their rabbit, by what the rabbit says, or they themselves."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tests.harness import virtual
-from tests.harness.world import World, opened
+from tests.harness.world import Network, World, opened
 from tests.system.test_health import DW, OF_R0, R0, ends, opening, patch, storage, waits
 from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
-from warren.dws import kinds
+from warren.dws import kinds, labels
 from warren.dws.rabbits.health import REASON
 from warren.dws.rabbits.rabbitstorages import NODE_NAME
 from warren.instance.config import Config
@@ -23,12 +23,13 @@ SOFTLY = Config(rabbit=Rabbit(drain_compute_nodes=False))
 Life = Callable[[World, Control], Awaitable[None]]
 
 
-def lived(*lives: Life, config: Config | None = None) -> None:
+def lived(*lives: Life, config: Config | None = None, network: Network | None = None) -> None:
     """Live once or more often on the same cluster, by what a site wants."""
 
     async def main() -> None:
         async with opened(play=lambda command, environment: Play(seconds=1.0)) as world:
             world.config = config or Config()
+            world.network = network
             for life in lives:
                 await world.live(lambda control, life=life: life(world, control))  # type: ignore[misc]
 
@@ -207,3 +208,71 @@ def test_a_site_may_want_nothing_of_it_or_drain_nodes_of_some_queues_alone() -> 
     lived(nothing, config=Config(rabbit=Rabbit(drain_compute_nodes=False, soft_drain=False)))
     queues = {"a": Queue(hosts="compute-00"), "b": Queue(hosts="compute-[02-03]"), "c": Queue()}
     lived(few, config=Config(queues=queues, rabbit=Rabbit(drain_queues=("a", "b"))))
+
+
+# Over a network
+
+
+def test_a_node_that_does_not_reach_its_rabbit_is_drained_until_it_does() -> None:
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        await drain(control, "compute-02", "bad disk")
+        network.cut = {"compute-01", "compute-02"}
+        await asyncio.sleep(100.0)
+        assert await drained(control) == {"compute-01": REASON, "compute-02": "bad disk"}
+        shown = storage(control, R0)
+        assert [each["status"] for each in shown["status"]["access"]["computes"]] == (
+            ["Ready", "Offline", "Offline", "Ready"]
+        )
+        assert "no answer within 5 s" in shown["metadata"]["annotations"][labels.LOST_LINKS]
+        held = await world.submit(control, attributes={**DW, "constraints": OF_R0})
+        assert (await waits(control, held)).endswith("; drained: compute-[01-02]")
+
+        network.cut = set()
+        await asyncio.sleep(15.0)
+        assert await drained(control) == {"compute-02": "bad disk"}
+        await control.instance.bus.handle().rpc("resource.undrain", {"targets": "compute-02"})
+        assert await ends(world, control, held) == "compute-[00-03]"
+
+    network = Network()
+    lived(life, network=network)
+
+
+def test_a_node_that_is_only_tagged_runs_jobs_without_storage_while_it_reaches_no_rabbit() -> None:
+    async def life(world: World, control: Control) -> None:
+        await opening(world, control)
+        network.cut = {"compute-01"}
+        await asyncio.sleep(100.0)
+        assert await drained(control) == {}
+        held = await world.submit(control, attributes={**DW, "constraints": OF_R0})
+        assert (await waits(control, held)).endswith("; tagged badrabbit: compute-01")
+        plain = await world.submit(control, attributes={"constraints": OF_R0})
+        await asyncio.sleep(60.0)
+        found = control.instance.manager.find(plain)
+        assert found is not None
+        assert found.r is not None
+        assert found.r["execution"]["nodelist"] == ["compute-[00-03]"]
+        network.cut = set()
+        assert await ends(world, control, held) == "compute-[00-03]"
+
+    network = Network()
+    lived(life, config=SOFTLY, network=network)
+
+
+def test_a_link_that_is_lost_stays_so_over_a_restart_of_everything_until_it_is_back() -> None:
+    async def before(world: World, control: Control) -> None:
+        await opening(world, control)
+        network.cut = {"compute-01"}
+        await asyncio.sleep(100.0)
+        assert await drained(control) == {"compute-01": REASON}
+
+    async def after(world: World, control: Control) -> None:
+        # Before so many tests have failed as lose a link.
+        await asyncio.sleep(5.0)
+        assert await drained(control) == {"compute-01": REASON}
+        network.cut = set()
+        await asyncio.sleep(15.0)
+        assert await drained(control) == {}
+
+    network = Network()
+    lived(before, after, network=network)

@@ -24,7 +24,7 @@ from warren.daemons.statedir import StateDir
 from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits import outofservice
+from warren.dws.rabbits import links, outofservice
 from warren.dws.rabbits.outofservice import Action
 
 
@@ -64,6 +64,27 @@ def status(state: StateDir, as_json: bool, targets: str | None) -> None:
         for each in found
     ]
     print_table(("NAME", "STATUS", "SINCE", "BY", "REASON", "LOST", "MESSAGE"), rows)
+
+
+@rabbits.command("links")
+@statedir_option
+@json_option
+@click.argument("targets", metavar="[RABBIT]", required=False)
+def lost(state: StateDir, as_json: bool, targets: str | None) -> None:
+    """Show which links of compute nodes are lost, since when and why."""
+    found = [
+        row
+        for each in _demanded(_storages(state), targets)
+        for row in links.rows(read(each, Storage))
+    ]
+    if as_json:
+        print_json({"links": found})
+        return
+    columns = ("rabbit", "node", "status", "since", "why")
+    print_table(
+        tuple(each.upper() for each in columns),
+        [tuple(row[each] for each in columns) for row in found],
+    )
 
 
 def summary(obj: Object) -> dict[str, Any]:

@@ -26,14 +26,17 @@ class MountReconciler:
         machine: Machine,
         detach: Callable[[str, str], Awaitable[None]] | None = None,
         *,
+        troubled: Callable[[], None] = lambda: None,
         limit: float = RECONCILE_SECONDS,
     ) -> None:
         """`detach` lets go of a volume that is reached over a network; it may be mounted still.
 
+        `troubled` is called when a mount, or an unmount, has failed.
         `limit` is in seconds: more than the commands take that mount and unmount.
         """
         self._client = client
         self._detach = detach
+        self._troubled = troubled
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self.reconciler: Reconciler[Key] = Reconciler("mounts", self.reconcile, limit=limit)
@@ -61,6 +64,7 @@ class MountReconciler:
                 await self._unmount(current)
         except NodeTrouble as error:
             trouble = error
+            self._troubled()
         await self._report(current, trouble)
         if trouble is not None and not trouble.fatal:
             raise trouble

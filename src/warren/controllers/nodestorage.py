@@ -36,12 +36,16 @@ class RabbitReconciler:
         machine: Machine,
         rabbit: str,
         *,
+        over_network: bool = False,
         limit: float = RECONCILE_SECONDS,
     ) -> None:
-        """`limit` is in seconds: more than the commands take that make and release volumes."""
+        """`over_network` says that compute nodes reach its volumes so.
+
+        `limit` is in seconds: more than the commands take that make and release volumes."""
         self._client = client
         self._machine = machine
         self._rabbit = rabbit
+        self._over_network = over_network
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
@@ -57,8 +61,12 @@ class RabbitReconciler:
         """Say that the rabbit is here, and what it has; and again and again whether it still is."""
         raw = self._nodes.get(key)
         if raw is None:
+            carries = {
+                field: {name: value for name, value in values.items() if value is not None}
+                for field, values in (await self._carried()).items()
+            }
             node = {
-                "metadata": {"name": key.name, "namespace": key.namespace, **await self._carried()},
+                "metadata": {"name": key.name, "namespace": key.namespace, **carries},
                 "spec": {"name": self._rabbit, "pod": self._rabbit, "state": "Enable"},
             }
             await perform(self._client, [Create(kind=kinds.NNF_NODE, object=node)])
@@ -104,7 +112,8 @@ class RabbitReconciler:
         return {
             "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
             "annotations": {
-                labels.LACKS: rabbitstorages.said_of_lacks(await self._machine.lacks())
+                labels.LACKS: rabbitstorages.said_of_lacks(await self._machine.lacks()),
+                labels.NETWORK: "true" if self._over_network else None,
             },
         }
 

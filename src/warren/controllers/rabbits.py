@@ -1,5 +1,6 @@
 """The nodes of the system, from the SystemConfiguration: a namespace for each, and for each rabbit
-a Storage, which says what the rabbit says of itself (`dws.rabbits`)."""
+a Storage, which says what the rabbit says of itself, and its nodes of their links
+(`dws.rabbits`)."""
 
 from collections.abc import Mapping
 
@@ -9,7 +10,7 @@ from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
-from warren.dws.rabbits import configurationmistakes, rabbitstorages
+from warren.dws.rabbits import configurationmistakes, links, rabbitstorages
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -39,7 +40,7 @@ class SystemController:
         self.reconciler: Reconciler[Key] = Reconciler("system", self.reconcile, workers=1)
         self._configurations.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._storages.listen(self._storage_changed)
-        self._nodes.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._nodes.listen(self._node_changed)
         self._namespaces.listen(self._namespace_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -51,6 +52,9 @@ class SystemController:
         elif self._configuration is not None and key in self._rabbits:
             writes = self._rabbit_writes(self._configuration, key)
             await perform(self._client, [*self._heartbeats.missing(key.namespace), *writes])
+            if not writes:
+                # After all else: namespaces of nodes may not be there yet.
+                await perform(self._client, self._asked(self._configuration, self._rabbits[key]))
             known = self._configuration.status
             if not (writes or known.ready or known.error):
                 self.reconciler.add(kinds.CONFIGURATION)
@@ -114,16 +118,52 @@ class SystemController:
     def _rabbit_writes(self, found: SystemConfiguration, key: Key) -> list[Write]:
         rabbit = self._rabbits[key]
         storage = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit.name))
-        node = self._nodes.get(key)
+        node = self._node(key)
         return list(
             rabbitstorages.decide(
                 found,
                 rabbit,
                 read(storage, Storage) if storage is not None else None,
-                read(node, NnfNode) if node is not None else None,
+                node,
+                self._computes(rabbit) if links.over_network(node) else {},
                 alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
             )
         )
+
+    def _asked(self, found: SystemConfiguration, rabbit: StorageNode) -> list[Write]:
+        """Return what is to be written for a rabbit's nodes to test their links to it."""
+        if not links.over_network(self._node(_key(rabbit.name))):
+            return []
+        known = self._computes(rabbit)
+        # A node that is listed twice, by mistake, is the last one's.
+        own = [
+            each.name
+            for each in rabbit.computes_access
+            if found.rabbits_of_computes()[each.name] == rabbit.name
+        ]
+        return [
+            write
+            for name in own
+            for write in links.asked(found, rabbit.name, name, known.get(name))
+        ]
+
+    def _computes(self, rabbit: StorageNode) -> dict[str, NnfNode]:
+        """Return what the nodes of a rabbit say, by their names."""
+        found = {each.name: self._node(_link(each.name)) for each in rabbit.computes_access}
+        return {name: node for name, node in found.items() if node is not None}
+
+    def _node(self, key: Key) -> NnfNode | None:
+        raw = self._nodes.get(key)
+        return None if raw is None else read(raw, NnfNode)
+
+    def _node_changed(self, obj: Object) -> None:
+        key = key_of(obj)
+        if key in self._rabbits:
+            self.reconciler.add(key)
+        elif key.name == links.NAME and self._configuration is not None:
+            rabbit = self._configuration.rabbits_of_computes().get(key.namespace)
+            if rabbit is not None:
+                self.reconciler.add(_key(rabbit))
 
     def _heard(self, rabbit: str) -> None:
         if _key(rabbit) in self._rabbits:
@@ -137,3 +177,7 @@ class SystemController:
 
 def _key(rabbit: str) -> Key:
     return Key(rabbit, rabbitstorages.NODE_NAME)
+
+
+def _link(compute: str) -> Key:
+    return Key(compute, links.NAME)

@@ -8,6 +8,7 @@ from typing import Any
 from warren.base.clock import Clock
 from warren.controllers import heartbeats
 from warren.controllers.exports import ExportReconciler, Exports
+from warren.controllers.links import LinkReconciler, Probe
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
@@ -16,6 +17,7 @@ from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
 from warren.daemons.together import INDEXES, Part, System, parts_after_sync
 from warren.dws.pods import podstatus
+from warren.dws.rabbits import links
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
@@ -42,18 +44,43 @@ def agent(
     runner: Runner | None = None,
     exports: Exports | None = None,
     detach: Callable[[str, str], Awaitable[None]] | None = None,
+    probe: Probe | None = None,
+    link_policy: links.Policy | None = None,
 ) -> Agent:
     """Build the agent of one node, which watches that node's namespace and nothing else.
 
     But for pods, which are where Workflows are: with a `runner` it runs those of its node.
-    Where volumes are reached over a network, a rabbit has `exports`, and a compute node `detach`.
+    Where volumes are reached over a network, a rabbit has `exports`, and a compute node `detach`
+    and a `probe` of its rabbit, which it makes by the `link_policy`.
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
     parts: dict[str, Part] = {f"{node} informers": informers.run}
-    mounts = MountReconciler(client, informers, machine, detach, limit=worktime.SECONDS)
+    link = None
+    if probe is not None:
+        # Apart from all else: where its role is an older one, it may not look at this.
+        wires = Informers(client, namespace=node)
+        policy = link_policy or links.Policy()
+        link = LinkReconciler(client, wires, clock, node, probe, policy)
+        alone = {"informers": wires.run, **synced(wires, [link.reconciler])}
+        parts[f"{node} link"] = System(parts=alone).run
+    mounts = MountReconciler(
+        client,
+        informers,
+        machine,
+        detach,
+        troubled=link.test_now if link is not None else lambda: None,
+        limit=worktime.SECONDS,
+    )
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
     if rabbit:
-        own = RabbitReconciler(client, informers, machine, node, limit=worktime.SECONDS)
+        own = RabbitReconciler(
+            client,
+            informers,
+            machine,
+            node,
+            over_network=exports is not None,
+            limit=worktime.SECONDS,
+        )
         movements = MovementReconciler(client, informers, machine, clock)
         reconcilers += [own.reconciler, own.announcer, movements.reconciler]
         if exports is not None:
@@ -68,7 +95,7 @@ def agent(
         parts=parts,
         mount_again=mounts.mount_again,
         informers=informers,
-        reconcilers=reconcilers,
+        reconcilers=reconcilers if link is None else [*reconcilers, link.reconciler],
     )
 
 

@@ -173,6 +173,8 @@ def _system(
         rabbit=settings.rabbit,
         exports=node.exports,
         detach=node.host.disconnect if node.host is not None else None,
+        probe=node.host.why_unreached if node.host is not None else None,
+        link_policy=config.network.link_policy() if config.network is not None else None,
     )
     parts = {**built.parts, "watchdog": systemd.watchdog}
     if counts is not None and settings.exposed is not None:

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from warren.base.errors import UserMistake
+from warren.dws.rabbits import links
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, demand_durations
 from warren.node.attached import Attached
@@ -25,6 +26,12 @@ PORT: Final = 4420
 
 _LONGEST: Final = 2**31 - 1
 """Seconds: as many as the kernel counts."""
+
+_SLOWEST: Final = 30
+"""Seconds: a test is to end before what it is made in is cut off."""
+
+_DURATIONS: Final = ("connect", "keep_alive", "reconnect", "lost", "probe", "probe_timeout")
+_ENDLESS: Final = ("lost", "probe")
 
 _LEAST: Final = 32
 """Bytes of a secret."""
@@ -52,6 +59,14 @@ class Network(Table, frozen=True):
     """FSD or seconds for which those wait that use a volume of a lost rabbit; then they get
     errors. Where it is `infinity`, they wait for ever."""
 
+    probe: Duration = 30.0
+    """FSD or seconds between a compute node's tests of its link to its rabbit; `infinity` tests
+    none."""
+    probe_timeout: Duration = 5.0
+    """FSD or seconds within which the rabbit has to answer."""
+    probe_failures: Annotated[int, msgspec.Meta(ge=1)] = 3
+    """How many tests have to fail in a row before the link is lost."""
+
     secret: str | None = None
     """The file by which nodes prove to rabbits who they are: the same on all machines, and root's.
     Without it, any process that reaches a rabbit may say to be any node's."""
@@ -62,11 +77,13 @@ class Network(Table, frozen=True):
     """How many of them mount the same one at most: the nodes of a chassis and its rabbit."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, "connect", "keep_alive", "reconnect", "lost")
-        for key in ("connect", "keep_alive", "reconnect", "lost"):
+        demand_durations(self, *_DURATIONS)
+        for key in _DURATIONS:
             seconds = tables.seconds(getattr(self, key))
-            if seconds < 1 or (seconds > _LONGEST and key != "lost"):
+            if seconds < 1 or (seconds > _LONGEST and key not in _ENDLESS):
                 raise ValueError(f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST} s")
+        if tables.seconds(self.probe_timeout) > _SLOWEST:
+            raise ValueError(f"probe-timeout: is not from 1 s to {_SLOWEST} s")
         if self.cluster is not None and not _CLUSTER.fullmatch(self.cluster):
             raise ValueError(f"cluster: {self.cluster!r} is no name of a cluster (mkfs.gfs2(8))")
         if self.listen is not None:
@@ -88,10 +105,15 @@ class Network(Table, frozen=True):
         lost = tables.seconds(self.lost)
         return Policy(
             connect=tables.seconds(self.connect),
+            answer=tables.seconds(self.probe_timeout),
             keep_alive=round(tables.seconds(self.keep_alive)),
             reconnect=round(tables.seconds(self.reconnect)),
             lost=round(lost) if lost <= _LONGEST else None,
         )
+
+    def link_policy(self) -> links.Policy:
+        """Return how a compute node tests its link."""
+        return links.Policy(interval=tables.seconds(self.probe), failures=self.probe_failures)
 
     def read_secret(self) -> bytes | None:
         """Return what stands in the file, if there is one. Raises UserMistake."""

@@ -15,6 +15,7 @@ import structlog
 from warren.dws.node import NodeTrouble
 from warren.node import commands, writing
 from warren.node.nvmenames import Target, host_id, host_nqn, key
+from warren.node.reaching import why_unanswered
 from warren.node.threads import in_thread
 from warren.node.usage import are_mounted_by_root
 
@@ -39,6 +40,8 @@ class Policy:
 
     connect: float = 30.0
     """For a volume to be reached, before a mount of it fails, and is tried again."""
+    answer: float = 5.0
+    """For a rabbit to answer that is asked whether it is reached."""
     keep_alive: int = 5
     """After which a rabbit that says nothing is lost."""
     reconnect: int = 2
@@ -154,6 +157,19 @@ class Host:
                 raise NodeTrouble(f"{rabbit}/{volume} cannot be reached: {why}")
             await asyncio.sleep(_PAUSE)
 
+    async def why_unreached(self, rabbit: str) -> str | None:
+        """Return why a mount could not reach a rabbit; None if it could.
+
+        No volume is connected for that, and it fails by no error but the one that it returns.
+        """
+        reach = self._reach_of(rabbit)
+        try:
+            address = await _resolve(reach)
+        except NodeTrouble as trouble:
+            return f"{reach.host} {trouble}"
+        why = await why_unanswered(address, reach.service, self._policy.answer)
+        return None if why is None else f"{reach.host} port {reach.service}: {why}"
+
     async def disconnect(self, rabbit: str, volume: str) -> None:
         """Let go of a volume, unless it is mounted."""
         target = Target(rabbit, volume)
@@ -172,7 +188,7 @@ class Host:
 
     async def _try(self, target: Target) -> str:
         """Ask the kernel to connect; return why it did not, or nothing."""
-        reach = self._reach.get(target.rabbit, Reach(host=target.rabbit))
+        reach = self._reach_of(target.rabbit)
         try:
             address = await _resolve(reach)
             if self._secret is not None:
@@ -182,6 +198,9 @@ class Host:
         except NodeTrouble as trouble:
             return f"{reach.host} port {reach.service}: {trouble}"
         return ""
+
+    def _reach_of(self, rabbit: str) -> Reach:
+        return self._reach.get(rabbit, Reach(host=rabbit))
 
     def _hide(self) -> None:
         """Let only root look at connections, before there is one with a key. Raises NodeTrouble."""

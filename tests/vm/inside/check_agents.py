@@ -5,6 +5,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,16 @@ def wait_withdrawn() -> None:
         time.sleep(0.2)
 
 
+def kernel_log() -> str:
+    found = []
+    log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            found.append(os.read(log, 8192).decode(errors="replace"))
+    os.close(log)
+    return "".join(found)
+
+
 def devices() -> list[str]:
     return sorted(path.name for path in Path("/sys/class/block").glob("nvme*"))
 
@@ -92,6 +103,9 @@ def test_a_rabbits_agent_makes_offers_and_gives_back() -> None:
             await asyncio.to_thread(meeting.wait, "unmounted")
             await api.change(kinds.NNF_NODE_BLOCK_STORAGE, SHARE, flash())
             await asyncio.to_thread(wait_withdrawn)
+            assert "failed to allocate queue" not in kernel_log()
+            meeting.tell("withdrawn")
+            await asyncio.to_thread(meeting.wait, "asked")
             # It goes also while it is offered.
             await api.change(kinds.NNF_NODE_BLOCK_STORAGE, SHARE, flash("node1"))
             for kind in (kinds.NNF_NODE_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE):
@@ -129,6 +143,9 @@ def test_a_nodes_agent_attaches_mounts_and_lets_go() -> None:
             await api.when(kinds.CLIENT_MOUNT, MOUNT, _all("mounted"))
             await host.disconnect_unused()  # as an agent that starts does
             assert devices() != []
+            # To ask whether the rabbit is reached disturbs nothing.
+            for _ in range(3):
+                assert await host.why_unreached("rabbit-0") is None
             enter = ["nsenter", f"--target={NAMESPACE.holder}", "--mount"]
             user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
             words = ["dd", "if=/dev/zero", f"of={PATH}/file", "bs=1M", "count=8", "conv=fsync"]
@@ -145,6 +162,10 @@ def test_a_nodes_agent_attaches_mounts_and_lets_go() -> None:
 
     asyncio.run(main())
     meeting.tell("unmounted")
+    # A rabbit whose kernel has nothing to offer refuses.
+    meeting.wait("withdrawn")
+    assert asyncio.run(host.why_unreached("rabbit-0")) is None
+    meeting.tell("asked")
 
 
 def _all(state: str) -> Callable[[Any], bool]:

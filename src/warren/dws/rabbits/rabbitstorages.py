@@ -19,7 +19,8 @@ from warren.dws.objects.storages import (
     StorageDevice,
 )
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
-from warren.dws.rabbits import outofservice
+from warren.dws.rabbits import links, outofservice
+from warren.dws.rabbits.links import LostLink
 
 NODE_NAME = "nnf-nlc"
 """The name of the NnfNode in each rabbit's namespace."""
@@ -45,16 +46,19 @@ def decide(
     rabbit: StorageNode,
     storage: Storage | None,
     node: NnfNode | None,
+    computes: Mapping[str, NnfNode] | None = None,
     *,
     alive: bool = True,
 ) -> Sequence[Write]:
     """Make the Storage of one rabbit, and keep its status what the rabbit says.
 
-    Where its agent is not `alive`, what the rabbit said last is not true any more.
+    And that of its links what its `computes` say, where they reach it over a network. Where its
+    agent is not `alive`, what the rabbit said last is not true any more.
     """
     if storage is None:
         return [Create(kind=kinds.STORAGE, object=_child(configuration, rabbit))]
-    carried = _carried(node.metadata, storage.metadata) if node is not None else {}
+    lost = links.lost(rabbit, storage, node, computes or {}, alive=alive)
+    carried = _carried(node.metadata, storage.metadata, lost) if node is not None else {}
     if carried:
         # Its status comes with the next news of it, which this makes.
         return [
@@ -65,7 +69,7 @@ def decide(
                 resource_version=storage.metadata.resource_version,
             )
         ]
-    status = _status(rabbit, storage, node, alive=alive)
+    status = _status(rabbit, storage, node, lost, alive=alive)
     if _same(storage, status):
         return []
     return [reports.status(kinds.STORAGE, storage.metadata, status)]
@@ -183,8 +187,8 @@ def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
     return min(offered, key=[RawVolumes.NONE, RawVolumes.FOR_ROOT, RawVolumes.FOR_USERS].index)
 
 
-def _carried(node: Meta, storage: Meta) -> Object:
-    """Return what a Storage is to carry of what the rabbit says, where it does not do so yet."""
+def _carried(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
+    """Return what a Storage is to carry of what its nodes say, where it does not do so yet."""
     patch: dict[str, Any] = {}
     offered, lacked = _raw_volumes(node), node.annotations.get(labels.LACKS)
     changed: dict[str, str | None] = {}
@@ -196,8 +200,10 @@ def _carried(node: Meta, storage: Meta) -> Object:
     changed |= {key: each for key, each in made.items() if known.get(key) != each}
     if changed:
         patch["labels"] = changed
-    if lacked != storage.annotations.get(labels.LACKS):
-        patch["annotations"] = {labels.LACKS: lacked}
+    said = {labels.LACKS: lacked, labels.LOST_LINKS: links.written(lost)}
+    news = {key: each for key, each in said.items() if each != storage.annotations.get(key)}
+    if news:
+        patch["annotations"] = news
     return patch
 
 
@@ -299,7 +305,12 @@ def _child(configuration: SystemConfiguration, rabbit: StorageNode) -> Object:
 
 
 def _status(
-    rabbit: StorageNode, storage: Storage, node: NnfNode | None, *, alive: bool
+    rabbit: StorageNode,
+    storage: Storage,
+    node: NnfNode | None,
+    lost: Mapping[str, LostLink],
+    *,
+    alive: bool,
 ) -> dict[str, Any]:
     """Return what a Storage is to say: of the rabbit, and apart from that of each of its links."""
     disabled = storage.spec.state == "Disabled"
@@ -333,7 +344,8 @@ def _status(
     if node is not None:
         # Without the rabbit's word nothing is said of links: workload managers drain the nodes
         # of those that are not Ready, and do not bring them back.
-        states = {each.hostname: _known(each.status) for each in node.status.servers}
+        said = {each.hostname: _known(each.status) for each in node.status.servers}
+        states = {**dict.fromkeys(lost, links.LOST), **said}
         status["access"] = {
             "protocol": "PCIe",
             "servers": [_link(rabbit.name, states)],
@@ -361,7 +373,7 @@ def _known(status: str) -> str:
 
 
 def _link(name: str, states: Mapping[str, str]) -> dict[str, str]:
-    # A rabbit that lists no links has such as cannot break.
+    # A rabbit that lists no links has such as cannot break, or as nodes tell of.
     return {"name": name, "status": states.get(name, "Ready")}
 
 

@@ -1,0 +1,206 @@
+"""Links to rabbits over a network: what a compute node says of its own, and how much that counts.
+
+A node says it in an NnfNode in its own namespace, which the controllers make there with the name
+of the rabbit: no node can say anything of another one's link. What it says becomes the status of
+that link in the Storage (`rabbitstorages`), and from there on all is as for links of any other
+kind (`health`).
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from warren.base.objects import Change, Create, Object, Write
+from warren.base.printable import printable
+from warren.dws import kinds, labels
+from warren.dws.objects.meta import Meta
+from warren.dws.objects.storages import NnfNode, Storage
+from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
+
+NAME: Final = "rabbit-link"
+"""The name of a compute node's NnfNode."""
+
+LOST: Final = "Offline"
+"""What a link is then, in the words of Storages."""
+
+_LONGEST: Final = 200
+"""Characters of a reason: what a node says is kept in its rabbit's Storage."""
+
+_SOON: Final = 10.0
+"""Seconds, at most, between tests of a link that is lost."""
+
+_JITTER: Final = 0.2
+"""The part of a time between tests that is left to chance."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """How a node tests its link."""
+
+    interval: float = 30.0
+    """Seconds between tests; `inf` where links are not tested."""
+    failures: int = 3
+    """How many tests have to fail in a row before a link is lost."""
+
+    def pause(self, *, lost: bool, chance: float) -> float:
+        """Return the seconds to the next test; `chance` is from 0 to 1, as `random.random` has it.
+
+        A lost link is tested more often: jobs wait for its node.
+        """
+        seconds = min(self.interval, _SOON) if lost else self.interval
+        return seconds * (1.0 - _JITTER * chance)
+
+    @property
+    def tests(self) -> bool:
+        return self.interval < math.inf
+
+
+class LostLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link that is lost: since when, and the words in which the first test failed."""
+
+    rabbit: str = ""
+    since: str = ""
+    why: str = ""
+
+
+def rabbit_of(meta: Meta) -> str:
+    """Return the rabbit that a node is to test its link to, as its NnfNode says; or nothing."""
+    return meta.annotations.get(labels.RABBIT, "")
+
+
+def told(meta: Meta) -> LostLink | None:
+    """Return what a node says in its NnfNode; None while nothing is lost, or where it is garbled.
+
+    It is cut, and escaped as terminals need it: the node may be in anyone's hands.
+    """
+    try:
+        found = msgspec.json.decode(meta.annotations.get(labels.LOST_LINK, ""), type=LostLink)
+    except msgspec.DecodeError:
+        return None
+    return LostLink(rabbit=found.rabbit, since=_short(found.since), why=_short(found.why))
+
+
+def judged(
+    known: LostLink | None,
+    rabbit: str,
+    why: str | None,
+    *,
+    failures: int,
+    now: str,
+    policy: Policy,
+) -> LostLink | None:
+    """Return what a node is to say after a test that failed for a reason, or did not (None).
+
+    `known` is what it says already, and stays as it is while tests fail; `failures` is how many
+    have failed in a row, with this one. One success is enough.
+    """
+    if why is None:
+        return None
+    if known is not None and known.rabbit == rabbit:
+        return known
+    if failures < policy.failures:
+        return None
+    return LostLink(rabbit=rabbit, since=now, why=_short(why))
+
+
+def telling(meta: Meta, found: LostLink | None) -> list[Write]:
+    """Return what is to be written for a node to say what it found; nothing if it says so."""
+    said = meta.annotations.get(labels.LOST_LINK)
+    text = None if found is None else msgspec.json.encode(found).decode()
+    if text == said:
+        return []
+    patch = {"metadata": {"annotations": {labels.LOST_LINK: text}}}
+    return [Change(kind=kinds.NNF_NODE, key=meta.key, patch=patch)]
+
+
+def over_network(node: NnfNode | None) -> bool:
+    """Return whether compute nodes reach a rabbit over a network, as it says itself."""
+    return node is not None and labels.NETWORK in node.metadata.annotations
+
+
+def asked(
+    configuration: SystemConfiguration, rabbit: str, compute: str, node: NnfNode | None
+) -> list[Write]:
+    """Return what is to be written for a compute node to test its link to a rabbit."""
+    if node is None:
+        owner = labels.of_owner(kinds.SYSTEM_CONFIGURATION, configuration.metadata)
+        annotations = {labels.RABBIT: rabbit}
+        meta = {"name": NAME, "namespace": compute, "labels": owner, "annotations": annotations}
+        spec = {"name": compute, "state": "Enable"}
+        return [Create(kind=kinds.NNF_NODE, object={"metadata": meta, "spec": spec})]
+    if rabbit_of(node.metadata) == rabbit:
+        return []
+    # The node has moved to another rabbit.
+    patch = {"metadata": {"annotations": {labels.RABBIT: rabbit}}}
+    return [Change(kind=kinds.NNF_NODE, key=node.metadata.key, patch=patch)]
+
+
+def lost(
+    rabbit: StorageNode,
+    storage: Storage,
+    node: NnfNode | None,
+    computes: Mapping[str, NnfNode],
+    *,
+    alive: bool,
+) -> dict[str, LostLink]:
+    """Return which of a rabbit's links are lost, by what its `computes` say of them.
+
+    Nothing counts where the rabbit is not reached over a network, nor of a link of which the
+    rabbit itself says how it is. While the rabbit's agent is not alive no link is lost that was
+    not before: that the rabbit is not reached then says nothing of the link, and jobs without
+    storage may go on using its nodes.
+    """
+    if node is None or not over_network(node):
+        return {}
+    listed = {each.hostname for each in node.status.servers}
+    before = {each.name for each in storage.status.access.computes if each.status != "Ready"}
+    found = {}
+    for each in rabbit.computes_access:
+        own = computes.get(each.name)
+        word = None if own is None else told(own.metadata)
+        if word is None or word.rabbit != rabbit.name or each.name in listed:
+            continue
+        if alive or each.name in before:
+            found[each.name] = word
+    return found
+
+
+def written(found: Mapping[str, LostLink]) -> str | None:
+    """Write lost links by their nodes, for a Storage to carry; None where there are none."""
+    said = {name: {"since": each.since, "why": each.why} for name, each in sorted(found.items())}
+    return json.dumps(said, separators=(",", ":"), ensure_ascii=False) if said else None
+
+
+def carried(meta: Meta) -> Mapping[str, LostLink]:
+    """Return what a Storage carries of its lost links, by their nodes."""
+    try:
+        return msgspec.json.decode(
+            meta.annotations.get(labels.LOST_LINKS, "{}"), type=dict[str, LostLink]
+        )
+    except msgspec.DecodeError:
+        return {}
+
+
+def rows(storage: Storage) -> list[Object]:
+    """Return the links of a rabbit that are not Ready, each with what is known of that."""
+    known = carried(storage.metadata)
+    return [
+        {
+            "rabbit": storage.metadata.name,
+            "node": link.name,
+            "status": link.status,
+            "since": known[link.name].since if link.name in known else "",
+            "why": known[link.name].why if link.name in known else "",
+        }
+        for link in storage.status.access.computes
+        if link.status != "Ready"
+    ]
+
+
+def _short(text: str) -> str:
+    # Escapes are longer than what they stand for, and what was cut is not cut again.
+    return printable(text[:_LONGEST])[:_LONGEST]
