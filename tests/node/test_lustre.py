@@ -179,14 +179,11 @@ def test_a_target_that_cannot_be_served_yet_is_not_made_anew(rabbit: Rabbit) -> 
     assert rabbit.ran() == served(rabbit)
 
 
-def test_an_mgt_has_the_commands_of_its_file_system_run_once_it_is_served(rabbit: Rabbit) -> None:
+def test_what_is_to_be_run_once_a_target_is_served_is_run(rabbit: Rabbit) -> None:
     volume = rabbit.volume("mgt", 0)
     commands = volume.commands
     lines = {
         **commands.lines,
-        "data.lustreStorage.mgtOptions.preMountCommands": (
-            "lctl set_param -P osc.$FS_NAME-*.checksums=1",
-        ),
         "data.lustreStorage.mgtOptions.commandlines.postActivate": ("mountpoint $MOUNT_PATH",),
     }
     asked = type(commands)(variables=commands.variables, lines=lines, file_system=LUSTRE)
@@ -196,8 +193,24 @@ def test_an_mgt_has_the_commands_of_its_file_system_run_once_it_is_served(rabbit
         ["mkfs.lustre", "--mgs", "--backfstype=zfs", "--mkfsoptions=nnf:jobid=f7", "warren-a/mgt0"],
         ["mount", "-t", "lustre", "warren-a/mgt0", rabbit.point],
         ["mountpoint", rabbit.point],
-        ["lctl", "set_param", "-P", "osc.aaaaaaaa-*.checksums=1"],
     ]
+
+
+def test_what_a_file_system_has_for_its_mgs_is_run_to_the_first_that_fails(rabbit: Rabbit) -> None:
+    vectors = [
+        ["lctl", "set_param", "-P", "osc.aaaaaaaa-*.checksums=1"],
+        ["mkfs.lustre", "--dryrun", "a b"],
+        ["lctl", "conf_param", "aaaaaaaa.sys.timeout=200"],
+    ]
+    for _ in range(2):
+        asyncio.run(rabbit.machine().configure_mgs(vectors))
+        assert rabbit.ran() == vectors
+
+    rabbit.fails("mkfs")
+    why = r"preMountCommands of the profile \(mkfs.lustre --dryrun 'a b'\): mkfs.lustre: no"
+    with pytest.raises(NodeTrouble, match=why):
+        asyncio.run(rabbit.machine().configure_mgs(vectors))
+    assert rabbit.ran() == vectors[:2]
 
 
 def test_a_client_mounts_a_file_system_and_the_first_gives_it_to_its_user(rabbit: Rabbit) -> None:

@@ -9,6 +9,7 @@ from warren.base.clock import Clock
 from warren.controllers import heartbeats
 from warren.controllers.exports import ExportReconciler, Exports
 from warren.controllers.machine import Machine
+from warren.controllers.mgs import MgsReconciler
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import RabbitReconciler
@@ -55,7 +56,8 @@ def agent(
     if rabbit:
         own = RabbitReconciler(client, informers, machine, node, limit=worktime.SECONDS)
         movements = MovementReconciler(client, informers, machine, clock)
-        reconcilers += [own.reconciler, own.announcer, movements.reconciler]
+        mgs = MgsReconciler(client, informers, machine, limit=worktime.SECONDS)
+        reconcilers += [own.reconciler, own.announcer, movements.reconciler, mgs.reconciler]
         if exports is not None:
             reconcilers.append(ExportReconciler(informers, exports).reconciler)
         parts[f"{node} copies"] = movements.copies.run

@@ -106,6 +106,18 @@ def vector(path: str, line: str, values: Mapping[str, str | Sequence[str]]) -> l
     return found
 
 
+def line(words: Iterable[str]) -> str:
+    """Return a line that is split into these words again. Only what has to be is quoted."""
+    return " ".join(word if _is_plain(word) else shlex.quote(word) for word in words)
+
+
+def _is_plain(word: str) -> bool:
+    try:
+        return shlex.split(word) == [word] and not any(mistakes(word))
+    except ValueError:
+        return False
+
+
 def _value(path: str, name: str, values: Mapping[str, str | Sequence[str]]) -> str:
     found = values.get(name)
     if found is None:

@@ -5,6 +5,7 @@ how Lustre serves it, and is found by its volume's name again.
 """
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,15 +134,23 @@ async def serve(volume: Volume, target: Target, device: str, point: Path) -> Non
         await commands.run(["zpool", "import", "-d", device, "-N", pool], seconds=SECONDS)
     await in_thread(_make_point, point)
     await commands.run(mount_command(volume, values), seconds=SECONDS)
-    profile = volume.commands
     try:
-        for name in ("commandlines.postActivate", "preMountCommands"):
-            if name == "preMountCommands" and not target.file_system:
-                continue  # of an MGT alone: they are about a file system
-            await usercommands.run(profile, name, values, seconds=SECONDS)
+        await usercommands.run(
+            volume.commands, "commandlines.postActivate", values, seconds=SECONDS
+        )
     except NodeTrouble:
         await _unmount(point)  # so that the next try runs them again
         raise
+
+
+async def configure(lines: Sequence[Sequence[str]]) -> None:
+    """Run the commands that a file system has for its MGS, which is here. Raises NodeTrouble."""
+    for words in lines:
+        try:
+            await commands.run(words, seconds=SECONDS)
+        except NodeTrouble as trouble:
+            what = f"preMountCommands of the profile ({shlex.join(words)})"
+            raise NodeTrouble(f"{what}: {trouble}") from trouble
 
 
 async def end(name: str, point: Path) -> None:

@@ -122,6 +122,9 @@ class NamespacedMachine:
             await commands.run([*enter, *command], seconds=lustre.SECONDS)
         await lustre.give(source, self._namespace.root, path, profile, enter)
 
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        await lustre.configure(commands)
+
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
