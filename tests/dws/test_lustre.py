@@ -105,16 +105,6 @@ def test_what_a_profile_does_not_say_is_as_in_the_example_of_nnf(kind: str, name
     assert found[-1] == wanted[-1]
 
 
-def test_commands_of_a_file_system_on_its_mgs_are_those_of_the_profile() -> None:
-    data = {"lustreStorage": {"mgtOptions": {"preMountCommands": [
-        "lctl set_param -P osc.$FS_NAME-*.checksums=1"]}}}  # fmt: skip
-    found = storageprofiles.lustre_commands(
-        read({"metadata": meta("p"), "data": data}, NnfStorageProfile), "mgt", {}
-    )
-    (words,) = found.vectors("preMountCommands", VALUES)
-    assert words == ["lctl", "set_param", "-P", "osc.aaaaaaaa-*.checksums=1"]
-
-
 def test_commands_of_lustre_are_told_even_where_there_is_no_profile() -> None:
     found = storageprofiles.lustre_commands(None, "ost", {})
     assert found.file_system == "lustre"

@@ -241,9 +241,9 @@ def lustre_commands(
     options, path = found.targets[kind], f"data.lustreStorage.{OPTIONS[kind]}"
     clients, of_clients = found.client_options, "data.lustreStorage.clientOptions"
     client = {**lustre.CLIENT, **clients.commandlines}
-    groups = {**options.commands, "commandlines": {**lustre.defaults(kind), **options.commandlines}}
+    own = {"commandlines": {**lustre.defaults(kind), **options.commandlines}}
     lines = [
-        *commandlines.lines_of(groups, path),
+        *commandlines.lines_of(own, path),
         *commandlines.lines_of({"commandlines": client}, of_clients),
     ]
     overrides = {
