@@ -214,6 +214,7 @@ class Store:
             new=resource.conformed(kind.version, body, options.report_unknown),
             user=options.user,
             dry_run=options.dry_run,
+            warn=options.warn,
         )
         body = dict(await self._admitted(review))
         metadata = dict(body["metadata"])
@@ -359,6 +360,7 @@ class Store:
             user=options.user,
             status=options.status and resource.status,
             dry_run=options.dry_run,
+            warn=options.warn,
         )
         admitted = await self._admitted(review)
         new = {**admitted, "apiVersion": old["apiVersion"], "metadata": {**admitted["metadata"]}}
@@ -402,6 +404,7 @@ class Store:
             old=spelled(kind, old),
             user=options.user,
             dry_run=options.dry_run,
+            warn=options.warn,
         )
         await self._admission.admit(review)
         old = self._writable(kind, key)
