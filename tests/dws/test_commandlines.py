@@ -88,6 +88,14 @@ def test_what_was_quoted_for_a_shell_is_split_again(words: list[str]) -> None:
     assert vector(PATH, shlex.join(words), {}) == words
 
 
+def test_commands_are_taken_by_their_group_or_without_it_and_by_their_names() -> None:
+    lines = {"data.a.computeCommands.mount": ("x",), "data.a.userCommands.postSetup": ("y",)}
+    whole = commandlines.grouped("xfs", [(each, line) for each, (line,) in lines.items()], {})
+    assert [*whole.beside("computeCommands").lines] == ["data.a.userCommands.postSetup"]
+    assert whole.beside("computeCommands").file_system == "xfs"
+    assert [*whole.named(["mount"]).lines] == ["data.a.computeCommands.mount"]
+
+
 # In profiles
 
 

@@ -406,7 +406,9 @@ def test_the_commands_of_its_profile_are_told_to_rabbits_and_clients() -> None:
             combinedMgtMdt=True,
             ostOptions={"colocateComputes": False, "commandlines": {"mkfs": "--ost X $ZVOL_NAME"}},
             clientOptions={"commandlines": {"mountCompute": "-o flock $MGS_NID:/$FS_NAME "
-                                                            "$MOUNT_PATH"}},
+                                                            "$MOUNT_PATH",
+                                            "computePreMount": ["lctl x"],
+                                            "rabbitPreMount": ["lctl y"]}},
         )  # fmt: skip
         await driver.begin("wf", f"{JOBDW} profile=own")
         await driver.fill("wf-0", "wf", ost=OSTS, mgtmdt=[("rabbit-0", 1)])
@@ -422,6 +424,8 @@ def test_the_commands_of_its_profile_are_told_to_rabbits_and_clients() -> None:
             "-o flock $MGS_NID:/$FS_NAME $MOUNT_PATH"
         ]
         assert not any("ostOptions" in path for path in mount["lines"])
+        assert mount["lines"]["data.lustreStorage.clientOptions.commandlines.computePreMount"]
+        assert not any("Rabbit" in path or ".rabbit" in path for path in mount["lines"])
         await driver.go("wf", "PostRun")
         await driver.end("wf")
 

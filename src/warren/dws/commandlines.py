@@ -169,6 +169,18 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         variables = self.variables if own else {}
         return msgspec.structs.replace(self, variables=variables, overrides=overrides, lines=own)
 
+    def beside(self, group: str) -> "ProfileCommands":
+        """Return those that are not below a group, such as `computeCommands`."""
+        own = {path: lines for path, lines in self.lines.items() if f".{group}." not in path}
+        return msgspec.structs.replace(self, lines=own)
+
+    def named(self, names: Collection[str]) -> "ProfileCommands":
+        """Return those whose places end so."""
+        own = {
+            path: lines for path, lines in self.lines.items() if path.rpartition(".")[2] in names
+        }
+        return msgspec.structs.replace(self, lines=own)
+
     def without(self, names: Collection[str]) -> "ProfileCommands":
         """Return them without the values of some variables, but for those that are overridden."""
         left = {name: value for name, value in self.variables.items() if name not in names}

@@ -174,6 +174,7 @@ class Blocks:
                     # The machine may have been started anew.
                     await disk.device(volume.name, volume.commands)
                 return
+            await usercommands.run(volume.commands, usercommands.PRE_ACTIVATE, {})
             device = await disk.device(volume.name, volume.commands)
             values = {"$DEVICE": device}
             await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
@@ -212,11 +213,11 @@ class Blocks:
         name: str,
         file_system: str,
         device: str,
-        wanted: str,
+        wanted: Sequence[str],
         profile: ProfileCommands,
     ) -> None:
         """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
-        if not profile.has(wanted):
+        if not usercommands.are_in(profile, wanted):
             return
         point = self._point(group, name)
         async with usercommands.mounted(
@@ -243,12 +244,13 @@ class Blocks:
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         disk = self._disk(group)
         what = f"{group}/{name}"
-        # Mounted for a moment by an agent that died.
-        await usercommands.unmount(self._point(group, name))
         if profile.file_system == LUSTRE:
-            await lustre.end(name, self._point(group, name))
-        elif profile:
-            await self._before_release(group, name, profile)
+            await lustre.end(name, self._point(group, name), profile)
+        else:
+            # Mounted for a moment by an agent that died.
+            await usercommands.unmount(self._point(group, name))
+            if profile:
+                await self._before_release(group, name, profile)
         try:
             await disk.give_back(name, profile)
         except NodeTrouble:
@@ -271,6 +273,7 @@ class Blocks:
                 await self._take(disk, name, what, left)
         self._patience.over(what)
         try:
+            await usercommands.run(profile, usercommands.POST_DEACTIVATE, {})
             await usercommands.run(profile, usercommands.POST_TEARDOWN, {})
         except NodeTrouble as trouble:  # there is nothing left that it could keep
             log.warning("a command of the profile failed", volume=what, why=trouble)
