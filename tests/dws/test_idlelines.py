@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.dws.builders import meta
+from tests.rfc.vectors import vector
 from warren.base.objects import Object
 from warren.dws import kinds
 from warren.dws.storage import idlelines
@@ -151,6 +153,17 @@ EXAMPLE = {
 
 def test_of_lines_that_are_run_or_done_so_anyway_nothing_is_told() -> None:
     assert idlelines.warnings(profile(xfsStorage=EXAMPLE)) == []
+
+
+def test_of_the_example_of_nnf_is_told_what_is_the_sites_or_of_compute_nodes() -> None:
+    template = yaml.safe_load(vector("dws/nnf_nnfstorageprofile.yaml").read_text())
+    told = [each.split(": ", 1) for each in idlelines.warnings(template)]
+    assert {why for _, why in told} == {
+        f"activate, deactivate have no effect: {ATTACHED}",
+        f"lockStart, lockStop have no effect: {ATTACHED}",
+        "lockStart, lockStop have no effect: the volume group is the site's",
+        "pvCreate, pvRemove, vgCreate, vgRemove have no effect: the volume group is the site's",
+    }
 
 
 @pytest.mark.parametrize("data", [{"xfsStorage": 5}, {"xfsStorage": {"userCommands": {"x": 5}}}])

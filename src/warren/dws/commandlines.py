@@ -17,7 +17,8 @@ from warren.directives.diagnostics import did_you_mean
 
 VARIABLES: Final = {
     "$ALLOCATION_COUNT", "$BACKFS", "$CLUSTER_NAME", "$COMPUTE_HOSTNAME", "$DEVICE", "$DEVICE_LIST",
-    "$DEVICE_NUM", "$DIRECTIVE_INDEX", "$FS_NAME", "$GROUPID", "$HOST_COUNT", "$INDEX", "$JOBID",
+    "$DEVICE_NUM", "$DEVICE_NUM-1", "$DEVICE_NUM-2", "$DIRECTIVE_INDEX",
+    "$FS_NAME", "$GROUPID", "$HOST_COUNT", "$INDEX", "$JOBID",
     "$LOCK_SPACE", "$LV_NAME", "$LV_SIZE", "$MGS_NID", "$MOUNT_PATH", "$NEW_DEVICE", "$NUM_MDTS",
     "$NUM_MGTMDTS", "$NUM_MGTS", "$NUM_NNFNODES", "$NUM_OSTS", "$OLD_DEVICE", "$PERCENT_VG",
     "$POOL_NAME", "$PROTOCOL", "$TARGET_NAME", "$USERID", "$VG_NAME", "$WORKFLOW_UID", "$ZVOL_NAME",
@@ -34,7 +35,8 @@ _FIXED: Final = {
 """Variables by whose values an agent finds again what it has made, beside a number after `$DEVICE`:
 with another one in a command line, it would make it elsewhere, again and again."""
 
-_VARIABLE: Final = re.compile(r"\$[A-Z][A-Z0-9_]*")
+# The numbers without one parity device, or two, are variables of NNF's.
+_VARIABLE: Final = re.compile(r"\$DEVICE_NUM-[12](?![0-9])|\$[A-Z][A-Z0-9_]*")
 _OPERATORS: Final = frozenset("();<>|&")
 
 BLOCK: Final = "blockDeviceCommands"

@@ -154,7 +154,9 @@ class VolumeGroup:
         values = {"$LV_SIZE": f"{size}b", **self._names(name)}
         if volume.commands.has(LV_CREATE):
             (row,) = await _report("vgs", "vg", "pv_count", self._name)
-            values["$DEVICE_NUM"] = row["pv_count"]
+            count = int(row["pv_count"])
+            values |= {"$DEVICE_NUM": str(count), "$DEVICE_NUM-1": str(count - 1)}
+            values["$DEVICE_NUM-2"] = str(count - 2)
         said = vector(volume.commands, LV_CREATE, values)
         if said is not None:
             return [*own, *said]

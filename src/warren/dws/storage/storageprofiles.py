@@ -212,6 +212,9 @@ def _variables(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistak
             )
         elif not commandlines.is_variable(name):
             yield ProfileMistake(where, commandlines.unknown(name))
+        elif name == "$MOUNT_PATH":
+            why = "all jobs' storage on a node would be mounted at one path"
+            yield ProfileMistake(where, f"{name} cannot have another value: {why}")
         elif commandlines.is_fixed(name):
             yield ProfileMistake(
                 where,
