@@ -1,6 +1,6 @@
 """A node that notes what its agent asks of it, and fails where it is told to."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
@@ -48,6 +48,10 @@ class Noting(SimulatedMachine):
     ) -> None:
         self._note("mount", group, name, file_system, path)
         await super().mount(group, name, file_system, path, shared, profile)
+
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        self._note("configure mgs", *map(tuple, commands))
+        await super().configure_mgs(commands)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

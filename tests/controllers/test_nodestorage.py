@@ -11,7 +11,8 @@ from tests.controllers.machines import CAPACITY, Noting
 from tests.dws.builders import STAMP, meta
 from warren.base.objects import Key
 from warren.controllers.nodestorage import RabbitReconciler
-from warren.dws import kinds, labels
+from warren.dws import commandlines, kinds, labels
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 
 KEY = Key("r0", "s")
@@ -502,5 +503,22 @@ def test_commands_that_cannot_be_read_make_no_volume_and_are_told() -> None:
         assert machine.flash.volumes == {}
         assert "commands that cannot be read" in status(api)["error"]["debugMessage"]
         assert not status(api)["ready"]
+
+    with_rabbit(story)
+
+
+def test_what_is_for_compute_nodes_is_not_run_on_the_rabbit() -> None:
+    places = {
+        "data.xfsStorage.userCommands.postActivate": ("rabbit",),
+        "data.xfsStorage.blockDeviceCommands.computeCommands.userCommands.postActivate": ("node",),
+    }
+    said = commandlines.written(ProfileCommands(file_system="xfs", lines=places))
+
+    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+        await api.add(STORAGE, share(1, annotations={labels.COMMANDS: said}))
+        async with informed(api):
+            await rabbit.reconcile(KEY)
+        (volume,) = machine.flash.volumes.values()
+        assert volume.commands.vectors("userCommands.postActivate", {}) == [["rabbit"]]
 
     with_rabbit(story)

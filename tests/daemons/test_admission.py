@@ -198,6 +198,33 @@ def test_a_profile_that_is_good_is_stored_as_it_is_and_any_may_be_deleted() -> N
         reviewed(Operation.UPDATE, profile(True), good)
 
 
+def warned(new: Object) -> list[str]:
+    told: list[str] = []
+    review = Review(
+        operation=Operation.CREATE,
+        kind=kinds.NNF_STORAGE_PROFILE,
+        key=key_of(new),
+        new=new,
+        warn=told.append,
+    )
+    assert asyncio.run(ProfileAdmission().admit(review)) is new
+    return told
+
+
+def test_a_profile_with_lines_that_have_no_effect_is_admitted_with_a_warning() -> None:
+    lines = {"blockDeviceCommands": {"rabbitCommands": {"vgCreate": "$VG_NAME $DEVICE_LIST"}}}
+    assert warned(profile(False, xfsStorage=lines)) == [
+        "data.xfsStorage.blockDeviceCommands.rabbitCommands: vgCreate has no effect: the volume "
+        "group is the site's"
+    ]
+    assert warned(profile(False)) == []
+
+
+def test_of_a_pinned_copy_nothing_is_warned_once_more() -> None:
+    lines = {"blockDeviceCommands": {"rabbitCommands": {"vgCreate": "$VG_NAME $DEVICE_LIST"}}}
+    assert warned(profile(True, xfsStorage=lines)) == []
+
+
 def test_what_is_no_profile_is_none_of_its_rules_business() -> None:
     new = workflow()
     review = Review(operation=Operation.CREATE, kind=kinds.WORKFLOW, key=key_of(new), new=new)

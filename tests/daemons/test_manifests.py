@@ -80,7 +80,7 @@ class Told:
 
 REPORTERS = ("workflow", "breakdown", "persistent", "storage", "access", "system", "lustre",
              "system storage", "events")  # fmt: skip
-AGENTS = ("mounts", "rabbit", "rabbit node", "movement")
+AGENTS = ("mounts", "rabbit", "rabbit node", "movement", "mgs")
 
 
 class Overheard:
@@ -292,6 +292,19 @@ async def is_the_systems(world: World, control: Control) -> None:
     await world.until(lambda: not list(store.everything(kinds.SYSTEM_STORAGE)))
 
 
+async def has_an_mgs_configured(world: World, control: Control) -> None:
+    """A rabbit with an MGS, which a file system has commands for."""
+    store, key = control.api.store, Key("rabbit-0", "mgs")
+    asked = {"reference": {"kind": "NnfStorage", "name": "wide"}, "commands": ["lctl set_param x"]}
+    spec = {"addresses": ["10.0.0.1@tcp"], "fsNameStart": "aaaaaaaa", "commandList": [asked]}
+    metadata = {"name": key.name, "namespace": key.namespace}
+    await store.create(kinds.LUSTRE_MGT, {"metadata": metadata, "spec": spec})
+    await world.until(
+        lambda: (store.get(kinds.LUSTRE_MGT, key).get("status") or {}).get("commandList")
+    )
+    await store.delete(Remove(kind=kinds.LUSTRE_MGT, key=key))
+
+
 XFS, COPY_IN, COPY_OUT = DIRECTIVES
 EXT4 = "#DW jobdw type=ext4 capacity=2GiB name=other"
 RAW = "#DW jobdw type=raw capacity=1GiB name=raw-one"
@@ -310,6 +323,7 @@ STORIES: Sequence[Action] = (
     has_volumes_promised,
     is_the_systems,
     loses_a_rabbit,
+    has_an_mgs_configured,
 )
 
 

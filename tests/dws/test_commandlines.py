@@ -31,6 +31,8 @@ TEXTS = st.text(st.characters(categories=("L", "N", "P", "S", "Z")))
         ("chown $USERID:$GROUPID $MOUNT_PATH", ["chown", "5:6", "/m"]),
         ("lctl set_param -P osc.$JOBID-*.checksums=1",
          ["lctl", "set_param", "-P", "osc.7-*.checksums=1"]),
+        ("-i $DEVICE_NUM-1 -I $DEVICE_NUM-2 $DEVICE_NUM-x $DEVICE_NUM-10",
+         ["-i", "17", "-I", "16", "18-x", "18-10"]),
         ("create pool $DEVICE_LIST", ["create", "pool", "/dev/a", "/dev/b c"]),
         ("a#b '#c' \"$JOBID d\"", ["a#b", "#c", "7 d"]),
         ("", []),
@@ -46,6 +48,9 @@ def test_a_line_is_split_as_a_shell_does_and_its_variables_are_replaced(
         "$USERID": "5",
         "$GROUPID": "6",
         "$DEVICE_LIST": ["/dev/a", "/dev/b c"],
+        "$DEVICE_NUM": "18",
+        "$DEVICE_NUM-1": "17",
+        "$DEVICE_NUM-2": "16",
     }
     assert vector(PATH, line, values) == words
 
@@ -86,6 +91,14 @@ def test_a_variable_that_has_no_value_here_is_refused_with_those_that_have_one()
 @given(st.lists(TEXTS.filter(lambda text: not {*text} & {*"$();<>|&`"})))
 def test_what_was_quoted_for_a_shell_is_split_again(words: list[str]) -> None:
     assert vector(PATH, shlex.join(words), {}) == words
+
+
+def test_commands_are_taken_by_their_group_or_without_it_and_by_their_names() -> None:
+    lines = {"data.a.computeCommands.mount": ("x",), "data.a.userCommands.postSetup": ("y",)}
+    whole = commandlines.grouped("xfs", [(each, line) for each, (line,) in lines.items()], {})
+    assert [*whole.beside("computeCommands").lines] == ["data.a.userCommands.postSetup"]
+    assert whole.beside("computeCommands").file_system == "xfs"
+    assert [*whole.named(["mount"]).lines] == ["data.a.computeCommands.mount"]
 
 
 # In profiles

@@ -11,6 +11,7 @@ from tests.dws.builders import meta
 from tests.rfc.vectors import vector
 from warren.base.objects import Key
 from warren.dws import commandlines
+from warren.dws.access import clientmounts
 from warren.dws.objects.decoding import read
 from warren.dws.objects.lustrefilesystems import LustreClaim, NnfLustreMGT
 from warren.dws.objects.meta import Reference
@@ -105,20 +106,30 @@ def test_what_a_profile_does_not_say_is_as_in_the_example_of_nnf(kind: str, name
     assert found[-1] == wanted[-1]
 
 
-def test_commands_of_a_file_system_on_its_mgs_are_those_of_the_profile() -> None:
-    data = {"lustreStorage": {"mgtOptions": {"preMountCommands": [
-        "lctl set_param -P osc.$FS_NAME-*.checksums=1"]}}}  # fmt: skip
-    found = storageprofiles.lustre_commands(
-        read({"metadata": meta("p"), "data": data}, NnfStorageProfile), "mgt", {}
-    )
-    (words,) = found.vectors("preMountCommands", VALUES)
-    assert words == ["lctl", "set_param", "-P", "osc.aaaaaaaa-*.checksums=1"]
-
-
 def test_commands_of_lustre_are_told_even_where_there_is_no_profile() -> None:
     found = storageprofiles.lustre_commands(None, "ost", {})
     assert found.file_system == "lustre"
     assert commandlines.parsed(commandlines.written(found)) == found
+
+
+@pytest.mark.parametrize(("on_rabbits", "own", "other"), [
+    (True, "rabbit", "compute"), (False, "compute", "rabbit")])  # fmt: skip
+def test_a_client_has_the_lines_of_its_side_and_what_the_first_one_runs(
+    on_rabbits: bool, own: str, other: str
+) -> None:
+    around = {f"{side}{each}": ["lctl x"] for side in ("rabbit", "compute")
+              for each in ("PreMount", "PostMount", "PreUnmount", "PostUnmount")}  # fmt: skip
+    said = {**around, "rabbitPostSetup": ["lfs x"], "rabbitPreTeardown": ["lfs y"]}
+    data = {"lustreStorage": {"clientOptions": {"commandlines": said}}}
+    profile = read({"metadata": meta("p"), "data": data}, NnfStorageProfile)
+    every = storageprofiles.lustre_commands(profile, "ost", {})
+    (told,) = clientmounts._annotations({}, every, on_rabbits=on_rabbits)["annotations"].values()
+    names = {place.rpartition(".")[2] for place in commandlines.parsed(told).lines}
+    assert names == {
+        f"mount{own.capitalize()}", "rabbitPostSetup",
+        *(name for name in around if name.startswith(own)),
+    }  # fmt: skip
+    assert not any(name.startswith(f"{other}Pre") for name in names)
 
 
 # Names

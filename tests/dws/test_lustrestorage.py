@@ -375,6 +375,92 @@ def test_an_mgt_of_a_pool_that_is_going_is_not_kept() -> None:
     assert len(made_keys(writes, kinds.NNF_NODE_STORAGE)) == 2
 
 
+# Commands for its MGS
+
+REQUESTER = {**OWN, "uid": "uid-wf-0"}
+SETTING = {"mgtOptions": {"preMountCommands": ["lctl set_param -P osc.$FS_NAME-*.checksums=1"]}}
+ASKED = {"reference": REQUESTER, "commands": ["lctl set_param -P osc.aaaaaaab-*.checksums=1"]}
+SET = read({"metadata": meta("wf-0"), "data": {"lustreStorage": SETTING}}, NnfStorageProfile)
+
+
+def configured(
+    *asked: Object, answers: Sequence[Object] = (), key: Key = NAMING, address: str = NIDS["r0"]
+) -> NnfLustreMGT:
+    """Return an NnfLustreMGT that is asked for commands, with what its rabbit has answered."""
+    found = mgt(key=key, address=address)
+    obj = {
+        "metadata": meta(key.name, key.namespace, labels=dict(found.metadata.labels)),
+        "spec": {"addresses": [address], "claimList": [OWN], "commandList": list(asked)},
+        "status": {
+            "claimList": [{"reference": OWN, "fsname": "aaaaaaab"}],
+            "commandList": list(answers),
+        },
+    }
+    return read(obj, NnfLustreMGT)
+
+
+def test_the_mgs_is_configured_when_all_targets_are_there_and_before_clients_come() -> None:
+    first = decide(seen(stored(WHOLE), configured(), profile=SET))
+    begun: dict[str, Any] = {"shares": shares(first), "blocks": blocks(first), "profile": SET}
+    assert changes(decide(seen(stored(WHOLE), configured(), **begun)), kinds.LUSTRE_MGT) == []
+
+    (asking,) = decide(whole(stored(WHOLE), configured(), profile=SET))
+    assert isinstance(asking, Change)
+    assert (asking.kind, asking.key) == (kinds.LUSTRE_MGT, NAMING)
+    assert asking.patch == {"spec": {"commandList": [ASKED]}}
+
+    told = status(decide(whole(stored(WHOLE), configured(ASKED), profile=SET)))
+    assert (told["ready"], told["error"]) == (False, None)
+    answer = {"reference": REQUESTER, "ready": True}
+    done = whole(stored(WHOLE), configured(ASKED, answers=[answer]), profile=SET)
+    assert status(decide(done))["ready"] is True
+
+
+def test_an_mgs_that_fails_to_be_configured_is_told_with_its_rabbit() -> None:
+    answer = {"reference": REQUESTER, "ready": False, "error": error("no such file", "Major")}
+    found = whole(stored(WHOLE), configured(ASKED, answers=[answer]), profile=SET)
+    told = status(decide(found))
+    assert told["ready"] is False
+    assert (told["error"]["severity"], told["error"]["userMessage"]) == (
+        "Major",
+        "r0: no such file",
+    )
+    assert all(each["ready"] for each in told["allocationSets"])
+
+
+def test_a_file_system_that_is_ready_stays_so_whatever_its_mgs_was_told() -> None:
+    known: dict[str, Any] = {
+        "ready": True, "mgsAddress": NIDS["r0"], "fileSystemName": "aaaaaaab",
+    }  # fmt: skip
+    assert list(decide(whole(stored(WHOLE, **known), configured(), profile=SET))) == []
+
+
+def test_an_mgs_of_a_pool_is_configured_on_its_rabbit_and_one_elsewhere_is_not() -> None:
+    def found(mgt: NnfLustreMGT, asked: str) -> Sequence[Write]:
+        options = {**SETTING["mgtOptions"], "externalMgs": asked}
+        data = {"lustreStorage": {"mgtOptions": options}}
+        profile = read({"metadata": meta("wf-0"), "data": data}, NnfStorageProfile)
+        pools = {"p": [member("a", FAR, [OWN])]}
+        return decide(whole(stored(WITHOUT_MGT), mgt, profile=profile, pools=pools))
+
+    of_pool = found(configured(key=Key("r7", "a"), address=FAR), "pool:p")
+    assert changes(of_pool, kinds.LUSTRE_MGT) == [{"spec": {"commandList": [ASKED]}}]
+    assert isinstance(of_pool[0], Change)
+    assert of_pool[0].key == Key("r7", "a")
+    elsewhere = found(configured(key=Key("nnf-system", "far"), address=FAR), FAR)
+    assert status(elsewhere)["ready"] is True
+
+
+def test_a_storage_that_goes_has_its_mgs_run_nothing_any_more() -> None:
+    other = {"reference": OTHER, "commands": ["a"]}
+    serving = configured(other, ASKED, key=Key("r7", "a"), address=FAR)
+    found = whole(stored(WITHOUT_MGT), serving, profile=external(FAR))
+    writes = decide(going(found, shares=[], blocks=[]))
+    assert changes(writes, kinds.LUSTRE_MGT) == [
+        {"spec": {"claimList": [], "commandList": [other]}}
+    ]
+
+
 # Deletion
 
 

@@ -129,7 +129,16 @@ def test_variables_of_commands_may_have_other_values(variable: str) -> None:
     assert mistakes(raw_profile(variableOverride={variable: "x"})) == []
 
 
-@pytest.mark.parametrize("variable", ["$MOUNT_PATH", "$DEVICE1", "$DEVICE12", "$DEVICE_LIST"])
+def test_jobs_are_not_all_mounted_at_one_path() -> None:
+    """As NNF would: the path has no variables, and is for compute nodes and rabbits (ADR 099)."""
+    (mistake,) = mistakes(raw_profile(variableOverride={"$MOUNT_PATH": "/mnt/nnf/x"}))
+    assert str(mistake) == (
+        "data.xfsStorage.variableOverride: $MOUNT_PATH cannot have another value: all jobs' "
+        "storage on a node would be mounted at one path"
+    )
+
+
+@pytest.mark.parametrize("variable", ["$VG_NAME", "$DEVICE1", "$DEVICE12", "$DEVICE_LIST"])
 def test_that_by_which_nodes_find_what_they_have_made_has_no_other_value(variable: str) -> None:
     """It would be mounted where nodes do not look, and mounted again (ADR 090)."""
     (mistake,) = mistakes(raw_profile(variableOverride={variable: "x"}))

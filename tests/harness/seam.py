@@ -112,6 +112,11 @@ class SeamMachine:
     ) -> None:
         await self._inner.mount_lustre(source, path, profile)
 
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        self._seam.check()
+        await self._inner.configure_mgs(commands)
+        self._seam.done(f"{self._name}: configure MGS")
+
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:

@@ -26,7 +26,7 @@ from warren.dws import kinds
 from warren.journal import Journal, MemoryJournal
 from warren.journal.committer import rewrite_limit
 from warren.kube import http, kubeconfig
-from warren.kube.admission import Denied, Operation, Review, User
+from warren.kube.admission import Admission, Denied, Operation, Review, User
 from warren.kube.client import Client, Event
 from warren.kube.kubeconfig import Access
 from warren.kube.server.access import tls
@@ -98,10 +98,12 @@ async def stored(
     clock: Clock | None = None,
     history: History | None = None,
     limit: Callable[[int], int] = rewrite_limit,
+    admission: Admission | None = None,
 ) -> AsyncIterator[Store]:
     """A store with all kinds, for the length of a block."""
     clock = clock or virtual.VirtualClock()
-    store = Store(journal or MemoryJournal(), clock, Doorman(), history=history, limit=limit)
+    admission = admission or Doorman()
+    store = Store(journal or MemoryJournal(), clock, admission, history=history, limit=limit)
     async with alongside(store.run()):
         await _define(store)
         yield store

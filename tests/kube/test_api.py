@@ -105,7 +105,9 @@ def _told(story: Story, options: Mapping[str, Any]) -> Callable[..., None]:
         history = History(**options.get("history", {}))
         quiet = options.get("quiet", QUIET)
         async with (
-            stored(clock=SystemClock(), history=history) as store,
+            stored(
+                clock=SystemClock(), history=history, admission=options.get("admission")
+            ) as store,
             served(store, pki, quiet=quiet) as access,
         ):
             headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -208,6 +208,10 @@ class Rules:
                 raise Retryable("the rules are not known yet.")
             case "bug":
                 raise KeyError("spec")
+            case "doubtful":
+                review.warn("spec: this has no effect")
+                review.warn("spec: nor has that")
+                return review.new
             case "changed":
                 assert review.new is not None
                 return {**review.new, "signed": True}
@@ -316,6 +320,12 @@ async def test_changes_are_patches_and_refusals_are_for_the_one_who_validates(
             (MUTATE, "changed", {"patchType": "JSONPatch", "patch": patch}),
             (MUTATE, "denied", {}),
             (VALIDATE, "changed", {}),
+            (MUTATE, "doubtful", {}),
+            (
+                VALIDATE,
+                "doubtful",
+                {"warnings": ["spec: this has no effect", "spec: nor has that"]},
+            ),
             (VALIDATE, "denied", {"allowed": False, "status": denied}),
             (VALIDATE, "invalid", {"allowed": False, "status": {**denied, **invalid}}),
         ):

@@ -207,6 +207,15 @@ async def test_a_webhook_sees_the_whole_request(world: World) -> None:
 
 
 @world
+async def test_what_a_webhook_warns_of_is_told_to_the_writer(world: World) -> None:
+    said = {"allowed": True, "warnings": ["data: this has no effect", "data: nor has that"]}
+    await world.asks(VALIDATING, "one", saying(said))
+    told: list[str] = []
+    await world.write(how=WriteOptions(warn=told.append))
+    assert told == said["warnings"]
+
+
+@world
 async def test_creations_have_no_old_object_and_deletions_no_new_one(world: World) -> None:
     await world.asks(MUTATING, "one", ALLOWED)
 

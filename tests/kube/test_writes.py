@@ -6,8 +6,10 @@ import orjson
 import pytest
 
 from tests.kube.clusters import workflow
-from tests.kube.test_api import MERGE, STORAGES, WORKFLOWS, Caller, told_to_server
+from tests.kube.test_api import MERGE, STORAGES, WORKFLOWS, Caller, told_to_one, told_to_server
+from warren.base.objects import Object
 from warren.dws.kinds import STORAGE, WORKFLOW
+from warren.kube.admission import Review
 from warren.kube.server.builtin import CRD
 
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
@@ -142,6 +144,25 @@ async def test_defaults_are_filled_in_and_unknown_fields_left_out(caller: Caller
 
     assert made["spec"] == {"color": "red", "count": 1}
     assert answer.headers.getall("Warning") == ['299 - "unknown field \\"spec.size\\""']
+
+
+class Doubtful:
+    async def admit(self, review: Review) -> Object | None:
+        for _ in range(2):  # a write that is tried again is admitted again
+            review.warn("spec.color: this has no effect")
+        return review.new
+
+
+@told_to_one(admission=Doubtful())
+async def test_what_admission_warns_of_goes_back_with_the_answer(caller: Caller) -> None:
+    url = f"{caller.server}{WORKFLOWS}"
+    async with caller.session.post(url, data=orjson.dumps(workflow())) as answer:
+        assert answer.status == 201
+        assert answer.headers.getall("Warning") == ['299 - "spec.color: this has no effect"']
+    url = f"{caller.server}{WORKFLOWS}/{workflow()['metadata']['name']}"
+    patch = orjson.dumps({"metadata": {"labels": {"a": "b"}}})
+    async with caller.session.patch(url, data=patch, headers=MERGE) as answer:
+        assert answer.headers.getall("Warning") == ['299 - "spec.color: this has no effect"']
 
 
 @told_to_server

@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.node.conftest import Nodes
 from warren.base.bytesize import MIB
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Target, Volume
 from warren.dws.storage import storageprofiles
 from warren.node import abilities, filesystems, lustre
@@ -179,14 +180,11 @@ def test_a_target_that_cannot_be_served_yet_is_not_made_anew(rabbit: Rabbit) -> 
     assert rabbit.ran() == served(rabbit)
 
 
-def test_an_mgt_has_the_commands_of_its_file_system_run_once_it_is_served(rabbit: Rabbit) -> None:
+def test_what_is_to_be_run_once_a_target_is_served_is_run(rabbit: Rabbit) -> None:
     volume = rabbit.volume("mgt", 0)
     commands = volume.commands
     lines = {
         **commands.lines,
-        "data.lustreStorage.mgtOptions.preMountCommands": (
-            "lctl set_param -P osc.$FS_NAME-*.checksums=1",
-        ),
         "data.lustreStorage.mgtOptions.commandlines.postActivate": ("mountpoint $MOUNT_PATH",),
     }
     asked = type(commands)(variables=commands.variables, lines=lines, file_system=LUSTRE)
@@ -196,8 +194,71 @@ def test_an_mgt_has_the_commands_of_its_file_system_run_once_it_is_served(rabbit
         ["mkfs.lustre", "--mgs", "--backfstype=zfs", "--mkfsoptions=nnf:jobid=f7", "warren-a/mgt0"],
         ["mount", "-t", "lustre", "warren-a/mgt0", rabbit.point],
         ["mountpoint", rabbit.point],
-        ["lctl", "set_param", "-P", "osc.aaaaaaaa-*.checksums=1"],
     ]
+
+
+def test_what_a_file_system_has_for_its_mgs_is_run_to_the_first_that_fails(rabbit: Rabbit) -> None:
+    vectors = [
+        ["lctl", "set_param", "-P", "osc.aaaaaaaa-*.checksums=1"],
+        ["mkfs.lustre", "--dryrun", "a b"],
+        ["lctl", "conf_param", "aaaaaaaa.sys.timeout=200"],
+    ]
+    for _ in range(2):
+        asyncio.run(rabbit.machine().configure_mgs(vectors))
+        assert rabbit.ran() == vectors
+
+    rabbit.fails("mkfs")
+    why = r"preMountCommands of the profile \(mkfs.lustre --dryrun 'a b'\): mkfs.lustre: no"
+    with pytest.raises(NodeTrouble, match=why):
+        asyncio.run(rabbit.machine().configure_mgs(vectors))
+    assert rabbit.ran() == vectors[:2]
+
+
+def test_what_is_to_be_run_before_a_target_ends_is_run_once_and_keeps_no_target(
+    rabbit: Rabbit,
+) -> None:
+    before = "data.lustreStorage.ostOptions.commandlines.preDeactivate"
+    after = "data.lustreStorage.clientOptions.commandlines.rabbitPostTeardown"
+    for line, words in (
+        ("mountpoint $MOUNT_PATH $POOL_NAME", ["mountpoint", rabbit.point, "warren-a"]),
+        ("mkfs.lustre --no", ["mkfs.lustre", "--no"]),
+    ):
+        commands = replace_lines(rabbit.volume().commands, {before: line, after: "lctl gone"})
+        rabbit.make()
+        rabbit.ran()
+        rabbit.fails("mkfs")
+        for _ in range(2):
+            asyncio.run(rabbit.blocks().release("rabbit1", "a", commands))
+        rabbit.fails("mkfs", fails=False)
+        ended = [words, ["zpool", "destroy", "warren-a"]]
+        assert rabbit.ran() == [*ended, ["lctl", "gone"], ["lctl", "gone"]]
+
+
+def replace_lines(commands: ProfileCommands, more: Mapping[str, str]) -> ProfileCommands:
+    lines = {**commands.lines, **{place: (line,) for place, line in more.items()}}
+    return ProfileCommands(variables=commands.variables, lines=lines, file_system=LUSTRE)
+
+
+@pytest.mark.parametrize("side", ["rabbit", "compute"])
+def test_what_is_to_be_run_around_a_clients_mount_is_run_once_each(
+    rabbit: Rabbit, side: str
+) -> None:
+    place = f"data.lustreStorage.clientOptions.commandlines.{side}"
+    around = ("PreMount", "PostMount", "PreUnmount", "PostUnmount")
+    commands = replace_lines(
+        ProfileCommands(), {f"{place}{each}": f"lctl {each} $FS_NAME" for each in around[:2]}
+        | {f"{place}{each}": f"lctl {each} $MOUNT_PATH" for each in around[2:]},
+    )  # fmt: skip
+    machine, path = rabbit.machine(), str(rabbit.nodes.prefix / "job")
+    source = LustreMount(address="10.0.0.9@tcp", name="aaaaaaaa", userid=0, groupid=0)
+    for _ in range(2):
+        asyncio.run(machine.mount_lustre(source, path, commands))
+    before, mounted, after = rabbit.ran()
+    assert (before, after) == (["lctl", "PreMount", "aaaaaaaa"], ["lctl", "PostMount", "aaaaaaaa"])
+    assert mounted[0] == "mount"
+    for _ in range(2):
+        asyncio.run(machine.unmount(path, 0, commands))
+    assert rabbit.ran() == [["lctl", "PreUnmount", path], ["lctl", "PostUnmount", path]]
 
 
 def test_a_client_mounts_a_file_system_and_the_first_gives_it_to_its_user(rabbit: Rabbit) -> None:

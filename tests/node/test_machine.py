@@ -297,6 +297,18 @@ def test_releasing_twice_or_what_never_was_is_no_trouble(node: Node) -> None:
 # Mounts
 
 
+def test_what_a_file_system_has_for_its_mgs_may_be_run_again_where_lustre_can_be(
+    node: Node,
+) -> None:
+    if isinstance(node.machine, LinkingMachine):
+        with pytest.raises(NodeTrouble, match="only root serves Lustre") as caught:
+            node.run(node.machine.configure_mgs([["true"]]))
+        assert caught.value.fatal
+        return
+    for _ in range(2):
+        node.run(node.machine.configure_mgs([["true"], ["test", "a b", "!=", "a"]]))
+
+
 def test_what_is_mounted_twice_is_there_once(node: Node) -> None:
     node.make()
     path = node.mount()

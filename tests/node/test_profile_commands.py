@@ -153,6 +153,8 @@ def test_a_volume_that_its_profile_fails_is_made_again_from_the_start(rabbit: Ra
 def test_commands_around_a_volume_come_in_their_order(rabbit: Rabbit, kind: str) -> None:
     profile = commands(
         kind,
+        blockDeviceCommands_rabbitCommands_userCommands_preActivate=rabbit.tell("activating"),
+        blockDeviceCommands_rabbitCommands_userCommands_postDeactivate=rabbit.tell("off"),
         userCommands_postActivate=rabbit.tell("activated", "$DEVICE"),
         userCommands_postSetup=rabbit.tell("set", "up", "$USERID:$GROUPID"),
         userCommands_preTeardown=rabbit.tell("going", "$MOUNT_PATH"),
@@ -161,13 +163,13 @@ def test_commands_around_a_volume_come_in_their_order(rabbit: Rabbit, kind: str)
     )
     rabbit.make(kind, profile)
     rabbit.make(kind, profile)
-    assert [line.split()[0] for line in rabbit.told] == ["activated", "set"]
-    assert rabbit.told[1] == "set up 5:6"
+    assert [line.split()[0] for line in rabbit.told] == ["activating", "activated", "set"]
+    assert rabbit.told[2] == "set up 5:6"
 
     rabbit.release(profile)
     rabbit.release(profile)
-    told = [line.split()[0] for line in rabbit.told[2:]]
-    assert told[:3] == ["going", "deactivated", "gone"]
+    told = [line.split()[0] for line in rabbit.told[3:]]
+    assert told[:4] == ["going", "deactivated", "off", "gone"]
 
 
 def test_what_fails_before_a_volume_goes_does_not_keep_its_flash(rabbit: Rabbit) -> None:

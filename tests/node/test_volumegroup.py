@@ -124,13 +124,14 @@ def test_a_profile_says_how_a_logical_volume_is_made(group: Group) -> None:
         "--zero n --activate n --size $LV_SIZE --stripes $DEVICE_NUM --stripesize=32KiB "
         "--name $LV_NAME $VG_NAME"
     )
-    volume = replace(group.volume(size=2 * EXTENT), commands=creating(f"{line} --addtag site"))
+    tags = "--addtag site --addtag less$DEVICE_NUM-1"
+    volume = replace(group.volume(size=2 * EXTENT), commands=creating(f"{line} {tags}"))
     for _ in range(2):
         asyncio.run(group.disk().reserve(volume))
 
     assert group.sizes() == {"a": 2 * EXTENT}
-    tags = group.lvm("lvs", "--noheadings", "-o", "lv_tags", f"{group.name}/a").strip().split(",")
-    assert {"site", "warren.rabbit.rabbit1"} <= {*tags}
+    found = group.lvm("lvs", "--noheadings", "-o", "lv_tags", f"{group.name}/a").strip().split(",")
+    assert {"site", "less0", "warren.rabbit.rabbit1"} <= {*found}
 
 
 @pytest.mark.parametrize(

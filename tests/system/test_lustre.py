@@ -275,6 +275,50 @@ def test_an_mgt_of_a_pool_serves_others_and_cannot_be_destroyed_meanwhile() -> N
     told(story)
 
 
+COMMANDS = {"preMountCommands": ["lctl set_param -P osc.$FS_NAME-*.checksums=1"]}
+
+
+def test_a_file_system_has_its_mgs_configured_on_the_rabbit_that_has_it() -> None:
+    """dws-spec section 10: `preMountCommands`, of an MGS of a pool and of one of its own."""
+
+    async def story(driver: Driver) -> None:
+        plain = {"colocateComputes": False}
+        await driver.profile("alone", mgtOptions={
+            **plain, **COMMANDS, "standaloneMgtPoolName": "lake"})  # fmt: skip
+        await driver.profile("pooled", mgtOptions={
+            **plain, **COMMANDS, "externalMgs": "pool:lake"})  # fmt: skip
+        await driver.profile("whole", combinedMgtMdt=True, mgtOptions={**plain, **COMMANDS})
+        await driver.begin("maker", "#DW create_persistent type=lustre name=mgs profile=alone")
+        await driver.fill("mgs", "maker", mgt=[("rabbit-1", 1)])
+        await driver.go("maker", "Setup", "DataIn", "PreRun", "PostRun", "DataOut")
+        await driver.end("maker")
+        ran = {name: flash.mgs_commands for name, flash in driver.world.flash.items()}
+        assert ran == {"rabbit-0": [], "rabbit-1": []}
+
+        await driver.begin("user", f"{JOBDW} profile=pooled")
+        await driver.fill("user-0", "user", ost=OSTS, mdt=[("rabbit-0", 1)])
+        await driver.go("user", "Setup")
+        setting = ["lctl", "set_param", "-P", "osc.aaaaaaaa-*.checksums=1"]
+        assert ran == {"rabbit-0": [], "rabbit-1": [setting]}
+        told = driver.all(kinds.LUSTRE_MGT)["rabbit-1/mgs"]["status"]["commandList"]
+        assert [(each["reference"]["name"], each["ready"]) for each in told] == [("user-0", True)]
+        await driver.end("user")
+        mgt = driver.all(kinds.LUSTRE_MGT)["rabbit-1/mgs"]
+        assert (mgt["spec"]["commandList"], mgt["status"]["commandList"]) == ([], [])
+
+        await driver.begin("own", f"{JOBDW} profile=whole")
+        await driver.fill("own-0", "own", ost=OSTS, mgtmdt=[("rabbit-0", 1)])
+        await driver.go("own", "Setup")
+        assert ran == {"rabbit-0": [setting], "rabbit-1": [setting]}
+        await driver.end("own")
+        await driver.begin("ender", "#DW destroy_persistent name=mgs")
+        await driver.go("ender", "Setup", "DataIn", "PreRun", "PostRun", "DataOut")
+        await driver.end("ender")
+        driver.nothing_left()
+
+    told(story)
+
+
 def test_persistent_lustre_is_made_used_and_destroyed() -> None:
     """dws-spec section 7."""
 
@@ -362,7 +406,9 @@ def test_the_commands_of_its_profile_are_told_to_rabbits_and_clients() -> None:
             combinedMgtMdt=True,
             ostOptions={"colocateComputes": False, "commandlines": {"mkfs": "--ost X $ZVOL_NAME"}},
             clientOptions={"commandlines": {"mountCompute": "-o flock $MGS_NID:/$FS_NAME "
-                                                            "$MOUNT_PATH"}},
+                                                            "$MOUNT_PATH",
+                                            "computePreMount": ["lctl x"],
+                                            "rabbitPreMount": ["lctl y"]}},
         )  # fmt: skip
         await driver.begin("wf", f"{JOBDW} profile=own")
         await driver.fill("wf-0", "wf", ost=OSTS, mgtmdt=[("rabbit-0", 1)])
@@ -378,6 +424,8 @@ def test_the_commands_of_its_profile_are_told_to_rabbits_and_clients() -> None:
             "-o flock $MGS_NID:/$FS_NAME $MOUNT_PATH"
         ]
         assert not any("ostOptions" in path for path in mount["lines"])
+        assert mount["lines"]["data.lustreStorage.clientOptions.commandlines.computePreMount"]
+        assert not any("Rabbit" in path or ".rabbit" in path for path in mount["lines"])
         await driver.go("wf", "PostRun")
         await driver.end("wf")
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 import orjson
@@ -81,6 +81,10 @@ class Flaky:
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
         await self._inner.mount_lustre(source, path, profile)
+
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        self._roll()
+        await self._inner.configure_mgs(commands)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

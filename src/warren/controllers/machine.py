@@ -1,6 +1,6 @@
 """The port to a node: what its agent may do there. Implemented by `warren.node`."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
@@ -62,6 +62,10 @@ class Machine(Protocol):
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
         """Mount a Lustre file system at `path`, and make it its user's where it is still root's."""
+        ...
+
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        """Run the commands that a Lustre file system has for its MGS, which is on the node."""
         ...
 
     async def unmount(

@@ -7,6 +7,7 @@ from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, reports
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Target, Volume
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
@@ -144,7 +145,7 @@ class RabbitReconciler:
         # First the flash, then the record of it: an agent that dies in between leaves the
         # record behind, and the next reconcile releases once more, which is harmless.
         try:
-            commands = commands_of(current.metadata)
+            commands = _commands(current)
             for number in range(current.spec.count):
                 await self._machine.release(*volume(current, number), commands)
         except NodeTrouble as trouble:
@@ -245,6 +246,11 @@ class RabbitReconciler:
         await perform(self._client, [change])
 
 
+def _commands(share: NnfNodeStorage) -> ProfileCommands:
+    """Return what the profile has the rabbit run. Raises NodeTrouble."""
+    return commands_of(share.metadata).beside("computeCommands")
+
+
 def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> Volume:
     group, name = volume(share, number)
     targets = share.spec.lustre_storage
@@ -255,7 +261,7 @@ def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: in
         file_system=share.spec.file_system_type,
         userid=share.spec.user_id,
         groupid=share.spec.group_id,
-        commands=commands_of(share.metadata),
+        commands=_commands(share),
         target=None
         if targets is None
         else Target(

@@ -10,6 +10,7 @@ from warren.controllers import heartbeats
 from warren.controllers.exports import ExportReconciler, Exports
 from warren.controllers.links import LinkReconciler, Probe
 from warren.controllers.machine import Machine
+from warren.controllers.mgs import MgsReconciler
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import RabbitReconciler
@@ -82,7 +83,8 @@ def agent(
             limit=worktime.SECONDS,
         )
         movements = MovementReconciler(client, informers, machine, clock)
-        reconcilers += [own.reconciler, own.announcer, movements.reconciler]
+        mgs = MgsReconciler(client, informers, machine, limit=worktime.SECONDS)
+        reconcilers += [own.reconciler, own.announcer, movements.reconciler, mgs.reconciler]
         if exports is not None:
             reconcilers.append(ExportReconciler(informers, exports).reconciler)
         parts[f"{node} copies"] = movements.copies.run

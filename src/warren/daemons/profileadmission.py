@@ -8,7 +8,7 @@ from warren.dws import kinds
 from warren.dws.containers import containerprofiles
 from warren.dws.copies import copyprofiles
 from warren.dws.profilemistakes import ProfileMistake
-from warren.dws.storage import storageprofiles
+from warren.dws.storage import idlelines, storageprofiles
 from warren.kube.admission import Denied, Operation, Review
 
 _Rules = Callable[[Object, Object | None], Sequence[ProfileMistake]]
@@ -24,6 +24,11 @@ _RULES: Final[Mapping[tuple[str, str], tuple[str, _Rules]]] = {
 """The rules of each kind, and the webhook that has them on a real cluster."""
 
 
+def _is_an_admins(profile: Object) -> bool:
+    """Return whether a profile is no copy, of which its author was warned."""
+    return not (profile.get("data") or {}).get("pinned")
+
+
 class ProfileAdmission:
     """Admits profiles that say nothing wrong; everything else as it is."""
 
@@ -37,4 +42,7 @@ class ProfileAdmission:
         mistakes = rules(new, old)
         if mistakes:
             raise Denied("; ".join(map(str, mistakes)), webhook)
+        if kind.plural == kinds.NNF_STORAGE_PROFILE.plural and _is_an_admins(new):
+            for warning in idlelines.warnings(new):
+                review.warn(warning)
         return new

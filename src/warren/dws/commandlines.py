@@ -17,7 +17,8 @@ from warren.directives.diagnostics import did_you_mean
 
 VARIABLES: Final = {
     "$ALLOCATION_COUNT", "$BACKFS", "$CLUSTER_NAME", "$COMPUTE_HOSTNAME", "$DEVICE", "$DEVICE_LIST",
-    "$DEVICE_NUM", "$DIRECTIVE_INDEX", "$FS_NAME", "$GROUPID", "$HOST_COUNT", "$INDEX", "$JOBID",
+    "$DEVICE_NUM", "$DEVICE_NUM-1", "$DEVICE_NUM-2", "$DIRECTIVE_INDEX",
+    "$FS_NAME", "$GROUPID", "$HOST_COUNT", "$INDEX", "$JOBID",
     "$LOCK_SPACE", "$LV_NAME", "$LV_SIZE", "$MGS_NID", "$MOUNT_PATH", "$NEW_DEVICE", "$NUM_MDTS",
     "$NUM_MGTMDTS", "$NUM_MGTS", "$NUM_NNFNODES", "$NUM_OSTS", "$OLD_DEVICE", "$PERCENT_VG",
     "$POOL_NAME", "$PROTOCOL", "$TARGET_NAME", "$USERID", "$VG_NAME", "$WORKFLOW_UID", "$ZVOL_NAME",
@@ -34,7 +35,8 @@ _FIXED: Final = {
 """Variables by whose values an agent finds again what it has made, beside a number after `$DEVICE`:
 with another one in a command line, it would make it elsewhere, again and again."""
 
-_VARIABLE: Final = re.compile(r"\$[A-Z][A-Z0-9_]*")
+# The numbers without one parity device, or two, are variables of NNF's.
+_VARIABLE: Final = re.compile(r"\$DEVICE_NUM-[12](?![0-9])|\$[A-Z][A-Z0-9_]*")
 _OPERATORS: Final = frozenset("();<>|&")
 
 BLOCK: Final = "blockDeviceCommands"
@@ -106,6 +108,18 @@ def vector(path: str, line: str, values: Mapping[str, str | Sequence[str]]) -> l
     return found
 
 
+def line(words: Iterable[str]) -> str:
+    """Return a line that is split into these words again. Only what has to be is quoted."""
+    return " ".join(word if _is_plain(word) else shlex.quote(word) for word in words)
+
+
+def _is_plain(word: str) -> bool:
+    try:
+        return shlex.split(word) == [word] and not any(mistakes(word))
+    except ValueError:
+        return False
+
+
 def _value(path: str, name: str, values: Mapping[str, str | Sequence[str]]) -> str:
     found = values.get(name)
     if found is None:
@@ -156,6 +170,18 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         }
         variables = self.variables if own else {}
         return msgspec.structs.replace(self, variables=variables, overrides=overrides, lines=own)
+
+    def beside(self, group: str) -> "ProfileCommands":
+        """Return those that are not below a group, such as `computeCommands`."""
+        own = {path: lines for path, lines in self.lines.items() if f".{group}." not in path}
+        return msgspec.structs.replace(self, lines=own)
+
+    def named(self, names: Collection[str]) -> "ProfileCommands":
+        """Return those whose places end so."""
+        own = {
+            path: lines for path, lines in self.lines.items() if path.rpartition(".")[2] in names
+        }
+        return msgspec.structs.replace(self, lines=own)
 
     def without(self, names: Collection[str]) -> "ProfileCommands":
         """Return them without the values of some variables, but for those that are overridden."""

@@ -5,7 +5,7 @@ in process, and on a real cluster a webhook answers with the same ones.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -58,6 +58,8 @@ class Review:
     status: bool = False
     """Through the status subresource."""
     dry_run: bool = False
+    warn: Callable[[str], None] = field(default=lambda warning: None, compare=False)
+    """Is told what the writer should know of a write that is admitted."""
 
 
 class Admission(Protocol):

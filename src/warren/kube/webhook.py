@@ -9,6 +9,7 @@ import base64
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -98,13 +99,14 @@ class _Handlers:
         return {"allowed": True, "patchType": "JSONPatch", "patch": patch}
 
     async def _verdict(self, review: Review) -> Mapping[str, Any]:
+        warnings: list[str] = []
         try:
-            await self._admission.admit(review)
+            await self._admission.admit(replace(review, warn=warnings.append))
         except Refused as error:
             code, reason = (403, "Forbidden") if isinstance(error, Denied) else (422, "Invalid")
             status = {"status": "Failure", "code": code, "reason": reason, "message": str(error)}
             return {"allowed": False, "status": status}
-        return {"allowed": True}
+        return {"allowed": True, **({"warnings": warnings} if warnings else {})}
 
 
 # The format

@@ -56,6 +56,11 @@ class Disk(Protocol):
         """Whether a user may hold a volume's device: nothing asked of it reaches beyond it."""
         ...
 
+    @property
+    def is_activated(self) -> bool:
+        """Whether volumes are activated, and a profile may say how."""
+        ...
+
     async def capacity(self) -> int:
         """Return how many bytes there are in all."""
         ...
@@ -72,8 +77,8 @@ class Disk(Protocol):
         """Take space for a volume, if it has none."""
         ...
 
-    async def device(self, name: str) -> str:
-        """Return a volume's device, attached and ready for use."""
+    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
+        """Return a volume's device, attached and ready for use, as a profile has it attached."""
         ...
 
     async def devices(self, name: str) -> list[str]:
@@ -92,8 +97,8 @@ class Disk(Protocol):
         """
         ...
 
-    async def give_back(self, name: str) -> None:
-        """Detach a volume, discard what is in it and free its space."""
+    async def give_back(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        """Detach a volume as a profile has it, discard what is in it and free its space."""
         ...
 
 
@@ -164,8 +169,13 @@ class Blocks:
                 await self._serve(disk, volume, volume.target, made=found.made)
                 return
             if found.made:
-                return  # never again: there may be data in it
-            device = await disk.device(volume.name)
+                # Its file system never again: there may be data in it.
+                if disk.is_activated and volume.commands:
+                    # The machine may have been started anew.
+                    await disk.device(volume.name, volume.commands)
+                return
+            await usercommands.run(volume.commands, usercommands.PRE_ACTIVATE, {})
+            device = await disk.device(volume.name, volume.commands)
             values = {"$DEVICE": device}
             await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
             # An agent that died may have left it mounted, and nothing is made on that.
@@ -203,11 +213,11 @@ class Blocks:
         name: str,
         file_system: str,
         device: str,
-        wanted: str,
+        wanted: Sequence[str],
         profile: ProfileCommands,
     ) -> None:
         """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
-        if not profile.has(wanted):
+        if not usercommands.are_in(profile, wanted):
             return
         point = self._point(group, name)
         async with usercommands.mount_briefly(
@@ -223,7 +233,7 @@ class Blocks:
         if found is None or not found.made:
             return
         try:
-            device = await disk.device(name)
+            device = await disk.device(name, profile)
             wanted = usercommands.PRE_TEARDOWN
             await self._around(group, name, profile.file_system, device, wanted, profile)
             values = {"$DEVICE": device}
@@ -234,14 +244,15 @@ class Blocks:
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         disk = self._disk(group)
         what = f"{group}/{name}"
-        # Mounted for a moment by an agent that died.
-        await usercommands.unmount(self._point(group, name))
         if profile.file_system == LUSTRE:
-            await lustre.end(name, self._point(group, name))
-        elif profile:
-            await self._before_release(group, name, profile)
+            await lustre.end(name, self._point(group, name), profile)
+        else:
+            # Mounted for a moment by an agent that died.
+            await usercommands.unmount(self._point(group, name))
+            if profile:
+                await self._before_release(group, name, profile)
         try:
-            await disk.give_back(name)
+            await disk.give_back(name, profile)
         except NodeTrouble:
             devices = await disk.devices(name)
             if not devices:
@@ -251,7 +262,7 @@ class Blocks:
             users = partial(_users, devices, userid)
             left = await self._patience.wait(what, userid, users)
             try:
-                await disk.give_back(name)
+                await disk.give_back(name, profile)
             except NodeTrouble as trouble:
                 kept = NodeTrouble(f"{what} is kept by {describe(left)}: {trouble}")
                 if not self._patience.ends(userid):
@@ -262,6 +273,7 @@ class Blocks:
                 await self._take(disk, name, what, left)
         self._patience.forget(what)
         try:
+            await usercommands.run(profile, usercommands.POST_DEACTIVATE, {})
             await usercommands.run(profile, usercommands.POST_TEARDOWN, {})
         except NodeTrouble as trouble:  # there is nothing left that it could keep
             log.warning("a command of the profile failed", volume=what, why=trouble)

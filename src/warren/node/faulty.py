@@ -4,7 +4,7 @@ What does not fail is done as ever, so that jobs find their storage and their da
 added to what is simulated. So sites rehearse flash that they do not have yet.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
@@ -61,6 +61,10 @@ class FaultyMachine:
     ) -> None:
         await self._dice.live_through("mount")
         await self._machine.mount_lustre(source, path, profile)
+
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        await self._dice.live_through("make")
+        await self._machine.configure_mgs(commands)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

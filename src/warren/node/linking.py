@@ -1,7 +1,7 @@
 """A node with symbolic links for mounts, where the kernel forbids this user mount namespaces."""
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +70,9 @@ class LinkingMachine:
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
         raise NodeTrouble(f"{path}: only root mounts Lustre", fatal=True)
+
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        raise NodeTrouble("only root serves Lustre", fatal=True)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

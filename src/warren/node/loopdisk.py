@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.base.bytesize import GIB, human
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, loops, probing
 from warren.node.blocks import VolumeRecord
@@ -30,6 +31,7 @@ class LoopDisk:
     """
 
     offers_raw: Final = False
+    is_activated: Final = False
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class LoopDisk:
                 await self._provide(volume, extent)
         return _record_of(extent)
 
-    async def device(self, name: str) -> str:
+    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
         async with self._alone():
             extent = self._extents.get(name)
             if extent is None:
@@ -100,7 +102,7 @@ class LoopDisk:
             for loop in self._showing(extent) if extent else []:
                 await loops.cut_off(loop)
 
-    async def give_back(self, name: str) -> None:
+    async def give_back(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         async with self._alone():
             extent = self._extents.get(name)
             if extent is None:

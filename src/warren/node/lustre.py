@@ -5,18 +5,23 @@ how Lustre serves it, and is found by its volume's name again.
 """
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from warren.base.errors import UserMistake
-from warren.dws.commandlines import ProfileCommands
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble, Target, Volume
 from warren.node import commands, usercommands
 from warren.node.filesystems import vector
 from warren.node.namespaces import mount_points
 from warren.node.threads import in_thread
+
+log = structlog.get_logger()
 
 SECONDS: Final = 120.0
 """How long a command of Lustre may take: a mount waits for its MGS."""
@@ -105,7 +110,7 @@ async def give(
             return
         values = client_values(source, path)
         await usercommands.run(
-            profile, "commandlines.rabbitPostSetup", values, enter=enter, seconds=SECONDS
+            profile, ("commandlines.rabbitPostSetup",), values, enter=enter, seconds=SECONDS
         )
         await in_thread(os.chmod, f"{root}{path}", 0o700)
         # The last: it says that all of it was done.
@@ -133,21 +138,40 @@ async def serve(volume: Volume, target: Target, device: str, point: Path) -> Non
         await commands.run(["zpool", "import", "-d", device, "-N", pool], seconds=SECONDS)
     await in_thread(_make_point, point)
     await commands.run(mount_command(volume, values), seconds=SECONDS)
-    profile = volume.commands
     try:
-        for name in ("commandlines.postActivate", "preMountCommands"):
-            if name == "preMountCommands" and not target.file_system:
-                continue  # of an MGT alone: they are about a file system
-            await usercommands.run(profile, name, values, seconds=SECONDS)
+        await usercommands.run(
+            volume.commands, ("commandlines.postActivate",), values, seconds=SECONDS
+        )
     except NodeTrouble:
         await _unmount(point)  # so that the next try runs them again
         raise
 
 
-async def end(name: str, point: Path) -> None:
-    """Stop serving a target, and destroy its pool; nothing if there is none. Raises NodeTrouble."""
-    await _unmount(point)
+async def configure(lines: Sequence[Sequence[str]]) -> None:
+    """Run the commands that a file system has for its MGS, which is here. Raises NodeTrouble."""
+    for words in lines:
+        try:
+            await commands.run(words, seconds=SECONDS)
+        except NodeTrouble as trouble:
+            what = f"preMountCommands of the profile ({shlex.join(words)})"
+            raise NodeTrouble(f"{what}: {trouble}") from trouble
+
+
+async def end(name: str, point: Path, profile: ProfileCommands = NO_COMMANDS) -> None:
+    """Stop serving a target, and destroy its pool; nothing if there is none. Raises NodeTrouble.
+
+    What the profile has run before that keeps no target.
+    """
     pool = pool_of(name)
+    if await in_thread(_is_mounted, point):
+        values = {"$MOUNT_PATH": str(point), "$POOL_NAME": pool}
+        try:
+            await usercommands.run(
+                profile, ("commandlines.preDeactivate",), values, seconds=SECONDS
+            )
+        except NodeTrouble as trouble:
+            log.warning("a command of the profile failed", volume=name, why=trouble)
+    await _unmount(point)
     if shutil.which("zpool") is not None and await _has_pool(pool):
         await commands.run(["zpool", "destroy", pool], seconds=SECONDS)
 

@@ -100,13 +100,9 @@ class NamespacedMachine:
             command = filesystems.mount_command(source, path, profile)
             self._make_point(source, path)
             await usercommands.run(profile, usercommands.PRE_MOUNT, values, enter=enter)
-            if profile.has(usercommands.POST_MOUNT):
-                # Before the mount: an agent that dies in between runs them when it is back.
-                self._mark(path).touch(mode=0o600)
+            self._mark_if(path, profile)
             await self._mount(enter, command, source.arguments[-1])
-        if profile and self._mark(path).exists():
-            await usercommands.run(profile, usercommands.POST_MOUNT, values, enter=enter)
-            self._mark(path).unlink(missing_ok=True)
+        await self._after_mount(path, profile, values, enter)
         # Also of what was mounted before the agent died.
         if shared is not None and not source.is_file and os.geteuid() == 0:
             await in_thread(acl.let_in, Path(f"{self._namespace.root}{path}"), shared)
@@ -115,12 +111,19 @@ class NamespacedMachine:
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
         enter = await self._namespace.enter()
+        values = lustre.client_values(source, path)
         if path not in self._namespace.mounts():
             point = Source(("-t", LUSTRE, f"{source.address}:/{source.name}"))
             command = lustre.client_command(source, path, profile)
             self._make_point(point, path)
+            await usercommands.run(profile, usercommands.PRE_MOUNT, values, enter=enter)
+            self._mark_if(path, profile)
             await commands.run([*enter, *command], seconds=lustre.SECONDS)
+        await self._after_mount(path, profile, values, enter)
         await lustre.give(source, self._namespace.root, path, profile, enter)
+
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        await lustre.configure(commands)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
@@ -147,6 +150,22 @@ class NamespacedMachine:
             self._remove_point(path)
         except OSError as error:
             raise NodeTrouble(f"{path}: {error.strerror}") from error
+
+    def _mark_if(self, path: str, profile: ProfileCommands) -> None:
+        """Remember before a mount what is to be run after it: an agent may die in between."""
+        if usercommands.are_in(profile, usercommands.POST_MOUNT):
+            self._mark(path).touch(mode=0o600)
+
+    async def _after_mount(
+        self,
+        path: str,
+        profile: ProfileCommands,
+        values: Mapping[str, str],
+        enter: Sequence[str],
+    ) -> None:
+        if profile and self._mark(path).exists():
+            await usercommands.run(profile, usercommands.POST_MOUNT, values, enter=enter)
+            self._mark(path).unlink(missing_ok=True)
 
     def _mark(self, path: str) -> Path:
         """Return what stands beside a mount while its postMount commands are to be run.

@@ -5,7 +5,7 @@ not there, releasing what is mounted. Its `Flash` outlives its agent.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
@@ -32,6 +32,8 @@ class Flash:
     """Where Lustre's servers are found."""
     lustre: dict[tuple[str, str], LustreMount] = field(default_factory=dict)
     """(node, path) -> what is mounted there."""
+    mgs_commands: list[list[str]] = field(default_factory=list)
+    """What was run for file systems whose MGS is here."""
     lacks: Mapping[str, str] = field(default_factory=lambda: {LUSTRE: "nothing is simulated of it"})
     """The types of file systems that are not made, each with the reason."""
 
@@ -110,6 +112,10 @@ class SimulatedMachine:
     ) -> None:
         await self._dice.live_through("mount")
         self._flash.lustre[self._name, path] = source
+
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        await self._dice.live_through("make")
+        self._flash.mgs_commands += [[*each] for each in commands]
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS

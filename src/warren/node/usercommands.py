@@ -17,38 +17,56 @@ from warren.node import commands
 from warren.node.flash import Source
 from warren.node.threads import in_thread
 
-POST_ACTIVATE: Final = "userCommands.postActivate"
-POST_SETUP: Final = "userCommands.postSetup"
-PRE_TEARDOWN: Final = "userCommands.preTeardown"
-PRE_DEACTIVATE: Final = "userCommands.preDeactivate"
-POST_TEARDOWN: Final = "userCommands.postTeardown"
-PRE_MOUNT: Final = "userCommands.preMount"
-POST_MOUNT: Final = "userCommands.postMount"
-PRE_UNMOUNT: Final = "userCommands.preUnmount"
-POST_UNMOUNT: Final = "userCommands.postUnmount"
+PRE_ACTIVATE: Final = ("userCommands.preActivate",)
+POST_ACTIVATE: Final = ("userCommands.postActivate",)
+POST_SETUP: Final = ("userCommands.postSetup",)
+PRE_TEARDOWN: Final = ("userCommands.preTeardown",)
+PRE_DEACTIVATE: Final = ("userCommands.preDeactivate",)
+POST_DEACTIVATE: Final = ("userCommands.postDeactivate",)
+POST_TEARDOWN: Final = ("userCommands.postTeardown", "commandlines.rabbitPostTeardown")
+
+
+def _around_mounts(name: str) -> tuple[str, ...]:
+    """Return what commands are called around a mount: Lustre's say on which side it is."""
+    of_lustre = [
+        f"commandlines.{side}{name[0].upper()}{name[1:]}" for side in ("rabbit", "compute")
+    ]
+    return (f"userCommands.{name}", *of_lustre)
+
+
+PRE_MOUNT: Final = _around_mounts("preMount")
+POST_MOUNT: Final = _around_mounts("postMount")
+PRE_UNMOUNT: Final = _around_mounts("preUnmount")
+POST_UNMOUNT: Final = _around_mounts("postUnmount")
 
 
 async def run(
     profile: ProfileCommands,
-    name: str,
+    names: Sequence[str],
     values: Mapping[str, str],
     *,
     enter: Sequence[str] = (),
     seconds: float = commands.SECONDS,
 ) -> None:
-    """Run the commands of a name, one after the other, inside of what `enter` enters.
+    """Run the commands of some names, one after the other, inside of what `enter` enters.
 
     Raises NodeTrouble, which names the command's place in the profile.
     """
-    try:
-        vectors = profile.vectors(name, values)
-    except UserMistake as mistake:
-        raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
-    for vector in vectors:
+    for name in names:
         try:
-            await commands.run([*enter, *vector], seconds=seconds)
-        except NodeTrouble as trouble:
-            raise NodeTrouble(f"{name} of the profile ({vector[0]}): {trouble}") from trouble
+            vectors = profile.vectors(name, values)
+        except UserMistake as mistake:
+            raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
+        for vector in vectors:
+            try:
+                await commands.run([*enter, *vector], seconds=seconds)
+            except NodeTrouble as trouble:
+                raise NodeTrouble(f"{name} of the profile ({vector[0]}): {trouble}") from trouble
+
+
+def are_in(profile: ProfileCommands, names: Sequence[str]) -> bool:
+    """Return whether a profile has commands of some names."""
+    return any(profile.has(name) for name in names)
 
 
 @asynccontextmanager

@@ -12,6 +12,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+import structlog
+
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands
 from warren.node.blocks import VolumeRecord
@@ -23,6 +26,11 @@ PREFIX: Final = "vg:"
 """Stands before the name of a volume group where a block device may be named, too."""
 
 LV_CREATE: Final = "blockDeviceCommands.rabbitCommands.lvCreate"
+ACTIVATE: Final = "blockDeviceCommands.rabbitCommands.lvChange.activate"
+DEACTIVATE: Final = "blockDeviceCommands.rabbitCommands.lvChange.deactivate"
+
+_ACTIVE: Final = "lv_active_locally"
+"""The field of a report that is empty where a volume is not active on this machine."""
 
 _SECTOR: Final = 512
 _MADE: Final = "warren.made"
@@ -30,11 +38,16 @@ _OWNER: Final = "warren.owner."
 _RABBIT: Final = "warren.rabbit."
 
 
+log = structlog.get_logger()
+
+
 class VolumeGroup:
     """A `Disk`. LVM itself keeps those apart who change a group at the same time."""
 
     offers_raw: Final = True
     """The kernel passes nothing that is asked of a logical volume on to what it is a part of."""
+
+    is_activated: Final = True
 
     def __init__(self, group: str, name: str, capacity: int) -> None:
         """No more than `capacity` bytes of the volume group `name` are used."""
@@ -80,11 +93,22 @@ class VolumeGroup:
                     )
         return known[volume.name]
 
-    async def device(self, name: str) -> str:
-        if await self.find(name) is None:
+    async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
+        row = (await self._rows()).get(name)
+        if row is None:
             raise NodeTrouble(f"{self._group}/{name} does not exist")
         path = self._path(name)
-        await commands.run(["lvchange", "-ay", "-K", path])
+        # What is active stays as it was activated, which a profile may have said.
+        if not row[_ACTIVE]:
+            said = vector(profile, ACTIVATE, self._names(name))
+            # What is a snapshot is to be skipped, unless that is overruled.
+            await commands.run(["lvchange", "-K", *(said or ["-ay", path])])
+            if said and not (await self._rows())[name][_ACTIVE]:
+                raise NodeTrouble(
+                    f"{ACTIVATE} of the profile has not activated {path}: name it by $VG_NAME and "
+                    "$LV_NAME",
+                    fatal=True,
+                )
         return f"/dev/{path}"
 
     async def devices(self, name: str) -> list[str]:
@@ -97,14 +121,26 @@ class VolumeGroup:
     async def cut_off(self, name: str) -> None:
         raise NodeTrouble(f"{self._path(name)} cannot be cut off: it is no loop device")
 
-    async def give_back(self, name: str) -> None:
-        if await self.find(name) is None:
+    async def give_back(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
+        row = (await self._rows()).get(name)
+        if row is None:
             return
         path = self._path(name)
+        if row[_ACTIVE]:
+            await self._deactivate(name, profile)
         await commands.run(["lvchange", "-an", path])  # refuses what is in use
         # What can discard does so. Nothing relies on it: the next user of the space has a file
         # system, which does not show what was there, or a bare device, which is zeroed first.
         await commands.run(["lvremove", "-y", "--config", "devices{issue_discards=1}", path])
+
+    async def _deactivate(self, name: str, profile: ProfileCommands) -> None:
+        """Deactivate a volume as its profile says it. What comes of it keeps no volume."""
+        try:
+            said = vector(profile, DEACTIVATE, self._names(name))
+            if said is not None:
+                await commands.run(["lvchange", *said])
+        except NodeTrouble as trouble:
+            log.warning("a command of the profile failed", volume=self._path(name), why=trouble)
 
     async def _creation(self, volume: Volume) -> list[str]:
         """Return the command that makes a volume, as its profile says it."""
@@ -115,10 +151,12 @@ class VolumeGroup:
             "--addtag", self._tag, "--addtag", f"{_OWNER}{volume.userid}.{volume.groupid}",
         ]  # fmt: skip
         name = component(volume.name)
-        values = {"$LV_SIZE": f"{size}b", "$LV_NAME": name, "$VG_NAME": self._name}
+        values = {"$LV_SIZE": f"{size}b", **self._names(name)}
         if volume.commands.has(LV_CREATE):
             (row,) = await _report("vgs", "vg", "pv_count", self._name)
-            values["$DEVICE_NUM"] = row["pv_count"]
+            count = int(row["pv_count"])
+            values |= {"$DEVICE_NUM": str(count), "$DEVICE_NUM-1": str(count - 1)}
+            values["$DEVICE_NUM-2"] = str(count - 2)
         said = vector(volume.commands, LV_CREATE, values)
         if said is not None:
             return [*own, *said]
@@ -140,13 +178,16 @@ class VolumeGroup:
         return sizes[pool] - sum(int(row["lv_size"]) for row in rows if row["pool_lv"] == pool)
 
     async def _listed(self) -> dict[str, VolumeRecord]:
-        rows = await _report("lvs", "lv", "lv_name,lv_size,lv_tags", self._name)
-        tagged = {row["lv_name"]: (row, row["lv_tags"].split(",")) for row in rows}
-        return {
-            name: _record_of(int(row["lv_size"]), tags)
-            for name, (row, tags) in tagged.items()
-            if self._tag in tags
-        }
+        return {name: _record_of(row) for name, row in (await self._rows()).items()}
+
+    async def _rows(self) -> dict[str, dict[str, str]]:
+        """Return what LVM says of this rabbit's volumes."""
+        rows = await _report("lvs", "lv", f"lv_name,lv_size,lv_tags,{_ACTIVE}", self._name)
+        return {row["lv_name"]: row for row in rows if self._tag in row["lv_tags"].split(",")}
+
+    def _names(self, name: str) -> dict[str, str]:
+        """Return by which variables a profile's line names a volume."""
+        return {"$VG_NAME": self._name, "$LV_NAME": component(name)}
 
     async def _left(self, known: Mapping[str, VolumeRecord]) -> int:
         """Return how many bytes this rabbit may still take."""
@@ -184,7 +225,8 @@ def _pool(command: Sequence[str]) -> str | None:
     return None
 
 
-def _record_of(size: int, tags: list[str]) -> VolumeRecord:
+def _record_of(row: Mapping[str, str]) -> VolumeRecord:
+    size, tags = int(row["lv_size"]), row["lv_tags"].split(",")
     owner = next(tag.removeprefix(_OWNER) for tag in tags if tag.startswith(_OWNER))
     userid, _, groupid = owner.partition(".")
     return VolumeRecord(size=size, userid=int(userid), groupid=int(groupid), made=_MADE in tags)

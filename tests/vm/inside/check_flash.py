@@ -4,12 +4,14 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.vm.inside import lvm
 from warren.base.bytesize import MIB
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Volume
 from warren.node.blocks import Blocks
 from warren.node.busy import GracePeriod
@@ -132,6 +134,39 @@ def test_thin_volumes_of_the_site_stay_beside_those_of_jobs(rabbit: Rabbit) -> N
     assert lvm.volumes("flash") == {"pool", "home"}
     lvm.run("e2fsck", "-f", "-n", "/dev/flash/home")
     lvm.run("lvremove", "-y", "-q", "flash/home", "flash/pool")
+
+
+EXAMPLE = "data.ext4Storage.blockDeviceCommands.rabbitCommands"
+"""Of these lines, what NNF's example profile has."""
+
+
+def test_a_volume_is_made_activated_and_deactivated_as_its_profile_says_it(
+    rabbit: Rabbit,
+) -> None:
+    profile = ProfileCommands(
+        file_system="ext4",
+        lines={
+            f"{EXAMPLE}.lvCreate": (
+                "--zero n --activate n --size $LV_SIZE --stripes $DEVICE_NUM --stripesize=32KiB "
+                "--name $LV_NAME $VG_NAME",
+            ),
+            f"{EXAMPLE}.lvChange.activate": ("--activate ey $VG_NAME/$LV_NAME",),
+            f"{EXAMPLE}.lvChange.deactivate": ("--activate n $VG_NAME/$LV_NAME",),
+        },
+    )
+    volume = replace(rabbit.volume("a", "ext4"), commands=profile)
+
+    def active() -> str:
+        return lvm.run("lvs", "--noheadings", "-o", "lv_active_locally", "flash/a").strip()
+
+    asyncio.run(rabbit.machine.make(volume))
+    assert active() == "active locally"
+
+    lvm.run("lvchange", "-an", "flash/a")  # as after a start of the machine
+    asyncio.run(rabbit.machine.make(volume))
+    assert active() == "active locally"
+    asyncio.run(rabbit.machine.release("rabbit1", "a", profile))
+    assert lvm.volumes("flash") == set()
 
 
 class Failing:

@@ -21,7 +21,7 @@ from warren.dws.node import LUSTRE
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
-from warren.dws.storage import storageprofiles
+from warren.dws.storage import lustre, storageprofiles
 from warren.dws.storage.nnfstorage import commands_of, node_storage_keys, volume
 
 
@@ -98,9 +98,12 @@ def _annotations(
     carried: Mapping[str, str], commands: ProfileCommands, *, on_rabbits: bool
 ) -> Object:
     """Return the annotations of a mount: those of its access, and the commands of its profile."""
-    side = "rabbitCommands" if on_rabbits else "computeCommands"
-    of_lustre = commands.file_system == LUSTRE
-    group = "clientOptions.commandlines" if of_lustre else f"{commandlines.FILE_SYSTEM}.{side}"
+    side = "rabbit" if on_rabbits else "compute"
+    if commands.file_system == LUSTRE:
+        commands = commands.named(lustre.CLIENT_LINES[side])
+        group = "clientOptions.commandlines"
+    else:
+        group = f"{commandlines.FILE_SYSTEM}.{side}Commands"
     own = commands.within(group).without(commandlines.OF_SHARES)
     told = {labels.COMMANDS: commandlines.written(own)} if own else {}
     return {"annotations": {**carried, **told}} if carried or told else {}

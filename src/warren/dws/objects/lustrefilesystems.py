@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
+from warren.base.objects import Key
 from warren.dws.objects.decoding import Struct
-from warren.dws.objects.meta import Meta, Reference
+from warren.dws.objects.meta import Error, Meta, Reference
 
 
 class VolumesSpec(Struct, frozen=True):
@@ -48,16 +49,46 @@ class LustreClaim(Struct, frozen=True):
     fsname: str = ""
 
 
+class Requester(Struct, frozen=True):
+    """The NnfStorage that asks for commands: one that was made later, by its name, is another."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+
+class MgsCommands(Struct, frozen=True):
+    """Command lines that are to be run on the MGS, without variables."""
+
+    reference: Requester = Requester()
+    commands: tuple[str, ...] = ()
+
+
+class MgsAnswer(Struct, frozen=True):
+    """Whether they were run."""
+
+    reference: Requester = Requester()
+    ready: bool = False
+    error: Error | None = None
+
+
 class LustreMgtSpec(Struct, frozen=True):
     addresses: tuple[str, ...] = ()
     fs_name_start: str = "aaaaaaaa"
     fs_name_black_list: tuple[str, ...] = ()
     claim_list: tuple[Reference, ...] = ()
+    command_list: tuple[MgsCommands, ...] = ()
 
 
 class LustreMgtStatus(Struct, frozen=True):
     fs_name_next: str = ""
     claim_list: tuple[LustreClaim, ...] = ()
+    command_list: tuple[MgsAnswer, ...] = ()
 
 
 class NnfLustreMGT(Struct, frozen=True):

@@ -47,7 +47,7 @@ class LustreTarget(Struct, frozen=True):
     variable_override: Mapping[str, str] = {}
     commandlines: Mapping[str, Any] = {}
     pre_mount_commands: tuple[str, ...] = ()
-    """Of an MGT, for each file system that it is to serve."""
+    """Of an MGT: what the MGS of a file system is to run for it."""
 
     @property
     def commands(self) -> Mapping[str, Any]:

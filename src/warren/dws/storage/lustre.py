@@ -49,6 +49,14 @@ CLIENT: Final[Mapping[str, str]] = {
 }
 
 
+_AROUND: Final = ("PreMount", "PostMount", "PreUnmount", "PostUnmount")
+CLIENT_LINES: Final[Mapping[str, Sequence[str]]] = {
+    side: (f"mount{side.capitalize()}", "rabbitPostSetup", *(f"{side}{each}" for each in _AROUND))
+    for side in ("rabbit", "compute")
+}
+"""What clients on each side run. The first that mounts a file system does what is after its setup,
+wherever that is."""
+
 # Targets
 
 

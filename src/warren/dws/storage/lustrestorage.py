@@ -19,7 +19,7 @@ from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, 
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import instances
-from warren.dws.storage import locks, lustre, nnfstorage
+from warren.dws.storage import locks, lustre, mgscommands, nnfstorage
 from warren.dws.storage.lustre import reference_to
 from warren.dws.storage.nnfstorage import Served
 
@@ -155,7 +155,19 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
     told = snapshot.storage.status
     is_known = (told.mgs_address, told.file_system_name) == (address, name)
     shares = {key: present.get(key) for key in wanted}
-    return [*missing, *nnfstorage.reported(snapshot.storage, shares, more, is_known=is_known)]
+    lacks, fault = False, None
+    if nnfstorage.are_ready(shares.values()) and not told.ready:
+        lines = mgscommands.of_storage(snapshot.storage, snapshot.profile, mgt, address, name)
+        if lines and (asking := mgscommands.asked(mgt, snapshot.storage, lines)):
+            return [asking]
+        try:
+            lacks = bool(lines) and not mgscommands.are_run(mgt, snapshot.storage)
+        except Fault as found:
+            fault = found
+    report = nnfstorage.reported(
+        snapshot.storage, shares, more, is_known=is_known, lacks=lacks, fault=fault
+    )
+    return [*missing, *report]
 
 
 def _with_mgs(wanted: Mapping[Key, tuple[Object, int]]) -> Key:
@@ -258,11 +270,11 @@ def _claimed(snapshot: LustreSnapshot, mgt: NnfLustreMGT) -> Sequence[Write]:
     return [_claiming(mgt, [*claims, snapshot.reference])]
 
 
-def _claiming(mgt: NnfLustreMGT, claims: Sequence[Object]) -> Change:
+def _claiming(mgt: NnfLustreMGT, claims: Sequence[Object], **more: Any) -> Change:
     return Change(
         kind=kinds.LUSTRE_MGT,
         key=mgt.metadata.key,
-        patch={"spec": {"claimList": list(claims)}},
+        patch={"spec": {"claimList": list(claims), **more}},
         resource_version=mgt.metadata.resource_version,
     )
 
@@ -292,7 +304,8 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
     for mgt in snapshot.mgts:
         if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own:
             left = [each for each in mgt.spec.claim_list if each.key != key]
-            writes.append(_claiming(mgt, [reference_to(each.kind, each.key) for each in left]))
+            claims = [reference_to(each.kind, each.key) for each in left]
+            writes.append(_claiming(mgt, claims, **mgscommands.without(mgt, snapshot.storage)))
     own_consumer = _consumer(snapshot)
     writes += [
         instances.without(instance, [own_consumer])

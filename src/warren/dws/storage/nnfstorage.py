@@ -5,7 +5,7 @@ there watches its namespace and nothing else.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -264,9 +264,14 @@ def reported(
     more: Mapping[str, Any] = {},
     *,
     is_known: bool = True,
+    lacks: bool = False,
+    fault: Fault | None = None,
 ) -> Sequence[Change]:
-    """Report on the shares; `more` is what the status says besides, if not `is_known`."""
-    error = None
+    """Report on the shares; `more` is what the status says besides, if not `is_known`.
+
+    It is not ready while it `lacks` something beside them, which may be for a `fault`.
+    """
+    error = None if fault is None else fault.as_status()
     node_storages = list(shares.values())
     try:
         for node_storage in node_storages:
@@ -274,9 +279,7 @@ def reported(
                 raise_for(node_storage.status.error, node_storage.metadata.namespace)
     except Fault as fault:
         error = fault.as_status()
-    ready = error is None and all(
-        node_storage is not None and node_storage.status.ready for node_storage in node_storages
-    )
+    ready = error is None and not lacks and are_ready(node_storages)
     same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
     if same and is_known:
         return ()
@@ -285,6 +288,11 @@ def reported(
     said: Object = {"ready": ready, "health": worst, "allocationSets": sets, "error": error}
     status = {**said, **more}
     return [reports.status(kinds.NNF_STORAGE, storage.metadata, status)]
+
+
+def are_ready(shares: Iterable[NnfNodeStorage | None]) -> bool:
+    """Return whether all shares are there, and ready."""
+    return all(share is not None and share.status.ready for share in shares)
 
 
 HEALTH: Final = ("Healthy", "Degraded", "Faulted")

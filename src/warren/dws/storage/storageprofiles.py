@@ -212,6 +212,9 @@ def _variables(path: str, override: Mapping[str, str]) -> Iterator[ProfileMistak
             )
         elif not commandlines.is_variable(name):
             yield ProfileMistake(where, commandlines.unknown(name))
+        elif name == "$MOUNT_PATH":
+            why = "all jobs' storage on a node would be mounted at one path"
+            yield ProfileMistake(where, f"{name} cannot have another value: {why}")
         elif commandlines.is_fixed(name):
             yield ProfileMistake(
                 where,
@@ -241,9 +244,9 @@ def lustre_commands(
     options, path = found.targets[kind], f"data.lustreStorage.{OPTIONS[kind]}"
     clients, of_clients = found.client_options, "data.lustreStorage.clientOptions"
     client = {**lustre.CLIENT, **clients.commandlines}
-    groups = {**options.commands, "commandlines": {**lustre.defaults(kind), **options.commandlines}}
+    own = {"commandlines": {**lustre.defaults(kind), **options.commandlines}}
     lines = [
-        *commandlines.lines_of(groups, path),
+        *commandlines.lines_of(own, path),
         *commandlines.lines_of({"commandlines": client}, of_clients),
     ]
     overrides = {

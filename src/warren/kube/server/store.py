@@ -220,6 +220,7 @@ class Store:
             new=resource.conformed(kind.version, body, options.report_unknown),
             user=options.user,
             dry_run=options.dry_run,
+            warn=options.warn,
         )
         body = dict(await self._admitted(review))
         metadata = dict(body["metadata"])
@@ -367,6 +368,7 @@ class Store:
             user=options.user,
             status=options.status and resource.status,
             dry_run=options.dry_run,
+            warn=options.warn,
         )
         admitted = await self._admitted(review)
         new = {**admitted, "apiVersion": old["apiVersion"], "metadata": {**admitted["metadata"]}}
@@ -410,6 +412,7 @@ class Store:
             old=in_version(kind, old),
             user=options.user,
             dry_run=options.dry_run,
+            warn=options.warn,
         )
         await self._admission.admit(review)
         old = self._writable(kind, key)

@@ -38,6 +38,8 @@ class WriteOptions:
     """What becomes of the dependents of a deleted object; None takes what its finalizers say."""
     report_unknown: Callable[[list[str]], None] = lambda unknown: None
     """Told the paths of fields that are dropped, because no schema has them. May raise."""
+    warn: Callable[[str], None] = lambda warning: None
+    """Told what admission has to say of a write that it admits."""
 
 
 DEFAULT_OPTIONS: Final = WriteOptions()

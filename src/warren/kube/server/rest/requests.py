@@ -55,6 +55,7 @@ class WriteRequest:
             dry_run=bool(dry_run),
             manager=request.query.get("fieldManager", ""),
             report_unknown=self._unknown,
+            warn=self._warn,
         )
 
     def deleting(self, request: web.Request, options: Mapping[str, Any]) -> WriteOptions:
@@ -73,6 +74,10 @@ class WriteRequest:
             resource_version=only.get("resourceVersion"),
             dry_run=dry_run,
         )
+
+    def _warn(self, warning: str) -> None:
+        if warning not in self.warnings:  # a write that is tried again is admitted again
+            self.warnings.append(warning)
 
     def _unknown(self, fields: list[str]) -> None:
         named = [f'unknown field "{field}"' for field in fields]

@@ -89,6 +89,7 @@ class Calls:
             return None
         for warning in response.warnings or ():
             log.info("webhook warns", webhook=hook.name, warning=warning)
+            review.warn(warning)
         if not response.allowed:
             why = response.status or _Status()
             words = why.message or why.reason or "without explanation"

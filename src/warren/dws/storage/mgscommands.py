@@ -1,0 +1,184 @@
+"""Commands for the MGS of a file system: a profile's `preMountCommands` (dws-spec section 10).
+
+They name the file system, which its MGS knows once its targets have met it: they are run when all
+of those are there, before any client mounts it. A storage asks for them by the NnfLustreMGT, which
+is in the namespace of the rabbit with the MGS; that rabbit's agent runs them, and says so. An MGS
+that is on no rabbit has no agent, and runs nothing (ADR 099).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Change, Object
+from warren.dws import commandlines, kinds, reports
+from warren.dws.faults import raise_for
+from warren.dws.node import NodeTrouble
+from warren.dws.objects.lustrefilesystems import (
+    MgsAnswer,
+    MgsCommands,
+    NnfLustreMGT,
+    Requester,
+)
+from warren.dws.objects.meta import Error
+from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
+from warren.dws.storage import lustre
+
+PLACE: Final = "data.lustreStorage.mgtOptions.preMountCommands"
+"""Where a profile has them, whatever MGS its file systems are on."""
+
+_FATAL: Final = "Fatal"
+
+
+# A storage asks
+
+
+def of_storage(
+    storage: NnfStorage,
+    profile: NnfStorageProfile | None,
+    mgt: NnfLustreMGT,
+    address: str,
+    name: str,
+) -> tuple[str, ...]:
+    """Return what the MGS of a storage is to run for it. Raises UserMistake.
+
+    Nothing for an MGT alone, which has no file system.
+    """
+    if profile is None or not name or not is_on_rabbit(mgt):
+        return ()
+    options = profile.data.lustre_storage.mgt_options
+    sets = storage.spec.allocation_sets
+    given = [each for found in sets[:1] for each in found.command_variables if "value" in each]
+    values = {
+        **{each["name"]: str(each["value"]) for each in given},
+        **lustre.variables(sets),
+        "$MGS_NID": address,
+        "$FS_NAME": name,
+        **{
+            variable: value
+            for variable, value in options.variable_override.items()
+            if not commandlines.is_fixed(variable)
+        },
+    }
+    return tuple(
+        commandlines.line(commandlines.vector(PLACE, each, values))
+        for each in options.pre_mount_commands
+        if each.strip()
+    )
+
+
+def is_on_rabbit(mgt: NnfLustreMGT) -> bool:
+    """Return whether the MGS is on a rabbit: admins tell of others in the namespace of profiles."""
+    return mgt.metadata.namespace != kinds.PROFILES_NAMESPACE
+
+
+def asked(mgt: NnfLustreMGT, storage: NnfStorage, lines: Sequence[str]) -> Change | None:
+    """Ask for commands; None where they are asked for. A storage asks once."""
+    own = _requester(storage)
+    if any(each.reference == own for each in mgt.spec.command_list):
+        return None
+    others = [each for each in mgt.spec.command_list if each.reference.key != own.key]
+    every = [*others, MgsCommands(reference=own, commands=tuple(lines))]
+    return Change(
+        kind=kinds.LUSTRE_MGT,
+        key=mgt.metadata.key,
+        patch={"spec": {"commandList": _listed(every)}},
+        resource_version=mgt.metadata.resource_version,
+    )
+
+
+def without(mgt: NnfLustreMGT, storage: NnfStorage) -> dict[str, Any]:
+    """Return what is to be written of an NnfLustreMGT to ask nothing for a storage any more."""
+    key = storage.metadata.key
+    left = [each for each in mgt.spec.command_list if each.reference.key != key]
+    return {} if len(left) == len(mgt.spec.command_list) else {"commandList": _listed(left)}
+
+
+def _listed(found: Sequence[MgsCommands]) -> list[dict[str, Any]]:
+    return [
+        {"reference": _reference(each.reference), "commands": [*each.commands]} for each in found
+    ]
+
+
+def are_run(mgt: NnfLustreMGT, storage: NnfStorage) -> bool:
+    """Return whether the commands for a storage were run. Raises Fault where they failed."""
+    own = _requester(storage)
+    for each in mgt.status.command_list:
+        if each.reference == own:
+            if not each.ready:
+                raise_for(each.error, mgt.metadata.namespace)
+            return each.ready
+    return False
+
+
+# A rabbit's agent answers
+
+
+def due(mgt: NnfLustreMGT) -> list[MgsCommands]:
+    """Return what is to be run: what was not, or not to its end. What cannot be, is not again."""
+    known = {
+        each.reference
+        for each in mgt.status.command_list
+        if each.ready or (each.error is not None and each.error.severity == _FATAL)
+    }
+    return [each for each in mgt.spec.command_list if each.reference not in known]
+
+
+def vectors(wanted: MgsCommands) -> list[list[str]]:
+    """Return the argument vectors of commands. Raises NodeTrouble where they make no sense."""
+    try:
+        return [commandlines.vector("spec.commandList", each, {}) for each in wanted.commands]
+    except UserMistake as mistake:
+        raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
+
+
+def told(mgt: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None]) -> Change | None:
+    """Say what was run, and why what was not, of all that is asked for; None if that is known."""
+    known = {each.reference: each for each in mgt.status.command_list}
+    answers: list[MgsAnswer] = []
+    for wanted in mgt.spec.command_list:
+        reference = wanted.reference
+        if reference in ran:
+            answers.append(_answer(reference, ran[reference]))
+        elif reference in known:
+            answers.append(known[reference])
+    if answers == list(mgt.status.command_list):
+        return None
+    entries = [_answered(each) for each in answers]
+    return reports.status(kinds.LUSTRE_MGT, mgt.metadata, {"commandList": entries})
+
+
+def _answer(reference: Requester, trouble: NodeTrouble | None) -> MgsAnswer:
+    if trouble is None:
+        return MgsAnswer(reference=reference, ready=True)
+    status = trouble.as_status()
+    error = Error(
+        debug_message=status["debugMessage"], type=status["type"], severity=status["severity"]
+    )
+    return MgsAnswer(reference=reference, error=error)
+
+
+def _answered(answer: MgsAnswer) -> Object:
+    said: dict[str, Any] = {"reference": _reference(answer.reference), "ready": answer.ready}
+    error = answer.error
+    if error is not None:
+        words = {"userMessage": error.user_message} if error.user_message else {}
+        said["error"] = {
+            "debugMessage": error.debug_message,
+            **words,
+            "type": error.type,
+            "severity": error.severity,
+        }
+    return said
+
+
+def _requester(storage: NnfStorage) -> Requester:
+    meta = storage.metadata
+    kind = kinds.NNF_STORAGE.name
+    return Requester(kind=kind, name=meta.name, namespace=meta.namespace, uid=meta.uid)
+
+
+def _reference(requester: Requester) -> dict[str, str]:
+    found = lustre.reference_to(requester.kind, requester.key)
+    return {**found, "uid": requester.uid} if requester.uid else found

@@ -1,0 +1,175 @@
+"""How logical volumes are activated and deactivated: LVM's commands, run with stand-ins on PATH.
+
+The real ones take a device mapper: `tests/vm/inside/check_flash.py`.
+"""
+
+import asyncio
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.node import NodeTrouble, Volume
+from warren.node.blocks import Blocks
+from warren.node.volumegroup import VolumeGroup
+
+PLACE = "data.xfsStorage.blockDeviceCommands.rabbitCommands.lvChange"
+ROW = {
+    "lv_name": "a",
+    "lv_size": "4096",
+    "lv_tags": "warren.rabbit.r0,warren.owner.5.6,warren.made",
+}
+
+STAND_INS = {
+    "lvs": """
+[ -e gone ] && rows= || rows=$(cat row)
+[ -e active ] && is='active locally' || is=
+printf '{"report":[{"lv":[%s]}]}' "$(echo "$rows" | sed "s/ACTIVE/$is/")"
+""",
+    "lvchange": """
+(printf %s lvchange; printf '\\t%s' "$@"; echo) >> ran
+[ ! -e fail-lvchange ] || { echo "lvchange: no" >&2; exit 5; }
+case " $* " in
+  *" vg/a "*) ;;
+  *) exit 0 ;;
+esac
+case " $* " in
+  *" -an "*|*" --activate n "*) rm -f active ;;
+  *) touch active ;;
+esac
+""",
+    "lvremove": """
+(printf %s lvremove; printf '\\t%s' "$@"; echo) >> ran
+touch gone
+""",
+}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A volume group with one volume, that the stand-ins know of."""
+
+    root: Path
+
+    @property
+    def disk(self) -> VolumeGroup:
+        return VolumeGroup("r0", "vg", 2**20)
+
+    def device(self, profile: ProfileCommands = NO_COMMANDS) -> str:
+        return asyncio.run(self.disk.device("a", profile))
+
+    def give_back(self, profile: ProfileCommands = NO_COMMANDS) -> None:
+        asyncio.run(self.disk.give_back("a", profile))
+
+    def ran(self) -> list[list[str]]:
+        """Return what was run since, but for looks."""
+        file = self.root / "ran"
+        lines = file.read_text().splitlines() if file.exists() else []
+        file.write_text("")
+        return [line.split("\t") for line in lines]
+
+    @property
+    def is_active(self) -> bool:
+        return (self.root / "active").exists()
+
+
+@pytest.fixture
+def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+    (tmp_path / "row").write_text(json.dumps({**ROW, "lv_active_locally": "ACTIVE"}))
+    for name, body in STAND_INS.items():
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\ncd {tmp_path}\n{body}")
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return Group(tmp_path)
+
+
+def saying(**lines: str) -> ProfileCommands:
+    found = {f"{PLACE}.{name}": (line,) for name, line in lines.items()}
+    return ProfileCommands(file_system="xfs", lines=found)
+
+
+SHARED = saying(
+    activate="--activate ys $VG_NAME/$LV_NAME", deactivate="--activate n $VG_NAME/$LV_NAME"
+)
+REMOVED = ["lvremove", "-y", "--config", "devices{issue_discards=1}", "vg/a"]
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [(NO_COMMANDS, ["-ay", "vg/a"]), (SHARED, ["--activate", "ys", "vg/a"])],
+)
+def test_a_volume_is_activated_once_as_its_profile_says_it(
+    group: Group, profile: ProfileCommands, words: list[str]
+) -> None:
+    assert group.device(profile) == "/dev/vg/a"
+    assert group.ran() == [["lvchange", "-K", *words]]
+    for other in (profile, NO_COMMANDS):
+        assert group.device(other) == "/dev/vg/a"
+    assert group.ran() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--activate y other/b", "lvChange.activate of the profile has not activated vg/a"),
+        ("--activate y $POOL_NAME", r"\$POOL_NAME has no value here"),
+    ],
+)
+def test_a_line_that_activates_no_such_volume_fails_for_good(
+    group: Group, line: str, why: str
+) -> None:
+    with pytest.raises(NodeTrouble, match=why) as caught:
+        group.device(saying(activate=line))
+    assert caught.value.fatal
+
+
+def test_a_volume_is_deactivated_as_its_profile_says_it_and_surely(group: Group) -> None:
+    group.device(SHARED)
+    group.ran()
+    group.give_back(SHARED)
+    assert group.ran() == [
+        ["lvchange", "--activate", "n", "vg/a"],
+        ["lvchange", "-an", "vg/a"],
+        REMOVED,
+    ]
+    assert not group.is_active
+    group.give_back(SHARED)
+    assert group.ran() == []
+
+
+def test_what_is_not_active_has_nothing_run_on_it_before_it_goes(group: Group) -> None:
+    group.give_back(SHARED)
+    assert group.ran() == [["lvchange", "-an", "vg/a"], REMOVED]
+
+
+@pytest.mark.parametrize("line", ["--nonsense other/b", "--activate n $POOL_NAME"])
+def test_a_line_that_deactivates_nothing_keeps_no_volume(group: Group, line: str) -> None:
+    group.device()
+    group.give_back(saying(deactivate=line))
+    assert group.ran()[-2:] == [["lvchange", "-an", "vg/a"], REMOVED]
+    assert not group.is_active
+
+
+def test_a_volume_that_is_in_use_stays_whatever_its_profile_says(group: Group) -> None:
+    group.device()
+    (group.root / "fail-lvchange").touch()
+    with pytest.raises(NodeTrouble, match="lvchange: no"):
+        group.give_back(SHARED)
+    assert REMOVED not in group.ran()
+
+
+@pytest.mark.parametrize("profile", [SHARED, NO_COMMANDS])
+def test_after_a_start_of_its_machine_a_volume_is_activated_by_its_profile_alone(
+    group: Group, profile: ProfileCommands, tmp_path: Path
+) -> None:
+    """Where the profile says nothing, it is when it is mounted."""
+    volume = Volume(
+        group="r0", name="a", size=4096, file_system="xfs", userid=5, groupid=6, commands=profile
+    )
+    asyncio.run(Blocks(lambda rabbit: group.disk, tmp_path).make(volume))
+    wanted = [["lvchange", "-K", "--activate", "ys", "vg/a"]]
+    assert group.ran() == (wanted if profile else [])
