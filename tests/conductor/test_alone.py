@@ -1,6 +1,7 @@
 """The conductor alone: a job, its Workflow, and what is done for either."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from warren.dws.binding import Phase
 from warren.dws.jobs import abort
 from warren.dws.jobs.snapshot import Job
 from warren.dws.jobs.timeouts import Timeouts
+from warren.dws.objects.decoding import Malformed
 from warren.kube.client import Conflict, Forbidden, Refused
 
 KEY = Key("default", "fluxjob-7")
@@ -449,6 +451,72 @@ def test_a_teardown_that_was_refused_is_asked_for_again_and_the_admin_told_once(
         assert warnings == ["a policy has denied the request"]
 
     conducted(story, replace(WITH_NODES, phase=phase))
+
+
+BAD_R = "R: version is 2, not 1"
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING])
+def test_a_job_whose_nodes_cannot_be_told_fails_with_the_reason(phase: Phase) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Proposal", ready=True)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        ((_, _, _, note, severity),) = asked(jobs, "fail")
+        assert (note, severity) == (f"what the job was given cannot be read: {BAD_R}", 0)
+        assert jobs.passes == [(7, note)]
+        assert spec(api)["desiredState"] == "Proposal"
+
+    conducted(story, replace(JOB, phase=phase, unreadable=BAD_R))
+
+
+@pytest.mark.parametrize("phase", [Phase.ENDING, Phase.OVER])
+def test_one_that_ends_gives_its_storage_back_all_the_same(phase: Phase) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Proposal", ready=True)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "fail") == []
+        assert spec(api)["desiredState"] == "Teardown"
+
+    conducted(story, replace(JOB, phase=phase, unreadable=BAD_R))
+
+
+async def malformed(api: Api, kind: Kind, key: Key, **rest: Any) -> None:
+    """Put an object there that is not of its kind, as an API without schemas takes it."""
+    await api.add(kind, {"kind": kind.name, "metadata": meta(key.name, key.namespace), **rest})
+
+
+def test_a_job_whose_workflow_cannot_be_read_fails_with_the_reason_and_no_other_job() -> None:
+    other = replace(JOB, id=8)
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await malformed(api, kinds.WORKFLOW, KEY, spec={"desiredState": 5})
+        async with running(api, conductor.run()):
+            await asyncio.sleep(1)
+
+            ((_, number, _, note, severity),) = asked(jobs, "fail")
+            assert (number, severity) == (7, 0)
+            assert re.match(r"Workflow fluxjob-7: .* at `\$\.spec\.desiredState`", note)
+            assert api.find(kinds.WORKFLOW, other.workflow)
+            assert set(conductor.waiting([7, 8])) == {8}
+
+    conducted(story, JOB, other)
+
+
+def test_a_configuration_that_cannot_be_read_is_no_jobs_mistake() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await malformed(api, kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION, spec=5)
+        async with informed(api):
+            with pytest.raises(Malformed, match="SystemConfiguration"):
+                await conductor.reconcile(7)
+
+        assert jobs.asked == []
+        assert jobs.passes == []
+
+    conducted(story, JOB)
 
 
 def test_a_job_on_a_node_without_a_rabbit_fails() -> None:

@@ -34,7 +34,7 @@ from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.datamovements import NnfDataMovement
-from warren.dws.objects.decoding import read
+from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
@@ -140,30 +140,31 @@ class Conductor:
         """Reconcile a job."""
         # While the jobs are being told anew, one that is not known may not be over.
         await self._jobs.wait_synced()
-        snapshot = self._snapshot(job)
+        known = self._known(job)
+        configuration = self._configuration()  # what is wrong with that is no job's mistake
         mistake = None
         delay = None
         try:
-            if snapshot.workflow is None and snapshot.job.phase is Phase.HELD:
-                self._jobs.demand_allowed(snapshot.job)
-            delay = await self._act(snapshot.job, await self._decided(snapshot))
+            snapshot = self._snapshot(known, configuration)
+            if snapshot.workflow is None and known.phase is Phase.HELD:
+                self._jobs.demand_allowed(known)
+            delay = await self._act(known, await self._decided(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it
         except (Fault, UserMistake) as error:
             mistake = str(error)
-            if snapshot.job.phase in (Phase.ENDING, Phase.OVER):
+            if known.phase in (Phase.ENDING, Phase.OVER):
                 # Its author can do nothing about it any more, and its storage must go all the same.
                 self._refusals.hear(job, mistake)
                 delay = _REFUSED
             else:
                 log.info("job refused", job=job, reason=mistake)
-                if not snapshot.job.failed:
-                    type_ = snapshot.job.binding.exception(snapshot.job.phase)
-                    await self._jobs.fail(snapshot.job, type_, mistake)
+                if not known.failed:
+                    await self._jobs.fail(known, known.binding.exception(known.phase), mistake)
         else:
             self._refusals.over(job)
-        self._jobs.passed(snapshot.job, mistake)
-        if snapshot.job.phase is Phase.OVER:
+        self._jobs.passed(known, mistake)
+        if known.phase is Phase.OVER:
             self._shown.pop(job, None)
             self._timed.pop(job, None)
             self._left.pop(job, None)
@@ -171,8 +172,7 @@ class Conductor:
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
-        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
-        configuration = read(raw, SystemConfiguration) if raw is not None else None
+        configuration = self._configuration()
         reasons = {}
         for number in jobs:
             job = self._jobs.job(number)
@@ -180,7 +180,10 @@ class Conductor:
             if job is None or job.phase not in waits.PHASES:
                 continue
             raw = self.informers.of(kinds.WORKFLOW).get(job.workflow)
-            workflow = read(raw, Workflow) if raw is not None else None
+            try:
+                workflow = read(raw, Workflow) if raw is not None else None
+            except Malformed:
+                continue  # it is told so when it is reconciled
             reason = waits.reason(job, workflow, configuration)
             if reason is not None:
                 reasons[number] = reason
@@ -216,7 +219,7 @@ class Conductor:
                 kind: (await self._client.list(kind, labels=own)).items
                 for kind in kinds.FOR_WORKLOAD_MANAGERS
             }
-            again = self._snapshot(snapshot.job.id, live)
+            again = self._snapshot(self._known(snapshot.job.id), snapshot.configuration, live)
             return conduct.decide(await self._complete(again))
 
     async def _complete(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -299,17 +302,26 @@ class Conductor:
         found = {name: known.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
         return {name: read(raw, Storage) for name, raw in found.items() if raw is not None}
 
+    def _known(self, job: int) -> Job:
+        return self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
+
+    def _configuration(self) -> SystemConfiguration | None:
+        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
+        return read(raw, SystemConfiguration) if raw is not None else None
+
     def _snapshot(
-        self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
+        self,
+        known: Job,
+        configuration: SystemConfiguration | None,
+        dependents: Mapping[Kind, Sequence[Object]] | None = None,
     ) -> JobSnapshot:
+        """Return what is seen of a job. Raises Malformed for an object of its own."""
         settings = self._settings
-        known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
         raw = self.informers.of(kinds.WORKFLOW).get(known.workflow)
         found = dependents or {kind: self._of(kind, known) for kind in kinds.FOR_WORKLOAD_MANAGERS}
         breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
         servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
         computes = next(iter(found[kinds.COMPUTES]), None)
-        configuration = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
         workflow = read(raw, Workflow) if raw is not None else None
         return JobSnapshot(
             job=known,
@@ -318,11 +330,11 @@ class Conductor:
             breakdowns={each.metadata.name: each for each in breakdowns},
             servers={each.metadata.name: each for each in servers},
             computes=read(computes, Computes) if computes else None,
-            configuration=read(configuration, SystemConfiguration) if configuration else None,
+            configuration=configuration,
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
             drains=settings.drains,
-            left=self._left.get(job, ()),
+            left=self._left.get(known.id, ()),
             returns=settings.returns,
             kept_movements=settings.kept_movements,
             movements=self._movements(known),
@@ -330,7 +342,7 @@ class Conductor:
             largest=self._capacities.largest(),
             policy=settings.policy,
             daemons=settings.daemons,
-            transient=self._transient_for(job, workflow),
+            transient=self._transient_for(known.id, workflow),
             timeouts=settings.timeouts,
             unsaved=settings.unsaved,
             moved=self._moved(known),

@@ -152,7 +152,9 @@ def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
 
 def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
-    workflow = snapshot.workflow
+    workflow, job = snapshot.workflow, snapshot.job
+    if job.unreadable is not None and job.phase in _BEFORE_THE_END:
+        raise Fault(f"what the job was given cannot be read: {job.unreadable}")
     if workflow is None:
         return _without_workflow(snapshot)
     if workflow.metadata.deleting:

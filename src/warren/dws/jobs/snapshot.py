@@ -47,6 +47,8 @@ class Job:
     resources: Sequence[Mapping[str, Any]] = ()
     nodes: tuple[str, ...] = ()
     """Host names, once there are some."""
+    unreadable: str | None = None
+    """Why it cannot be told which nodes it was given."""
     ran: bool = False
     """Whether its tasks were started."""
     failed: bool = False
