@@ -697,6 +697,23 @@ def test_what_a_job_was_shown_it_is_not_shown_again_until_that_changes() -> None
     conducted(story, WITH_NODES)
 
 
+def test_a_conductor_that_ends_before_it_shows_the_rabbits_is_followed_by_one_that_does() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, ready=True))
+        async with informed(api):
+            await conductor.reconcile(7)
+            ((*_, memo),) = asked(jobs, "memo")
+            jobs.asked.clear()
+            following = Conductor(api, api.informers, jobs, api.clock, GIB)
+            await caught_up()
+            for _ in range(2):
+                await following.reconcile(7)
+
+        assert asked(jobs, "memo") == [("memo", 7, memo)]
+
+    conducted(story, WITH_NODES)
+
+
 def test_how_long_a_state_took_is_told_once() -> None:
     told: list[tuple[str, float]] = []
 

@@ -333,6 +333,7 @@ class Conductor:
             configuration=configuration,
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
+            shown=self._shown.get(known.id, {}),
             drains=settings.drains,
             left=self._left.get(known.id, ()),
             returns=settings.returns,

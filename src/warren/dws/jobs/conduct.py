@@ -280,7 +280,10 @@ def _held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     nodes = nodelocal.nodes_for(breakdowns, snapshot.used, snapshot.configuration)
     if nodes is not None:
         nodelocal.demand_enough(nodes, resources.nodes_of(own))
+    # It was shown when the Workflow was made, if the conductor did not end in between.
+    name = {"rabbit_workflow": snapshot.job.workflow.name}
     return [
+        *([] if name.items() <= snapshot.shown.items() else [Memo(name)]),
         *record(snapshot, workflow),
         Note({"rabbit_workflow": snapshot.raw}),
         Release(changed.resources, changed.constraints, nodes, required),
@@ -312,8 +315,9 @@ def _demand_the_same(snapshot: JobSnapshot, workflow: Workflow) -> None:
 
 
 def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    missed = _missed(snapshot, workflow)
     if not workflow.reached:
-        return []
+        return missed
     match workflow.status.state:
         case State.PROPOSAL:
             demand_breakdowns(snapshot, workflow)
@@ -325,16 +329,37 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         case State.SETUP:
             assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
             return [
+                *missed,
                 *record(snapshot, workflow),
                 *assigned,
                 ask(snapshot, workflow, State.DATA_IN),
             ]
         case State.DATA_IN:
-            return [*record(snapshot, workflow), ask(snapshot, workflow, State.PRE_RUN)]
+            return [*missed, *record(snapshot, workflow), ask(snapshot, workflow, State.PRE_RUN)]
         case State.PRE_RUN:
-            return [*record(snapshot, workflow), Start(workflow.status.env)]
+            return [*missed, *record(snapshot, workflow), Start(workflow.status.env)]
         case _:
             return []
+
+
+def _missed(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Show which rabbits hold the storage, if a conductor ended before it did and after it asked.
+
+    As the Servers have it, which may be seen after the Workflow.
+    """
+    if workflow.spec.desired_state is State.PROPOSAL or "rabbits" in snapshot.shown:
+        return []
+    needs, configuration = needs_of(snapshot), snapshot.configuration
+    wiring = configuration.rabbits_of_computes() if configuration is not None and needs else {}
+    rabbits = {wiring[node] for node in snapshot.job.nodes if node in wiring}
+    for name in needs:
+        servers = snapshot.servers.get(name)
+        sets = servers.spec.allocation_sets if servers is not None else ()
+        shares = [share for each in sets for share in each.storage]
+        if not shares:
+            return []
+        rabbits.update(share.name for share in shares)
+    return [Memo({"rabbits": hostlist.encode(sorted(rabbits))})]
 
 
 def _running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:

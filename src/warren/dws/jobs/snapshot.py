@@ -87,6 +87,8 @@ class JobSnapshot:
     """The job's nodes that have not let go of its storage."""
     unmounted: Collection[str] = ()
     """Those that have not mounted all of it; looked up where the job may lose some."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """The memos that this conductor has shown with the job."""
     floor: int
     """The least size of one allocation, in bytes."""
     largest: int | None = None
