@@ -453,6 +453,22 @@ def test_a_teardown_that_was_refused_is_asked_for_again_and_the_admin_told_once(
     conducted(story, replace(WITH_NODES, phase=phase))
 
 
+def test_a_job_that_may_not_have_heard_of_a_mistake_is_looked_at_later() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.heard_after = 5.0
+        await workflow(api, "Proposal", ready=True)
+        async with informed(api):
+            assert await conductor.reconcile(7) == 5.0
+            jobs.known[7] = replace(jobs.known[7], failed=False, phase=Phase.RUNNING)
+            await trouble(api, "Error")
+            await caught_up()
+            assert await conductor.reconcile(7) == 5.0
+
+        assert len(asked(jobs, "fail")) == 2
+
+    conducted(story, replace(JOB, phase=Phase.STARTING, unreadable="why"))
+
+
 BAD_R = "R: version is 2, not 1"
 
 

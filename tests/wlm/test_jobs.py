@@ -493,6 +493,10 @@ class _Raising(_Telling):
 
 
 CANCELLED: tuple[str, Payload] = ("exception", {"type": "cancel", "severity": 0, "note": ""})
+REFUSED: tuple[str, Payload] = (
+    "exception",
+    {"type": codec.DEPENDENCY, "severity": 0, "note": "no such profile"},
+)
 ENDS: tuple[str, Payload] = ("epilog-start", {"description": codec.EPILOG})
 
 
@@ -537,11 +541,59 @@ def test_what_fails_while_a_job_is_held_is_the_answer_to_the_plugin() -> None:
         assert await answer == {"success": False, "errstr": "no such profile"}
         assert handle.raised == []
 
-        # The plugin may have dropped it, and does not ask again.
+        # The plugin may have dropped it, and does not ask again: that is seen later.
+        wait = await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        assert wait is not None
+        assert handle.raised == []
+        await asyncio.sleep(wait)
         for _ in range(2):
-            await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+            assert await jobs.fail(now, codec.DEPENDENCY, "no such profile") is None
         told = {"type": codec.DEPENDENCY, "severity": 0, "note": "no such profile"}
         assert handle.raised == [{"id": 7, **told}]
+        running.cancel()
+
+    virtual.run(life())
+
+
+def test_a_job_that_has_failed_since_it_was_looked_at_does_not_fail_once_more() -> None:
+    """As when the plugin has raised the exception that the answer to its question was."""
+
+    async def life() -> None:
+        told = [submitted(7), news(7, VALIDATED, HELD), news(7, REFUSED), _ALL_TOLD]
+        handle = _Raising(told)
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        now = jobs.job(7)
+        assert now is not None
+        assert now.failed
+        before = replace(now, phase=Phase.HELD, failed=False)
+
+        assert await jobs.fail(before, codec.DEPENDENCY, "no such profile") is None
+        assert handle.raised == []
+        running.cancel()
+
+    virtual.run(life())
+
+
+def test_a_plugin_that_asks_about_what_was_raised_already_does_not_raise_it_once_more() -> None:
+    """The journal may have told of the job before the plugin's question comes."""
+
+    async def life() -> None:
+        handle = _Raising([submitted(7), news(7, VALIDATED, HELD), _ALL_TOLD])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        now = jobs.job(7)
+        assert now is not None
+        await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        create = codec.Create(jobid=7, userid=0, dw_directives=[], resources=[])
+        answer = asked("create", create, jobs)
+        await asyncio.sleep(0)
+
+        jobs.passed(now, "no such profile")
+        assert await answer == {"success": True}
+        assert len(handle.raised) == 1
         running.cancel()
 
     virtual.run(life())

@@ -160,7 +160,8 @@ class Conductor:
             else:
                 log.info("job refused", job=job, reason=mistake)
                 if not known.failed:
-                    await self._jobs.fail(known, known.binding.exception(known.phase), mistake)
+                    type_ = known.binding.exception(known.phase)
+                    delay = await self._jobs.fail(known, type_, mistake)
         else:
             self._refusals.over(job)
         self._jobs.passed(known, mistake)
@@ -407,7 +408,7 @@ class Conductor:
                 case jobactions.Undrain(nodes, reason):
                     await self._jobs.undrain(nodes, reason)
                 case jobactions.Fail(type_, note, severity):
-                    await self._jobs.fail(job, type_, note, severity)
+                    delay = _sooner(delay, await self._jobs.fail(job, type_, note, severity))
                 case jobactions.Note(values):
                     await self._jobs.note(job, values)
                     for key, value in values.items():
@@ -419,7 +420,7 @@ class Conductor:
                 case jobactions.Memo(values):
                     await self._show(job, values)
                 case jobactions.Later(seconds):
-                    delay = seconds if delay is None else min(delay, seconds)
+                    delay = _sooner(delay, seconds)
         return delay
 
     def _observe(self, job: Job, key: str, value: Any) -> None:
@@ -488,3 +489,7 @@ class Conductor:
         job = self._jobs.binding.job(name)
         if job is not None:
             self.reconciler.add(job)
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    return min((each for each in (one, other) if each is not None), default=None)

@@ -93,8 +93,11 @@ class WorkloadManager(Protocol):
         """Free some of the nodes of a job that is ending, and no flash."""
         ...
 
-    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
-        """Raise an exception on the job; one of severity 0 ends it."""
+    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
+        """Raise an exception on the job; one of severity 0 ends it.
+
+        Return the seconds after which to look whether the job has it; None where that is known.
+        """
         ...
 
     async def note(self, job: Job, values: Mapping[str, Any]) -> None:

@@ -43,6 +43,9 @@ _RETRY: Final = 0.5
 _JOURNAL_SECONDS: Final = 5.0
 """How far the journal may be behind the plugin."""
 
+_HEARD: Final = 5.0
+"""Seconds after which the journal has told of an exception, if the plugin has raised it."""
+
 UNSEEN: Final = frozenset(
     {"validate", "priority", "urgency", "memo", codec.ENVIRONMENT, "free", "release"}
 )
@@ -83,6 +86,8 @@ class _Known:
     """The job as the conductor sees it, once it was looked at; None again after news."""
     raised: set[tuple[str, str]] = field(default_factory=set)
     """The exceptions that it was told to have, of which there may be no news yet."""
+    refused: float | None = None
+    """When a request of the plugin about it was refused last, by the event loop's clock."""
     unknown: float | None = None
     """When its user was first seen to be unknown, by the event loop's clock."""
     puzzling: bool = False
@@ -330,21 +335,40 @@ class FluxJobs:
         message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))
         await self._tell_plugin("release", message)
 
-    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
+    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
         known = self._known.get(job.id)
         raised = set[tuple[str, str]]() if known is None else known.raised
-        # The plugin waits for an answer, and raises the exception that fits its question. Not about
-        # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
-        # that may come of the first time.
-        if severity == 0 and job.phase is not Phase.ENDING and self._asked_at(job):
-            # It is not known to be raised: the plugin may have to drop a refusal.
-            self.passed(job, note)
-            return
+        if severity == 0 and job.phase is not Phase.ENDING:
+            if known is not None and known.job.fatal is not None:
+                return None  # since it was looked at
+            wait = self._refuse(job, known, note)
+            if wait is not None:
+                return wait
         if (type, note) in raised:
-            return
+            return None
         request = {"id": job.id, "type": type, "severity": severity, "note": note}
         await self._ask_about("job-manager.raise", request)
         raised.add((type, note))
+        return None
+
+    def _refuse(self, job: Job, known: _Known | None, note: str) -> float | None:
+        """Answer what the plugin has asked with a refusal, and leave the exception to it.
+
+        Return the seconds until that must have come, for the plugin may have to drop a refusal;
+        None where nothing was asked, or has come by then.
+        """
+        now = asyncio.get_running_loop().time()
+        # The plugin waits for an answer, and raises the exception that fits its question. Not about
+        # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
+        # that may come of the first time.
+        if self._asked_at(job):
+            self.passed(job, note)
+            if known is not None:
+                known.refused = now
+            return _HEARD
+        if known is None or known.refused is None or known.refused + _HEARD <= now:
+            return None
+        return known.refused + _HEARD - now
 
     async def note(self, job: Job, values: Mapping[str, Any]) -> None:
         operations = []
@@ -463,6 +487,9 @@ class FluxJobs:
         return known is not None and codec.DAEMONS_EPILOG in known.job.epilogs
 
     def passed(self, job: Job, mistake: str | None) -> None:
+        known = self._known.get(job.id)
+        if known is not None and any(note == mistake for _, note in known.raised):
+            mistake = None  # the plugin would raise it once more
         asked = self._asked_at(job)
         later = [each for each in self._requests.pop(job.id, ()) if each not in asked]
         if later:
