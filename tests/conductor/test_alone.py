@@ -991,6 +991,36 @@ def test_nodes_that_another_job_that_was_let_go_has_do_not_return(
     conducted(story, replace(JOB, phase=Phase.OVER))
 
 
+@pytest.mark.parametrize("returns", [True, False])
+def test_nodes_return_whose_workflow_went_while_no_conductor_was_there(returns: bool) -> None:
+    """Those of one that is still there wait for it, also where it is not marked yet."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        settings = Settings(returns=returns)
+        following = Conductor(api, api.informers, jobs, api.clock, GIB, settings)
+        wiring = {"r0": ("n0", "n1"), "r1": ("n2", "n3")}
+        await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration(wiring)))
+        noted = {labels.ABORTED: "before", labels.ABORTED_NODES: "n0"}
+        for name, annotations, node in (
+            ("fluxjob-8", noted, None),
+            ("fluxjob-9", {}, "n1"),  # it is over, and was let go a moment ago
+            ("fluxjob-7", {}, "n2"),  # it runs, on a node that is drained for another job
+        ):
+            other = raw_workflow(JOBDW, state="Teardown", metadata={"name": name})
+            other["metadata"]["annotations"] = annotations
+            await api.add(kinds.WORKFLOW, other)
+            if node is not None:
+                data = [{"name": node}]
+                await api.add(kinds.COMPUTES, {"metadata": meta(name, "default"), "data": data})
+        async with running(api, following.run()):
+            await caught_up()
+
+        back = [("undrain", ("n2", "n3"), abort.REASON)]
+        assert asked(jobs, "undrain") == (back if returns else [])
+
+    conducted(story, replace(JOB, phase=Phase.RUNNING))
+
+
 @pytest.mark.parametrize(
     ("returns", "back"), [(True, [("undrain", ("n1",), abort.REASON)]), (False, [])]
 )

@@ -18,6 +18,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
+from warren.conductor.leftdrains import LeftDrains
 from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
 from warren.conductor.port import WorkloadManager
@@ -115,6 +116,7 @@ class Conductor:
         informers.of(kinds.CLIENT_MOUNT).compare(self._mount_changed)
         informers.of(kinds.NNF_DATA_MOVEMENT)
         self._returning = Returning(client, informers, clock, enabled=settings.returns)
+        self._left_drains = LeftDrains(informers, jobs, enabled=settings.returns)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
         informers.of(kinds.STORAGE).listen(self._rabbit_changed)
 
@@ -123,6 +125,7 @@ class Conductor:
         if settings != self._settings:
             self._settings = settings
             self._returning.configure(enabled=settings.returns)
+            self._left_drains.configure(enabled=settings.returns)
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
@@ -133,6 +136,8 @@ class Conductor:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self._returning.reconciler.run())
+            tasks.create_task(self._left_drains.reconciler.run())
+            self._left_drains.look()
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
