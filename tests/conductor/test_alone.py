@@ -24,7 +24,7 @@ from warren.dws.jobs import abort
 from warren.dws.jobs.snapshot import Job
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.decoding import Malformed
-from warren.kube.client import Conflict, Forbidden, Refused
+from warren.kube.client import Conflict, Forbidden, Refused, Unavailable
 
 KEY = Key("default", "fluxjob-7")
 JOB = Job(
@@ -531,6 +531,23 @@ def test_a_configuration_that_cannot_be_read_is_no_jobs_mistake() -> None:
 
         assert jobs.asked == []
         assert jobs.passes == []
+
+    conducted(story, JOB)
+
+
+def test_what_is_asked_about_a_job_is_answered_when_the_api_is_back() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        away = api.refusals["create", kinds.WORKFLOW] = Unavailable("it is away")
+        async with running(api, conductor.run()):
+            for _ in range(120):
+                api.refusals["create", kinds.WORKFLOW] = away
+                await asyncio.sleep(0.5)
+            assert jobs.passes == []
+            api.refusals.clear()
+            await asyncio.sleep(60)
+
+        assert set(jobs.passes) == {(7, None)}
+        assert asked(jobs, "fail") == []
 
     conducted(story, JOB)
 

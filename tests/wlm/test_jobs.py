@@ -599,6 +599,37 @@ def test_a_plugin_that_asks_about_what_was_raised_already_does_not_raise_it_once
     virtual.run(life())
 
 
+def test_a_question_that_is_asked_again_is_answered_once_and_the_earlier_do_not_wait() -> None:
+    """While the API is away nothing is answered, and the plugin asks again every minute."""
+
+    async def life() -> None:
+        handle = _Raising([submitted(7), news(7, VALIDATED, HELD), _ALL_TOLD])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        create = codec.Create(jobid=7, userid=0, dw_directives=[], resources=[])
+        teardown = asked("teardown", codec.OfJob(jobid=7), jobs)
+        answers = []
+        for _ in range(100):
+            answers.append(asked("create", create, jobs))
+            await asyncio.sleep(60)
+
+        *earlier, last = answers
+        assert [each.done() for each in answers] == [True] * 99 + [False]
+        for each in earlier:
+            assert isinstance(error := each.exception(), RpcError)
+            assert error.errnum == errno.EAGAIN
+        assert not teardown.done()
+
+        now = jobs.job(7)
+        assert now is not None
+        jobs.passed(now, None)
+        assert [await last, await teardown] == [{"success": True}] * 2
+        running.cancel()
+
+    virtual.run(life())
+
+
 def test_a_job_was_aborted_where_the_instance_or_its_owner_says_so() -> None:
     """A guest's word disables no rabbit, whatever else has ended the job."""
 

@@ -97,6 +97,7 @@ class _Known:
 class _Request(NamedTuple):
     """A request of the plugin that waits until the job was reconciled."""
 
+    topic: str
     first: int
     """The first phase, by its number, in which the job is what the request is about."""
     answer: asyncio.Future[str | None]
@@ -441,19 +442,19 @@ class FluxJobs:
 
     async def _create(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.Create)
-        return await self._settled(message.jobid, {Phase.HELD})
+        return await self._settled(request, message.jobid, {Phase.HELD})
 
     async def _setup(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.Setup)
-        return await self._settled(message.jobid, {Phase.STARTING})
+        return await self._settled(request, message.jobid, {Phase.STARTING})
 
     async def _post_run(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.PostRun)
-        return await self._settled(message.jobid, {Phase.ENDING, Phase.OVER})
+        return await self._settled(request, message.jobid, {Phase.ENDING, Phase.OVER})
 
     async def _teardown(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.OfJob)
-        return await self._settled(message.jobid, set(Phase))
+        return await self._settled(request, message.jobid, set(Phase))
 
     async def _status(self, request: Request) -> Payload:
         return {"success": True, "workflows": sorted(self._known)}
@@ -462,7 +463,7 @@ class FluxJobs:
         # Clients ask for a poll, and go on once it is made: what is watched needs none.
         return {}
 
-    async def _settled(self, job: int, phases: set[Phase]) -> Payload:
+    async def _settled(self, request: Request, job: int, phases: set[Phase]) -> Payload:
         """Have a job reconciled that has come to one of the phases; say how it went."""
         last = max(_ORDER.index(each) for each in phases)
         first = min(_ORDER.index(each) for each in phases)
@@ -477,7 +478,13 @@ class FluxJobs:
             if not self._stops_daemons(job):
                 log.warning("the journal does not tell of a job", job=job)
         passed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._requests.setdefault(job, []).append(_Request(first, passed))
+        waiting = self._requests.setdefault(job, [])
+        for each in waiting:
+            # As when the API is away: the plugin has given that one up, and they must not add up.
+            if each.topic == request.topic and not each.answer.done():
+                each.answer.set_exception(RpcError(errno.EAGAIN, "it was asked again since"))
+        waiting[:] = [each for each in waiting if not each.answer.done()]
+        waiting.append(_Request(request.topic, first, passed))
         self._tell(job)
         mistake = await passed
         return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
