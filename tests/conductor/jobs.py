@@ -16,6 +16,7 @@ class Jobs:
     """A `WorkloadManager` of jobs that tests make, which are known once `synced` is set."""
 
     binding = BINDING
+    instance = "here"
 
     def __init__(self, *jobs: Job) -> None:
         self.known = {job.id: job for job in jobs}

@@ -552,6 +552,44 @@ def test_what_is_asked_about_a_job_is_answered_when_the_api_is_back() -> None:
     conducted(story, JOB)
 
 
+async def marked(api: Api, mark: str | None) -> None:
+    """Make a Workflow in Proposal, as that of an instance."""
+    await workflow(api, "Proposal", ready=True)
+    if mark is not None:
+        metadata = {"labels": {labels.INSTANCE: mark}}
+        await api.change(kinds.WORKFLOW, KEY, {"metadata": metadata})
+
+
+@pytest.mark.parametrize(
+    ("mark", "desired"), [(None, "Teardown"), ("here", "Teardown"), ("there", "Proposal")]
+)
+def test_a_workflow_without_a_job_is_torn_down_unless_it_is_another_instances(
+    mark: str | None, desired: str, heard: list[MutableMapping[str, Any]]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await marked(api, mark)
+        async with running(api, conductor.run()):
+            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"annotations": {"a": "b"}}})
+            assert spec(api)["desiredState"] == desired
+            assert (7, None) in jobs.passes  # for its plugin may ask
+            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"labels": {labels.INSTANCE: None}}})
+            assert spec(api)["desiredState"] == "Teardown"
+
+    conducted(story)
+    told = [each["workflows"] for each in heard if "another instance" in each["event"]]
+    assert told == ([[KEY.name]] if mark == "there" else [])
+
+
+def test_workflows_are_marked_as_their_instances() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        async with informed(api):
+            await conductor.reconcile(7)
+        found = api.find(kinds.WORKFLOW, KEY)["metadata"]
+        assert found["labels"] == {labels.INSTANCE: "here"}
+
+    conducted(story, JOB)
+
+
 def test_a_job_on_a_node_without_a_rabbit_fails() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await dependents(api, await workflow(api, ready=True))

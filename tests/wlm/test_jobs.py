@@ -20,7 +20,7 @@ from warren.dws.binding import Phase
 from warren.dws.jobs.snapshot import Job
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result, State
-from warren.rfc import jobspec
+from warren.rfc import jobspec, treeobj
 from warren.rpc.bus import Method
 from warren.rpc.message import Cred, Payload, Request, RpcError
 from warren.wlm import codec
@@ -219,6 +219,8 @@ class _Telling:
         self.begun = 0
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        if topic == "kvs.lookup":
+            return {"val": treeobj.val(b'"here"')}
         raise RpcError(errno.ECONNRESET)
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
@@ -481,6 +483,8 @@ class _Raising(_Telling):
         self.raised: list[Payload] = []
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        if topic == "kvs.lookup":
+            return await super().rpc(topic, payload)
         assert topic == "job-manager.raise"
         assert payload is not None
         self.raised.append(payload)
@@ -628,6 +632,31 @@ def test_a_question_that_is_asked_again_is_answered_once_and_the_earlier_do_not_
         running.cancel()
 
     virtual.run(life())
+
+
+def test_an_instance_is_marked_by_what_stays_over_restarts_and_another_otherwise() -> None:
+    async def main() -> None:
+        marks: list[list[str]] = []
+        for _ in range(2):
+            async with opened() as world:
+                lives: list[str] = []
+
+                async def life(control: Control, lives: list[str] = lives) -> None:
+                    jobs = FluxJobs(control.instance.bus.handle(), control.instance.bus.owner)
+                    following = asyncio.ensure_future(jobs.run())
+                    await jobs.wait_synced()
+                    lives.append(jobs.instance)
+                    following.cancel()
+
+                await world.live(life)
+                await world.live(life)
+                marks.append(lives)
+
+        (first, again), (second, _) = marks
+        assert first == again
+        assert first != second
+
+    virtual.run(main())
 
 
 def test_a_job_was_aborted_where_the_instance_or_its_owner_says_so() -> None:

@@ -133,6 +133,7 @@ class Conductor:
         """Lead until cancelled, from when everything is known."""
         await self.informers.wait_synced()
         await self._jobs.wait_synced()
+        self._tell_others()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self._returning.reconciler.run())
@@ -146,6 +147,9 @@ class Conductor:
         # While the jobs are being told anew, one that is not known may not be over.
         await self._jobs.wait_synced()
         known = self._known(job)
+        if self._is_of_another(job):
+            self._jobs.passed(known, None)
+            return None
         configuration = self._configuration()  # what is wrong with that is no job's mistake
         mistake = None
         delay = None
@@ -311,6 +315,27 @@ class Conductor:
     def _known(self, job: int) -> Job:
         return self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
 
+    def _is_of_another(self, job: int) -> bool:
+        """Return whether what looks like an orphan is the Workflow of another instance's job."""
+        raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow(job))
+        mine = raw is None or self._jobs.job(job) is not None
+        return not mine and conduct.is_of_another(raw or {}, self._jobs.instance)
+
+    def _tell_others(self) -> None:
+        """Log which Workflows are left alone, for those of an instance that is lost stay."""
+        names = sorted(key_of(raw).name for raw in self.informers.of(kinds.WORKFLOW).all())
+        numbers = {name: self._jobs.binding.job(name) for name in names}
+        others = [
+            name for name, job in numbers.items() if job is not None and self._is_of_another(job)
+        ]
+        if others:
+            log.warning(
+                "Workflows of another instance are left alone: where that instance is lost, take "
+                "away their label",
+                label=labels.INSTANCE,
+                workflows=others,
+            )
+
     def _configuration(self) -> SystemConfiguration | None:
         raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
         return read(raw, SystemConfiguration) if raw is not None else None
@@ -339,6 +364,7 @@ class Conductor:
             configuration=configuration,
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
+            instance=self._jobs.instance,
             shown=self._shown.get(known.id, {}),
             drains=settings.drains,
             left=self._left.get(known.id, ()),

@@ -30,6 +30,14 @@ class WorkloadManager(Protocol):
         """The names of this workload manager in DWS objects."""
         ...
 
+    @property
+    def instance(self) -> str:
+        """What marks its Workflows among those of other instances, once all jobs are known.
+
+        It is the same after each restart.
+        """
+        ...
+
     def listen(self, listener: Callable[[int], None]) -> None:
         """Call `listener` with the id of every job that changes."""
         ...

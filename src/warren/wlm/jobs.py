@@ -6,6 +6,7 @@ and are answered with what came of it.
 """
 
 import asyncio
+import base64
 import errno
 import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
+from uuid import uuid4
 
 import msgspec
 import orjson
@@ -55,6 +57,9 @@ UNASKED: Final = ("memo", "annotations")
 """Events that the journal leaves out: a job's own user writes them, and of any length."""
 
 _ORDER: Final = list(Phase)
+_IDENTITY: Final = "warren.instance"
+"""The key of what tells this instance from others with the same API."""
+
 _SERVICE: Final = "dws"
 """The name that is unique to the service whose records these are."""
 
@@ -126,6 +131,7 @@ class FluxJobs:
         `rules` are asked where jobs have not been looked at when they were submitted.
         """
         self._rules = rules
+        self._instance = ""
         self._handle = handle
         self._owner = owner
         self._known: dict[int, _Known] = {}
@@ -137,6 +143,10 @@ class FluxJobs:
         self._requests: dict[int, list[_Request]] = {}
 
     # Observing
+
+    @property
+    def instance(self) -> str:
+        return self._instance
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """Call `listener` with each job that changes. What it raises is logged."""
@@ -182,17 +192,34 @@ class FluxJobs:
         """Follow the journal until cancelled."""
         while True:
             try:
+                # Before what has no job is known: then it is known whose it is, too.
+                self._instance = self._instance or await self._identified()
                 wanted = {"deny": dict.fromkeys(UNASKED, 1)}
                 journal = self._handle.stream("job-manager.events-journal", wanted)
                 async with aclosing(journal) as entries:  # type: ignore[type-var]
                     self._incoming = {}
                     async for entry in entries:
                         self._take(entry)
-            except RpcError as error:
+            except (RpcError, Disconnected) as error:
                 log.warning("the journal has ended", reason=str(error))
             # What is known stays, for those who look: a job that is not known counts as over.
             self._synced.clear()
             await asyncio.sleep(_RETRY)
+
+    async def _identified(self) -> str:
+        """Return what marks the instance's Workflows. It is kept with its jobs, in its KVS."""
+        try:
+            request = {"key": _IDENTITY, "namespace": "primary", "flags": 0}
+            found = await self._handle.rpc("kvs.lookup", request)
+            known: str = orjson.loads(base64.b64decode(found["val"]["data"]))
+            return known
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                raise
+        made = uuid4().hex
+        kept = {"key": _IDENTITY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
+        await self._commit([kept])
+        return made
 
     def _take(self, entry: Payload) -> None:
         job = entry["id"]
@@ -382,6 +409,9 @@ class FluxJobs:
                 {"key": kept, "flags": 0, "dirent": treeobj.val(orjson.dumps(value))},
                 {"key": linked, "flags": 0, "dirent": treeobj.symlink(kept)},
             ]
+        await self._commit(operations)
+
+    async def _commit(self, operations: Sequence[Payload]) -> None:
         primary = {"namespace": "primary", "flags": 0}
         await self._ask("kvs.commit", {**primary, "ops": operations, "rootref": False})
 

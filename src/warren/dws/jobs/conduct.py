@@ -66,6 +66,16 @@ def made(snapshot: JobSnapshot) -> list[Key]:
     ]
 
 
+def is_of_another(workflow: Object, instance: str) -> bool:
+    """Return whether a Workflow is marked as that of another instance's job.
+
+    One without a mark is of ours: those from before there were marks are, and admins take marks
+    away.
+    """
+    mark = (workflow["metadata"].get("labels") or {}).get(labels.INSTANCE)
+    return mark is not None and mark != instance
+
+
 def needs_flash(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on which rabbits' flash the job was given."""
     return (
@@ -177,7 +187,7 @@ def _without_workflow(snapshot: JobSnapshot) -> list[Action]:
         case Phase.HELD | Phase.QUEUED if not job.failed and (
             job.phase is Phase.HELD or _may_lose_workflow(job)
         ):
-            made = Create(kind=kinds.WORKFLOW, object=new_workflow(job))
+            made = Create(kind=kinds.WORKFLOW, object=new_workflow(job, snapshot.instance))
             return [made, Memo({"rabbit_workflow": job.workflow.name})]
         case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
             return [
@@ -226,8 +236,8 @@ def _may_lose_workflow(job: Job) -> bool:
     return job.phase in (Phase.HELD, Phase.QUEUED) and not job.nodes and not creates
 
 
-def new_workflow(job: Job) -> Object:
-    """Make the Workflow of a job."""
+def new_workflow(job: Job, instance: str = "") -> Object:
+    """Make the Workflow of a job of an instance."""
     annotations = {} if job.expires is None else {labels.EXPIRES: expiry.written(job.expires)}
     if job.tolerance:
         annotations[labels.FAILURE_TOLERANCE] = str(job.tolerance)
@@ -238,6 +248,7 @@ def new_workflow(job: Job) -> Object:
             "name": job.workflow.name,
             "namespace": job.workflow.namespace,
             "finalizers": [job.binding.finalizer],
+            **({"labels": {labels.INSTANCE: instance}} if instance else {}),
             **({"annotations": annotations} if annotations else {}),
         },
         "spec": {

@@ -87,6 +87,8 @@ class JobSnapshot:
     """The job's nodes that have not let go of its storage."""
     unmounted: Collection[str] = ()
     """Those that have not mounted all of it; looked up where the job may lose some."""
+    instance: str = ""
+    """What marks the Workflows of the workload manager's instance; empty where nothing does."""
     shown: Mapping[str, str] = field(default_factory=dict)
     """The memos that this conductor has shown with the job."""
     floor: int
