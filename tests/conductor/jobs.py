@@ -16,6 +16,7 @@ class Jobs:
     """A `WorkloadManager` of jobs that tests make, which are known once `synced` is set."""
 
     binding = BINDING
+    instance = "here"
 
     def __init__(self, *jobs: Job) -> None:
         self.known = {job.id: job for job in jobs}
@@ -29,6 +30,8 @@ class Jobs:
         """The daemons that are to be enabled for them."""
         self.aborted: set[int] = set()
         """The jobs that were let go before their storage."""
+        self.heard_after: float | None = None
+        """After how many seconds it can be told whether a job has an exception."""
         self.refused: str | None = None
         """Why the site allows no job."""
         self.synced = asyncio.Event()
@@ -101,15 +104,16 @@ class Jobs:
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         self.asked.append(("free", job.id, tuple(nodes)))
 
-    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
+    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
         self.asked.append(("fail", job.id, type, note, severity))
         known = self.known.get(job.id)
         if known is None or known.phase is Phase.OVER:
-            return
+            return None
         if known.phase is Phase.ENDING:
             self.put(replace(known, warned=True, abandoned=known.abandoned or severity == 0))
         elif severity == 0:
             self.put(replace(known, failed=True, phase=Phase.ENDING))
+        return self.heard_after
 
     async def note(self, job: Job, values: Mapping[str, Any]) -> None:
         self.asked.append(("note", job.id, dict(values)))

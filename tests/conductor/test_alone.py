@@ -1,6 +1,7 @@
 """The conductor alone: a job, its Workflow, and what is done for either."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,8 @@ from warren.dws.binding import Phase
 from warren.dws.jobs import abort
 from warren.dws.jobs.jobsnapshot import Job
 from warren.dws.jobs.timeouts import Timeouts
-from warren.kube.client import Conflict, Forbidden, Refused
+from warren.dws.objects.decoding import Malformed
+from warren.kube.client import Conflict, Forbidden, Refused, Unavailable
 
 KEY = Key("default", "fluxjob-7")
 JOB = Job(
@@ -451,6 +453,143 @@ def test_a_teardown_that_was_refused_is_asked_for_again_and_the_admin_told_once(
     conducted(story, replace(WITH_NODES, phase=phase))
 
 
+def test_a_job_that_may_not_have_heard_of_a_mistake_is_looked_at_later() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        jobs.heard_after = 5.0
+        await workflow(api, "Proposal", ready=True)
+        async with informed(api):
+            assert await conductor.reconcile(7) == 5.0
+            jobs.known[7] = replace(jobs.known[7], failed=False, phase=Phase.RUNNING)
+            await trouble(api, "Error")
+            await caught_up()
+            assert await conductor.reconcile(7) == 5.0
+
+        assert len(asked(jobs, "fail")) == 2
+
+    conducted(story, replace(JOB, phase=Phase.STARTING, unreadable="why"))
+
+
+BAD_R = "R: version is 2, not 1"
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.STARTING, Phase.RUNNING])
+def test_a_job_whose_nodes_cannot_be_told_fails_with_the_reason(phase: Phase) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Proposal", ready=True)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        ((_, _, _, note, severity),) = asked(jobs, "fail")
+        assert (note, severity) == (f"what the job was given cannot be read: {BAD_R}", 0)
+        assert jobs.passes == [(7, note)]
+        assert spec(api)["desiredState"] == "Proposal"
+
+    conducted(story, replace(JOB, phase=phase, unreadable=BAD_R))
+
+
+@pytest.mark.parametrize("phase", [Phase.ENDING, Phase.OVER])
+def test_one_that_ends_gives_its_storage_back_all_the_same(phase: Phase) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await workflow(api, "Proposal", ready=True)
+        async with informed(api):
+            await conductor.reconcile(7)
+
+        assert asked(jobs, "fail") == []
+        assert spec(api)["desiredState"] == "Teardown"
+
+    conducted(story, replace(JOB, phase=phase, unreadable=BAD_R))
+
+
+async def malformed(api: Api, kind: Kind, key: Key, **rest: Any) -> None:
+    """Put an object there that is not of its kind, as an API without schemas takes it."""
+    await api.add(kind, {"kind": kind.name, "metadata": meta(key.name, key.namespace), **rest})
+
+
+def test_a_job_whose_workflow_cannot_be_read_fails_with_the_reason_and_no_other_job() -> None:
+    other = replace(JOB, id=8)
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await malformed(api, kinds.WORKFLOW, KEY, spec={"desiredState": 5})
+        async with running(api, conductor.run()):
+            await asyncio.sleep(1)
+
+            ((_, number, _, note, severity),) = asked(jobs, "fail")
+            assert (number, severity) == (7, 0)
+            assert re.match(r"Workflow fluxjob-7: .* at `\$\.spec\.desiredState`", note)
+            assert api.find(kinds.WORKFLOW, other.workflow)
+            assert set(conductor.waiting([7, 8])) == {8}
+
+    conducted(story, JOB, other)
+
+
+def test_a_configuration_that_cannot_be_read_is_no_jobs_mistake() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await malformed(api, kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION, spec=5)
+        async with informed(api):
+            with pytest.raises(Malformed, match="SystemConfiguration"):
+                await conductor.reconcile(7)
+
+        assert jobs.asked == []
+        assert jobs.passes == []
+
+    conducted(story, JOB)
+
+
+def test_what_is_asked_about_a_job_is_answered_when_the_api_is_back() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        away = api.refusals["create", kinds.WORKFLOW] = Unavailable("it is away")
+        async with running(api, conductor.run()):
+            for _ in range(120):
+                api.refusals["create", kinds.WORKFLOW] = away
+                await asyncio.sleep(0.5)
+            assert jobs.passes == []
+            api.refusals.clear()
+            await asyncio.sleep(60)
+
+        assert set(jobs.passes) == {(7, None)}
+        assert asked(jobs, "fail") == []
+
+    conducted(story, JOB)
+
+
+async def marked(api: Api, mark: str | None) -> None:
+    """Make a Workflow in Proposal, as that of an instance."""
+    await workflow(api, "Proposal", ready=True)
+    if mark is not None:
+        metadata = {"labels": {labels.INSTANCE: mark}}
+        await api.change(kinds.WORKFLOW, KEY, {"metadata": metadata})
+
+
+@pytest.mark.parametrize(
+    ("mark", "desired"), [(None, "Teardown"), ("here", "Teardown"), ("there", "Proposal")]
+)
+def test_a_workflow_without_a_job_is_torn_down_unless_it_is_another_instances(
+    mark: str | None, desired: str, heard: list[MutableMapping[str, Any]]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await marked(api, mark)
+        async with running(api, conductor.run()):
+            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"annotations": {"a": "b"}}})
+            assert spec(api)["desiredState"] == desired
+            assert (7, None) in jobs.passes  # for its plugin may ask
+            await api.change(kinds.WORKFLOW, KEY, {"metadata": {"labels": {labels.INSTANCE: None}}})
+            assert spec(api)["desiredState"] == "Teardown"
+
+    conducted(story)
+    told = [each["workflows"] for each in heard if "another instance" in each["event"]]
+    assert told == ([[KEY.name]] if mark == "there" else [])
+
+
+def test_workflows_are_marked_as_their_instances() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        async with informed(api):
+            await conductor.reconcile(7)
+        found = api.find(kinds.WORKFLOW, KEY)["metadata"]
+        assert found["labels"] == {labels.INSTANCE: "here"}
+
+    conducted(story, JOB)
+
+
 def test_a_job_on_a_node_without_a_rabbit_fails() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         await dependents(api, await workflow(api, ready=True))
@@ -625,6 +764,23 @@ def test_what_a_job_was_shown_it_is_not_shown_again_until_that_changes() -> None
             ("memo", 7, {"rabbits": "r0"}),
             ("memo", 7, {"rabbits": "r[0-1]"}),
         ]
+
+    conducted(story, WITH_NODES)
+
+
+def test_a_conductor_that_ends_before_it_shows_the_rabbits_is_followed_by_one_that_does() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, ready=True))
+        async with informed(api):
+            await conductor.reconcile(7)
+            ((*_, memo),) = asked(jobs, "memo")
+            jobs.asked.clear()
+            following = Conductor(api, api.informers, jobs, api.clock, GIB)
+            await caught_up()
+            for _ in range(2):
+                await following.reconcile(7)
+
+        assert asked(jobs, "memo") == [("memo", 7, memo)]
 
     conducted(story, WITH_NODES)
 
@@ -888,6 +1044,36 @@ def test_nodes_that_another_job_that_was_let_go_has_do_not_return(
         assert asked(jobs, "undrain") == [("undrain", back, "failed to unmount rabbit")]
 
     conducted(story, replace(JOB, phase=Phase.OVER))
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_nodes_return_whose_workflow_went_while_no_conductor_was_there(returns: bool) -> None:
+    """Those of one that is still there wait for it, also where it is not marked yet."""
+
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        settings = Settings(returns=returns)
+        following = Conductor(api, api.informers, jobs, api.clock, GIB, settings)
+        wiring = {"r0": ("n0", "n1"), "r1": ("n2", "n3")}
+        await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration(wiring)))
+        noted = {labels.ABORTED: "before", labels.ABORTED_NODES: "n0"}
+        for name, annotations, node in (
+            ("fluxjob-8", noted, None),
+            ("fluxjob-9", {}, "n1"),  # it is over, and was let go a moment ago
+            ("fluxjob-7", {}, "n2"),  # it runs, on a node that is drained for another job
+        ):
+            other = raw_workflow(JOBDW, state="Teardown", metadata={"name": name})
+            other["metadata"]["annotations"] = annotations
+            await api.add(kinds.WORKFLOW, other)
+            if node is not None:
+                data = [{"name": node}]
+                await api.add(kinds.COMPUTES, {"metadata": meta(name, "default"), "data": data})
+        async with running(api, following.run()):
+            await caught_up()
+
+        back = [("undrain", ("n2", "n3"), abort.REASON)]
+        assert asked(jobs, "undrain") == (back if returns else [])
+
+    conducted(story, replace(JOB, phase=Phase.RUNNING))
 
 
 @pytest.mark.parametrize(

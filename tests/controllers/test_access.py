@@ -630,6 +630,39 @@ def test_a_copy_that_is_gone_keeps_no_job_waiting() -> None:
     alone(story)
 
 
+def test_rabbits_mount_nothing_for_a_copy_of_what_its_nodes_did_not_have_mounted() -> None:
+    """Admins may have changed the SystemConfiguration while the job ran (ADR 053)."""
+
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await outlives(api)
+        await api.add(kinds.COMPUTES, of_copier("n0"))
+        own = copying()
+        own["metadata"] = {**own["metadata"], "name": COPY.name.replace("servers", "computes")}
+        own["spec"] = {**own["spec"], "target": "single"}
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, own)
+            (mount,) = api.keys(kinds.CLIENT_MOUNT)
+            await api.change(
+                kinds.NNF_ACCESS,
+                Key(COPY.namespace, own["metadata"]["name"]),
+                {"spec": {"desiredState": "unmounted"}},
+            )
+            done = {"status": settled("unmounted")}
+            await api.change(kinds.CLIENT_MOUNT, Key(*mount.split("/")), done, status=True)
+            swapped = msgspec.to_builtins(configuration({"r0": ("n2",), "r1": ("n0",)}))
+            await api.change(
+                kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION, {"spec": swapped["spec"]}
+            )
+            await api.add(kinds.NNF_ACCESS, copying())
+
+        error = api.find(kinds.NNF_ACCESS, COPY)["status"]["error"]
+        assert "node n0 has had another allocation of" in error["debugMessage"]
+        assert api.keys(kinds.CLIENT_MOUNT) == [mount]
+
+    alone(story)
+
+
 # NnfStorage and its Servers
 
 

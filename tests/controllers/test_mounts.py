@@ -1,5 +1,6 @@
 """The mounts of one node: what a ClientMount asks, what the node does, what is said of it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from warren.base.objects import Key
 from warren.controllers.mounts import MountReconciler
 from warren.dws import kinds, labels
 from warren.dws.node import LustreMount, NodeTrouble, Volume
+from warren.wlm.view import MOST
 
 KEY = Key("n0", "m")
 PATHS = ("/mnt/a", "/mnt/b")
@@ -343,3 +345,34 @@ def test_lustre_is_mounted_where_it_stands_among_the_others() -> None:
         assert status(api) == said("mounted")
 
     with_node(story)
+
+
+class Hanging(Noting):
+    """A node that reaches no server of Lustre."""
+
+    async def mount_lustre(self, source: LustreMount, path: str, *others: Any) -> None:
+        await asyncio.sleep(120)
+        raise NodeTrouble("mount did not end within 120 s")
+
+
+def test_mounts_of_one_job_that_hang_hold_up_no_other_job() -> None:
+    async def story(api: Api) -> None:
+        machine = Hanging()
+        for number, _ in enumerate(PATHS):
+            kept: dict[str, Any] = {"size": 1, "file_system": "xfs", "userid": 0, "groupid": 0}
+            await machine.make(Volume(group="r0", name=f"v{number}", **kept))
+        mounts = MountReconciler(api, api.informers, machine, limit=2000)
+        wide = {"mgsAddresses": "mgs@tcp", "fileSystemName": "wide"}
+        for number in range(MOST):
+            device = {"type": "lustre", "lustre": wide}
+            path = f"/mnt/wide-{number}"
+            one = {"mountPath": path, "type": "lustre", "userID": 1001, "device": device}
+            hangs = client_mount(mounts=[one])
+            hangs["metadata"] = meta(f"wide-{number}", "n0")
+            await api.add(kinds.CLIENT_MOUNT, hangs)
+        async with running(api, mounts.reconciler.run()):
+            await api.add(kinds.CLIENT_MOUNT, client_mount())
+            await asyncio.sleep(60)
+            assert status(api) == said("mounted")
+
+    alone(story)

@@ -1,6 +1,7 @@
 """What an agent is made of: its reconcilers have the time that their node's commands have."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from warren.base.objects import Key, Kind
 from warren.daemons.agents import agent
 from warren.dws import kinds, labels
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
-from warren.dws.rabbits import links
+from warren.dws.rabbits import links, rabbitstorages
 from warren.kube.client import Forbidden, Listing
-from warren.node import blocks, lustre
+from warren.node import blocks, commands, lustre
 
 PROMPT = "did not end within"
 
@@ -37,7 +38,7 @@ class Slow(Noting):
             raise NodeTrouble(f"it {PROMPT} {seconds:g} s")
 
 
-SHARE = {
+SHARE: dict[str, Any] = {
     "metadata": meta("s", "rabbit-0"),
     "spec": {"count": 1, "capacity": 10, "fileSystemType": "ext4"},
 }
@@ -145,5 +146,58 @@ def test_a_command_that_takes_its_whole_time_is_told_of(node: str, kind: Kind, o
             await caught_up()
             found = api.find(kind, Key(node, obj["metadata"]["name"]))
             assert PROMPT in found["status"]["error"]["debugMessage"]
+
+    alone(story)
+
+
+class SlowToTell(Noting):
+    """A rabbit that tells slowly what it has, and then fails to."""
+
+    async def lacks(self) -> dict[str, str]:
+        await asyncio.sleep(3 * commands.SECONDS)
+        return {}
+
+    async def capacity(self) -> int:
+        await asyncio.sleep(commands.SECONDS)
+        raise NodeTrouble(f"it {PROMPT} {commands.SECONDS:g} s")
+
+
+def test_a_rabbit_that_tells_slowly_what_it_has_says_why_it_cannot_be_used() -> None:
+    async def story(api: Api) -> None:
+        one = agent(api, api.clock, "rabbit-0", SlowToTell("rabbit-0"), rabbit=True)
+        async with alongside(one.run()):
+            await asyncio.sleep(10 * commands.SECONDS)
+            found = api.find(kinds.NNF_NODE, Key("rabbit-0", rabbitstorages.NODE_NAME))
+            assert PROMPT in found["metadata"]["annotations"][labels.FAILURE]
+
+    alone(story)
+
+
+class Exporting:
+    """A rabbit whose volumes take long to be made ready."""
+
+    def __init__(self) -> None:
+        self.volumes: list[str] = []
+
+    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+        await asyncio.sleep(2 * commands.SECONDS)
+        self.volumes.append(volume)
+
+    async def withdraw_others(self, volumes: Collection[str]) -> None: ...
+
+
+def test_volumes_that_are_slowly_made_ready_are_all_offered() -> None:
+    async def story(api: Api) -> None:
+        exports = Exporting()
+        node = Noting("rabbit-0")
+        one = agent(api, api.clock, "rabbit-0", node, rabbit=True, exports=exports)
+        share = {**SHARE, "spec": {**SHARE["spec"], "count": 3}}
+        await api.add(kinds.NNF_NODE_STORAGE, share)
+        access = [{"capacity": 10, "access": ["rabbit-0", "n0"]}] * 3
+        flash = {"metadata": meta("s", "rabbit-0"), "spec": {"allocations": access}}
+        await api.add(kinds.NNF_NODE_BLOCK_STORAGE, flash)
+        async with alongside(one.run()):
+            await asyncio.sleep(7 * commands.SECONDS)
+            assert len(set(exports.volumes)) == 3
 
     alone(story)

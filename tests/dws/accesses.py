@@ -39,6 +39,7 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
         mounts=mounts,
         blocks=others.pop("blocks", ()),
         held=others.pop("held", ()),
+        of_computes=others.pop("of_computes", {}),
     )
 
 

@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 NOW = 1_769_860_800.0
 STAMP = "2026-01-31T12:00:00.000000Z"
+DEEP = '{"unknown": ' + "[" * 100_000 + "]" * 100_000 + "}"
+"""JSON of more levels than a reader of it takes."""
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=my-fs"
 COPY_IN = "#DW copy_in source=/lus/in/ destination=$DW_JOB_my_fs/data/"
 COPY_OUT = "#DW copy_out source=$DW_JOB_my_fs/out destination=/lus/results"

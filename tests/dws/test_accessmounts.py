@@ -10,6 +10,7 @@ from tests.dws.builders import (
     changes,
     client_mount,
     computes,
+    configuration,
     made,
     nnf_access,
     nnf_storage,
@@ -20,6 +21,9 @@ from tests.dws.builders import (
 from warren.base.objects import Key, key_of
 from warren.dws import kinds, labels
 from warren.dws.access.nnfaccess import decide
+from warren.dws.objects.accesses import ClientMount
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
 
 
 def test_each_compute_mounts_the_next_allocation_of_its_own_rabbit() -> None:
@@ -140,6 +144,42 @@ def test_rabbits_mount_for_a_copy_what_is_for_the_jobs_nodes_alone() -> None:
         for node in nodes:
             (own,) = mounting(decide(seen(nnf_access(), storage=lasting())))[node]
             assert own[1] in {volume for each in found.values() for _, volume in each}
+
+
+def had(*nodes: str) -> dict[str, ClientMount]:
+    """Return what compute nodes have mounted of storage that outlives jobs."""
+    writes = decide(seen(nnf_access(), storage=lasting(), computes=computes(*nodes)))
+    found = (read(obj, ClientMount) for obj in made(writes, kinds.CLIENT_MOUNT))
+    return {each.spec.node: each for each in found}
+
+
+def without(node: str) -> SystemConfiguration:
+    """Return a SystemConfiguration that a node has left."""
+    found = configuration()
+    rabbits = tuple(
+        replace(
+            each,
+            computes_access=tuple(own for own in each.computes_access if own.name != node),
+        )
+        for each in found.spec.storage_nodes
+    )
+    return replace(found, spec=replace(found.spec, storage_nodes=rabbits))
+
+
+def test_nothing_is_copied_that_is_not_what_the_jobs_nodes_have_mounted() -> None:
+    """n1 has n0's allocation once n0 has left the SystemConfiguration (ADR 053)."""
+
+    def copied(**more: Any) -> Any:
+        return decide(seen(copying(), storage=lasting(), computes=computes("n1"), **more))
+
+    assert mounting(copied(of_computes=had("n1"))) == mounting(copied())
+    writes = copied(of_computes=had("n1"), configuration=without("n0"))
+
+    assert mounting(writes) == {}
+    assert status(writes)["error"]["severity"] == "Fatal"
+    assert "node n1 has had another allocation of" in status(writes)["error"]["debugMessage"]
+    assert mounting(copied(of_computes={}, configuration=without("n0"))) != {}
+    assert mounting(copied(of_computes=had("n2"), configuration=without("n0"))) != {}
 
 
 @pytest.mark.parametrize("lacks", ["computes", "configuration"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.dws.builders import meta
+from tests.dws.builders import DEEP, meta
 from tests.rfc.vectors import vector as vector_file
 from warren.base.errors import UserMistake
 from warren.dws import commandlines, kinds
@@ -250,7 +250,7 @@ def test_variables_of_lustre_are_overridden_for_the_lines_beside_them() -> None:
     assert own[0].vector("commandlines.mountRabbit", client) == ["-o", "n=4", "near:/a", "/m"]
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"lines": 5}'])
+@pytest.mark.parametrize("text", ["", "{", '{"lines": 5}', DEEP])
 def test_an_annotation_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(UserMistake):
         commandlines.parsed(text)

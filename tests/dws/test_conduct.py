@@ -252,6 +252,39 @@ def test_a_starting_job_says_which_rabbits_hold_its_storage() -> None:
     assert shown == Memo({"rabbits": "r[0-1]"})
 
 
+SERVED = {"servers": {"wf-0": servers(share_of(size=GIB, r0=2, r9=1))}}
+SHOWN = {"rabbit_workflow": "fluxjob-7", "rabbits": "r[0-1,9]"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "wf", "memos"),
+    [
+        (Phase.HELD, at("Proposal"), [Memo({"rabbit_workflow": "fluxjob-7"})]),
+        (Phase.STARTING, at("Proposal", desired="Setup"), [Memo({"rabbits": "r[0-1,9]"})]),
+        (Phase.STARTING, at("Setup", ready=False), [Memo({"rabbits": "r[0-1,9]"})]),
+        (Phase.STARTING, at("Setup"), [Memo({"rabbits": "r[0-1,9]"})]),
+        (Phase.STARTING, at("DataIn"), [Memo({"rabbits": "r[0-1,9]"})]),
+        (Phase.STARTING, at("PreRun"), [Memo({"rabbits": "r[0-1,9]"})]),
+        (Phase.RUNNING, at("PreRun"), []),
+    ],
+)
+def test_a_conductor_shows_what_one_before_it_did_not_come_to(
+    phase: Phase, wf: Workflow, memos: list[Memo]
+) -> None:
+    def shown(**known: Any) -> list[Memo]:
+        return [each for each in decide(seen(job(phase), wf, **known)) if isinstance(each, Memo)]
+
+    assert shown(**SERVED) == memos
+    assert shown(**SERVED, shown=SHOWN) == []
+
+
+def test_rabbits_are_not_shown_before_the_servers_that_name_them_are_seen() -> None:
+    unseen: list[dict[str, Any]] = [{}, {"servers": {}}]
+    for known in unseen:
+        actions = decide(seen(job(Phase.STARTING), at("Setup", ready=False), **known))
+        assert actions == []
+
+
 def test_a_starting_job_puts_what_is_shared_where_its_flash_is() -> None:
     needs: dict[str, Any] = {
         "breakdowns": {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.dws.builders import meta
+from tests.dws.builders import DEEP, meta
 from warren.base.errors import UserMistake
 from warren.dws import labels
 from warren.dws.copies import commands, copyprofiles
@@ -182,7 +182,7 @@ def test_an_agent_hears_what_the_profile_says() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["{", "{}", '{"command": 1}', '{"command": "rm"}'])
+@pytest.mark.parametrize("text", ["{", "{}", '{"command": 1}', '{"command": "rm"}', DEEP])
 def test_an_agent_runs_nothing_that_is_no_command(text: str) -> None:
     with pytest.raises(UserMistake):
         copyprofiles.means(Meta(name="m", annotations={labels.COPY_PROFILE: text}))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.dws.builders import lustre, meta, raw_workflow
+from tests.dws.builders import DEEP, lustre, meta, raw_workflow
 from tests.dws.test_containerauth import KEY, secret
 from warren.base.objects import Key, Object, merged
 from warren.dws import containerauth, labels, offloadtokens
@@ -41,6 +41,7 @@ def test_where_the_service_is_stands_in_an_annotation_of_the_system() -> None:
     assert copyservice.of_configuration(gone) is None
     assert copyservice.of_configuration(None) is None
     assert copyservice.find_service({labels.COPY_OFFLOAD: '{"launcher": "a"}'}) is None
+    assert copyservice.find_service({labels.COPY_OFFLOAD: DEEP}) is None
     assert copyservice.variables(SERVICE) == {
         "NNF_CONTAINER_LAUNCHER": "rabbit-0",
         "NNF_CONTAINER_PORTS": "4000",

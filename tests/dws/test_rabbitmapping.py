@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.dws.builders import configuration, rabbit
+from tests.dws.builders import DEEP, configuration, rabbit
 from tests.rfc.vectors import vector
 from warren.base.errors import UserMistake
 from warren.dws.objects.assignments import Servers
@@ -28,7 +28,7 @@ def test_nodes_are_found_by_rabbit_and_rabbits_by_node() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b'{"computes": {}}', b'{"computes": 1}', b"\xff"]
+    "text", [b"", b"{", b"[]", b'{"computes": {}}', b'{"computes": 1}', b"\xff", DEEP.encode()]
 )
 def test_what_is_no_mapping_is_refused_with_its_name(text: bytes) -> None:
     with pytest.raises(UserMistake, match=r"^it is no rabbit mapping: .*: write it anew\.$"):

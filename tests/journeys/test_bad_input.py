@@ -193,6 +193,32 @@ def test_a_port_in_use_is_named(cluster: Cluster, tmp_path: Path) -> None:
     assert f"Port {port} of 127.0.0.1 cannot be taken" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "there is no such file."),
+        ("queues = 5\n", "queues: Expected"),
+        ("queues = \n", "Invalid value"),
+    ],
+)
+def test_a_configuration_that_is_refused_leaves_no_state_directory(
+    tmp_path: Path, text: str | None, words: str
+) -> None:
+    config, state = tmp_path / "config.toml", tmp_path / "state"
+    if text is not None:
+        config.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "warren", "up", "--statedir", str(state), "--config", str(config)],
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"warren: {config}")
+    assert words in done.stderr
+    assert not state.exists()
+
+
 def test_a_state_file_of_a_newer_version_is_refused(own_cluster: Cluster) -> None:
     own_cluster.down()
     with sqlite3.connect(own_cluster.state.jobs) as connection:

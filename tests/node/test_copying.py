@@ -22,6 +22,7 @@ import pytest
 
 from tests.base.test_fuse import USER as SERVED
 from tests.base.test_fuse import Silent, silent  # noqa: F401 - a fixture
+from tests.dws.builders import DEEP
 from tests.harness import users
 from tests.node.copied import OLD, Copier, User, copier_at, shape, tree
 from tests.node.processes import alive, eventually
@@ -805,7 +806,7 @@ def test_a_directory_that_another_user_puts_in_the_place_of_ones_own_is_not_used
 # Progress
 
 
-@pytest.mark.parametrize("line", ["", "hello\n", "{}\n", "[1]\n", '{"bytes": 1}\n', "null\n"])
+@pytest.mark.parametrize("line", ["", "hello\n", "{}\n", "[1]\n", '{"bytes": 1}\n', "null\n", DEEP])
 def test_what_no_copier_says_is_not_taken_for_progress(line: str) -> None:
     with pytest.raises(NodeTrouble, match=r"^the copier said "):
         copying.progress(line)

@@ -20,7 +20,7 @@ from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result, State
-from warren.rfc import jobspec
+from warren.rfc import jobspec, treeobj
 from warren.rpc.bus import Method
 from warren.rpc.message import Cred, Payload, Request, RpcError
 from warren.wlm import codec
@@ -219,6 +219,8 @@ class _Telling:
         self.begun = 0
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        if topic == "kvs.lookup":
+            return {"val": treeobj.val(b'"here"')}
         raise RpcError(errno.ECONNRESET)
 
     async def stream(self, topic: str, payload: Payload | None = None) -> AsyncIterator[Payload]:
@@ -481,6 +483,8 @@ class _Raising(_Telling):
         self.raised: list[Payload] = []
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        if topic == "kvs.lookup":
+            return await super().rpc(topic, payload)
         assert topic == "job-manager.raise"
         assert payload is not None
         self.raised.append(payload)
@@ -493,6 +497,10 @@ class _Raising(_Telling):
 
 
 CANCELLED: tuple[str, Payload] = ("exception", {"type": "cancel", "severity": 0, "note": ""})
+REFUSED: tuple[str, Payload] = (
+    "exception",
+    {"type": codec.DEPENDENCY, "severity": 0, "note": "no such profile"},
+)
 ENDS: tuple[str, Payload] = ("epilog-start", {"description": codec.EPILOG})
 
 
@@ -537,14 +545,118 @@ def test_what_fails_while_a_job_is_held_is_the_answer_to_the_plugin() -> None:
         assert await answer == {"success": False, "errstr": "no such profile"}
         assert handle.raised == []
 
-        # The plugin may have dropped it, and does not ask again.
+        # The plugin may have dropped it, and does not ask again: that is seen later.
+        wait = await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        assert wait is not None
+        assert handle.raised == []
+        await asyncio.sleep(wait)
         for _ in range(2):
-            await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+            assert await jobs.fail(now, codec.DEPENDENCY, "no such profile") is None
         told = {"type": codec.DEPENDENCY, "severity": 0, "note": "no such profile"}
         assert handle.raised == [{"id": 7, **told}]
         running.cancel()
 
     virtual.run(life())
+
+
+def test_a_job_that_has_failed_since_it_was_looked_at_does_not_fail_once_more() -> None:
+    """As when the plugin has raised the exception that the answer to its question was."""
+
+    async def life() -> None:
+        told = [submitted(7), news(7, VALIDATED, HELD), news(7, REFUSED), _ALL_TOLD]
+        handle = _Raising(told)
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        now = jobs.job(7)
+        assert now is not None
+        assert now.failed
+        before = replace(now, phase=Phase.HELD, failed=False)
+
+        assert await jobs.fail(before, codec.DEPENDENCY, "no such profile") is None
+        assert handle.raised == []
+        running.cancel()
+
+    virtual.run(life())
+
+
+def test_a_plugin_that_asks_about_what_was_raised_already_does_not_raise_it_once_more() -> None:
+    """The journal may have told of the job before the plugin's question comes."""
+
+    async def life() -> None:
+        handle = _Raising([submitted(7), news(7, VALIDATED, HELD), _ALL_TOLD])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        now = jobs.job(7)
+        assert now is not None
+        await jobs.fail(now, codec.DEPENDENCY, "no such profile")
+        create = codec.Create(jobid=7, userid=0, dw_directives=[], resources=[])
+        answer = asked("create", create, jobs)
+        await asyncio.sleep(0)
+
+        jobs.passed(now, "no such profile")
+        assert await answer == {"success": True}
+        assert len(handle.raised) == 1
+        running.cancel()
+
+    virtual.run(life())
+
+
+def test_a_question_that_is_asked_again_is_answered_once_and_the_earlier_do_not_wait() -> None:
+    """While the API is away nothing is answered, and the plugin asks again every minute."""
+
+    async def life() -> None:
+        handle = _Raising([submitted(7), news(7, VALIDATED, HELD), _ALL_TOLD])
+        jobs = FluxJobs(handle, os.getuid())
+        running = asyncio.ensure_future(jobs.run())
+        await jobs.wait_synced()
+        create = codec.Create(jobid=7, userid=0, dw_directives=[], resources=[])
+        teardown = asked("teardown", codec.OfJob(jobid=7), jobs)
+        answers = []
+        for _ in range(100):
+            answers.append(asked("create", create, jobs))
+            await asyncio.sleep(60)
+
+        *earlier, last = answers
+        assert [each.done() for each in answers] == [True] * 99 + [False]
+        for each in earlier:
+            assert isinstance(error := each.exception(), RpcError)
+            assert error.errnum == errno.EAGAIN
+        assert not teardown.done()
+
+        now = jobs.job(7)
+        assert now is not None
+        jobs.passed(now, None)
+        assert [await last, await teardown] == [{"success": True}] * 2
+        running.cancel()
+
+    virtual.run(life())
+
+
+def test_an_instance_is_marked_by_what_stays_over_restarts_and_another_otherwise() -> None:
+    async def main() -> None:
+        marks: list[list[str]] = []
+        for _ in range(2):
+            async with opened() as world:
+                lives: list[str] = []
+
+                async def life(control: Control, lives: list[str] = lives) -> None:
+                    jobs = FluxJobs(control.instance.bus.handle(), control.instance.bus.owner)
+                    following = asyncio.ensure_future(jobs.run())
+                    await jobs.wait_synced()
+                    lives.append(jobs.instance)
+                    following.cancel()
+
+                await world.live(life)
+                await world.live(life)
+                marks.append(lives)
+
+        (first, again), (second, _) = marks
+        assert first == again
+        assert first != second
+
+    virtual.run(main())
 
 
 def test_a_job_was_aborted_where_the_instance_or_its_owner_says_so() -> None:

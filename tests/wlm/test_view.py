@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,23 @@ def test_what_the_conductor_is_not_told_of_changes_nothing_that_it_sees() -> Non
                 seen = [view.of(each, spec, None, 100, 0) for each in (before, job)]
                 assert seen[0] == seen[1], (count, name)
     assert tried == UNSEEN
+
+
+@pytest.mark.parametrize(
+    ("r", "why"),
+    [
+        ({"version": 2}, "R: version is 2, not 1"),
+        ({"version": 1, "execution": {"nodelist": [5]}}, "nodelist[0] is 5, not a hostlist"),
+        ({"version": 1, "execution": {"nodelist": ["n["]}}, "R: execution.nodelist[0]: "),
+    ],
+)
+def test_a_job_with_an_r_that_cannot_be_read_is_seen_and_says_why(r: Any, why: str) -> None:
+    spec = jobspec.make(["true"], nodes=1)
+    seen = view.of(after(7), spec, r, 100, 0)
+
+    assert seen.phase is Phase.STARTING
+    assert seen.nodes == ()
+    assert why in (seen.unreadable or "")
 
 
 def test_storage_is_not_taken_down_before_the_jobs_daemons_have_stopped() -> None:

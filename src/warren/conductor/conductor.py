@@ -18,6 +18,7 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
+from warren.conductor.leftdrains import LeftDrains
 from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
 from warren.conductor.port import WorkloadManager
@@ -34,7 +35,7 @@ from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.datamovements import NnfDataMovement
-from warren.dws.objects.decoding import read
+from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
@@ -115,6 +116,7 @@ class Conductor:
         informers.of(kinds.CLIENT_MOUNT).compare(self._mount_changed)
         informers.of(kinds.NNF_DATA_MOVEMENT)
         self._returning = Returning(client, informers, clock, enabled=settings.returns)
+        self._left_drains = LeftDrains(informers, jobs, enabled=settings.returns)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
         informers.of(kinds.STORAGE).listen(self._rabbit_changed)
 
@@ -123,6 +125,7 @@ class Conductor:
         if settings != self._settings:
             self._settings = settings
             self._returning.configure(enabled=settings.returns)
+            self._left_drains.configure(enabled=settings.returns)
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
@@ -130,9 +133,12 @@ class Conductor:
         """Lead until cancelled, from when everything is known."""
         await self.informers.wait_synced()
         await self._jobs.wait_synced()
+        self._tell_others()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
             tasks.create_task(self._returning.reconciler.run())
+            tasks.create_task(self._left_drains.reconciler.run())
+            self._left_drains.look()
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
@@ -140,30 +146,35 @@ class Conductor:
         """Reconcile a job."""
         # While the jobs are being told anew, one that is not known may not be over.
         await self._jobs.wait_synced()
-        snapshot = self._snapshot(job)
+        known = self._known(job)
+        if self._is_of_another(job):
+            self._jobs.passed(known, None)
+            return None
+        configuration = self._configuration()  # what is wrong with that is no job's mistake
         mistake = None
         delay = None
         try:
-            if snapshot.workflow is None and snapshot.job.phase is Phase.HELD:
-                self._jobs.demand_allowed(snapshot.job)
-            delay = await self._act(snapshot.job, await self._decided(snapshot))
+            snapshot = self._snapshot(known, configuration)
+            if snapshot.workflow is None and known.phase is Phase.HELD:
+                self._jobs.demand_allowed(known)
+            delay = await self._act(known, await self._decided(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it
         except (Fault, UserMistake) as error:
             mistake = str(error)
-            if snapshot.job.phase in (Phase.ENDING, Phase.OVER):
+            if known.phase in (Phase.ENDING, Phase.OVER):
                 # Its author can do nothing about it any more, and its storage must go all the same.
                 self._refusals.hear(job, mistake)
                 delay = _REFUSED
             else:
                 log.info("job refused", job=job, reason=mistake)
-                if not snapshot.job.failed:
-                    type_ = snapshot.job.binding.exception(snapshot.job.phase)
-                    await self._jobs.fail(snapshot.job, type_, mistake)
+                if not known.failed:
+                    type_ = known.binding.exception(known.phase)
+                    delay = await self._jobs.fail(known, type_, mistake)
         else:
             self._refusals.over(job)
-        self._jobs.passed(snapshot.job, mistake)
-        if snapshot.job.phase is Phase.OVER:
+        self._jobs.passed(known, mistake)
+        if known.phase is Phase.OVER:
             self._shown.pop(job, None)
             self._timed.pop(job, None)
             self._left.pop(job, None)
@@ -171,8 +182,7 @@ class Conductor:
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
         """Return what jobs wait for, as far as their storage is concerned; for those that do."""
-        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
-        configuration = read(raw, SystemConfiguration) if raw is not None else None
+        configuration = self._configuration()
         reasons = {}
         for number in jobs:
             job = self._jobs.job(number)
@@ -180,7 +190,10 @@ class Conductor:
             if job is None or job.phase not in waits.PHASES:
                 continue
             raw = self.informers.of(kinds.WORKFLOW).get(job.workflow)
-            workflow = read(raw, Workflow) if raw is not None else None
+            try:
+                workflow = read(raw, Workflow) if raw is not None else None
+            except Malformed:
+                continue  # it is told so when it is reconciled
             reason = waits.reason(job, workflow, configuration)
             if reason is not None:
                 reasons[number] = reason
@@ -216,7 +229,7 @@ class Conductor:
                 kind: (await self._client.list(kind, labels=own)).items
                 for kind in kinds.FOR_WORKLOAD_MANAGERS
             }
-            again = self._snapshot(snapshot.job.id, live)
+            again = self._snapshot(self._known(snapshot.job.id), snapshot.configuration, live)
             return conduct.decide(await self._complete(again))
 
     async def _complete(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -299,17 +312,47 @@ class Conductor:
         found = {name: known.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
         return {name: read(raw, Storage) for name, raw in found.items() if raw is not None}
 
+    def _known(self, job: int) -> Job:
+        return self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
+
+    def _is_of_another(self, job: int) -> bool:
+        """Return whether what looks like an orphan is the Workflow of another instance's job."""
+        raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow(job))
+        mine = raw is None or self._jobs.job(job) is not None
+        return not mine and conduct.is_of_another(raw or {}, self._jobs.instance)
+
+    def _tell_others(self) -> None:
+        """Log which Workflows are left alone, for those of an instance that is lost stay."""
+        names = sorted(key_of(raw).name for raw in self.informers.of(kinds.WORKFLOW).all())
+        numbers = {name: self._jobs.binding.job(name) for name in names}
+        others = [
+            name for name, job in numbers.items() if job is not None and self._is_of_another(job)
+        ]
+        if others:
+            log.warning(
+                "Workflows of another instance are left alone: where that instance is lost, take "
+                "away their label",
+                label=labels.INSTANCE,
+                workflows=others,
+            )
+
+    def _configuration(self) -> SystemConfiguration | None:
+        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
+        return read(raw, SystemConfiguration) if raw is not None else None
+
     def _snapshot(
-        self, job: int, dependents: Mapping[Kind, Sequence[Object]] | None = None
+        self,
+        known: Job,
+        configuration: SystemConfiguration | None,
+        dependents: Mapping[Kind, Sequence[Object]] | None = None,
     ) -> JobSnapshot:
+        """Return what is seen of a job. Raises Malformed for an object of its own."""
         settings = self._settings
-        known = self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
         raw = self.informers.of(kinds.WORKFLOW).get(known.workflow)
         found = dependents or {kind: self._of(kind, known) for kind in kinds.FOR_WORKLOAD_MANAGERS}
         breakdowns = [read(obj, DirectiveBreakdown) for obj in found[kinds.BREAKDOWN]]
         servers = [read(obj, Servers) for obj in found[kinds.SERVERS]]
         computes = next(iter(found[kinds.COMPUTES]), None)
-        configuration = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
         workflow = read(raw, Workflow) if raw is not None else None
         return JobSnapshot(
             job=known,
@@ -318,11 +361,13 @@ class Conductor:
             breakdowns={each.metadata.name: each for each in breakdowns},
             servers={each.metadata.name: each for each in servers},
             computes=read(computes, Computes) if computes else None,
-            configuration=read(configuration, SystemConfiguration) if configuration else None,
+            configuration=configuration,
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
+            instance=self._jobs.instance,
+            shown=self._shown.get(known.id, {}),
             drains=settings.drains,
-            left=self._left.get(job, ()),
+            left=self._left.get(known.id, ()),
             returns=settings.returns,
             kept_movements=settings.kept_movements,
             movements=self._movements(known),
@@ -330,7 +375,7 @@ class Conductor:
             largest=self._capacities.largest(),
             policy=settings.policy,
             daemons=settings.daemons,
-            transient=self._transient_for(job, workflow),
+            transient=self._transient_for(known.id, workflow),
             timeouts=settings.timeouts,
             unsaved=settings.unsaved,
             moved=self._moved(known),
@@ -394,7 +439,7 @@ class Conductor:
                 case jobactions.Undrain(nodes, reason):
                     await self._jobs.undrain(nodes, reason)
                 case jobactions.Fail(type_, note, severity):
-                    await self._jobs.fail(job, type_, note, severity)
+                    delay = _sooner(delay, await self._jobs.fail(job, type_, note, severity))
                 case jobactions.Note(values):
                     await self._jobs.note(job, values)
                     for key, value in values.items():
@@ -406,7 +451,7 @@ class Conductor:
                 case jobactions.Memo(values):
                     await self._show(job, values)
                 case jobactions.Later(seconds):
-                    delay = seconds if delay is None else min(delay, seconds)
+                    delay = _sooner(delay, seconds)
         return delay
 
     def _observe(self, job: Job, key: str, value: Any) -> None:
@@ -475,3 +520,7 @@ class Conductor:
         job = self._jobs.binding.job(name)
         if job is not None:
             self.reconciler.add(job)
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    return min((each for each in (one, other) if each is not None), default=None)

@@ -30,6 +30,14 @@ class WorkloadManager(Protocol):
         """The names of this workload manager in DWS objects."""
         ...
 
+    @property
+    def instance(self) -> str:
+        """What marks its Workflows among those of other instances, once all jobs are known.
+
+        It is the same after each restart.
+        """
+        ...
+
     def listen(self, listener: Callable[[int], None]) -> None:
         """Call `listener` with the id of every job that changes."""
         ...
@@ -93,8 +101,11 @@ class WorkloadManager(Protocol):
         """Free some of the nodes of a job that is ending, and no flash."""
         ...
 
-    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
-        """Raise an exception on the job; one of severity 0 ends it."""
+    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
+        """Raise an exception on the job; one of severity 0 ends it.
+
+        Return the seconds after which to look whether the job has it; None where that is known.
+        """
         ...
 
     async def note(self, job: Job, values: Mapping[str, Any]) -> None:

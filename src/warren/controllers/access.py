@@ -8,7 +8,7 @@ from warren.base.objects import Key, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
 from warren.dws import changes, kinds, labels, reports
 from warren.dws.access import clientmounts, nnfaccess, outofreach, storagelock
-from warren.dws.access.accesssnapshot import AccessSnapshot
+from warren.dws.access.accesssnapshot import AccessSnapshot, names_clients
 from warren.dws.objects.accesses import ClientMount, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.decoding import read
@@ -183,10 +183,20 @@ class AccessController:
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=own,
+            of_computes=self._of_computes(current, computes),
             profile=await self._profile(known),
             unreachable=unreachable,
             workflow=self._workflow(current) if unreachable else None,
         )
+
+    def _of_computes(self, current: NnfAccess, computes: Object | None) -> dict[str, ClientMount]:
+        """Return the mounts of compute nodes for which rabbits are to mount what is theirs."""
+        if current.spec.desired_state != "mounted" or not names_clients(current) or not computes:
+            return {}
+        name = clientmounts.of_computes(current.metadata.key)
+        nodes = [each.name for each in read(computes, Computes).data]
+        found = {node: self._mounts.get(Key(node, name)) for node in nodes}
+        return {node: read(raw, ClientMount) for node, raw in found.items() if raw is not None}
 
     async def _profile(self, storage: NnfStorage | None) -> NnfStorageProfile | None:
         """Return the profile that was pinned for a storage, if one was."""

@@ -13,7 +13,7 @@ from warren.dws.access.exports import offers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage
 from warren.kube.informer import Informers
-from warren.kube.runtime import Reconciler
+from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
 _ALL = Key("", "")
 """Stands for all volumes of the rabbit: those of objects that are gone have no key."""
@@ -37,12 +37,17 @@ class Exports(Protocol):
 class ExportReconciler:
     """Makes what one rabbit offers what its NnfNodeBlockStorages say."""
 
-    def __init__(self, informers: Informers, exports: Exports) -> None:
+    def __init__(
+        self, informers: Informers, exports: Exports, *, limit: float = RECONCILE_SECONDS
+    ) -> None:
+        """`limit` is in seconds: more than the commands take by which volumes are made ready."""
         self._exports = exports
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         # One at a time: an export is not withdrawn by a reconcile that has not seen its reason.
-        self.reconciler: Reconciler[Key] = Reconciler("exports", self.reconcile, workers=1)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "exports", self.reconcile, workers=1, limit=limit
+        )
         for informer in (self._shares, self._blocks):
             informer.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self.reconciler.add(_ALL)

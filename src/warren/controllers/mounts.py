@@ -1,6 +1,7 @@
 """ClientMounts, on the node they are for. Compute nodes and rabbits alike."""
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
@@ -14,6 +15,10 @@ from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
+
+_AT_ONCE: Final = 80
+"""Mounts that are worked on at a time: more than the 64 directives of one job have on a node, so
+that where all of them hang, for minutes with a server of Lustre, no other job waits for them."""
 
 
 class MountReconciler:
@@ -39,7 +44,9 @@ class MountReconciler:
         self._troubled = troubled
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
-        self.reconciler: Reconciler[Key] = Reconciler("mounts", self.reconcile, limit=limit)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "mounts", self.reconcile, workers=_AT_ONCE, limit=limit
+        )
         self._mounts.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     def mount_again(self) -> None:

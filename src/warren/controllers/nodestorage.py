@@ -42,7 +42,9 @@ class RabbitReconciler:
     ) -> None:
         """`over_network` says that compute nodes reach its volumes so.
 
-        `limit` is in seconds: more than the commands take that make and release volumes."""
+        `limit` is in seconds: more than the commands take that make and release volumes, and
+        those that tell what the rabbit has.
+        """
         self._client = client
         self._machine = machine
         self._rabbit = rabbit
@@ -51,7 +53,9 @@ class RabbitReconciler:
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
         self.reconciler: Reconciler[Key] = Reconciler("rabbit", self.reconcile, limit=limit)
-        self.announcer: Reconciler[Key] = Reconciler("rabbit node", self.announce, workers=1)
+        self.announcer: Reconciler[Key] = Reconciler(
+            "rabbit node", self.announce, workers=1, limit=limit
+        )
         self._making: dict[Key, asyncio.Future[NodeTrouble | None]] = {}
         self._shares.listen(self._share_changed)
         self._blocks.listen(self._block_changed)

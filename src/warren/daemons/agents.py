@@ -86,7 +86,9 @@ def agent(
         mgs = MgsReconciler(client, informers, machine, limit=worktime.SECONDS)
         reconcilers += [own.reconciler, own.announcer, movements.reconciler, mgs.reconciler]
         if exports is not None:
-            reconcilers.append(ExportReconciler(informers, exports).reconciler)
+            reconcilers.append(
+                ExportReconciler(informers, exports, limit=worktime.SECONDS).reconciler
+            )
         parts[f"{node} copies"] = movements.copies.run
         if runner is not None:
             parts[f"{node} kubelet"] = partial(_kubelet, client, clock, node, runner)

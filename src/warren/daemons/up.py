@@ -20,7 +20,7 @@ from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.controllers import heartbeats
-from warren.daemons import apiserver, clustershape, diskspace, rundir, supervisor
+from warren.daemons import apiserver, clustershape, diskspace, logs, rundir, supervisor
 from warren.daemons import exposed as exposing
 from warren.daemons import offload as offloads
 from warren.daemons.clustershape import ClusterShape
@@ -78,7 +78,10 @@ async def up(
     What is not asked for, and a `config_file` that is None, is what the directory remembers.
     Metrics are served on a socket that is `exposed`.
     """
+    if config_file is not None:
+        config.demand(config_file)  # before there is a state directory
     state.prepare()
+    logs.configure_file(state.logs / "control.log")
     try:
         with hold_lock(state.lock):
             state.demand_whole()

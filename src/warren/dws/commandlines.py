@@ -253,5 +253,5 @@ def parsed(text: str | None) -> ProfileCommands:
         return NO_COMMANDS
     try:
         return msgspec.json.decode(text, type=ProfileCommands)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise UserMistake(f"commands that cannot be read: {error}.") from None

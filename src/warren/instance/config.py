@@ -68,11 +68,16 @@ def load(path: Path) -> Config:
     return config
 
 
-def keep(given: Path, path: Path) -> None:
-    """Check a configuration file, and copy it to where the instance has its own."""
+def demand(given: Path) -> None:
+    """Raise UserMistake for a file that is no configuration."""
     if not given.exists():
         raise UserMistake(f"{given}: there is no such file.")
     _read(given)
+
+
+def keep(given: Path, path: Path) -> None:
+    """Check a configuration file, and copy it to where the instance has its own."""
+    demand(given)
     files.replace(path, given.read_bytes())
 
 

@@ -6,6 +6,7 @@ and are answered with what came of it.
 """
 
 import asyncio
+import base64
 import errno
 import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
+from uuid import uuid4
 
 import msgspec
 import orjson
@@ -43,6 +45,9 @@ _RETRY: Final = 0.5
 _JOURNAL_SECONDS: Final = 5.0
 """How far the journal may be behind the plugin."""
 
+_HEARD: Final = 5.0
+"""Seconds after which the journal has told of an exception, if the plugin has raised it."""
+
 UNSEEN: Final = frozenset(
     {"validate", "priority", "urgency", "memo", codec.ENVIRONMENT, "free", "release"}
 )
@@ -52,6 +57,9 @@ UNASKED: Final = ("memo", "annotations")
 """Events that the journal leaves out: a job's own user writes them, and of any length."""
 
 _ORDER: Final = list(Phase)
+_IDENTITY: Final = "warren.instance"
+"""The key of what tells this instance from others with the same API."""
+
 _SERVICE: Final = "dws"
 """The name that is unique to the service whose records these are."""
 
@@ -83,6 +91,8 @@ class _Known:
     """The job as the conductor sees it, once it was looked at; None again after news."""
     raised: set[tuple[str, str]] = field(default_factory=set)
     """The exceptions that it was told to have, of which there may be no news yet."""
+    refused: float | None = None
+    """When a request of the plugin about it was refused last, by the event loop's clock."""
     unknown: float | None = None
     """When its user was first seen to be unknown, by the event loop's clock."""
     puzzling: bool = False
@@ -92,6 +102,7 @@ class _Known:
 class _Request(NamedTuple):
     """A request of the plugin that waits until the job was reconciled."""
 
+    topic: str
     first: int
     """The first phase, by its number, in which the job is what the request is about."""
     answer: asyncio.Future[str | None]
@@ -120,6 +131,7 @@ class FluxJobs:
         `rules` are asked where jobs have not been looked at when they were submitted.
         """
         self._rules = rules
+        self._instance = ""
         self._handle = handle
         self._owner = owner
         self._known: dict[int, _Known] = {}
@@ -131,6 +143,10 @@ class FluxJobs:
         self._requests: dict[int, list[_Request]] = {}
 
     # Observing
+
+    @property
+    def instance(self) -> str:
+        return self._instance
 
     def listen(self, listener: Callable[[int], None]) -> None:
         """Call `listener` with each job that changes. What it raises is logged."""
@@ -176,17 +192,34 @@ class FluxJobs:
         """Follow the journal until cancelled."""
         while True:
             try:
+                # Before what has no job is known: then it is known whose it is, too.
+                self._instance = self._instance or await self._identified()
                 wanted = {"deny": dict.fromkeys(UNASKED, 1)}
                 journal = self._handle.stream("job-manager.events-journal", wanted)
                 async with aclosing(journal) as entries:  # type: ignore[type-var]
                     self._incoming = {}
                     async for entry in entries:
                         self._take(entry)
-            except RpcError as error:
+            except (RpcError, Disconnected) as error:
                 log.warning("the journal has ended", reason=str(error))
             # What is known stays, for those who look: a job that is not known counts as over.
             self._synced.clear()
             await asyncio.sleep(_RETRY)
+
+    async def _identified(self) -> str:
+        """Return what marks the instance's Workflows. It is kept with its jobs, in its KVS."""
+        try:
+            request = {"key": _IDENTITY, "namespace": "primary", "flags": 0}
+            found = await self._handle.rpc("kvs.lookup", request)
+            known: str = orjson.loads(base64.b64decode(found["val"]["data"]))
+            return known
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                raise
+        made = uuid4().hex
+        kept = {"key": _IDENTITY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
+        await self._commit([kept])
+        return made
 
     def _take(self, entry: Payload) -> None:
         job = entry["id"]
@@ -330,21 +363,40 @@ class FluxJobs:
         message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))
         await self._tell_plugin("release", message)
 
-    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> None:
+    async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
         known = self._known.get(job.id)
         raised = set[tuple[str, str]]() if known is None else known.raised
-        # The plugin waits for an answer, and raises the exception that fits its question. Not about
-        # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
-        # that may come of the first time.
-        if severity == 0 and job.phase is not Phase.ENDING and self._asked_at(job):
-            # It is not known to be raised: the plugin may have to drop a refusal.
-            self.passed(job, note)
-            return
+        if severity == 0 and job.phase is not Phase.ENDING:
+            if known is not None and known.job.fatal is not None:
+                return None  # since it was looked at
+            wait = self._refuse(job, known, note)
+            if wait is not None:
+                return wait
         if (type, note) in raised:
-            return
+            return None
         request = {"id": job.id, "type": type, "severity": severity, "note": note}
         await self._ask_about("job-manager.raise", request)
         raised.add((type, note))
+        return None
+
+    def _refuse(self, job: Job, known: _Known | None, note: str) -> float | None:
+        """Answer what the plugin has asked with a refusal, and leave the exception to it.
+
+        Return the seconds until that must have come, for the plugin may have to drop a refusal;
+        None where nothing was asked, or has come by then.
+        """
+        now = asyncio.get_running_loop().time()
+        # The plugin waits for an answer, and raises the exception that fits its question. Not about
+        # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
+        # that may come of the first time.
+        if self._asked_at(job):
+            self.passed(job, note)
+            if known is not None:
+                known.refused = now
+            return _HEARD
+        if known is None or known.refused is None or known.refused + _HEARD <= now:
+            return None
+        return known.refused + _HEARD - now
 
     async def note(self, job: Job, values: Mapping[str, Any]) -> None:
         operations = []
@@ -357,6 +409,9 @@ class FluxJobs:
                 {"key": kept, "flags": 0, "dirent": treeobj.val(orjson.dumps(value))},
                 {"key": linked, "flags": 0, "dirent": treeobj.symlink(kept)},
             ]
+        await self._commit(operations)
+
+    async def _commit(self, operations: Sequence[Payload]) -> None:
         primary = {"namespace": "primary", "flags": 0}
         await self._ask("kvs.commit", {**primary, "ops": operations, "rootref": False})
 
@@ -417,19 +472,19 @@ class FluxJobs:
 
     async def _create(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.Create)
-        return await self._settled(message.jobid, {Phase.HELD})
+        return await self._settled(request, message.jobid, {Phase.HELD})
 
     async def _setup(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.Setup)
-        return await self._settled(message.jobid, {Phase.STARTING})
+        return await self._settled(request, message.jobid, {Phase.STARTING})
 
     async def _post_run(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.PostRun)
-        return await self._settled(message.jobid, {Phase.ENDING, Phase.OVER})
+        return await self._settled(request, message.jobid, {Phase.ENDING, Phase.OVER})
 
     async def _teardown(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.OfJob)
-        return await self._settled(message.jobid, set(Phase))
+        return await self._settled(request, message.jobid, set(Phase))
 
     async def _status(self, request: Request) -> Payload:
         return {"success": True, "workflows": sorted(self._known)}
@@ -438,7 +493,7 @@ class FluxJobs:
         # Clients ask for a poll, and go on once it is made: what is watched needs none.
         return {}
 
-    async def _settled(self, job: int, phases: set[Phase]) -> Payload:
+    async def _settled(self, request: Request, job: int, phases: set[Phase]) -> Payload:
         """Have a job reconciled that has come to one of the phases; say how it went."""
         last = max(_ORDER.index(each) for each in phases)
         first = min(_ORDER.index(each) for each in phases)
@@ -453,7 +508,13 @@ class FluxJobs:
             if not self._stops_daemons(job):
                 log.warning("the journal does not tell of a job", job=job)
         passed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._requests.setdefault(job, []).append(_Request(first, passed))
+        waiting = self._requests.setdefault(job, [])
+        for each in waiting:
+            # As when the API is away: the plugin has given that one up, and they must not add up.
+            if each.topic == request.topic and not each.answer.done():
+                each.answer.set_exception(RpcError(errno.EAGAIN, "it was asked again since"))
+        waiting[:] = [each for each in waiting if not each.answer.done()]
+        waiting.append(_Request(request.topic, first, passed))
         self._tell(job)
         mistake = await passed
         return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
@@ -463,6 +524,9 @@ class FluxJobs:
         return known is not None and codec.DAEMONS_EPILOG in known.job.epilogs
 
     def passed(self, job: Job, mistake: str | None) -> None:
+        known = self._known.get(job.id)
+        if known is not None and any(note == mistake for _, note in known.raised):
+            mistake = None  # the plugin would raise it once more
         asked = self._asked_at(job)
         later = [each for each in self._requests.pop(job.id, ()) if each not in asked]
         if later:

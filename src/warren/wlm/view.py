@@ -138,6 +138,11 @@ def of(
         moment = expires(spec)
         tolerated = failure_tolerance(spec)
         chosen = unsaved(spec)
+    nodes, unreadable = list[str](), None
+    try:
+        nodes = resource_set.nodelist(r) if r is not None else []
+    except BadFormat as error:
+        unreadable = str(error)
     return Job(
         id=job.id,
         phase=where,
@@ -153,7 +158,8 @@ def of(
         ),
         alerts=told(job, alerts.EXCEPTION, owner),
         resources=spec["resources"],
-        nodes=tuple(resource_set.nodelist(r)) if r is not None else (),
+        nodes=tuple(nodes),
+        unreadable=unreadable,
         ran=job.started,
         failed=job.fatal is not None,
         cancelled=job.fatal is not None and job.fatal.type == CANCEL,

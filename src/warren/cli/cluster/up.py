@@ -101,7 +101,6 @@ def up(
     conductor. Stop it with Ctrl-C or `warren down`; run it again with the same state
     directory, and it goes on where it was: options that are not given are as they were.
     """
-    from warren.daemons import logs
     from warren.daemons.faults import load as load_faults
     from warren.daemons.options import Asked
     from warren.daemons.up import Cluster
@@ -169,8 +168,6 @@ def up(
     exposed = None
     if metrics_port is not None:
         exposed = listening("--metrics-port", metrics_address, metrics_port)
-    state.prepare()
-    logs.configure_file(state.logs / "control.log")
     run(run_cluster(state, asked, config.absolute() if config else None, ready, exposed))
     click.echo("warren is down")
 

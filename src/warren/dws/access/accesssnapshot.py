@@ -1,7 +1,7 @@
 """An NnfAccess and what it refers to, as seen by one reconcile."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from warren.dws import labels, tolerance
 from warren.dws.faults import Fault
@@ -29,6 +29,8 @@ class AccessSnapshot:
     """The flash of the storage."""
     held: Sequence[Holding] = ()
     """What those of `storagelock.rivals` hold."""
+    of_computes: Mapping[str, ClientMount] = field(default_factory=dict)
+    """What the job's compute nodes have mounted, or had, of what rabbits mount for it, by node."""
     profile: NnfStorageProfile | None = None
     """The one that was pinned for the storage."""
     unreachable: Collection[str] = ()

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from warren.base.errors import UserMistake
 from warren.base.objects import Key, Object
 from warren.dws import commandlines, kinds, labels, nodelocal, tolerance
+from warren.dws.access import accessobjects
 from warren.dws.access.accesssnapshot import (
     AccessSnapshot,
     kept_allocations,
@@ -21,7 +22,7 @@ from warren.dws.node import LUSTRE
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfNodeStorage, NnfStorage
 from warren.dws.objects.storageprofiles import NnfStorageProfile
-from warren.dws.storage import lustre, storageprofiles
+from warren.dws.storage import locks, lustre, storageprofiles
 from warren.dws.storage.nnfstorage import commands_of, node_storage_keys, volume
 
 
@@ -32,6 +33,15 @@ def mount_name(access: Key) -> str:
     own, and would fail, or hold up, a job of other nodes.
     """
     return f"{access.namespace}-{access.name}"
+
+
+def of_computes(access: Key) -> str:
+    """Return what the ClientMounts are called by which compute nodes mount a directive's storage.
+
+    `access` is that by which rabbits mount it.
+    """
+    own = access.name.removesuffix(accessobjects.SERVERS) + accessobjects.COMPUTES
+    return mount_name(Key(access.namespace, own))
 
 
 def node_of(obj: Object) -> tuple[str, ...]:
@@ -210,8 +220,33 @@ def _parts(snapshot: AccessSnapshot, lost: Collection[str]) -> Mapping[str, Sequ
         raise Fault("the system's configuration is not there yet", severity="Minor")
     assert snapshot.computes is not None  # what there must be was looked for
     nodes = [compute.name for compute in snapshot.computes.data if compute.name not in lost]
+    wiring = snapshot.configuration.rabbits_of_computes()
     places = nodelocal.positions(snapshot.configuration)
-    return nodelocal.allocations_for(nodes, snapshot.configuration.rabbits_of_computes(), places)
+    found = nodelocal.allocations_for(nodes, wiring, places)
+    _demand_same(snapshot, {node: (wiring[node], places[node]) for node in nodes})
+    return found
+
+
+def _demand_same(snapshot: AccessSnapshot, places: Mapping[str, tuple[str, int]]) -> None:
+    """Raise Fault where a node has had mounted what is another node's since (ADR 053).
+
+    What a rabbit would copy is not what the job has read or written.
+    """
+    if snapshot.storage is None or snapshot.storage.spec.file_system_type not in locks.EXCLUSIVE:
+        return
+    allocations = _allocations(snapshot.node_storages)
+    for node, mount in snapshot.of_computes.items():
+        if node not in places:
+            continue
+        own = volume(*_allocation(allocations, *places[node], node))
+        devices = (each.device.lvm for each in mount.spec.mounts)
+        if any(each and (each.volume_group, each.logical_volume) != own for each in devices):
+            raise Fault(
+                f"node {node} has had another allocation of {snapshot.storage.metadata.name} "
+                "mounted than is its own by the SystemConfiguration, which has changed: nothing "
+                "is copied, for that would be another node's",
+                type="WLM",
+            )
 
 
 _Allocations = Mapping[str, Sequence[tuple[NnfNodeStorage, int]]]

@@ -16,6 +16,7 @@ from warren.directives.diagnostics import alternatives, did_you_mean
 from warren.dws import kinds, labels
 from warren.dws.copies import commands
 from warren.dws.faults import Fault
+from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.meta import Meta
 from warren.dws.profilemistakes import ProfileMistake
 
@@ -85,8 +86,8 @@ def means(movement: Meta) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        profile = msgspec.json.decode(text, type=CopyProfile)
-    except msgspec.DecodeError as error:
+        profile = read_json(text, CopyProfile)
+    except Malformed as error:
         raise UserMistake(f"The movement's annotation {labels.COPY_PROFILE}: {error}") from None
     found = commands.parse(profile.command)
     if not found.words:

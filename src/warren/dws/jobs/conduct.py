@@ -66,6 +66,16 @@ def new_persistent_servers(snapshot: JobSnapshot) -> list[Key]:
     ]
 
 
+def is_of_another(workflow: Object, instance: str) -> bool:
+    """Return whether a Workflow is marked as that of another instance's job.
+
+    One without a mark is of ours: those from before there were marks are, and admins take marks
+    away.
+    """
+    mark = (workflow["metadata"].get("labels") or {}).get(labels.INSTANCE)
+    return mark is not None and mark != instance
+
+
 def needs_flash(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on which rabbits' flash the job was given."""
     return (
@@ -152,7 +162,9 @@ def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
 
 def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
-    workflow = snapshot.workflow
+    workflow, job = snapshot.workflow, snapshot.job
+    if job.unreadable is not None and job.phase in _BEFORE_THE_END:
+        raise Fault(f"what the job was given cannot be read: {job.unreadable}")
     if workflow is None:
         return _without_workflow(snapshot)
     if workflow.metadata.deleting:
@@ -175,7 +187,7 @@ def _without_workflow(snapshot: JobSnapshot) -> list[Action]:
         case Phase.HELD | Phase.QUEUED if not job.failed and (
             job.phase is Phase.HELD or _may_lose_workflow(job)
         ):
-            made = Create(kind=kinds.WORKFLOW, object=new_workflow(job))
+            made = Create(kind=kinds.WORKFLOW, object=new_workflow(job, snapshot.instance))
             return [made, Memo({"rabbit_workflow": job.workflow.name})]
         case Phase.QUEUED | Phase.STARTING | Phase.RUNNING if not job.failed:
             return [
@@ -224,8 +236,8 @@ def _may_lose_workflow(job: Job) -> bool:
     return job.phase in (Phase.HELD, Phase.QUEUED) and not job.nodes and not creates
 
 
-def new_workflow(job: Job) -> Object:
-    """Make the Workflow of a job."""
+def new_workflow(job: Job, instance: str = "") -> Object:
+    """Make the Workflow of a job of an instance."""
     annotations = {} if job.expires is None else {labels.EXPIRES: expiry.expiry_text(job.expires)}
     if job.tolerance:
         annotations[labels.FAILURE_TOLERANCE] = str(job.tolerance)
@@ -236,6 +248,7 @@ def new_workflow(job: Job) -> Object:
             "name": job.workflow.name,
             "namespace": job.workflow.namespace,
             "finalizers": [job.binding.finalizer],
+            **({"labels": {labels.INSTANCE: instance}} if instance else {}),
             **({"annotations": annotations} if annotations else {}),
         },
         "spec": {
@@ -280,7 +293,10 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     nodes = nodelocal.nodes_for(breakdowns, snapshot.used, snapshot.configuration)
     if nodes is not None:
         nodelocal.demand_enough(nodes, resources.nodes_of(own))
+    # It was shown when the Workflow was made, if the conductor did not end in between.
+    name = {"rabbit_workflow": snapshot.job.workflow.name}
     return [
+        *([] if name.items() <= snapshot.shown.items() else [Memo(name)]),
         *record(snapshot, workflow),
         Note({"rabbit_workflow": snapshot.raw}),
         Release(changed.resources, changed.constraints, nodes, required),
@@ -312,8 +328,9 @@ def _demand_the_same(snapshot: JobSnapshot, workflow: Workflow) -> None:
 
 
 def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    missed = _missed(snapshot, workflow)
     if not workflow.reached:
-        return []
+        return missed
     match workflow.status.state:
         case State.PROPOSAL:
             demand_breakdowns(snapshot, workflow)
@@ -325,16 +342,37 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         case State.SETUP:
             assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
             return [
+                *missed,
                 *record(snapshot, workflow),
                 *assigned,
                 ask(snapshot, workflow, State.DATA_IN),
             ]
         case State.DATA_IN:
-            return [*record(snapshot, workflow), ask(snapshot, workflow, State.PRE_RUN)]
+            return [*missed, *record(snapshot, workflow), ask(snapshot, workflow, State.PRE_RUN)]
         case State.PRE_RUN:
-            return [*record(snapshot, workflow), Start(workflow.status.env)]
+            return [*missed, *record(snapshot, workflow), Start(workflow.status.env)]
         case _:
             return []
+
+
+def _missed(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Show which rabbits hold the storage, if a conductor ended before it did and after it asked.
+
+    As the Servers have it, which may be seen after the Workflow.
+    """
+    if workflow.spec.desired_state is State.PROPOSAL or "rabbits" in snapshot.shown:
+        return []
+    needs, configuration = needs_of(snapshot), snapshot.configuration
+    wiring = configuration.rabbits_of_computes() if configuration is not None and needs else {}
+    rabbits = {wiring[node] for node in snapshot.job.nodes if node in wiring}
+    for name in needs:
+        servers = snapshot.servers.get(name)
+        sets = servers.spec.allocation_sets if servers is not None else ()
+        shares = [share for each in sets for share in each.storage]
+        if not shares:
+            return []
+        rabbits.update(share.name for share in shares)
+    return [Memo({"rabbits": hostlist.encode(sorted(rabbits))})]
 
 
 def _running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:

@@ -47,6 +47,8 @@ class Job:
     resources: Sequence[Mapping[str, Any]] = ()
     nodes: tuple[str, ...] = ()
     """Host names, once there are some."""
+    unreadable: str | None = None
+    """Why it cannot be told which nodes it was given."""
     ran: bool = False
     """Whether its tasks were started."""
     failed: bool = False
@@ -85,6 +87,10 @@ class JobSnapshot:
     """The job's nodes that have not let go of its storage."""
     unmounted: Collection[str] = ()
     """Those that have not mounted all of it; looked up where the job may lose some."""
+    instance: str = ""
+    """What marks the Workflows of the workload manager's instance; empty where nothing does."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """The memos that this conductor has shown with the job."""
     floor: int
     """The least size of one allocation, in bytes."""
     largest: int | None = None

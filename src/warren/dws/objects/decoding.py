@@ -60,7 +60,7 @@ def read(obj: Object, kind: type[T]) -> T:
     return found
 
 
-def read_json(text: bytes, kind: type[T]) -> T:
+def read_json(text: bytes | str, kind: type[T]) -> T:
     """Decode JSON that anyone may have sent. Raises Malformed, however it is malformed."""
     try:
         return msgspec.json.decode(text, type=kind)

@@ -13,6 +13,7 @@ import msgspec
 from warren.base.objects import Change, Object
 from warren.directives.parse import Directive
 from warren.dws import kinds, labels
+from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.workflows import Workflow
 
 WORD: Final = "copy-offload"
@@ -50,8 +51,8 @@ def of_configuration(obj: Object | None) -> Service | None:
 def find_service(annotations: Mapping[str, str]) -> Service | None:
     """Return where the service is, by the annotations of the SystemConfiguration."""
     try:
-        return msgspec.json.decode(annotations.get(labels.COPY_OFFLOAD) or "", type=Service)
-    except msgspec.DecodeError:
+        return read_json(annotations.get(labels.COPY_OFFLOAD) or "", Service)
+    except Malformed:
         return None
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from warren.base.errors import UserMistake
 from warren.dws.objects.assignments import Servers
+from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.rfc import hostlist
@@ -146,6 +147,6 @@ def _external(servers: Iterable[Servers]) -> Counter[str]:
 def parse(text: bytes, name: str) -> RabbitMapping:
     """Read a file's content. Raises UserMistake with `name` and the path of what is wrong."""
     try:
-        return msgspec.json.decode(text, type=RabbitMapping)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return read_json(text, RabbitMapping)
+    except Malformed as error:
         raise UserMistake(f"{name} is no rabbit mapping: {error}: write it anew.") from error

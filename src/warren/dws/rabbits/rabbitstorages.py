@@ -4,11 +4,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.dws import kinds, labels, reports
 from warren.dws.node import LUSTRE, TYPES, RawVolumes
+from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
     ComputeLink,
@@ -223,8 +222,8 @@ def lacks(meta: Meta) -> Mapping[str, str]:
 
 def _read_lacks(text: str | None) -> Mapping[str, str]:
     try:
-        return msgspec.json.decode(text or "", type=dict[str, str])
-    except msgspec.DecodeError:
+        return read_json(text or "", dict[str, str])
+    except Malformed:
         return _UNSAID
 
 

@@ -11,9 +11,8 @@ import sys
 from dataclasses import asdict
 from typing import Final
 
-import msgspec
-
 from warren.dws.node import Copy, NodeTrouble, Progress
+from warren.dws.objects.decoding import Malformed, read_json
 
 FAILED: Final = 3
 """The exit status of a copier that tells what it could not copy."""
@@ -31,6 +30,6 @@ def progress(line: str) -> Progress:
     One that was installed since the agent was started may tell more than the agent knows.
     """
     try:
-        return msgspec.json.decode(line, type=Progress)
-    except msgspec.DecodeError:
+        return read_json(line, Progress)
+    except Malformed:
         raise NodeTrouble(f"the copier said {line.strip()[:80]!r}") from None

@@ -1,0 +1,67 @@
+"""Nodes that stayed drained for jobs whose Workflows went while no conductor was there.
+
+The news that a Workflow is gone returns its nodes (`Conductor`), and comes to no conductor that
+begins later: it looks once at what is drained for that very reason.
+"""
+
+from typing import Final
+
+from warren.base.objects import key_of
+from warren.conductor.port import WorkloadManager
+from warren.dws import kinds
+from warren.dws.binding import Phase
+from warren.dws.jobs import abort
+from warren.dws.objects.assignments import Computes
+from warren.dws.objects.decoding import read
+from warren.dws.objects.systemconfiguration import SystemConfiguration
+from warren.kube.informer import Informers
+from warren.kube.runtime import Reconciler
+
+_ALL: Final = "all"
+
+
+class LeftDrains:
+    """Returns such nodes, each time that it is asked to look at them."""
+
+    def __init__(
+        self, informers: Informers, jobs: WorkloadManager, *, enabled: bool = False
+    ) -> None:
+        self._jobs = jobs
+        self._enabled = enabled
+        self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
+        self._workflows = informers.of(kinds.WORKFLOW)
+        self._computes = informers.of(kinds.COMPUTES)
+        self.reconciler: Reconciler[str] = Reconciler("left drains", self.reconcile, workers=1)
+
+    def configure(self, *, enabled: bool) -> None:
+        """Return nodes from now on, or do not."""
+        if enabled and not self._enabled:
+            self.look()
+        self._enabled = enabled
+
+    def look(self) -> None:
+        """Look at what is drained, soon."""
+        self.reconciler.add(_ALL)
+
+    async def reconcile(self, key: str) -> None:
+        """Return the nodes that no Workflow of a job that is over has any more."""
+        await self._jobs.wait_synced()
+        raw = self._configurations.get(kinds.CONFIGURATION)
+        if raw is None or not self._enabled:
+            return
+        nodes = read(raw, SystemConfiguration).rabbits_of_computes().keys() - self._awaited()
+        if nodes:
+            await self._jobs.undrain(sorted(nodes), abort.REASON)
+
+    def _awaited(self) -> set[str]:
+        """Return the nodes of the Workflows that are still to go, or to be marked."""
+        found: set[str] = set()
+        for raw in self._workflows.all():
+            number = self._jobs.binding.job(key_of(raw).name)
+            if number is None:
+                continue
+            found |= abort.nodes_of(raw)
+            job, computes = self._jobs.job(number), self._computes.get(key_of(raw))
+            if computes is not None and (job is None or job.phase is Phase.OVER):
+                found |= {each.name for each in read(computes, Computes).data}
+        return found
