@@ -318,6 +318,21 @@ def test_those_who_only_read_a_file_keep_no_copy_from_it(copy: Copier, how: str)
     assert (copy.place / "out").read_bytes() == b"in"
 
 
+def test_those_who_run_a_program_keep_no_copy_from_it(copy: Copier) -> None:
+    (copy.place / "in").write_bytes(b"in")
+    program = copy.place / "out"
+    shutil.copy(shutil.which("sleep") or "sleep", program)
+    os.chown(program, copy.user.userid, copy.user.groupid)
+    program.chmod(0o755)
+    with subprocess.Popen([program, "600"]) as running:
+        try:
+            copy.well("in", "out")
+        finally:
+            running.kill()
+
+    assert program.read_bytes() == b"in"
+
+
 def test_a_small_file_that_another_copy_is_making_is_not_mixed_with_it(copy: Copier) -> None:
     (copy.place / "in").write_bytes(b"in")
     making = os.open(copy.place / "out", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
