@@ -60,6 +60,10 @@ class Jobs:
     def job(self, job: int) -> Job | None:
         return self.known.get(job)
 
+    def user(self, job: int) -> int | None:
+        known = self.known.get(job)
+        return known.userid if known is not None else None
+
     def jobs(self) -> Iterable[int]:
         return list(self.known) if self.synced.is_set() else []
 

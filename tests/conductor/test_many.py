@@ -6,6 +6,8 @@ from dataclasses import replace
 
 from benchmarks.conducting import JOB, SITE, Drivers, Manager
 
+from tests.conductor.jobs import Jobs
+from tests.controllers.alone import Api, alone, running
 from tests.harness import virtual
 from tests.harness.extent import extent
 from tests.kube.clusters import alongside
@@ -57,3 +59,17 @@ def test_hundreds_of_jobs_at_a_time_have_their_storage_and_give_it_back() -> Non
                 await until(lambda: not list(embedded.store.everything(kinds.WORKFLOW)))
 
     virtual.run(main())
+
+
+def test_a_users_many_jobs_do_not_keep_another_users_job_waiting() -> None:
+    async def main(api: Api) -> None:
+        many = [replace(JOB, id=number, userid=1001) for number in range(1, 101)]
+        manager = Jobs(*many, replace(JOB, id=101, userid=1002))
+        conductor = Conductor(api, api.informers, manager, api.clock, GIB)
+        async with running(api, conductor.run()):
+            made = [key.name for _, kind, key in api.written if kind == kinds.WORKFLOW]
+            assert len(made) == 101
+            # The conductor works at eight at a time.
+            assert manager.binding.workflow(101).name in made[:8]
+
+    alone(main)

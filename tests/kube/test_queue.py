@@ -31,6 +31,19 @@ async def test_keys_come_in_the_order_in_which_they_were_added() -> None:
 
 
 @virtually
+async def test_users_have_their_turns_one_after_the_other() -> None:
+    queue = WorkQueue[str](user=lambda key: key[0])
+    for key in ("a1", "a2", "a3", "b1", "a4", "b2", "c1"):
+        queue.add(key)
+    assert [await queue.take() for _ in range(4)] == ["a1", "b1", "c1", "a2"]
+    assert queue.load().depth == 3
+    queue.add("d1")
+    queue.add("a3")
+    assert [await queue.take() for _ in range(4)] == ["b2", "a3", "d1", "a4"]
+    await nothing_to_take(queue, 100)
+
+
+@virtually
 async def test_a_key_that_waits_already_is_not_added_again() -> None:
     queue = WorkQueue[str]()
     for key in "aba":

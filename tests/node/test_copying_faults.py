@@ -1,6 +1,7 @@
 """Copies that are cut short, tried again, or disturbed: nothing incomplete looks complete."""
 
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -300,6 +301,36 @@ def test_of_two_copies_to_one_file_one_is_told(copy: Copier) -> None:
     assert (first.status, first.complaints) == (0, [])
     assert (copy.place / "out").read_bytes() == (copy.place / "in").read_bytes()
     copy.well("other", "out")
+
+
+@pytest.mark.parametrize("how", ["flock", "fcntl"])
+def test_those_who_only_read_a_file_keep_no_copy_from_it(copy: Copier, how: str) -> None:
+    (copy.place / "in").write_bytes(b"in")
+    (copy.place / "out").write_bytes(b"was there before")
+    os.chown(copy.place / "out", copy.user.userid, copy.user.groupid)
+    with (copy.place / "out").open("rb") as reader:
+        if how == "flock":
+            fcntl.flock(reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            fcntl.lockf(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        copy.well("in", "out")
+
+    assert (copy.place / "out").read_bytes() == b"in"
+
+
+def test_those_who_run_a_program_keep_no_copy_from_it(copy: Copier) -> None:
+    (copy.place / "in").write_bytes(b"in")
+    program = copy.place / "out"
+    shutil.copy(shutil.which("sleep") or "sleep", program)
+    os.chown(program, copy.user.userid, copy.user.groupid)
+    program.chmod(0o755)
+    with subprocess.Popen([program, "600"]) as running:
+        try:
+            copy.well("in", "out")
+        finally:
+            running.kill()
+
+    assert program.read_bytes() == b"in"
 
 
 def test_a_small_file_that_another_copy_is_making_is_not_mixed_with_it(copy: Copier) -> None:

@@ -107,7 +107,9 @@ class Conductor:
         self._timed: dict[int, set[str]] = {}
         self._left: dict[int, Collection[str]] = {}
         """The nodes of Workflows that were marked (`abort`) and are gone, until they are back."""
-        self.reconciler: Reconciler[int] = Reconciler("conductor", self.reconcile, workers=8)
+        self.reconciler: Reconciler[int] = Reconciler(
+            "conductor", self.reconcile, workers=8, user=jobs.user
+        )
         jobs.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
             informers.of(kind).compare(partial(self._dependent_changed, kind))

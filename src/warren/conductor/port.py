@@ -50,6 +50,10 @@ class WorkloadManager(Protocol):
         """Return a job as of now."""
         ...
 
+    def user(self, job: int) -> int | None:
+        """Return whose a job is; None where it is not known."""
+        ...
+
     def jobs(self) -> Iterable[int]:
         """Return the ids of the jobs that are known."""
         ...

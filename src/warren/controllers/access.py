@@ -6,6 +6,7 @@ from typing import Final
 
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans, read_live
+from warren.controllers.users import user_by
 from warren.dws import changes, kinds, labels, reports
 from warren.dws.access import clientmounts, nnfaccess, outofreach, storagelock
 from warren.dws.access.accesssnapshot import AccessSnapshot, names_clients
@@ -61,7 +62,9 @@ class AccessController:
         self._away: dict[Key, dict[str, float]] = {}
         """Since when nodes are seen to be out of reach that an access waits for. A controller that
         starts anew gives them the time once more."""
-        self.reconciler: Reconciler[Key] = Reconciler("access", self.reconcile)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "access", self.reconcile, user=user_by(self._accesses)
+        )
         self._accesses.listen(self._changed)
         self._mounts.compare(self._mount_changed)
         self._statuses.compare(self._status_changed)

@@ -5,6 +5,7 @@ from functools import partial
 from warren.base.objects import Key, Object, key_of
 from warren.controllers.filesystemtypes import is_made_by_some
 from warren.controllers.live import read_live
+from warren.controllers.users import user_by
 from warren.dws import kinds
 from warren.dws.breakdown import directivebreakdown
 from warren.dws.breakdown.breakdownsnapshot import BreakdownSnapshot
@@ -29,7 +30,9 @@ class BreakdownController:
         self._instances = informers.of(kinds.PERSISTENT)
         self._servers = informers.of(kinds.SERVERS)
         self._rabbits = informers.of(kinds.STORAGE)
-        self.reconciler: Reconciler[Key] = Reconciler("breakdown", self.reconcile)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "breakdown", self.reconcile, user=user_by(self._breakdowns)
+        )
         self._breakdowns.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._maybe_gone: set[Key] = set()
         """Breakdowns whose copy of a profile is gone: they may be gone, too, and not seen to be."""

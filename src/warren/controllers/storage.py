@@ -6,6 +6,7 @@ from functools import partial
 from warren.base.clock import Clock
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.live import REQUEUE_DELAY, orphans
+from warren.controllers.users import user_by
 from warren.dws import changes, kinds, labels, reports
 from warren.dws.breakdown import servers
 from warren.dws.node import LUSTRE
@@ -39,7 +40,9 @@ class StorageController:
         self._mgts = informers.of(kinds.LUSTRE_MGT)
         self._nodes = informers.of(kinds.NNF_NODE)
         self._instances = informers.of(kinds.PERSISTENT)
-        self.reconciler: Reconciler[Key] = Reconciler("storage", self.reconcile)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "storage", self.reconcile, user=user_by(self._storages)
+        )
         self._storages.compare(self._storage_changed)
         self._node_storages.compare(partial(self._part_changed, changes.is_news_of_share))
         self._blocks.compare(partial(self._part_changed, changes.is_news_of_block))

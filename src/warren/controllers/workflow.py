@@ -14,6 +14,7 @@ from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.newkeys import new_ssh_key
 from warren.controllers.persistent import Instances
 from warren.controllers.tokens import Tokens
+from warren.controllers.users import user_by
 from warren.dws import changes, containerauth, kinds, labels, nodelocal, reports
 from warren.dws.containerauth import Found
 from warren.dws.containers import ports
@@ -68,7 +69,9 @@ class WorkflowController:
         self._wired: Mapping[str, str] | None = None
         self._places: Mapping[str, int] = {}
         self._offload: Service | None = None
-        self.reconciler: Reconciler[Key] = Reconciler("workflow", self.reconcile)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "workflow", self.reconcile, user=user_by(informers.of(kinds.WORKFLOW))
+        )
         informers.of(kinds.WORKFLOW).listen(self._changed)
         informers.of(kinds.LUSTRE)
         informers.of(kinds.STORAGE)

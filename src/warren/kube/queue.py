@@ -1,6 +1,7 @@
 """Keys waiting for a worker: each at most once, and never with two workers at a time.
 
-An event of a key waits for nothing but the keys that came before it. A key whose
+An event of a key waits for nothing but the keys that came before it, and where keys are
+users', for those of its own user: the users take turns. A key whose
 work failed is put off: longer with each failure in a row, and all of them
 together come back no faster than the budget of retries allows.
 """
@@ -8,7 +9,7 @@ together come back no faster than the budget of retries allows.
 import asyncio
 import random
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -87,16 +88,21 @@ class WorkQueue(Generic[K]):
         budget: Budget | None = None,
         chance: Callable[[], float] = random.random,
         longest: float = LONGEST,
+        user: Callable[[K], Hashable] = lambda key: None,
     ) -> None:
         """`budget` is that of all retries together; `chance` gives luck from 0 to 1.
 
-        Failures put a key off for `longest` seconds at most, unless they ask for more.
+        Failures put a key off for `longest` seconds at most, unless they ask for more. `user` says
+        with which others a key waits in line.
         """
         self._budget = budget or Budget()
         self._chance = chance
         self._longest = longest
-        self._waiting: OrderedDict[K, float] = OrderedDict()
+        self._user = user
+        self._waiting: dict[K, float] = {}
         """Keys in line, and since when."""
+        self._lines: OrderedDict[Hashable, deque[K]] = OrderedDict()
+        """The same keys by user, the user first whose turn is next."""
         self._working: dict[K, float] = {}
         self._again: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
@@ -137,6 +143,7 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting[key] = asyncio.get_running_loop().time()
+            self._lines.setdefault(self._user(key), deque()).append(key)
             self._adds += 1
             if self._idle:
                 self._wake()
@@ -169,7 +176,13 @@ class WorkQueue(Generic[K]):
             if self._closed:
                 raise Closed
             await self._news()
-        key, since = self._waiting.popitem(last=False)
+        user, line = next(iter(self._lines.items()))
+        key = line.popleft()
+        if line:
+            self._lines.move_to_end(user)
+        else:
+            del self._lines[user]
+        since = self._waiting.pop(key)
         now = self._working[key] = asyncio.get_running_loop().time()
         if self._observer is not None:
             self._observer(now - since)

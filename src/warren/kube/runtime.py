@@ -74,15 +74,19 @@ class Reconciler(Generic[K]):
         workers: int = 4,
         limit: float | None = RECONCILE_SECONDS,
         queue: WorkQueue[K] | None = None,
+        user: Callable[[K], Hashable] | None = None,
     ) -> None:
-        """`reconcile` returns the seconds to the next time; None waits for an event."""
+        """`reconcile` returns the seconds to the next time; None waits for an event.
+
+        `user` says whose a key is, where users are to take turns.
+        """
         self.name = name
         self.workers = workers
         self._reconcile = reconcile
         self._limit = limit
         # What may take hours is not waited for: it must bear to be cut off.
         self._grace = GRACE_SECONDS if limit is not None else 0.0
-        self._queue = queue or WorkQueue()
+        self._queue = queue or (WorkQueue() if user is None else WorkQueue(user=user))
         self._refusals = Refusals()
         self._observer: Observer | None = None
         self._written: OrderedDict[K, frozenset[_Version]] = OrderedDict()

@@ -24,6 +24,8 @@ _KINDS: Final = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+_NOT_NOW: Final = (errno.EACCES, errno.EPERM, errno.ETXTBSY)
+"""What keeps a file from being written to, and not from being replaced."""
 _BELOW: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -230,8 +232,11 @@ def open_to_write(
         return replace(name, above, read=read), None
     try:
         descriptor = os.open(name, how | _CAREFUL, dir_fd=above)
-    except PermissionError:
-        # An earlier copy of a file that is not writable. Only its directory's owner gets past.
+    except OSError as error:
+        # An earlier copy of a file that is not writable, or a program that runs: by each user who
+        # may run it. Only its directory's owner gets past.
+        if error.errno not in _NOT_NOW:
+            raise
         return replace(name, above, read=read), None
     try:
         # Once more: another may have taken its place before it was opened.

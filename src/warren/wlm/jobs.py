@@ -167,6 +167,10 @@ class FluxJobs:
             known.view = view.of(known.job, known.jobspec, known.r, group, self._owner)
         return known.view
 
+    def user(self, job: int) -> int | None:
+        known = self._known.get(job)
+        return known.job.userid if known is not None else None
+
     def jobs(self) -> Iterable[int]:
         return list(self._known)
 

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import struct
 import time
 from contextlib import suppress
 from typing import Final
@@ -12,6 +13,11 @@ from warren.node.beneath import open_to_write, replace
 from warren.node.copying.transfer import SMALL
 
 _NO_LOCKS: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+_IS_LOCKED: Final = (errno.EAGAIN, errno.EACCES)
+_FLOCK: Final = "hhqqi4x"
+"""The kernel's `struct flock`: type, whence, start, length and process."""
+_TRIES: Final = 5
+"""How often a lock is asked for that has gone when it is looked at."""
 _OTHERS: Final = 0o077
 """The rights of others; those of the group are the mask of an access control list."""
 _MAKING: Final = 60
@@ -31,12 +37,12 @@ def open_alone(
     """
     descriptor, found = open_to_write(name, above, source, read=read, own=own)
     try:
-        _lock(descriptor)
+        locked = _lock(descriptor)
         if found is None or found.st_uid != identity.file_user():
             return descriptor
         if found.st_mode & _OTHERS:
             os.chmod(descriptor, 0o600)
-        if _may_be_in_the_making(found) and not os.listxattr(descriptor):
+        if not locked or (_may_be_in_the_making(found) and not os.listxattr(descriptor)):
             with suppress(OSError):
                 made = replace(name, above, read=read)
                 os.close(descriptor)
@@ -51,18 +57,39 @@ def open_alone(
 def close(descriptor: int) -> None:
     """Let go of a file, whose lock what is to be synced later would keep."""
     with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _asked(fcntl.F_UNLCK))
     os.close(descriptor)
 
 
-def _lock(descriptor: int) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InUse from None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
+def _lock(descriptor: int) -> bool:
+    """Lock a file against other copies; return False if a reader's lock is in the way.
+
+    Every user who may read a file can lock it for reading, and with `flock` altogether: that is no
+    copy, and hinders none. Only those who may write to it can have such a lock as this. Raises
+    InUse, and OSError.
+    """
+    for _ in range(_TRIES):
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _asked(fcntl.F_WRLCK))
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return True
+            if error.errno not in _IS_LOCKED:
+                raise
+        else:
+            return True
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _asked(fcntl.F_WRLCK))
+        kind, *_ = struct.unpack(_FLOCK, found)
+        if kind == fcntl.F_WRLCK:
+            raise InUse
+        if kind == fcntl.F_RDLCK:
+            break
+    return False
+
+
+def _asked(kind: int) -> bytes:
+    """Return the words of a lock of the whole file, which is the open file's (fcntl(2))."""
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _may_be_in_the_making(found: os.stat_result) -> bool:
