@@ -62,7 +62,7 @@ def agent(
         wires = Informers(client, namespace=node)
         policy = link_policy or links.Policy()
         link = LinkReconciler(client, wires, clock, node, probe, policy)
-        alone = {"informers": wires.run, **synced(wires, [link.reconciler])}
+        alone = {"informers": wires.run, **parts_after_sync(wires, [link.reconciler])}
         parts[f"{node} link"] = System(parts=alone).run
     mounts = MountReconciler(
         client,
