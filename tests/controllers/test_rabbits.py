@@ -522,3 +522,25 @@ def test_a_rabbit_is_drained_while_it_is_annotated_and_says_who_has_done_it() ->
             assert statuses(api) == ["Ready", "Ready"]
 
     with_controller(story)
+
+
+def test_without_a_configuration_nothing_is_done_of_what_there_is(
+    heard: Sequence[Mapping[str, Any]],
+) -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        await api.add(kinds.NAMESPACE, {"metadata": {"name": "r7"}})
+        await api.add(kinds.NNF_NODE, node("r7"))
+        await api.add(kinds.STORAGE, {"metadata": meta("r7"), "spec": {}})
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_NODE, node("r8"))
+            await api.add(kinds.STORAGE, {"metadata": meta("r8"), "spec": {}})
+            await api.add(kinds.NAMESPACE, {"metadata": {"name": "r8"}})
+            await api.add(LEASE, {"metadata": {"name": "r8", "namespace": heartbeats.NAMESPACE}})
+            gone: Any = {"spec": {"finalizers": None}}
+            await api.remove(kinds.NAMESPACE, Key("", "r7"))
+            await api.change(kinds.NAMESPACE, Key("", "r7"), gone)
+            assert await controller.reconcile(Key("", "r8")) is None
+        assert api.written == []
+        assert [each for each in heard if each["log_level"] == "error"] == []
+
+    with_controller(story)

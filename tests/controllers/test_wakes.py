@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.alone import Api, alone, informed
+from tests.controllers.alone import Api, alone, informed, owned_by
 from tests.controllers.test_workflow import KEY, child, computes, in_data_in, with_controller
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from warren.base.objects import Key
+from warren.controllers.storage import StorageController
 from warren.controllers.workflow import WorkflowController
 from warren.dws import kinds, labels
 from warren.dws.containers import ports
@@ -118,3 +119,39 @@ def test_a_workflow_goes_on_where_the_configuration_of_the_system_is_gone() -> N
             assert await controller.reconcile(KEY) is None
 
     with_controller(story)
+
+
+def test_a_workflow_that_is_gone_is_looked_at_for_a_copy_that_it_has_left_alone() -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        workflow = api.find(kinds.WORKFLOW, KEY)
+        copy = Key("r0", "wf-0-0")
+        for left in (False, True):
+            if left:
+                await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, USES, state="PreRun"))
+                await child(api, kinds.NNF_DATA_MOVEMENT, workflow, copy, spec={})
+            unguarded: Any = {"metadata": {"finalizers": []}}
+            await api.change(kinds.WORKFLOW, KEY, unguarded)
+            woken.clear()
+            await api.remove(kinds.WORKFLOW, KEY)
+            assert woken == [KEY] * left
+
+    watched(story, state="PreRun")
+
+
+def test_a_storage_that_is_gone_is_looked_at_for_a_share_that_it_has_left_alone() -> None:
+    async def main(api: Api) -> None:
+        controller = StorageController(api, api.informers, api.clock)
+        spec = {"fileSystemType": "xfs", "allocationSets": []}
+        async with informed(api):
+            woken: list[Key] = []
+            controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
+            for left in (False, True):
+                await api.add(kinds.NNF_STORAGE, {"metadata": meta("wf-0"), "spec": spec})
+                if left:
+                    metadata = meta("s", "r0", labels=owned_by(kinds.NNF_STORAGE, "wf-0"))
+                    await api.add(kinds.NNF_NODE_STORAGE, {"metadata": metadata, "spec": {}})
+                woken.clear()
+                await api.remove(kinds.NNF_STORAGE, Key("default", "wf-0"))
+                assert woken == [Key("default", "wf-0")] * left
+
+    alone(main)
