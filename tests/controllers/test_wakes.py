@@ -8,7 +8,7 @@ import pytest
 from tests.controllers.alone import Api, alone, informed, owned_by
 from tests.controllers.test_workflow import KEY, child, computes, in_data_in, with_controller
 from tests.dws.builders import JOBDW, meta, raw_workflow
-from warren.base.objects import Key
+from warren.base.objects import Key, Kind
 from warren.controllers.storage import StorageController
 from warren.controllers.workflow import WorkflowController
 from warren.dws import kinds, labels
@@ -138,20 +138,100 @@ def test_a_workflow_that_is_gone_is_looked_at_for_a_copy_that_it_has_left_alone(
     watched(story, state="PreRun")
 
 
-def test_a_storage_that_is_gone_is_looked_at_for_a_share_that_it_has_left_alone() -> None:
+# NnfStorages
+
+STORAGE = Key("default", "wf-0")
+NEWS = {"status": {"ready": True}}
+NO_NEWS = {"metadata": {"annotations": {"a": "b"}}}
+
+
+def of_storage(story: Story) -> None:
+    """Tell a story of what the controller of NnfStorages is woken for."""
+
     async def main(api: Api) -> None:
         controller = StorageController(api, api.informers, api.clock)
-        spec = {"fileSystemType": "xfs", "allocationSets": []}
         async with informed(api):
             woken: list[Key] = []
             controller.reconciler.add = lambda key, news=None: woken.append(key)  # type: ignore[method-assign]
-            for left in (False, True):
-                await api.add(kinds.NNF_STORAGE, {"metadata": meta("wf-0"), "spec": spec})
-                if left:
-                    metadata = meta("s", "r0", labels=owned_by(kinds.NNF_STORAGE, "wf-0"))
-                    await api.add(kinds.NNF_NODE_STORAGE, {"metadata": metadata, "spec": {}})
-                woken.clear()
-                await api.remove(kinds.NNF_STORAGE, Key("default", "wf-0"))
-                assert woken == [Key("default", "wf-0")] * left
+            await story(api, woken)
 
     alone(main)
+
+
+async def put(api: Api, kind: Kind, status: Any = None, **metadata: Any) -> None:
+    """Make a storage, or something of its own that has its name."""
+    own = {} if kind == kinds.NNF_STORAGE else owned_by(kinds.NNF_STORAGE, STORAGE.name)
+    made = {"metadata": meta(STORAGE.name, labels=own, **metadata), "spec": {}}
+    if kind == kinds.NNF_STORAGE:
+        made["spec"] = {"fileSystemType": "xfs", "allocationSets": []}
+    await api.add(kind, {**made, "status": status} if status else made)
+
+
+SHARES = [kinds.NNF_NODE_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE, kinds.LUSTRE_MGT]
+
+
+@pytest.mark.parametrize("kind", SHARES, ids=str)
+def test_a_storage_that_is_gone_is_looked_at_for_what_it_has_left_alone(kind: Kind) -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        for left in (False, True):
+            await put(api, kinds.NNF_STORAGE)
+            if left:
+                await put(api, kind)
+            woken.clear()
+            await api.remove(kinds.NNF_STORAGE, STORAGE)
+            assert woken == [STORAGE] * left
+
+    of_storage(story)
+
+
+@pytest.mark.parametrize(
+    ("status", "deleting", "wakes"),
+    [(None, False, True), (NEWS["status"], False, False), (NEWS["status"], True, True)],
+)
+def test_servers_of_a_storage_that_is_gone_are_told_of_or_let_go(
+    status: Any, deleting: bool, wakes: bool
+) -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        await put(api, kinds.NNF_STORAGE)
+        await put(api, kinds.SERVERS, status, finalizers=[labels.SERVERS_FINALIZER])
+        if deleting:
+            await api.remove(kinds.SERVERS, STORAGE)
+        woken.clear()
+        await api.remove(kinds.NNF_STORAGE, STORAGE)
+        assert woken == [STORAGE] * wakes
+
+    of_storage(story)
+
+
+def test_a_storage_is_woken_by_what_it_says_and_by_nothing_around_it() -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        await put(api, kinds.NNF_STORAGE)
+        await put(api, kinds.NNF_NODE_STORAGE)
+        woken.clear()
+        for kind in (kinds.NNF_STORAGE, kinds.NNF_NODE_STORAGE):
+            await api.change(kind, STORAGE, NO_NEWS)
+            assert woken == []
+            await api.change(kind, STORAGE, NEWS, status=True)
+            assert woken == [STORAGE]
+            woken.clear()
+        # Whatever is left of one that is gone is looked at.
+        await api.remove(kinds.NNF_STORAGE, STORAGE)
+        woken.clear()
+        await api.change(kinds.NNF_NODE_STORAGE, STORAGE, {"metadata": {"annotations": None}})
+        assert woken == [STORAGE]
+
+    of_storage(story)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_servers_that_say_nothing_wake_a_storage_that_is_there_when_they_come(there: bool) -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        if there:
+            await put(api, kinds.NNF_STORAGE)
+        woken.clear()
+        await put(api, kinds.SERVERS)
+        assert woken == [STORAGE] * there
+        await api.change(kinds.SERVERS, STORAGE, NO_NEWS)
+        assert woken == [STORAGE] * there
+
+    of_storage(story)
