@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, owned_by, running
+from tests.controllers.alone import (
+    WORKFLOW,
+    Api,
+    Counting,
+    alone,
+    caught_up,
+    informed,
+    owned_by,
+    running,
+)
 from tests.dws.builders import JOBDW, RABBITS, configuration, meta, profile, settled, workflow
 from warren.base.objects import Key, Kind
 from warren.controllers.access import AccessController
@@ -406,7 +415,7 @@ def test_news_of_another_job_wakes_no_reader() -> None:
     async def story(api: Api) -> None:
         controller = AccessController(api, api.informers)
         passes: list[Any] = []
-        controller.reconciler.observe(_Counting(passes))
+        controller.reconciler.observe(Counting(passes))
         other = {**WORKFLOW, labels.WORKFLOW_NAME: "other"}
         await everything(api)
         await api.add(kinds.NNF_ACCESS, access())
@@ -425,7 +434,7 @@ def test_an_access_is_not_woken_by_what_it_writes_nor_by_how_a_mount_goes() -> N
     async def story(api: Api) -> None:
         controller = AccessController(api, api.informers)
         passes: list[Any] = []
-        controller.reconciler.observe(_Counting(passes))
+        controller.reconciler.observe(Counting(passes))
         await everything(api)
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.NNF_ACCESS, access())
@@ -445,7 +454,7 @@ def test_an_access_that_is_gone_is_looked_at_for_what_it_has_left_alone(left: st
     async def story(api: Api) -> None:
         controller = AccessController(api, api.informers)
         passes: list[Any] = []
-        controller.reconciler.observe(_Counting(passes))
+        controller.reconciler.observe(Counting(passes))
         unguarded = access()
         unguarded["metadata"]["finalizers"] = []
         await api.add(kinds.NNF_ACCESS, unguarded)
@@ -472,16 +481,6 @@ def test_an_access_that_is_gone_is_looked_at_for_what_it_has_left_alone(left: st
             assert lock(api) == (None if left == "a lock" else f"{OTHER.name}/default")
 
     alone(story)
-
-
-class _Counting:
-    def __init__(self, passes: list[Any]) -> None:
-        self._passes = passes
-
-    def waited(self, seconds: float) -> None: ...
-
-    def passed(self, outcome: Any, seconds: float) -> None:
-        self._passes.append(outcome)
 
 
 def test_an_access_that_is_deleted_takes_its_mounts_away_first() -> None:
@@ -539,8 +538,8 @@ def test_servers_stay_while_their_storage_was_not_seen() -> None:
         controller = StorageController(api, api.informers, api.clock)
         await api.add(kinds.SERVERS, assigned(deletionTimestamp="2026-01-31T12:00:00Z"))
         await api.add(kinds.NNF_STORAGE, storage())
-        async with running(api, controller.reconciler.run()):
-            await caught_up()
+        async with informed(api):
+            assert await controller.reconcile(STORAGE) is None
         assert api.keys(kinds.SERVERS) == ["default/wf-0"]
 
     alone(story, hidden=[kinds.NNF_STORAGE])
@@ -977,6 +976,30 @@ def test_a_storage_that_is_deleted_takes_its_shares_away_first() -> None:
         assert api.keys(kinds.NNF_NODE_STORAGE) == []
         assert api.keys(kinds.NNF_NODE_BLOCK_STORAGE) == []
         assert api.find(kinds.NNF_STORAGE, STORAGE) is None
+        # Past the informers once, when nothing was left to be seen.
+        assert api.asked == [
+            ("list", kinds.NNF_NODE_STORAGE),
+            ("list", kinds.NNF_NODE_BLOCK_STORAGE),
+        ]
+
+    alone(story)
+
+
+def test_a_storage_is_not_woken_by_what_it_writes() -> None:
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers, api.clock)
+        passes: list[Any] = []
+        controller.reconciler.observe(Counting(passes))
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_STORAGE, storage())
+            assert len(api.keys(kinds.NNF_NODE_BLOCK_STORAGE)) == 2
+            assert len(passes) == 1
+            for rabbit in RABBITS:
+                told = {"status": {"health": "OK", "ready": True, "capacity": 10}}
+                key = Key(rabbit, f"default-{STORAGE.name}-xfs-0")
+                await api.change(kinds.NNF_NODE_STORAGE, key, told, status=True)
+            assert api.find(kinds.NNF_STORAGE, STORAGE)["status"]["ready"]
+            assert len(passes) == 3
 
     alone(story)
 

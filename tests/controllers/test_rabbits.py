@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.alone import Api, alone, caught_up, informed, running
+from tests.controllers.alone import Api, Counting, alone, caught_up, informed, running
 from tests.dws.builders import RABBITS, meta
 from warren.base.objects import Key
 from warren.controllers import heartbeats
@@ -279,16 +279,6 @@ def test_what_happens_to_one_rabbit_costs_no_look_at_the_others() -> None:
             assert len(passes) == before + 3
 
     with_controller(story)
-
-
-class Counting:
-    def __init__(self, passes: list[Any]) -> None:
-        self._passes = passes
-
-    def waited(self, seconds: float) -> None: ...
-
-    def passed(self, outcome: Any, seconds: float) -> None:
-        self._passes.append(outcome)
 
 
 def test_without_a_configuration_any_more_nothing_is_made_or_said() -> None:

@@ -1,6 +1,6 @@
 """What wakes a Workflow's controller, and what is asked of the API itself when it looks again."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -171,7 +171,9 @@ SHARES = [kinds.NNF_NODE_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE, kinds.LUSTRE_MGT
 
 
 @pytest.mark.parametrize("kind", SHARES, ids=str)
-def test_a_storage_that_is_gone_is_looked_at_for_what_it_has_left_alone(kind: Kind) -> None:
+def test_a_storage_that_is_gone_is_looked_at_for_what_it_has_left_alone(
+    kind: Kind, heard: Sequence[Mapping[str, Any]]
+) -> None:
     async def story(api: Api, woken: list[Key]) -> None:
         for left in (False, True):
             await put(api, kinds.NNF_STORAGE)
@@ -180,6 +182,7 @@ def test_a_storage_that_is_gone_is_looked_at_for_what_it_has_left_alone(kind: Ki
             woken.clear()
             await api.remove(kinds.NNF_STORAGE, STORAGE)
             assert woken == [STORAGE] * left
+        assert [each for each in heard if each["log_level"] == "error"] == []
 
     of_storage(story)
 
