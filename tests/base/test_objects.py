@@ -81,6 +81,8 @@ def test_unchanged_parts_are_shared() -> None:
 def test_a_key_shows_its_namespace_when_there_is_one() -> None:
     assert str(Key("default", "one")) == "default/one"
     assert str(Key("", "one")) == "one"
+    assert Key.parse("default/one") == Key("default", "one")
+    assert Key.parse("one") == Key("", "one")
     assert key_of({"metadata": {"name": "one"}}) == Key("", "one")
 
 

@@ -145,6 +145,18 @@ async def caught_up() -> None:
     await asyncio.sleep(1)
 
 
+class Counting:
+    """Notes the reconciles that a reconciler has made."""
+
+    def __init__(self, passes: list[Any]) -> None:
+        self._passes = passes
+
+    def waited(self, seconds: float) -> None: ...
+
+    def passed(self, outcome: Any, seconds: float) -> None:
+        self._passes.append(outcome)
+
+
 def alone(
     story: Callable[[Api], Awaitable[None]],
     *,

@@ -7,7 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, owned_by, running
+from tests.controllers.alone import (
+    WORKFLOW,
+    Api,
+    Counting,
+    alone,
+    caught_up,
+    informed,
+    owned_by,
+    running,
+)
 from tests.dws.builders import JOBDW, RABBITS, configuration, meta, profile, settled, workflow
 from warren.base.objects import Key, Kind
 from warren.controllers.access import AccessController
@@ -129,6 +138,10 @@ async def unmounting(api: Api, **nodes: str) -> None:
         await api.add(kinds.CLIENT_MOUNT, mount)
 
 
+async def said_of(api: Api, **nodes: str) -> None:
+    await api.change(kinds.SYSTEM_STATUS, SYSTEM_STATUS, {"data": {"nodes": nodes}})
+
+
 MOUNT = {"mountPath": "/m", "type": "xfs", "device": {"type": "lvm"}}
 
 
@@ -159,21 +172,109 @@ def test_a_node_that_is_disabled_later_has_its_time_from_then_on() -> None:
         controller = AccessController(api, api.informers, out_of_reach_seconds=30.0)
         await unmounting(api, n2="Enabled")
 
-        async def say(word: str) -> None:
-            patch = {"data": {"nodes": {"n2": word}}}
-            await api.change(kinds.SYSTEM_STATUS, SYSTEM_STATUS, patch)
-
         async with running(api, controller.reconciler.run()):
             await asyncio.sleep(100.0)
-            await say("Disabled")
+            await said_of(api, n2="Disabled")
             await asyncio.sleep(20.0)
-            await say("Enabled")
+            await said_of(api, n2="Enabled")
             await asyncio.sleep(100.0)
-            await say("Disabled")
+            await said_of(api, n2="Disabled")
             await asyncio.sleep(20.0)
             assert lost(api) == ["", "", "waits"]
             await asyncio.sleep(20.0)
             assert lost(api) == ["n2", "n2"]
+
+    alone(story)
+
+
+def test_nodes_that_are_disabled_one_after_the_other_are_lost_together() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers, out_of_reach_seconds=30.0)
+        await unmounting(api, n2="Disabled")
+        other = Key("n0", f"default-{ACCESS.name}")
+        await api.change(kinds.CLIENT_MOUNT, other, {"status": settled("mounted")}, status=True)
+        async with running(api, controller.reconciler.run()):
+            await asyncio.sleep(20.0)
+            await said_of(api, n0="Disabled")
+            await asyncio.sleep(20.0)
+            assert lost(api) == ["", "", "waits"]
+            await asyncio.sleep(15.0)
+            assert lost(api) == ["n[0,2]", "n[0,2]"]
+
+    alone(story)
+
+
+def test_a_node_has_its_time_from_when_it_is_asked_to_unmount() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers, out_of_reach_seconds=30.0)
+        await unmounting(api, n2="Disabled")
+        await api.change(kinds.NNF_ACCESS, ACCESS, {"spec": {"desiredState": "mounted"}})
+        async with running(api, controller.reconciler.run()):
+            await asyncio.sleep(100.0)
+            await api.change(kinds.NNF_ACCESS, ACCESS, {"spec": {"desiredState": "unmounted"}})
+            for node, state in (("n0", "unmounted"), ("n2", "mounted")):
+                told = {"status": settled(state)}
+                key = Key(node, f"default-{ACCESS.name}")
+                await api.change(kinds.CLIENT_MOUNT, key, told, status=True)
+            await asyncio.sleep(15.0)
+            assert lost(api) == ["", "", "waits"]
+            await asyncio.sleep(15.0)
+            assert lost(api) == ["n2", "n2"]
+
+    alone(story)
+
+
+def test_an_access_that_goes_loses_no_node() -> None:
+    """Its Workflow has no more use for them."""
+
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers, out_of_reach_seconds=30.0)
+        await unmounting(api, n2="Disabled")
+        mine = {"metadata": {"finalizers": [labels.CLIENT_MOUNT_FINALIZER]}}
+        await api.change(kinds.CLIENT_MOUNT, Key("n2", f"default-{ACCESS.name}"), mine)
+        async with running(api, controller.reconciler.run()):
+            await api.remove(kinds.NNF_ACCESS, ACCESS)
+            await asyncio.sleep(100.0)
+            assert lost(api)[:2] == ["", ""]
+
+    alone(story)
+
+
+def test_an_access_that_is_made_anew_gives_its_nodes_their_time_once_more() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers, out_of_reach_seconds=30.0)
+        await unmounting(api, n2="Disabled")
+        guarded = {"metadata": {"finalizers": ["another"]}}
+        await api.change(kinds.CLIENT_MOUNT, Key("n2", f"default-{ACCESS.name}"), guarded)
+        async with running(api, controller.reconciler.run()):
+            await asyncio.sleep(20.0)
+            await api.change(kinds.NNF_ACCESS, ACCESS, {"metadata": {"finalizers": []}})
+            await api.remove(kinds.NNF_ACCESS, ACCESS)
+            await api.add(kinds.NNF_ACCESS, access("unmounted"))
+            await asyncio.sleep(15.0)
+            assert lost(api) == ["", "", "waits"]
+            await asyncio.sleep(20.0)
+            assert lost(api) == ["n2", "n2"]
+
+    alone(story)
+
+
+def test_an_access_whose_workflow_is_gone_waits_and_hears_what_nodes_say() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers, out_of_reach_seconds=30.0)
+        await unmounting(api, n2="Disabled")
+        await api.change(kinds.WORKFLOW, Key("default", "wf"), {"metadata": {"finalizers": []}})
+        await api.remove(kinds.WORKFLOW, Key("default", "wf"))
+        async with running(api, controller.reconciler.run()):
+            await asyncio.sleep(100.0)
+            assert api.find(kinds.NNF_ACCESS, ACCESS)["status"]["ready"] is False
+            error = {"debugMessage": "busy", "type": "Internal", "severity": "Major"}
+            mounts = [{"state": "unmounted", "ready": False}]
+            told = {"status": {"error": error, "mounts": mounts}}
+            await api.change(
+                kinds.CLIENT_MOUNT, Key("n2", f"default-{ACCESS.name}"), told, status=True
+            )
+            assert "busy" in api.find(kinds.NNF_ACCESS, ACCESS)["status"]["error"]["debugMessage"]
 
     alone(story)
 
@@ -187,7 +288,7 @@ def test_what_is_said_of_nodes_wakes_no_access_but_theirs() -> None:
             controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
             for nodes in ({"n1": "Disabled"}, {"n2": "Enabled"}, {"n2": "Disabled"}):
                 before = len(woken)
-                await api.change(kinds.SYSTEM_STATUS, SYSTEM_STATUS, {"data": {"nodes": nodes}})
+                await said_of(api, **nodes)
                 assert woken[before:] == [ACCESS] * (nodes == {"n2": "Disabled"}), nodes
 
     alone(story)
@@ -217,6 +318,36 @@ def test_an_access_in_error_is_looked_at_again_when_the_profile_of_its_storage_i
             made["metadata"] = meta("mine", "default")
             await api.add(kinds.NNF_STORAGE_PROFILE, made)
             assert len(api.keys(kinds.CLIENT_MOUNT)) == 2
+
+    alone(story)
+
+
+def test_a_profile_that_was_not_seen_yet_is_read() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        pinned = {"metadata": {"labels": labels.of_profile("mine", "default")}}
+        await api.change(kinds.NNF_STORAGE, STORAGE, pinned)
+        made = msgspec.to_builtins(profile())
+        made["metadata"] = meta("mine", "default")
+        await api.add(kinds.NNF_STORAGE_PROFILE, made)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            assert len(api.keys(kinds.CLIENT_MOUNT)) == 2
+
+    alone(story, hidden=[kinds.NNF_STORAGE_PROFILE])
+
+
+def test_rabbits_mount_nothing_for_nodes_that_the_workflow_has_lost() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        await everything(api)
+        on_rabbits = access(clients=False)
+        on_rabbits["spec"]["target"] = "all"
+        on_rabbits["metadata"]["annotations"] = {labels.LOST_NODES: "n2"}
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, on_rabbits)
+            assert api.keys(kinds.CLIENT_MOUNT) == [f"r0/default-{ACCESS.name}"]
 
     alone(story)
 
@@ -284,7 +415,7 @@ def test_news_of_another_job_wakes_no_reader() -> None:
     async def story(api: Api) -> None:
         controller = AccessController(api, api.informers)
         passes: list[Any] = []
-        controller.reconciler.observe(_Counting(passes))
+        controller.reconciler.observe(Counting(passes))
         other = {**WORKFLOW, labels.WORKFLOW_NAME: "other"}
         await everything(api)
         await api.add(kinds.NNF_ACCESS, access())
@@ -299,14 +430,57 @@ def test_news_of_another_job_wakes_no_reader() -> None:
     alone(story)
 
 
-class _Counting:
-    def __init__(self, passes: list[Any]) -> None:
-        self._passes = passes
+def test_an_access_is_not_woken_by_what_it_writes_nor_by_how_a_mount_goes() -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        passes: list[Any] = []
+        controller.reconciler.observe(Counting(passes))
+        await everything(api)
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_ACCESS, access())
+            assert lock(api) == f"{ACCESS.name}/default"
+            assert len(passes) == 1
+            for key in api.keys(kinds.CLIENT_MOUNT):
+                guarded = {"metadata": {"finalizers": ["another"]}}
+                await api.change(kinds.CLIENT_MOUNT, Key(*key.split("/")), guarded)
+                await api.remove(kinds.CLIENT_MOUNT, Key(*key.split("/")))
+            assert len(passes) == 1
 
-    def waited(self, seconds: float) -> None: ...
+    alone(story)
 
-    def passed(self, outcome: Any, seconds: float) -> None:
-        self._passes.append(outcome)
+
+@pytest.mark.parametrize("left", ["mounts", "a lock", None])
+def test_an_access_that_is_gone_is_looked_at_for_what_it_has_left_alone(left: str | None) -> None:
+    async def story(api: Api) -> None:
+        controller = AccessController(api, api.informers)
+        passes: list[Any] = []
+        controller.reconciler.observe(Counting(passes))
+        unguarded = access()
+        unguarded["metadata"]["finalizers"] = []
+        await api.add(kinds.NNF_ACCESS, unguarded)
+        if left == "mounts":
+            metadata = meta(
+                f"default-{ACCESS.name}", "n0", labels=owned_by(kinds.NNF_ACCESS, ACCESS.name)
+            )
+            spec = {"node": "n0", "desiredState": "unmounted", "mounts": [MOUNT]}
+            await api.add(kinds.CLIENT_MOUNT, {"metadata": metadata, "spec": spec})
+        held = storage()
+        if left == "a lock":
+            held["metadata"]["annotations"] = {labels.LOCK: f"{ACCESS.name}/default"}
+            held["metadata"]["finalizers"].append(f"nnf.cray.hpe.com/{ACCESS.name}")
+        else:
+            held["metadata"]["annotations"] = {labels.LOCK: f"{OTHER.name}/default"}
+            held["metadata"]["finalizers"].append(f"nnf.cray.hpe.com/{OTHER.name}")
+            await api.add(kinds.NNF_ACCESS, another())
+        await api.add(kinds.NNF_STORAGE, held)
+        async with running(api, controller.reconciler.run()):
+            before = len(passes)
+            await api.remove(kinds.NNF_ACCESS, ACCESS)
+            assert (len(passes) > before) is (left is not None)
+            assert api.keys(kinds.CLIENT_MOUNT) == []
+            assert lock(api) == (None if left == "a lock" else f"{OTHER.name}/default")
+
+    alone(story)
 
 
 def test_an_access_that_is_deleted_takes_its_mounts_away_first() -> None:
@@ -364,8 +538,8 @@ def test_servers_stay_while_their_storage_was_not_seen() -> None:
         controller = StorageController(api, api.informers, api.clock)
         await api.add(kinds.SERVERS, assigned(deletionTimestamp="2026-01-31T12:00:00Z"))
         await api.add(kinds.NNF_STORAGE, storage())
-        async with running(api, controller.reconciler.run()):
-            await caught_up()
+        async with informed(api):
+            assert await controller.reconcile(STORAGE) is None
         assert api.keys(kinds.SERVERS) == ["default/wf-0"]
 
     alone(story, hidden=[kinds.NNF_STORAGE])
@@ -614,10 +788,53 @@ def test_what_was_not_seen_of_those_who_hold_it_is_read(hidden: tuple[Kind, Key]
     alone(story, hidden=[hidden])
 
 
+@pytest.mark.parametrize("type", ["xfs", "gfs2"])
+@pytest.mark.parametrize("clients", [True, False])
+def test_of_those_who_hold_it_nothing_is_read_that_was_seen_or_has_no_matter(
+    type: str, clients: bool
+) -> None:
+    async def story(api: Api) -> None:
+        other = copying()
+        if not clients:
+            del other["spec"]["clientReference"]
+        await outlives(api)
+        await api.change(
+            kinds.NNF_STORAGE, STORAGE, {"spec": {**lasting()["spec"], "fileSystemType": type}}
+        )
+        await api.add(kinds.COMPUTES, of_copier("n2"))
+        await api.add(kinds.NNF_ACCESS, other)
+        controller = AccessController(api, api.informers)
+        async with running(api, controller.reconciler.run()):
+            assert mounting(api) == {COPY.name}
+            api.asked.clear()
+            await api.add(kinds.NNF_ACCESS, access())
+            assert api.asked == []
+            error = api.find(kinds.NNF_ACCESS, ACCESS)["status"].get("error")
+            assert (error is not None) is (type == "xfs"), error
+
+    alone(story)
+
+
 def test_a_copy_whose_nodes_are_not_known_may_be_on_any() -> None:
     async def story(api: Api) -> None:
         await copied(api, (kinds.NNF_ACCESS, copying()))
         assert mounting(api) == set()
+        error = api.find(kinds.NNF_ACCESS, ACCESS)["status"]["error"]
+        assert str(COPY) in error["debugMessage"]
+
+    alone(story)
+
+
+def test_a_copy_that_is_gone_may_be_on_any_node_until_its_mounts_are_gone() -> None:
+    async def story(api: Api) -> None:
+        own = labels.of_owner(kinds.NNF_ACCESS, Meta(name=COPY.name, namespace="default"))
+        metadata = meta(f"default-{COPY.name}", "r1", labels=own, finalizers=["another"])
+        spec = {"node": "r1", "desiredState": "mounted", "mounts": [MOUNT]}
+        await api.add(kinds.CLIENT_MOUNT, {"metadata": metadata, "spec": spec})
+        await copied(api)
+        assert mounting(api) == {COPY.name}
+        error = api.find(kinds.NNF_ACCESS, ACCESS)["status"]["error"]
+        assert str(COPY) in error["debugMessage"]
 
     alone(story)
 
@@ -792,6 +1009,30 @@ def test_a_storage_that_is_deleted_takes_its_shares_away_first() -> None:
         assert api.keys(kinds.NNF_NODE_STORAGE) == []
         assert api.keys(kinds.NNF_NODE_BLOCK_STORAGE) == []
         assert api.find(kinds.NNF_STORAGE, STORAGE) is None
+        # Past the informers once, when nothing was left to be seen.
+        assert api.asked == [
+            ("list", kinds.NNF_NODE_STORAGE),
+            ("list", kinds.NNF_NODE_BLOCK_STORAGE),
+        ]
+
+    alone(story)
+
+
+def test_a_storage_is_not_woken_by_what_it_writes() -> None:
+    async def story(api: Api) -> None:
+        controller = StorageController(api, api.informers, api.clock)
+        passes: list[Any] = []
+        controller.reconciler.observe(Counting(passes))
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_STORAGE, storage())
+            assert len(api.keys(kinds.NNF_NODE_BLOCK_STORAGE)) == 2
+            assert len(passes) == 1
+            for rabbit in RABBITS:
+                told = {"status": {"health": "OK", "ready": True, "capacity": 10}}
+                key = Key(rabbit, f"default-{STORAGE.name}-xfs-0")
+                await api.change(kinds.NNF_NODE_STORAGE, key, told, status=True)
+            assert api.find(kinds.NNF_STORAGE, STORAGE)["status"]["ready"]
+            assert len(passes) == 3
 
     alone(story)
 

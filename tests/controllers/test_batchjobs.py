@@ -85,3 +85,21 @@ def test_pods_of_others_are_left_alone() -> None:
         assert api.written == []
 
     with_controller(story)
+
+
+def test_a_job_is_woken_by_its_own_pods_alone_and_is_nothing_to_do_once_it_is_gone() -> None:
+    async def main(api: Api) -> None:
+        informers = Informers(LocalClient(api.store), indexes={"job": jobpods.job_of})
+        controller = JobController(api, informers, api.clock)
+        woken: list[Key] = []
+        controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
+        async with running(api, informers.run()):
+            for kind in ("ReplicaSet", "Job"):
+                owner = {"apiVersion": "x", "kind": kind, "name": f"{kind.lower()}-1", "uid": "1"}
+                named = meta(kind.lower(), ownerReferences=[owner])
+                await api.add(kinds.POD, {"metadata": named, "spec": {}})
+            assert {*woken} == {Key("default", "job-1")}
+            assert await controller.reconcile(Key("default", "job-1")) is None
+        assert api.written == []
+
+    alone(main)

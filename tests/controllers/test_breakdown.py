@@ -1,6 +1,6 @@
 """Breakdowns in an API: what is made for them, in which order, and what wakes them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -74,6 +74,7 @@ def test_the_copy_of_a_profile_is_there_before_the_breakdown_is_ready() -> None:
             ("create", "Servers"),
             ("status", "DirectiveBreakdown"),
         ]
+        assert api.asked == []
         copy = api.find(kinds.NNF_STORAGE_PROFILE, BREAKDOWN)
         assert labels.workflow_of(copy) == ("default/wf",)
 
@@ -297,7 +298,9 @@ def test_a_breakdown_that_fails_by_its_profile_is_tried_again_when_profiles_chan
     alone(story)
 
 
-def test_news_of_profiles_wakes_none_that_is_ready_or_waits_for_another() -> None:
+def test_news_of_what_it_depends_on_wakes_none_that_is_ready_or_waits_for_another(
+    heard: Sequence[Mapping[str, Any]],
+) -> None:
     async def story(api: Api) -> None:
         controller = BreakdownController(api, api.informers)
         await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
@@ -310,8 +313,14 @@ def test_news_of_profiles_wakes_none_that_is_ready_or_waits_for_another() -> Non
             woken: list[Key] = []
             controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
             await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile("fast", default=False))
+            # Of another breakdown, whatever its name is.
+            await api.add(
+                kinds.NNF_STORAGE_PROFILE, raw_profile("other") | {"metadata": meta("other")}
+            )
+            await api.change(kinds.SERVERS, BREAKDOWN, {"spec": {"allocationSets": []}})
         assert status(api)["ready"]
         assert woken == []
+        assert [each for each in heard if each["log_level"] == "error"] == []
 
     alone(story)
 
@@ -341,3 +350,20 @@ def test_a_copy_that_was_removed_is_made_again_where_its_breakdown_is_there(gone
         assert copies == (1 if gone else 2)
 
     alone(story, hidden=hidden)
+
+
+def test_a_breakdown_whose_copy_was_removed_is_read_once() -> None:
+    """What is seen may be trusted after that."""
+
+    async def story(api: Api) -> None:
+        controller = BreakdownController(api, api.informers)
+        await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.BREAKDOWN, directive(JOBDW))
+            await api.remove(kinds.NNF_STORAGE_PROFILE, BREAKDOWN)
+            for word in ("one", "another"):
+                carried = {"metadata": {"annotations": {"a": word}}}
+                await api.change(kinds.BREAKDOWN, BREAKDOWN, carried)
+                assert api.asked == [("get", kinds.BREAKDOWN)]
+
+    alone(story)

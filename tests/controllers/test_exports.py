@@ -140,6 +140,38 @@ def test_trouble_is_tried_again() -> None:
     with_rabbit(story)
 
 
+class OneAtATime(Offered):
+    """A rabbit that takes its time, and counts what is asked of it meanwhile."""
+
+    at_a_time = 0
+    most = 0
+
+    async def offer(self, volume: str, nodes: Collection[str]) -> None:
+        self.at_a_time += 1
+        self.most = max(self.most, self.at_a_time)
+        await asyncio.sleep(1)
+        await super().offer(volume, nodes)
+        self.at_a_time -= 1
+
+
+def test_what_is_offered_is_offered_one_after_the_other() -> None:
+    """What was not seen when a share went would be withdrawn otherwise."""
+
+    async def main(api: Api) -> None:
+        offered = OneAtATime()
+        rabbit = ExportReconciler(api.informers, offered)
+        for key in (KEY, SECOND):
+            one, block = share(), flash(["r0", "n0"], ["r0"])
+            for kind, each in ((SHARE, one), (BLOCK, block)):
+                await api.add(kind, {**each, "metadata": {**each["metadata"], "name": key.name}})
+        async with running(api, rabbit.reconciler.run()):
+            await asyncio.sleep(10)
+        assert len(offered.volumes) == 2
+        assert offered.most == 1
+
+    alone(main)
+
+
 def test_what_others_offer_stays_when_a_share_goes() -> None:
     async def story(api: Api, offered: Offered, rabbit: ExportReconciler) -> None:
         async with running(api, rabbit.reconciler.run()):

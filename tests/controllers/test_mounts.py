@@ -13,6 +13,7 @@ from warren.base.objects import Key
 from warren.controllers.mounts import MountReconciler
 from warren.dws import kinds, labels
 from warren.dws.node import LustreMount, NodeTrouble, Volume
+from warren.dws.persistent.sharing import Sharing
 from warren.wlm.view import MOST
 
 KEY = Key("n0", "m")
@@ -106,8 +107,10 @@ def test_it_is_done_again_and_not_said_again(desired: str) -> None:
         said("mounted", ready=False),
         {"mounts": [{"state": "mounted", "ready": True}], "allReady": True},
         {"mounts": [{"state": "mounted", "ready": i == 0} for i in range(2)], "allReady": True},
+        {"mounts": [{"state": each, "ready": True} for each in ("mounted", "unmounted")],
+         "allReady": True},
     ],
-)
+)  # fmt: skip
 def test_what_was_said_of_less_or_of_another_state_is_said_anew(known: Any) -> None:
     async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
         await api.add(kinds.CLIENT_MOUNT, client_mount(status=known))
@@ -376,3 +379,29 @@ def test_mounts_of_one_job_that_hang_hold_up_no_other_job() -> None:
             assert status(api) == said("mounted")
 
     alone(story)
+
+
+def test_the_root_directory_of_persistent_storage_lets_in_those_that_share_it() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        shared = Sharing(users=frozenset({1002}), groups=frozenset({7}))
+        carried = {labels.SHARED_WITH: str(shared)}
+        await api.add(kinds.CLIENT_MOUNT, client_mount(annotations=carried))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+        assert machine.flash.shared == {("r0", f"v{number}"): shared for number in range(2)}
+
+    with_node(story)
+
+
+def test_trouble_is_told_again_of_mounts_that_were_told_otherwise() -> None:
+    async def story(api: Api, machine: Noting, mounts: MountReconciler) -> None:
+        machine.troubles[MOUNTS[0]] = NodeTrouble("busy", fatal=True)
+        await api.add(kinds.CLIENT_MOUNT, client_mount())
+        async with running(api, mounts.reconciler.run()):
+            found = status(api)
+            assert [each["state"] for each in found["mounts"]] == ["mounted"] * 2
+            one = {"mounts": [found["mounts"][0], {"state": "unmounted", "ready": True}]}
+            await api.change(kinds.CLIENT_MOUNT, KEY, {"status": one}, status=True)
+            assert status(api) == found
+
+    with_node(story)

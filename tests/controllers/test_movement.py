@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from tests.controllers.alone import Api, alone, caught_up, running
 from tests.controllers.machines import Noting
@@ -305,6 +307,8 @@ def test_while_it_lasts_the_copy_is_running_without_an_end() -> None:
             assert "endTime" not in told
             assert told["restarts"] == 1
             assert told["commandStatus"]["progress"] < 100
+            began = parse_rfc3339(told["startTime"])
+            assert parse_rfc3339(told["commandStatus"]["lastMessageTime"]) - began > 40
 
     with_rabbit(story, Noting("r0", seconds=100))
 
@@ -406,10 +410,11 @@ def initiator(command: str) -> dict[str, Any]:
     return {"labels": {labels.INITIATOR: command}}
 
 
-def test_the_wait_before_another_try_is_counted_from_the_end_of_the_last() -> None:
+@pytest.mark.parametrize("ago", [2, 8.5])
+def test_the_wait_before_another_try_is_counted_from_the_end_of_the_last(ago: float) -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
         until = Retries().wait(3, 0)
-        last = rfc3339_micro(api.clock.now() - 2)
+        last = rfc3339_micro(api.clock.now() - ago)
         await api.add(KIND, movement({"state": "Starting", "restarts": 3, "endTime": last}))
         async with running(api, movements.copies.run()):
             now = api.clock.now()
@@ -468,11 +473,80 @@ def test_a_bug_costs_one_copy_and_not_the_agent() -> None:
             await api.add(KIND, movement(**initiator("copy_out")))
             await wait(36000)
             assert "failed inside Warren: ZeroDivisionError('bug')" in status(api)["message"]
+            assert status(api)["error"]["type"] == "Internal"
             await api.add(KIND, movement(name="n"))
             await wait(2)
             assert status(api, Key("r0", "n"))["status"] == "Success"
 
     with_rabbit(story, Failing(*[ZeroDivisionError("bug")] * 3))
+
+
+def test_what_is_logged_of_a_copy_says_which_one_it_is() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+
+    with capture_logs([structlog.contextvars.merge_contextvars]) as logged:
+        with_rabbit(story, Failing(ZeroDivisionError("bug")))
+    (told,) = (each for each in logged if each["event"] == "copy failed")
+    assert (told["reconciler"], told["key"]) == ("movement", str(KEY))
+
+
+class Silent(Noting):
+    """A rabbit whose copies end without having told anything."""
+
+    async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
+        self._note("copy", copy.source)
+        nothing: list[Progress] = []
+        for each in nothing:
+            yield each
+
+
+def test_a_copy_that_tells_nothing_ends_well_without_a_word() -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            await api.add(KIND, movement())
+        told = status(api)
+        assert (told["state"], told["status"], told["message"]) == ("Finished", "Success", "")
+
+    with_rabbit(story, Silent())
+
+
+class Slow(Api):
+    """An API that takes its time for what is told of the progress, and is not hurried."""
+
+    at_a_time = 0
+    most = 0
+
+    async def patch(self, change: Change) -> Any:
+        if not change.status or "commandStatus" not in change.patch["status"]:
+            return await super().patch(change)
+        if change.patch["status"].get("state") != "Finished":
+            self.at_a_time += 1
+            self.most = max(self.most, self.at_a_time)
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                await asyncio.sleep(1)
+            self.at_a_time -= 1
+        return await super().patch(change)
+
+
+def test_a_slow_api_hears_of_one_progress_at_a_time_and_of_none_after_the_end() -> None:
+    async def main() -> None:
+        async with stored() as store:
+            api, rabbit = Slow(store, ()), Noting("r0", seconds=8)
+            movements = MovementReconciler(api, api.informers, rabbit, api.clock)
+            async with running(api, movements.reconciler.run(), movements.copies.run()):
+                await api.add(KIND, movement())
+                await wait(12)
+                assert status(api)["status"] == "Success"
+                assert status(api)["commandStatus"]["progress"] == 100
+                await wait(60)
+                assert status(api)["commandStatus"]["progress"] == 100
+            assert api.most == 1
+
+    virtual.run(main())
 
 
 class Saying(Noting):
@@ -566,19 +640,26 @@ def test_a_status_that_the_api_refuses_costs_one_copy_and_not_the_agent(
     with_refusing(story, lambda status: "commandStatus" in status, Noting("r0", seconds=8))
 
 
-def test_an_end_that_the_api_refuses_however_it_is_put_is_reported_until_it_does_not() -> None:
+@pytest.mark.parametrize(
+    ("refusal", "tries", "end"),
+    [(Invalid("no"), 100, "Failed"), (Unavailable("away"), 1100, "Success")],
+)
+def test_an_end_that_the_api_refuses_however_it_is_put_is_reported_until_it_does_not(
+    refusal: Exception, tries: int, end: str
+) -> None:
     """Whatever left the task would have everything copied again, and again."""
 
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
         assert isinstance(api, Refusing)
+        api.refusal = refusal
         async with running(api, movements.reconciler.run(), movements.copies.run()):
             await api.add(KIND, movement())
             await wait(1000)
             assert status(api)["state"] == "Running"
-            assert len(api.written) < 100
+            assert len(api.written) < tries
             api.refused = lambda status: False
             await wait(100)
-            assert status(api)["status"] == "Failed"
+            assert status(api)["status"] == end
             assert rabbit.asked.count(("copy", "/in")) == 1
 
     with_refusing(story, lambda status: status.get("state") != "Running", Noting("r0"))
@@ -700,7 +781,8 @@ def test_a_copy_that_gets_its_slot_is_begun_only_if_it_is_still_wanted(change: s
                 case "finished":
                     await api.change(KIND, KEY, {"status": {"state": "Finished"}}, status=True)
                 case "put off":
-                    failed = {"state": "Starting", "restarts": 9, "endTime": last}
+                    # For half a second more than its slot is another one's.
+                    failed = {"state": "Starting", "restarts": 1, "endTime": last}
                     await api.change(KIND, KEY, {"status": failed}, status=True)
                 case "deleted" | "gone":
                     await api.remove(KIND, KEY)
@@ -709,7 +791,7 @@ def test_a_copy_that_gets_its_slot_is_begun_only_if_it_is_still_wanted(change: s
         begun = [source for what, source in rabbit.asked if what == "copy"]
         assert begun == (["/first", "/in"] if change is None else ["/first"])
 
-    with_rabbit(story, Noting("r0", seconds=100), slots=1)
+    with_rabbit(story, Noting("r0", seconds=100), slots=1, retries=Retries(pause=9.5))
 
 
 # Slots

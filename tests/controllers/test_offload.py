@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from warren.dws import containerauth, kinds, labels
 from warren.dws.containerauth import Found
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
+from warren.dws.offload import movements
 from warren.dws.offload.requests import Refusal
 from warren.kube.client import Unavailable
 from warren.kube.server.local import LocalClient
@@ -129,9 +131,62 @@ def test_an_application_waits_for_the_end_of_a_copy() -> None:
             waiting = asyncio.ensure_future(service.status(workflow, name, None))
             await asyncio.sleep(100)
             assert not waiting.done()
+            # What is no end is waited through, and the end is heard of at once.
+            runs = {"status": {"state": "Running"}}
+            await api.change(KIND, Key(*name.split("--")), runs, status=True)
+            assert not waiting.done()
             await end(api, name)
+            before = lasted()
             assert (await waiting)["status"]["status"] == "Success"
-            assert lasted() < 110
+            assert lasted() - before < 0.1
+
+    told(story)
+
+
+def test_one_who_waits_hears_of_the_end_though_another_has_given_up() -> None:
+    async def story(api: Api, service: Offload) -> None:
+        name = await asked(service)
+        async with service.asked_by(HEADER) as workflow:
+            waiting = asyncio.ensure_future(service.status(workflow, name, None))
+            await service.status(workflow, name, 3.0)
+            await end(api, name)
+            await asyncio.sleep(0.1)
+            assert waiting.done()
+
+    told(story)
+
+
+def test_a_name_that_is_none_is_not_found() -> None:
+    async def story(api: Api, service: Offload) -> None:
+        async with service.asked_by(HEADER) as workflow:
+            with refused(404, "^request not found$"):
+                await service.status(workflow, "nonsense")
+
+    told(story)
+
+
+def test_a_copy_that_is_asked_for_after_the_tasks_is_never_written() -> None:
+    async def story(api: Api, service: Offload) -> None:
+        await api.change(kinds.WORKFLOW, WORKFLOW, {"spec": {"desiredState": "PostRun"}})
+        with refused(409, "workflow must be in 'PreRun' state"):
+            await asked(service)
+        assert api.written == []
+
+    told(story)
+
+
+def test_copies_that_have_ended_well_are_forgotten_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(movements, "surplus", partial(movements.surplus, kept=2))
+
+    async def story(api: Api, service: Offload) -> None:
+        first, second = await asked(service), await asked(service)
+        await end(api, first)
+        third = await asked(service)
+        assert movement(api, first)["metadata"]["deletionTimestamp"]
+        async with service.asked_by(HEADER) as workflow:
+            assert await service.names(workflow) == sorted([second, third])
 
     told(story)
 
@@ -227,6 +282,8 @@ def test_what_a_directive_has_copied_is_no_copy_to_be_told_of() -> None:
             {"metadata": {"labels": {labels.TEARDOWN_STATE: "DataOut"}}},
         )
         await api.add(KIND, by_directive)
+        by_hand = {**made, "metadata": meta("by-hand", "r0", labels=made["metadata"]["labels"])}
+        await api.add(KIND, by_hand)
         async with service.asked_by(HEADER) as workflow:
             assert await service.names(workflow) == [name]
             with refused(404, "request not found"):
@@ -297,7 +354,13 @@ def test_a_job_has_so_many_requests_answered_at_a_time() -> None:
                 async with service.asked_by(HEADER):
                     pytest.fail("it was let in")
         async with service.asked_by(HEADER):
-            pass
+            async with service.asked_by(HEADER):
+                pass
+            # One of them has been answered.
+            async with service.asked_by(HEADER):
+                with refused(429, "2 requests of this job are being answered"):
+                    async with service.asked_by(HEADER):
+                        pytest.fail("it was let in")
 
     told(story, busy=2)
 

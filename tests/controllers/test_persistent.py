@@ -363,3 +363,24 @@ def test_an_instance_that_will_expire_is_looked_at_then_or_once_an_hour(
             assert await controller.reconcile(PERS) == pytest.approx(again, abs=5)
 
     with_controller(story)
+
+
+def test_users_that_are_seen_are_not_asked_for_and_their_news_wakes_no_instance() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        await api.add(kinds.WORKFLOW, raw_workflow(USE))
+        user = Key("default", "wf")
+        await instance(api, "wf-0", state="Active")
+        async with informed(api):
+            await controller.reconcile(PERS)
+            assert api.asked == []
+            woken: list[Key] = []
+            controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
+            await api.change(kinds.WORKFLOW, user, {"metadata": {"labels": {"a": "b"}}})
+            await api.add(kinds.SERVERS, {"metadata": meta("another"), "spec": {}})
+            assert woken == []
+            await api.change(kinds.WORKFLOW, user, {"metadata": {"finalizers": []}})
+            await api.remove(kinds.WORKFLOW, user)
+            assert woken == [PERS]
+            assert await controller.reconcile(Key("default", "none")) is None
+
+    with_controller(story)

@@ -197,6 +197,28 @@ def test_a_pod_that_is_removed_goes_when_nothing_of_it_runs_any_more() -> None:
     lived(story)
 
 
+def test_a_pod_that_others_hold_is_let_go_once_when_nothing_of_it_runs_any_more() -> None:
+    async def before(api: Api, runner: FakeRunner) -> None:
+        held = pod()
+        held["metadata"]["finalizers"] = ["another"]
+        await api.add(kinds.POD, held)
+        await api.remove(kinds.POD, POD)
+        assert runner.stopped == [uid(api)]
+
+    async def after(api: Api, runner: FakeRunner) -> None:
+        await caught_up()
+        assert runner.stopped == [uid(api)]  # it has been asked to end
+        await runner.end(uid(api), 137, stopped=True)
+        await caught_up()
+        assert runner.uids() == []
+        assert api.find(kinds.POD, POD)["metadata"]["finalizers"] == ["another"]
+        writes = len(api.written)
+        await api.change(kinds.POD, POD, {"metadata": {"finalizers": ["another", "third"]}})
+        assert len(api.written) == writes
+
+    lived(before, after)
+
+
 def test_a_pod_goes_on_while_its_agent_is_away_and_its_end_is_told_then() -> None:
     async def before(api: Api, runner: FakeRunner) -> None:
         await api.add(kinds.POD, pod())
@@ -205,6 +227,7 @@ def test_a_pod_goes_on_while_its_agent_is_away_and_its_end_is_told_then() -> Non
     async def after(api: Api, runner: FakeRunner) -> None:
         await caught_up()
         assert status(api)["phase"] == "Running"
+        assert runner.removed == []
         await runner.end(uid(api), 4)
         await caught_up()
         assert status(api)["phase"] == "Failed"
@@ -221,8 +244,9 @@ def test_a_pod_that_cannot_be_followed_ends_no_agent_and_is_followed_again(
     trouble: Exception,
 ) -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
-        runner.unfollowed.append(trouble)
+        runner.unfollowed += [trouble] * 3
         await api.add(kinds.POD, pod())
+        assert len(runner.unfollowed) == 2
         await asyncio.sleep(60)
         assert runner.unfollowed == []
         await runner.end(uid(api))
@@ -246,6 +270,49 @@ def test_what_runs_of_pods_that_went_while_the_agent_was_away_is_ended() -> None
         assert runner.removed == ["gone"]
 
     alone(main)
+
+
+def test_what_runs_stays_while_an_agent_has_not_seen_any_pods_yet() -> None:
+    async def main(api: Api) -> None:
+        runner = FakeRunner()
+        made = await api.add(kinds.POD, pod())
+        runner.plans[made["metadata"]["uid"]] = {}
+        await runner.become(made["metadata"]["uid"], {"name": "app", "startedAt": 0.0})
+        informers = Informers(LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of})
+        pods = PodReconciler(api, informers, runner, api.clock, "r0")
+        async with alongside(pods.reconciler.run()), alongside(pods.run()):
+            await caught_up()
+            async with alongside(informers.run()):
+                await caught_up()
+        assert runner.removed == []
+
+    alone(main)
+
+
+def test_what_containers_come_to_while_they_run_is_told() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod())
+        (container,) = status(api)["containerStatuses"]
+        before = container["state"]["running"]["startedAt"]
+        await runner.become(uid(api), {"name": "app", "startedAt": 500.0})
+        await caught_up()
+        (container,) = status(api)["containerStatuses"]
+        assert container["state"]["running"]["startedAt"] > before
+
+    lived(story)
+
+
+def test_a_pod_that_cannot_be_begun_says_why() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        runner.trouble["start"] = NodeTrouble("no network")
+        await api.add(kinds.POD, pod())
+        (container,) = status(api)["containerStatuses"]
+        assert container["state"]["waiting"] == {
+            "reason": "CreatePodSandboxError",
+            "message": "no network",
+        }
+
+    lived(story)
 
 
 def test_an_image_that_cannot_be_had_is_told_and_asked_for_again() -> None:
@@ -422,7 +489,25 @@ def test_a_pod_that_never_begins_fails_when_its_time_is_over() -> None:
     lived(story)
 
 
-def test_pods_of_a_subdomain_hear_of_each_other() -> None:
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_pod_whose_image_does_not_come_fails_in_time_and_wants_it_no_more(slow: bool) -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        if slow:
+            runner.slow["index:1"] = asyncio.Event()
+        else:
+            runner.trouble["image"] = NodeTrouble("there is no image index:1")
+        await api.add(kinds.POD, pod(activeDeadlineSeconds=30))
+        await asyncio.sleep(31)
+        assert (status(api)["phase"], status(api)["reason"]) == ("Failed", "DeadlineExceeded")
+        await asyncio.sleep(30)  # for the pause before another try
+        runner.tried.clear()
+        await asyncio.sleep(600)
+        assert runner.tried == []
+
+    lived(story)
+
+
+def test_pods_of_a_subdomain_hear_of_each_other(heard: Sequence[Mapping[str, Any]]) -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
         await api.add(kinds.POD, pod())
         await caught_up()
@@ -431,6 +516,14 @@ def test_pods_of_a_subdomain_hear_of_each_other() -> None:
         await api.add(kinds.POD, {**pod("wf-r1", "r1"), "status": {"podIP": "10.0.2.2"}})
         await caught_up()
         assert "10.0.2.2 r1.wf.default.svc.cluster.local " in runner.hosts[own]
+        assert "10.0.1.2 r0.wf" in runner.hosts[own]
+        assert runner.uids() == [own]
+        runner.told.clear()
+        await runner.end(own)
+        await caught_up()
+        await api.remove(kinds.POD, Key("default", "wf-r1"))
+        assert runner.told == []
+        assert [each for each in heard if each["log_level"] == "error"] == []
 
     lived(story)
 

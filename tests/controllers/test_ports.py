@@ -71,3 +71,24 @@ def test_ports_of_a_workflow_that_was_removed_are_free_after_the_cooldown() -> N
         assert answers(api) == []
 
     with_controller(story)
+
+
+def test_managers_are_woken_by_workflows_that_are_gone_and_have_asked_them() -> None:
+    async def main(api: Api) -> None:
+        controller = PortController(api, api.informers, api.clock)
+        await api.add(kinds.WORKFLOW, WORKFLOW)
+        other = {**WORKFLOW, "metadata": meta("other")}
+        await api.add(kinds.WORKFLOW, other)
+        await api.add(kinds.PORT_MANAGER, manager(api, 2))
+        async with running(api):
+            woken: list[Key] = []
+            controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
+            changed = {"metadata": {"labels": {"a": "b"}}}
+            await api.change(kinds.WORKFLOW, Key("default", "wf"), changed)
+            await api.remove(kinds.WORKFLOW, Key("default", "other"))
+            assert woken == []
+            await api.remove(kinds.WORKFLOW, Key("default", "wf"))
+            assert woken == [MANAGER]
+            assert await controller.reconcile(Key("default", "none")) is None
+
+    alone(main)

@@ -7,10 +7,9 @@ import asyncio
 import json
 from typing import Any
 
-from tests.controllers.alone import Api, caught_up, running
+from tests.controllers.alone import Api, Counting, caught_up, running
 from tests.controllers.test_rabbits import (
     CONFIGURATION,
-    Counting,
     configuration,
     lease,
     node,

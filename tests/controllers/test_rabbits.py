@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.alone import Api, alone, caught_up, informed, running
+from tests.controllers.alone import Api, Counting, alone, caught_up, informed, running
 from tests.dws.builders import RABBITS, meta
 from warren.base.objects import Key
 from warren.controllers import heartbeats
@@ -281,16 +281,6 @@ def test_what_happens_to_one_rabbit_costs_no_look_at_the_others() -> None:
     with_controller(story)
 
 
-class Counting:
-    def __init__(self, passes: list[Any]) -> None:
-        self._passes = passes
-
-    def waited(self, seconds: float) -> None: ...
-
-    def passed(self, outcome: Any, seconds: float) -> None:
-        self._passes.append(outcome)
-
-
 def test_without_a_configuration_any_more_nothing_is_made_or_said() -> None:
     async def story(api: Api, controller: SystemController) -> None:
         async with running(api, controller.reconciler.run()):
@@ -520,5 +510,27 @@ def test_a_rabbit_is_drained_while_it_is_annotated_and_says_who_has_done_it() ->
             carried = {"metadata": {"annotations": {labels.DRAINED: None}}}
             await api.change(kinds.STORAGE, key, carried)
             assert statuses(api) == ["Ready", "Ready"]
+
+    with_controller(story)
+
+
+def test_without_a_configuration_nothing_is_done_of_what_there_is(
+    heard: Sequence[Mapping[str, Any]],
+) -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        await api.add(kinds.NAMESPACE, {"metadata": {"name": "r7"}})
+        await api.add(kinds.NNF_NODE, node("r7"))
+        await api.add(kinds.STORAGE, {"metadata": meta("r7"), "spec": {}})
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.NNF_NODE, node("r8"))
+            await api.add(kinds.STORAGE, {"metadata": meta("r8"), "spec": {}})
+            await api.add(kinds.NAMESPACE, {"metadata": {"name": "r8"}})
+            await api.add(LEASE, {"metadata": {"name": "r8", "namespace": heartbeats.NAMESPACE}})
+            gone: Any = {"spec": {"finalizers": None}}
+            await api.remove(kinds.NAMESPACE, Key("", "r7"))
+            await api.change(kinds.NAMESPACE, Key("", "r7"), gone)
+            assert await controller.reconcile(Key("", "r8")) is None
+        assert api.written == []
+        assert [each for each in heard if each["log_level"] == "error"] == []
 
     with_controller(story)

@@ -1,7 +1,7 @@
 """Rabbits as nodes of their cluster: made, made again, and Unknown when their agent has gone."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -174,5 +174,26 @@ def test_an_agent_that_lives_and_cannot_renew_its_lease_does_not_quarrel() -> No
             api.written.clear()
             await asyncio.sleep(600)
             assert api.written == []
+
+    alone(main)
+
+
+def test_a_node_whose_lease_counts_is_left_as_it_is_and_a_lease_alone_is_no_node(
+    heard: Sequence[Mapping[str, Any]],
+) -> None:
+    async def main(api: Api) -> None:
+        await lease(api)
+        renewed = {"spec": {"holderIdentity": "r0", "renewTime": "1"}}
+        async with lifecycle(api):
+            await api.change(LEASE, LEASE_KEY, {"spec": {"holderIdentity": "", "renewTime": "0"}})
+            assert api.find(kinds.NODE, NODE) is None
+            async with Rabbit().agent(api):
+                await asyncio.sleep(1)
+            await api.change(LEASE, LEASE_KEY, renewed)
+            await asyncio.sleep(30)
+            assert ready(api)["status"] == "True"
+            await asyncio.sleep(30)
+            assert ready(api)["status"] == "Unknown"
+        assert [each for each in heard if each["log_level"] == "error"] == []
 
     alone(main)

@@ -44,6 +44,7 @@ def test_what_it_lacks_wakes_it_when_it_comes() -> None:
             await api.add(kinds.STORAGE, ready)
             assert error(api) == ""
 
+        assert api.asked == []
         (found,) = api.store.everything(kinds.NNF_STORAGE)
         (one,) = found["spec"]["allocationSets"]
         assert one["nodes"] == [{"name": "r1", "count": 1}]
@@ -76,7 +77,9 @@ def test_news_of_a_rabbit_that_is_not_ready_wakes_none() -> None:
             offline = {"metadata": meta("r1"), "spec": {}, "status": {"status": "Offline"}}
             await api.add(kinds.STORAGE, offline)
             await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile("other", default=False))
+            await api.add(kinds.SERVERS, {"metadata": meta("another"), "spec": {}})
             assert woken == []
+            assert await controller.reconcile(Key("default", "none")) is None
 
     with_controller(story)
 
@@ -97,6 +100,9 @@ def test_what_was_just_made_is_not_forgotten_where_it_was_not_seen() -> None:
             assert await controller.reconcile(LOCAL) == 5
             assert api.find(kinds.NNF_STORAGE, LOCAL)["metadata"]["deletionTimestamp"]
             assert api.find(kinds.SYSTEM_STORAGE, LOCAL) is not None
+            await api.change(kinds.NNF_STORAGE, LOCAL, {"metadata": {"finalizers": []}})
+            assert await controller.reconcile(LOCAL) is None
+            assert api.find(kinds.SYSTEM_STORAGE, LOCAL) is None
 
     with_controller(story, hidden=[kinds.NNF_STORAGE])
 

@@ -1,14 +1,15 @@
 """What wakes a Workflow's controller, and what is asked of the API itself when it looks again."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from tests.controllers.alone import Api, alone, informed
+from tests.controllers.alone import Api, alone, informed, owned_by
 from tests.controllers.test_workflow import KEY, child, computes, in_data_in, with_controller
 from tests.dws.builders import JOBDW, meta, raw_workflow
-from warren.base.objects import Key
+from warren.base.objects import Key, Kind
+from warren.controllers.storage import StorageController
 from warren.controllers.workflow import WorkflowController
 from warren.dws import kinds, labels
 from warren.dws.containers import ports
@@ -118,3 +119,122 @@ def test_a_workflow_goes_on_where_the_configuration_of_the_system_is_gone() -> N
             assert await controller.reconcile(KEY) is None
 
     with_controller(story)
+
+
+def test_a_workflow_that_is_gone_is_looked_at_for_a_copy_that_it_has_left_alone() -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        workflow = api.find(kinds.WORKFLOW, KEY)
+        copy = Key("r0", "wf-0-0")
+        for left in (False, True):
+            if left:
+                await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, USES, state="PreRun"))
+                await child(api, kinds.NNF_DATA_MOVEMENT, workflow, copy, spec={})
+            unguarded: Any = {"metadata": {"finalizers": []}}
+            await api.change(kinds.WORKFLOW, KEY, unguarded)
+            woken.clear()
+            await api.remove(kinds.WORKFLOW, KEY)
+            assert woken == [KEY] * left
+
+    watched(story, state="PreRun")
+
+
+# NnfStorages
+
+STORAGE = Key("default", "wf-0")
+NEWS = {"status": {"ready": True}}
+NO_NEWS = {"metadata": {"annotations": {"a": "b"}}}
+
+
+def of_storage(story: Story) -> None:
+    """Tell a story of what the controller of NnfStorages is woken for."""
+
+    async def main(api: Api) -> None:
+        controller = StorageController(api, api.informers, api.clock)
+        async with informed(api):
+            woken: list[Key] = []
+            controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
+            await story(api, woken)
+
+    alone(main)
+
+
+async def put(api: Api, kind: Kind, status: Any = None, **metadata: Any) -> None:
+    """Make a storage, or something of its own that has its name."""
+    own = {} if kind == kinds.NNF_STORAGE else owned_by(kinds.NNF_STORAGE, STORAGE.name)
+    made = {"metadata": meta(STORAGE.name, labels=own, **metadata), "spec": {}}
+    if kind == kinds.NNF_STORAGE:
+        made["spec"] = {"fileSystemType": "xfs", "allocationSets": []}
+    await api.add(kind, {**made, "status": status} if status else made)
+
+
+SHARES = [kinds.NNF_NODE_STORAGE, kinds.NNF_NODE_BLOCK_STORAGE, kinds.LUSTRE_MGT]
+
+
+@pytest.mark.parametrize("kind", SHARES, ids=str)
+def test_a_storage_that_is_gone_is_looked_at_for_what_it_has_left_alone(
+    kind: Kind, heard: Sequence[Mapping[str, Any]]
+) -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        for left in (False, True):
+            await put(api, kinds.NNF_STORAGE)
+            if left:
+                await put(api, kind)
+            woken.clear()
+            await api.remove(kinds.NNF_STORAGE, STORAGE)
+            assert woken == [STORAGE] * left
+        assert [each for each in heard if each["log_level"] == "error"] == []
+
+    of_storage(story)
+
+
+@pytest.mark.parametrize(
+    ("status", "deleting", "wakes"),
+    [(None, False, True), (NEWS["status"], False, False), (NEWS["status"], True, True)],
+)
+def test_servers_of_a_storage_that_is_gone_are_told_of_or_let_go(
+    status: Any, deleting: bool, wakes: bool
+) -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        await put(api, kinds.NNF_STORAGE)
+        await put(api, kinds.SERVERS, status, finalizers=[labels.SERVERS_FINALIZER])
+        if deleting:
+            await api.remove(kinds.SERVERS, STORAGE)
+        woken.clear()
+        await api.remove(kinds.NNF_STORAGE, STORAGE)
+        assert woken == [STORAGE] * wakes
+
+    of_storage(story)
+
+
+def test_a_storage_is_woken_by_what_it_says_and_by_nothing_around_it() -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        await put(api, kinds.NNF_STORAGE)
+        await put(api, kinds.NNF_NODE_STORAGE)
+        woken.clear()
+        for kind in (kinds.NNF_STORAGE, kinds.NNF_NODE_STORAGE):
+            await api.change(kind, STORAGE, NO_NEWS)
+            assert woken == []
+            await api.change(kind, STORAGE, NEWS, status=True)
+            assert woken == [STORAGE]
+            woken.clear()
+        # Whatever is left of one that is gone is looked at.
+        await api.remove(kinds.NNF_STORAGE, STORAGE)
+        woken.clear()
+        await api.change(kinds.NNF_NODE_STORAGE, STORAGE, {"metadata": {"annotations": None}})
+        assert woken == [STORAGE]
+
+    of_storage(story)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_servers_that_say_nothing_wake_a_storage_that_is_there_when_they_come(there: bool) -> None:
+    async def story(api: Api, woken: list[Key]) -> None:
+        if there:
+            await put(api, kinds.NNF_STORAGE)
+        woken.clear()
+        await put(api, kinds.SERVERS)
+        assert woken == [STORAGE] * there
+        await api.change(kinds.SERVERS, STORAGE, NO_NEWS)
+        assert woken == [STORAGE] * there
+
+    of_storage(story)

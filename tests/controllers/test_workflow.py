@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.controllers.alone import WORKFLOW, Api, alone, caught_up, informed, running
+from tests.controllers.alone import WORKFLOW, Api, Counting, alone, caught_up, informed, running
 from tests.dws.builders import COPY_IN, JOBDW, meta, raw_workflow
 from warren.base.objects import Key, Kind
 from warren.controllers.ports import PortController
@@ -123,6 +123,21 @@ def test_a_new_workflow_gets_its_computes_its_finalizer_and_a_breakdown() -> Non
             said = {"status": breakdown()["status"]}
             await api.change(kinds.BREAKDOWN, FIRST, said, status=True)
             assert status(api)["ready"]
+
+    with_controller(story)
+
+
+def test_a_workflow_is_not_woken_by_its_own_word_that_it_is_ready() -> None:
+    async def story(api: Api, controller: WorkflowController) -> None:
+        passes: list[Any] = []
+        controller.reconciler.observe(Counting(passes))
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, state=None))
+            before = len(passes)
+            said = {"status": breakdown()["status"]}
+            await api.change(kinds.BREAKDOWN, FIRST, said, status=True)
+            assert status(api)["ready"]
+            assert len(passes) == before + 1
 
     with_controller(story)
 
@@ -354,16 +369,6 @@ def test_news_of_what_belongs_to_a_workflow_wakes_it(kind: Kind) -> None:
             assert len(passes) == before
 
     with_controller(story)
-
-
-class Counting:
-    def __init__(self, passes: list[Any]) -> None:
-        self._passes = passes
-
-    def waited(self, seconds: float) -> None: ...
-
-    def passed(self, outcome: Any, seconds: float) -> None:
-        self._passes.append(outcome)
 
 
 def test_a_copy_goes_from_the_lustre_that_is_mounted_there() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.dws.builders import meta, workflow
+from warren.base.objects import Key
 from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
@@ -37,7 +38,9 @@ def test_what_has_an_owner_elsewhere_is_found_by_its_labels() -> None:
     owner = read(meta("wf-0"), Meta)
     own = labels.of_owner(kinds.NNF_STORAGE, owner)
     assert labels.owner_of({"metadata": {"labels": own}}) == ("NnfStorage default/wf-0",)
+    assert labels.owners_of({"metadata": {"labels": own}}) == (Key("default", "wf-0"),)
     assert labels.owner_of({"metadata": {}}) == ()
+    assert labels.owners_of({"metadata": {}}) == ()
 
 
 def test_a_child_inherits_its_parents_labels_but_not_the_grandparents_claim() -> None:

@@ -6,7 +6,7 @@ Nothing here knows how an object is stored, watched or sent.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 Object = Mapping[str, Any]
 """A Kubernetes object as decoded JSON. Shared between readers, therefore never modified."""
@@ -37,6 +37,12 @@ class Key(NamedTuple):
 
     namespace: str
     name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Return the key that a text stands for, as `str` writes it."""
+        namespace, _, name = text.rpartition("/")
+        return cls(namespace, name)
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name

@@ -493,7 +493,7 @@ class Conductor:
 
     def _dependent_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         for workflow in labels.workflow_of(after or before or {}):
-            raw = self.informers.of(kinds.WORKFLOW).get(Key(*workflow.split("/", 1)))
+            raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
             # Where it is in the middle of a state, its end is news, and comes later.
             if (
                 raw is not None
@@ -505,7 +505,7 @@ class Conductor:
     def _mount_changed(self, before: Object | None, after: Object | None) -> None:
         """Have a job reconciled that waits for its flash alone, when a node has let go of that."""
         for workflow in labels.workflow_of(after or before or {}):
-            raw = self.informers.of(kinds.WORKFLOW).get(Key(*workflow.split("/", 1)))
+            raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
             if raw and conduct.is_stuck(raw) and conduct.has_let_go(before, after):
                 self._wake(raw["metadata"]["name"])
 

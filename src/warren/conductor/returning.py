@@ -66,11 +66,11 @@ class Returning:
         """Return whether storage of a job that was let go is still to be taken from a rabbit."""
         # It is disabled before its Workflow is marked: this one holds it in between, too.
         own = storage.metadata.annotations.get(labels.DISABLED_FOR)
-        if own is not None and self._workflows.get(_key(own)) is not None:
+        if own is not None and self._workflows.get(Key.parse(own)) is not None:
             return True
         for each in self._servers.by("rabbit", storage.metadata.name):
             for name in labels.workflow_of(each):
-                raw = self._workflows.get(_key(name))
+                raw = self._workflows.get(Key.parse(name))
                 if raw and abort.is_marked(read(raw, Workflow)):
                     return True
         return False
@@ -94,7 +94,3 @@ class Returning:
         rabbit = (obj["metadata"].get("labels") or {}).get(labels.SELF_TEST)
         if rabbit is not None:
             self.reconciler.add(rabbit)
-
-
-def _key(text: str) -> Key:
-    return Key(*text.split("/", 1))

@@ -112,21 +112,26 @@ class AccessController:
     def _unreachable(self, current: NnfAccess, mounts: Sequence[ClientMount]) -> frozenset[str]:
         """Return the nodes that an access need not wait for any more."""
         key, now = current.metadata.key, asyncio.get_running_loop().time()
-        away = frozenset[str]()
+        late = frozenset[str]()
         if current.spec.desired_state == "unmounted" and not current.metadata.deleting:
             late = frozenset(each.spec.node for each in mounts if not each.all_in("unmounted"))
-            away = late & systemstatus.disabled_nodes(self._statuses.get(_STATUS)) if late else late
+        away = late and late & systemstatus.disabled_nodes(self._statuses.get(_STATUS))
         before = self._away.pop(key, {})
-        if not away:
-            return away
-        since = self._away[key] = {node: before.get(node, now) for node in away}
+        since = {node: before.get(node, now) for node in away}
+        if since:
+            self._away[key] = since
         return frozenset(node for node, first in since.items() if now >= first + self._seconds)
 
     def _left(self, key: Key) -> float | None:
-        """Return when a node that an access waits for will have had its time; None for none."""
-        now = asyncio.get_running_loop().time()
-        times = [since + self._seconds - now for since in self._away.get(key, {}).values()]
-        return min((each for each in times if each > 0), default=None)
+        """Return when the nodes that an access waits for will have had their time; None for none.
+
+        That is the last one's: they are left behind together.
+        """
+        away = self._away.get(key)
+        if away is None:
+            return None
+        now, until = asyncio.get_running_loop().time(), max(away.values()) + self._seconds
+        return until - now if until > now else None
 
     async def _release_lost(self, key: Key) -> None:
         """Have an access let go of storage that is gone without having done so."""
@@ -138,7 +143,7 @@ class AccessController:
     async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
-        has_parts = storage is not None and storagelock.has_parts(storage)
+        has_parts = storagelock.has_parts(storage)
         for key in storagelock.rivals(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
@@ -222,18 +227,16 @@ class AccessController:
 
     def _workflow(self, current: NnfAccess) -> Workflow | None:
         carried = current.metadata.labels
-        name = carried.get(labels.WORKFLOW_NAME)
-        if name is None:
-            return None
-        raw = self._workflows.get(Key(carried.get(labels.WORKFLOW_NAMESPACE, ""), name))
+        namespace = carried.get(labels.WORKFLOW_NAMESPACE, "")
+        raw = self._workflows.get(Key(namespace, carried.get(labels.WORKFLOW_NAME, "")))
         return None if raw is None else read(raw, Workflow)
 
     def _status_changed(self, before: Object | None, after: Object | None) -> None:
         """Wake the accesses of nodes that are out of reach since then, or back."""
         for node in systemstatus.disabled_nodes(before) ^ systemstatus.disabled_nodes(after):
             for mount in self._mounts.by("mounting node", node):
-                for owner in labels.owner_of(mount):
-                    self.reconciler.add(Key(*owner.split(" ", 1)[1].split("/", 1)))
+                for owner in labels.owners_of(mount):
+                    self.reconciler.add(owner)
 
     def _system_changed(self) -> None:
         # A compute node may have been wired to no rabbit, or a profile have been gone. Those that
@@ -253,9 +256,8 @@ class AccessController:
             self.reconciler.add(key, found)
 
     def _mount_changed(self, before: Object | None, after: Object | None) -> None:
-        for owner in labels.owner_of(after or before or {}):
-            key = Key(*owner.split(" ", 1)[1].split("/", 1))
-            if self._accesses.get(key) is None or changes.is_news_of_mount(before, after):
+        for key in labels.owners_of(after or before or {}):
+            if changes.is_news_of_mount(before, after):
                 self.reconciler.add(key, after)
 
     def _job_changed(self, obj: Object) -> None:
@@ -270,13 +272,13 @@ class AccessController:
 
     def _holders_changed(self, obj: Object) -> None:
         for holder in locks.holders_of(obj):
-            key = Key(*holder.split("/", 1))
+            key = Key.parse(holder)
             if self._accesses.get(key) is None:
                 self.reconciler.add(key)
 
     def _node_storage_changed(self, obj: Object) -> None:
-        for owner in labels.owner_of(obj):
-            self._storage_changed(Key(*owner.split(" ", 1)[1].split("/", 1)), obj)
+        for owner in labels.owners_of(obj):
+            self._storage_changed(owner, obj)
 
 
 def _own(access: Key, mounts: Sequence[Object]) -> list[Object]:

@@ -60,7 +60,7 @@ class BreakdownController:
 
     def _snapshot(self, raw: Object, current: DirectiveBreakdown) -> BreakdownSnapshot:
         named = instance_of(raw)
-        place = Key(*named[0].split("/", 1)) if named else current.metadata.key
+        place = Key.parse(named[0]) if named else current.metadata.key
         instance, servers = self._instances.get(place), self._servers.get(place)
         return BreakdownSnapshot(
             breakdown=current,
@@ -81,7 +81,7 @@ class BreakdownController:
             self._wake(alike)
 
     def _copy_changed(self, obj: Object) -> None:
-        """Requeue a breakdown whose copy of a profile is gone, for a live read.
+        """Have a breakdown whose copy of a profile is gone read live, if it is woken by that.
 
         The garbage collector takes the copies of breakdowns that it has seen go. To make another
         one for what is still seen here would be done again as fast as that is removed.
@@ -89,7 +89,6 @@ class BreakdownController:
         key = key_of(obj)
         if self._profiles.get(key) is None and self._breakdowns.get(key) is not None:
             self._maybe_gone.add(key)
-            self.reconciler.add(key)
 
     def _profile_changed(self, obj: Object) -> None:
         """Requeue the breakdowns that wait for a profile: by its name, or for the default."""

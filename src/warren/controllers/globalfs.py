@@ -17,7 +17,7 @@ class GlobalFileSystemController:
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
         self._all = informers.of(kinds.LUSTRE)
-        self.reconciler: Reconciler[Key] = Reconciler("lustre", self.reconcile, workers=1)
+        self.reconciler: Reconciler[Key] = Reconciler("lustre", self.reconcile)
         self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:

@@ -87,7 +87,7 @@ class MovementReconciler:
             await self._report(
                 key, self._finished(ended), version=current.metadata.resource_version
             )
-        elif key not in self.copies:
+        else:
             wait = self._wait(current)
             if wait > 0:
                 return wait
@@ -164,7 +164,7 @@ class MovementReconciler:
             return {"status": "Success", "message": "nothing is copied: this was a dry run"}
         progress = None
         most: object = None
-        moved = 0.0
+        moved = self._clock.now()
         showing: asyncio.Task[None] | None = None
         try:
             work = _work(current, _restarts(current))

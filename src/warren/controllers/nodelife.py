@@ -23,7 +23,7 @@ class NodeLifeController:
         self._client = client
         self._clock = clock
         self._nodes = informers.of(kinds.NODE)
-        self.reconciler: Reconciler[str] = Reconciler("node life", self.reconcile, workers=1)
+        self.reconciler: Reconciler[str] = Reconciler("node life", self.reconcile)
         self._heartbeats = Heartbeats(informers, self.reconciler.add)
 
     async def reconcile(self, rabbit: str) -> float | None:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -57,7 +58,8 @@ class Offload:
         self._api_path = api_path
         self._busy = busy
         self._answering: Counter[str] = Counter()
-        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By job, for as long as a request holds the lock or waits for it."""
         self._waiting: dict[Key, set[asyncio.Event]] = {}
         informers.of(kinds.NNF_DATA_MOVEMENT).listen(self._moved)
 
@@ -113,7 +115,9 @@ class Offload:
             destination_path=self._api_path(said.compute_name, said.destination_path),
         )
         made = await self._movement(workflow, request)
-        async with self._one_at_a_time(workflow.metadata.uid):
+        # Requests of one job are counted one after the other.
+        lock = self._locks.setdefault(workflow.metadata.uid, asyncio.Lock())
+        async with lock:
             asked = await self._asked(workflow)
             movements.demand_below_limit(asked)
             kind = kinds.NNF_DATA_MOVEMENT
@@ -151,19 +155,6 @@ class Offload:
             with suppress(NotFound):
                 await asyncio.shield(self._client.delete(removal))
             raise
-
-    @asynccontextmanager
-    async def _one_at_a_time(self, job: str) -> AsyncIterator[None]:
-        """Let requests of one job be counted one after the other."""
-        lock, waiting = self._locks.get(job, (asyncio.Lock(), 0))
-        self._locks[job] = (lock, waiting + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._locks.pop(job)
-            if waiting > 1:
-                self._locks[job] = (lock, waiting - 1)
 
     async def names(self, workflow: Workflow) -> list[str]:
         """Return the names of a job's copies that go on."""

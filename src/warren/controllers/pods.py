@@ -5,7 +5,7 @@ A pod that is run has a finalizer of ours, so that it goes when nothing of it ru
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final, NamedTuple, Protocol
 
 import structlog
@@ -161,10 +161,7 @@ class PodReconciler:
             await self._runner.remove(item.uid)
             return None
         pod = read(raw, Pod)
-        if pod.spec.node_name != self._node:
-            return None
         if pod.metadata.deleting or pod.has_ended:
-            self._pulls.forget(item)
             return await self._end(item, pod) if pod.metadata.deleting else None
         if FINALIZER not in pod.metadata.finalizers:
             await perform(self._client, [_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))])
@@ -225,7 +222,6 @@ class PodReconciler:
             await self._runner.start(item.uid, make)
         except Unfit as unfit:
             await self._report(pod, raw, podstatus.refused_status(raw, now, "Unfit", str(unfit)))
-            self._pulls.forget(item)
             return None
         except Missing as missing:
             why = podstatus.waiting(raw, now, "CreateContainerConfigError", str(missing))
@@ -254,10 +250,8 @@ class PodReconciler:
     async def _named(self, kind: Kind, namespace: str, names: set[str]) -> dict[str, Object]:
         found = {}
         for name in sorted(names):
-            try:
+            with suppress(NotFound):
                 found[name] = await self._client.get(kind, Key(namespace, name))
-            except NotFound:
-                continue
         return found
 
     async def _report(self, pod: Pod, raw: Object, status: Object) -> None:

@@ -38,7 +38,7 @@ class NodeRegistration:
         self._nodes = informers.of(kinds.NODE)
         self.able = asyncio.Event()
         """Set when pods can be run, from then on."""
-        self.reconciler: Reconciler[Key] = Reconciler("node", self.reconcile, workers=1)
+        self.reconciler: Reconciler[Key] = Reconciler("node", self.reconcile)
         self.reconciler.add(self._key)
         self._nodes.listen(self._changed)
 

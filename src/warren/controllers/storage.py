@@ -157,8 +157,8 @@ class StorageController:
         """Wake the storages that are named by an MGT, or wait for it."""
         for each in read(obj, NnfLustreMGT).spec.claim_list:
             self.reconciler.add(each.key)
-        for owner in labels.owner_of(obj):
-            self.reconciler.add(_owner_key(owner))
+        for owner in labels.owners_of(obj):
+            self.reconciler.add(owner)
         self._wake_failed()
 
     def _pool_changed(self, obj: Object) -> None:
@@ -254,11 +254,6 @@ class StorageController:
         before: Object | None,
         after: Object | None,
     ) -> None:
-        for owner in labels.owner_of(after or before or {}):
-            key = _owner_key(owner)
+        for key in labels.owners_of(after or before or {}):
             if self._storages.get(key) is None or is_news(before, after):
                 self.reconciler.add(key)
-
-
-def _owner_key(owner: str) -> Key:
-    return Key(*owner.split(" ", 1)[1].split("/", 1))

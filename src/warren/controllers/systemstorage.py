@@ -36,7 +36,7 @@ class SystemStorageController:
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._storages = informers.of(kinds.STORAGE)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
-        self.reconciler: Reconciler[Key] = Reconciler("system storage", self.reconcile, workers=1)
+        self.reconciler: Reconciler[Key] = Reconciler("system storage", self.reconcile)
         self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._configurations.listen(lambda obj: self._wake_all())
         self._storages.listen(self._rabbit_changed)

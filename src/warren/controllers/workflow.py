@@ -145,7 +145,7 @@ class WorkflowController:
 
     def _child_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         for name in labels.workflow_of(after or before or {}):
-            key = Key(*name.split("/", 1))
+            key = Key.parse(name)
             found = self._informers.of(kinds.WORKFLOW).get(key)
             if found is None or (
                 not changes.is_settled(found) and changes.is_news(kind, before, after, found)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from warren.base.objects import Kind, Object
+from warren.base.objects import Key, Kind, Object
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.workflows import Workflow
 
@@ -188,6 +188,11 @@ def owner_of(obj: Object) -> tuple[str, ...]:
         return ()
     kind = labels.get(f"{_PREFIX}/owner.kind", "")
     return (f"{kind} {labels.get(f'{_PREFIX}/owner.namespace', '')}/{name}",)
+
+
+def owners_of(obj: Object) -> tuple[Key, ...]:
+    """Return the key of the owner that an object's labels name, of whatever kind, if any."""
+    return tuple(Key.parse(owner.partition(" ")[2]) for owner in owner_of(obj))
 
 
 def persistent_of(obj: Object) -> tuple[str, ...]:

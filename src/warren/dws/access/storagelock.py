@@ -60,9 +60,11 @@ def _mounted(specs: Iterable[ClientMountSpec]) -> Iterator[Mounted]:
                 yield Mounted((lvm.volume_group, lvm.logical_volume), spec.node)
 
 
-def has_parts(storage: NnfStorage) -> bool:
+def has_parts(storage: NnfStorage | None) -> bool:
     """Return whether each allocation is one node's, and mounted by one at a time."""
-    return outlives_jobs(storage) and storage.spec.file_system_type in locks.EXCLUSIVE
+    if storage is None or not outlives_jobs(storage):
+        return False
+    return storage.spec.file_system_type in locks.EXCLUSIVE
 
 
 def release(snapshot: AccessSnapshot) -> list[Change]:
