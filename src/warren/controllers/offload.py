@@ -6,10 +6,11 @@ What a request is worth is decided in `dws.offloadtokens`, `dws.offload.requests
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
+from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
@@ -43,6 +44,15 @@ Known = Callable[[str, str], str]
 """Returns as what the API knows a path that a task on a node has."""
 
 
+@dataclass
+class _Job:
+    """The requests of one job."""
+
+    answering: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """By which its copies are counted for one request after the other."""
+
+
 class Offload:
     """Answers the requests of all jobs."""
 
@@ -56,9 +66,9 @@ class Offload:
         self._client = client
         self._known = known
         self._busy = busy
-        self._answering: Counter[str] = Counter()
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
-        self._waiting: dict[Key, set[asyncio.Event]] = {}
+        # Each is there for as long as a request has it.
+        self._jobs: WeakValueDictionary[str, _Job] = WeakValueDictionary()
+        self._waiting: WeakValueDictionary[Key, WeakSet[asyncio.Event]] = WeakValueDictionary()
         informers.of(kinds.NNF_DATA_MOVEMENT).listen(self._moved)
 
     @asynccontextmanager
@@ -68,7 +78,7 @@ class Offload:
         Raises Refusal.
         """
         workflow = await self._authenticated(authorization)
-        with self._counted(workflow.metadata.uid):
+        with self._counted(workflow):
             yield workflow
 
     async def _authenticated(self, authorization: str) -> Workflow:
@@ -92,16 +102,18 @@ class Offload:
         return workflow
 
     @contextmanager
-    def _counted(self, job: str) -> Iterator[None]:
-        if self._answering[job] >= self._busy:
+    def _counted(self, workflow: Workflow) -> Iterator[None]:
+        job = self._job(workflow)
+        if job.answering >= self._busy:
             raise Refusal(TOO_MANY, f"{self._busy} requests of this job are being answered")
-        self._answering[job] += 1
+        job.answering += 1
         try:
             yield
         finally:
-            self._answering[job] -= 1
-            if not self._answering[job]:
-                del self._answering[job]
+            job.answering -= 1
+
+    def _job(self, workflow: Workflow) -> _Job:
+        return self._jobs.setdefault(workflow.metadata.uid, _Job())
 
     async def create(self, workflow: Workflow, body: bytes) -> str:
         """Have a copy made; return its name. Raises Refusal."""
@@ -113,7 +125,8 @@ class Offload:
             destination_path=self._known(said.compute_name, said.destination_path),
         )
         made = await self._movement(workflow, request)
-        async with self._turn(workflow.metadata.uid):
+        job = self._job(workflow)
+        async with job.turn:
             asked = await self._asked(workflow)
             movements.demand_few(asked)
             kind = kinds.NNF_DATA_MOVEMENT
@@ -152,19 +165,6 @@ class Offload:
                 await asyncio.shield(self._client.delete(removal))
             raise
 
-    @asynccontextmanager
-    async def _turn(self, job: str) -> AsyncIterator[None]:
-        """Let requests of one job be counted one after the other."""
-        lock, waiting = self._turns.get(job, (asyncio.Lock(), 0))
-        self._turns[job] = (lock, waiting + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, waiting = self._turns.pop(job)
-            if waiting > 1:
-                self._turns[job] = (lock, waiting - 1)
-
     async def names(self, workflow: Workflow) -> list[str]:
         """Return the names of a job's copies that go on."""
         asked = await self._asked(workflow)
@@ -200,19 +200,15 @@ class Offload:
         found = await self._found(workflow, name)
         key = key_of(found)
         news = asyncio.Event()
-        self._waiting.setdefault(key, set()).add(news)
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    # Asked for anew: it may have ended before its news were listened for.
-                    while waits() and not movements.is_finished(
-                        found := await self._found(workflow, name)
-                    ):
-                        await _news(news, waits)
-        finally:
-            self._waiting[key].discard(news)
-            if not self._waiting[key]:
-                del self._waiting[key]
+        waiting = self._waiting.setdefault(key, WeakSet())
+        waiting.add(news)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Asked for anew: it may have ended before its news were listened for.
+                while waits() and not movements.is_finished(
+                    found := await self._found(workflow, name)
+                ):
+                    await _news(news, waits)
         return found
 
     def _moved(self, obj: Object) -> None:
