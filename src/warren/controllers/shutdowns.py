@@ -77,12 +77,10 @@ class HttpsAsking:
             await self._post(session, each)
 
     async def _post(self, session: aiohttp.ClientSession, ask: AskShutdown) -> None:
-        host = f"[{ask.address}]" if ":" in ask.address else ask.address
-        url = f"https://{host}:{ask.port}{shutdowns.PATH}"
         try:
             # What it answers is not read: any application may be there.
             async with session.post(
-                url,
+                shutdowns.url(ask),
                 json=shutdowns.BODY,
                 server_hostname=ask.rabbit,
                 allow_redirects=False,
