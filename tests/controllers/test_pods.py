@@ -19,6 +19,7 @@ from warren.dws.node import NodeTrouble
 from warren.dws.pods import podstatus
 from warren.dws.pods.plans import Image
 from warren.dws.pods.pod import PodState
+from warren.kube.client import Unavailable
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 
@@ -456,6 +457,7 @@ async def _removed(api: Api) -> None:
 
 async def _removed_by_force(api: Api) -> None:
     """Without the agent's having seen it on its way out."""
+    api.refusals["patch", kinds.POD] = Unavailable("not before it has gone")
     await api.store.patch(Change(kind=kinds.POD, key=POD, patch={"metadata": {"finalizers": None}}))
     await api.store.delete(Remove(kind=kinds.POD, key=POD))
 
