@@ -87,7 +87,7 @@ class HttpsAsking:
             ) as answer:
                 said = str(answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            said = str(error) or type(error).__name__
+            said = repr(error)  # that of a timeout has no words of its own
         log.debug("asked to end", rabbit=ask.rabbit, port=ask.port, answer=said)
 
 
