@@ -15,6 +15,7 @@ from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Meta
 from warren.dws.persistent import expiry
+from warren.kube.client import NotFound
 
 HOUR = 3600.0
 PERS = Key("default", "pers")
@@ -119,6 +120,67 @@ def test_what_is_about_to_go_is_looked_for_past_the_informers() -> None:
             assert api.find(kinds.PERSISTENT, PERS) is not None
 
     with_controller(story, hidden=[kinds.NNF_STORAGE])
+
+
+def test_an_instance_that_goes_takes_its_pinned_profile_along_and_is_gone() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        made = await instance(api, state="Active")
+        await part(api, kinds.NNF_STORAGE_PROFILE, made, data={})
+        await api.remove(kinds.PERSISTENT, PERS)
+        async with informed(api):
+            await controller.reconcile(PERS)
+            assert api.keys(kinds.NNF_STORAGE_PROFILE) == []
+            await caught_up()
+            # Nothing is left that it would have to come back for.
+            assert await controller.reconcile(PERS) is None
+            assert api.find(kinds.PERSISTENT, PERS) is None
+
+    with_controller(story)
+
+
+def test_an_instance_that_is_gone_is_nothing_to_do() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        async with informed(api):
+            assert await controller.reconcile(PERS) is None
+            await instance(api, state="Active")
+            await api.remove(kinds.PERSISTENT, PERS)
+            # It has gone since it was seen.
+            api.refusals["get", kinds.PERSISTENT] = NotFound("gone")
+            assert await controller.reconcile(PERS) is None
+        assert api.asked == [("get", kinds.PERSISTENT)]  # of what has its name, nothing is asked
+        assert api.written == []
+
+    with_controller(story)
+
+
+def test_a_user_of_which_nothing_is_known_stays_and_of_one_that_is_seen_nothing_is_asked() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        await api.add(kinds.WORKFLOW, raw_workflow(USE, state="Setup"))
+        await instance(api, "wf-0", state="Active")
+        seen = api.find(kinds.PERSISTENT, PERS)["spec"]["consumerReferences"]
+        other = {"kind": "Other", "name": "other", "namespace": "default"}
+        await api.change(kinds.PERSISTENT, PERS, {"spec": {"consumerReferences": [other, *seen]}})
+        async with informed(api):
+            await controller.reconcile(PERS)
+        assert users(api) == ["other", "wf-0"]
+        assert api.asked == []
+
+    with_controller(story)
+
+
+def test_news_of_users_that_stay_and_of_other_names_wake_no_instance() -> None:
+    async def story(api: Api, controller: PersistentController) -> None:
+        await api.add(kinds.WORKFLOW, raw_workflow(USE, state="Setup"))
+        await instance(api, "wf-0", state="Active")
+        async with informed(api):
+            woken: list[Key] = []
+            controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
+            labelled = {"metadata": {"labels": {"a": "b"}}}
+            await api.change(kinds.WORKFLOW, Key("default", "wf"), labelled)
+            await file_system(api, "other")
+            assert woken == []
+
+    with_controller(story)
 
 
 def test_a_user_that_is_gone_without_a_word_is_taken_off() -> None:

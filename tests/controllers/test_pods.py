@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -10,13 +11,15 @@ import pytest
 from tests.controllers.alone import Api, alone, caught_up
 from tests.dws.builders import meta
 from tests.kube.clusters import alongside
-from warren.base.objects import Key, Object
+from warren.base.objects import Change, Key, Object, Remove, key_of
+from warren.base.times import parse_rfc3339
 from warren.controllers.pods import FINALIZER, PodReconciler
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.dws.pods import podstatus
 from warren.dws.pods.plans import Image
 from warren.dws.pods.pod import PodState
+from warren.kube.client import Unavailable
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 
@@ -127,20 +130,24 @@ def pod(name: str = "wf-r0", node: str = "r0", **spec: Any) -> Object:
 Story = Callable[[Api, FakeRunner], Awaitable[None]]
 
 
+@asynccontextmanager
+async def agent(api: Api, runner: FakeRunner, node: str = "r0") -> AsyncIterator[None]:
+    informers = Informers(LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of})
+    pods = PodReconciler(api, informers, runner, api.clock, node)
+    async with alongside(informers.run()):
+        await informers.wait_synced()
+        async with alongside(pods.reconciler.run()), alongside(pods.run()):
+            yield
+
+
 def lived(*stories: Story) -> None:
     """Live through stories, with a new agent for each."""
 
     async def main(api: Api) -> None:
         runner = FakeRunner()
         for story in stories:
-            informers = Informers(
-                LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of}
-            )
-            pods = PodReconciler(api, informers, runner, api.clock, "r0")
-            async with alongside(informers.run()):
-                await informers.wait_synced()
-                async with alongside(pods.reconciler.run()), alongside(pods.run()):
-                    await story(api, runner)
+            async with agent(api, runner):
+                await story(api, runner)
 
     alone(main)
 
@@ -197,28 +204,6 @@ def test_a_pod_that_is_removed_goes_when_nothing_of_it_runs_any_more() -> None:
     lived(story)
 
 
-def test_a_pod_that_others_hold_is_let_go_once_when_nothing_of_it_runs_any_more() -> None:
-    async def before(api: Api, runner: FakeRunner) -> None:
-        held = pod()
-        held["metadata"]["finalizers"] = ["another"]
-        await api.add(kinds.POD, held)
-        await api.remove(kinds.POD, POD)
-        assert runner.stopped == [uid(api)]
-
-    async def after(api: Api, runner: FakeRunner) -> None:
-        await caught_up()
-        assert runner.stopped == [uid(api)]  # it has been asked to end
-        await runner.end(uid(api), 137, stopped=True)
-        await caught_up()
-        assert runner.uids() == []
-        assert api.find(kinds.POD, POD)["metadata"]["finalizers"] == ["another"]
-        writes = len(api.written)
-        await api.change(kinds.POD, POD, {"metadata": {"finalizers": ["another", "third"]}})
-        assert len(api.written) == writes
-
-    lived(before, after)
-
-
 def test_a_pod_goes_on_while_its_agent_is_away_and_its_end_is_told_then() -> None:
     async def before(api: Api, runner: FakeRunner) -> None:
         await api.add(kinds.POD, pod())
@@ -227,7 +212,6 @@ def test_a_pod_goes_on_while_its_agent_is_away_and_its_end_is_told_then() -> Non
     async def after(api: Api, runner: FakeRunner) -> None:
         await caught_up()
         assert status(api)["phase"] == "Running"
-        assert runner.removed == []
         await runner.end(uid(api), 4)
         await caught_up()
         assert status(api)["phase"] == "Failed"
@@ -244,9 +228,10 @@ def test_a_pod_that_cannot_be_followed_ends_no_agent_and_is_followed_again(
     trouble: Exception,
 ) -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
-        runner.unfollowed += [trouble] * 3
+        runner.unfollowed += [trouble, trouble]
         await api.add(kinds.POD, pod())
-        assert len(runner.unfollowed) == 2
+        await caught_up()
+        assert len(runner.unfollowed) == 1  # it is left in peace for a while
         await asyncio.sleep(60)
         assert runner.unfollowed == []
         await runner.end(uid(api))
@@ -256,56 +241,93 @@ def test_a_pod_that_cannot_be_followed_ends_no_agent_and_is_followed_again(
     lived(story)
 
 
-def test_what_runs_of_pods_that_went_while_the_agent_was_away_is_ended() -> None:
+def test_what_runs_is_left_alone_by_an_agent_that_begins() -> None:
+    """Also where it has not heard yet which pods there are."""
+
     async def main(api: Api) -> None:
+        await api.add(kinds.POD, pod())
         runner = FakeRunner()
-        runner.plans["gone"] = {}
-        await runner.become("gone", {"name": "app", "startedAt": 0.0})
-        informers = Informers(LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of})
-        pods = PodReconciler(api, informers, runner, api.clock, "r0")
-        async with alongside(informers.run()):
-            await informers.wait_synced()
-            async with alongside(pods.reconciler.run()), alongside(pods.run()):
-                await caught_up()
-        assert runner.removed == ["gone"]
-
-    alone(main)
-
-
-def test_what_runs_stays_while_an_agent_has_not_seen_any_pods_yet() -> None:
-    async def main(api: Api) -> None:
-        runner = FakeRunner()
-        made = await api.add(kinds.POD, pod())
-        runner.plans[made["metadata"]["uid"]] = {}
-        await runner.become(made["metadata"]["uid"], {"name": "app", "startedAt": 0.0})
+        runner.plans[uid(api)] = {}
+        await runner.become(uid(api), {"name": "app", "startedAt": 0.0})
         informers = Informers(LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of})
         pods = PodReconciler(api, informers, runner, api.clock, "r0")
         async with alongside(pods.reconciler.run()), alongside(pods.run()):
             await caught_up()
             async with alongside(informers.run()):
                 await caught_up()
+                assert status(api)["phase"] == "Running"
         assert runner.removed == []
 
     alone(main)
 
 
-def test_what_containers_come_to_while_they_run_is_told() -> None:
-    async def story(api: Api, runner: FakeRunner) -> None:
+def test_what_has_ended_while_its_agent_was_away_is_told_and_asked_nothing_more() -> None:
+    async def main(api: Api) -> None:
+        runner = FakeRunner()
+        async with agent(api, runner):
+            await api.add(kinds.POD, pod())
+            await caught_up()
+        runner.told.clear()
+        await runner.end(uid(api))
+        async with agent(api, runner):
+            await caught_up()
+            assert status(api)["phase"] == "Succeeded"
+            assert runner.told == []
+
+    alone(main)
+
+
+def test_a_pod_on_its_way_out_is_stopped_once_and_goes_though_its_agent_began_anew() -> None:
+    async def before(api: Api, runner: FakeRunner) -> None:
         await api.add(kinds.POD, pod())
-        (container,) = status(api)["containerStatuses"]
-        before = container["state"]["running"]["startedAt"]
-        await runner.become(uid(api), {"name": "app", "startedAt": 500.0})
         await caught_up()
-        (container,) = status(api)["containerStatuses"]
-        assert container["state"]["running"]["startedAt"] > before
+        await api.remove(kinds.POD, POD)
+
+    async def after(api: Api, runner: FakeRunner) -> None:
+        await caught_up()
+        assert runner.stopped == [uid(api)]
+        await runner.end(uid(api), 137, stopped=True)
+        await caught_up()
+        assert api.find(kinds.POD, POD) is None
+
+    lived(before, after)
+
+
+def test_a_pod_that_others_hold_on_to_has_nothing_left_on_its_node() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        made = pod()
+        made["metadata"]["finalizers"] = ["example.com/other"]
+        await api.add(kinds.POD, made)
+        await caught_up()
+        await runner.end(uid(api))
+        await api.remove(kinds.POD, POD)
+        await caught_up()
+        assert runner.uids() == []
+        assert api.find(kinds.POD, POD)["metadata"]["finalizers"] == ["example.com/other"]
+        # The finalizer is added once, and taken off once.
+        assert [verb for verb, *_ in api.written].count("patch") == 2
 
     lived(story)
 
 
-def test_a_pod_that_cannot_be_begun_says_why() -> None:
+def test_each_container_that_ends_is_told_while_others_of_its_pod_run() -> None:
+    async def story(api: Api, runner: FakeRunner) -> None:
+        await api.add(kinds.POD, pod())
+        await caught_up()
+        ended = {"name": "app", "startedAt": 0.0, "finishedAt": 1.0, "exitCode": 3}
+        await runner.become(uid(api), ended)
+        await caught_up()
+        (container,) = status(api)["containerStatuses"]
+        assert container["state"]["terminated"]["exitCode"] == 3
+
+    lived(story)
+
+
+def test_why_a_pod_does_not_begin_is_told() -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
         runner.trouble["start"] = NodeTrouble("no network")
         await api.add(kinds.POD, pod())
+        await caught_up()
         (container,) = status(api)["containerStatuses"]
         assert container["state"]["waiting"] == {
             "reason": "CreatePodSandboxError",
@@ -313,6 +335,18 @@ def test_a_pod_that_cannot_be_begun_says_why() -> None:
         }
 
     lived(story)
+
+
+def test_what_runs_of_pods_that_went_while_the_agent_was_away_is_ended() -> None:
+    async def main(api: Api) -> None:
+        runner = FakeRunner()
+        runner.plans["gone"] = {}
+        await runner.become("gone", {"name": "app", "startedAt": 0.0})
+        async with agent(api, runner):
+            await caught_up()
+        assert runner.removed == ["gone"]
+
+    alone(main)
 
 
 def test_an_image_that_cannot_be_had_is_told_and_asked_for_again() -> None:
@@ -389,18 +423,14 @@ def test_pods_that_want_an_image_have_it_fetched_once() -> None:
             return await fetch(reference)
 
         runner.image = counted  # type: ignore[method-assign]
-        informers = Informers(LocalClient(api.store), indexes={"subdomain": podstatus.subdomain_of})
-        pods = PodReconciler(api, informers, runner, api.clock, "r1")
-        async with alongside(informers.run()):
-            await informers.wait_synced()
-            async with alongside(pods.reconciler.run()), alongside(pods.run()):
-                for number in range(3):
-                    await api.add(kinds.POD, pod(f"wf-{number}", "r1"))
-                assert fetched == ["index:1"]
-                gate.set()
-                await caught_up()
-                for number in range(3):
-                    assert status(api, Key("default", f"wf-{number}"))["phase"] == "Running"
+        async with agent(api, runner, "r1"):
+            for number in range(3):
+                await api.add(kinds.POD, pod(f"wf-{number}", "r1"))
+            assert fetched == ["index:1"]
+            gate.set()
+            await caught_up()
+            for number in range(3):
+                assert status(api, Key("default", f"wf-{number}"))["phase"] == "Running"
 
     lived(story)
 
@@ -421,13 +451,37 @@ def test_a_pod_that_is_removed_while_its_image_is_fetched_goes_at_once() -> None
     lived(story)
 
 
-def test_an_image_that_no_pod_wants_any_more_is_not_asked_for_again() -> None:
+async def _removed(api: Api) -> None:
+    await api.remove(kinds.POD, POD)
+
+
+async def _removed_by_force(api: Api) -> None:
+    """Without the agent's having seen it on its way out."""
+    api.refusals["patch", kinds.POD] = Unavailable("not before it has gone")
+    await api.store.patch(Change(kind=kinds.POD, key=POD, patch={"metadata": {"finalizers": None}}))
+    await api.store.delete(Remove(kind=kinds.POD, key=POD))
+
+
+async def _failed_by_another(api: Api) -> None:
+    await api.change(kinds.POD, POD, {"status": {"phase": "Failed"}}, status=True)
+    await asyncio.sleep(30)  # it is seen when the image is tried next
+
+
+async def _overdue(api: Api) -> None:
+    await asyncio.sleep(40)
+    assert status(api)["reason"] == "DeadlineExceeded"
+
+
+@pytest.mark.parametrize("ending", [_removed, _removed_by_force, _failed_by_another, _overdue])
+def test_an_image_that_no_pod_wants_any_more_is_not_asked_for_again(
+    ending: Callable[[Api], Awaitable[None]],
+) -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
         runner.trouble["image"] = NodeTrouble("there is no image index:1")
-        await api.add(kinds.POD, pod())
+        await api.add(kinds.POD, pod(activeDeadlineSeconds=40))
         await caught_up()
-        await api.remove(kinds.POD, POD)
-        await asyncio.sleep(30)
+        await ending(api)
+        await caught_up()
         runner.tried.clear()
         await asyncio.sleep(600)
         assert runner.tried == []
@@ -479,9 +533,13 @@ def test_a_pod_is_stopped_when_its_time_is_over_and_kept() -> None:
     lived(story)
 
 
-def test_a_pod_that_never_begins_fails_when_its_time_is_over() -> None:
+@pytest.mark.parametrize("slow", [True, False])
+def test_a_pod_that_never_begins_fails_when_its_time_is_over(slow: bool) -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
-        runner.trouble["start"] = NodeTrouble("no network")
+        if slow:
+            runner.slow["index:1"] = asyncio.Event()
+        else:
+            runner.trouble["start"] = NodeTrouble("no network")
         await api.add(kinds.POD, pod(activeDeadlineSeconds=30))
         await asyncio.sleep(120)
         assert (status(api)["phase"], status(api)["reason"]) == ("Failed", "DeadlineExceeded")
@@ -489,41 +547,34 @@ def test_a_pod_that_never_begins_fails_when_its_time_is_over() -> None:
     lived(story)
 
 
-@pytest.mark.parametrize("slow", [True, False])
-def test_a_pod_whose_image_does_not_come_fails_in_time_and_wants_it_no_more(slow: bool) -> None:
+def test_a_pod_is_not_stopped_before_its_time_is_over() -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
-        if slow:
-            runner.slow["index:1"] = asyncio.Event()
-        else:
-            runner.trouble["image"] = NodeTrouble("there is no image index:1")
         await api.add(kinds.POD, pod(activeDeadlineSeconds=30))
-        await asyncio.sleep(31)
-        assert (status(api)["phase"], status(api)["reason"]) == ("Failed", "DeadlineExceeded")
-        await asyncio.sleep(30)  # for the pause before another try
-        runner.tried.clear()
-        await asyncio.sleep(600)
-        assert runner.tried == []
+        await asyncio.sleep(28.5)
+        assert 29 < api.clock.now() - parse_rfc3339(status(api)["startTime"]) < 30
+        # News of another one has it looked at.
+        sibling = await api.store.create(kinds.POD, pod("wf-r1", "r1"))
+        address = {"status": {"podIP": "10.0.2.2"}}
+        await api.store.patch(
+            Change(kind=kinds.POD, key=key_of(sibling), patch=address, status=True)
+        )
+        await asyncio.sleep(0.1)
+        assert "r1.wf" in runner.hosts[uid(api)]
+        assert runner.stopped == []
 
     lived(story)
 
 
-def test_pods_of_a_subdomain_hear_of_each_other(heard: Sequence[Mapping[str, Any]]) -> None:
+def test_pods_of_a_subdomain_hear_of_each_other() -> None:
     async def story(api: Api, runner: FakeRunner) -> None:
         await api.add(kinds.POD, pod())
         await caught_up()
         own = uid(api)
+        assert "10.0.1.2 r0.wf.default.svc.cluster.local " in runner.hosts[own]
         assert "r1.wf" not in runner.hosts[own]
         await api.add(kinds.POD, {**pod("wf-r1", "r1"), "status": {"podIP": "10.0.2.2"}})
         await caught_up()
         assert "10.0.2.2 r1.wf.default.svc.cluster.local " in runner.hosts[own]
-        assert "10.0.1.2 r0.wf" in runner.hosts[own]
-        assert runner.uids() == [own]
-        runner.told.clear()
-        await runner.end(own)
-        await caught_up()
-        await api.remove(kinds.POD, Key("default", "wf-r1"))
-        assert runner.told == []
-        assert [each for each in heard if each["log_level"] == "error"] == []
 
     lived(story)
 

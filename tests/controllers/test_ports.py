@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tests.controllers.alone import Api, alone, running
+from tests.controllers.alone import Api, alone, informed, running
 from tests.dws.builders import meta
 from warren.base.objects import Key
 from warren.controllers.ports import PortController
@@ -73,22 +73,30 @@ def test_ports_of_a_workflow_that_was_removed_are_free_after_the_cooldown() -> N
     with_controller(story)
 
 
-def test_managers_are_woken_by_workflows_that_are_gone_and_have_asked_them() -> None:
+def test_news_of_workflows_that_ask_for_no_ports_wake_no_manager() -> None:
     async def main(api: Api) -> None:
         controller = PortController(api, api.informers, api.clock)
-        await api.add(kinds.WORKFLOW, WORKFLOW)
-        other = {**WORKFLOW, "metadata": meta("other")}
-        await api.add(kinds.WORKFLOW, other)
+        for name in ("wf", "other"):
+            await api.add(kinds.WORKFLOW, {**WORKFLOW, "metadata": meta(name)})
         await api.add(kinds.PORT_MANAGER, manager(api, 2))
-        async with running(api):
+        async with informed(api):
             woken: list[Key] = []
-            controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
-            changed = {"metadata": {"labels": {"a": "b"}}}
-            await api.change(kinds.WORKFLOW, Key("default", "wf"), changed)
+            controller.reconciler.add = woken.append  # type: ignore[method-assign, assignment]
+            await api.change(
+                kinds.WORKFLOW, Key("default", "wf"), {"metadata": {"labels": {"a": "b"}}}
+            )
             await api.remove(kinds.WORKFLOW, Key("default", "other"))
             assert woken == []
             await api.remove(kinds.WORKFLOW, Key("default", "wf"))
             assert woken == [MANAGER]
-            assert await controller.reconcile(Key("default", "none")) is None
+
+    alone(main)
+
+
+def test_a_manager_that_is_gone_is_nothing_to_do() -> None:
+    async def main(api: Api) -> None:
+        controller = PortController(api, api.informers, api.clock)
+        async with informed(api):
+            assert await controller.reconcile(MANAGER) is None
 
     alone(main)

@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.controllers.alone import Api, Counting, alone, caught_up, informed, running
 from tests.dws.builders import RABBITS, meta
-from warren.base.objects import Key
+from warren.base.objects import Key, Kind, Object
 from warren.controllers import heartbeats
 from warren.controllers.rabbits import SystemController
 from warren.dws import kinds, labels
@@ -97,6 +98,7 @@ def test_namespaces_that_are_there_are_left_and_one_that_goes_is_made_again() ->
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
             assert [key for _, kind, key in api.written if kind == kinds.NAMESPACE] == []
+            assert ready(api)
             await api.add(kinds.NAMESPACE, {"metadata": {"name": "other"}})
             for name in ("n1", "other"):
                 await api.remove(kinds.NAMESPACE, Key("", name))
@@ -250,9 +252,11 @@ def test_what_has_no_owner_and_a_configuration_that_is_gone_are_nothing_to_do() 
             await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
             await controller.reconcile(CONFIGURATION)
             assert await controller.reconcile(Key("r7", NODE_NAME)) is None
+            assert await controller.reconcile(Key("", "other")) is None
             await api.remove(kinds.SYSTEM_CONFIGURATION, CONFIGURATION)
             assert await controller.reconcile(CONFIGURATION) is None
             assert await controller.reconcile(Key("r0", NODE_NAME)) is None
+            assert await controller.reconcile(Key("", "r0")) is None
 
         assert api.written == []
 
@@ -296,20 +300,115 @@ def test_without_a_configuration_any_more_nothing_is_made_or_said() -> None:
     with_controller(story)
 
 
-@pytest.mark.parametrize("done", [True, False])
-def test_a_configuration_is_not_ready_before_its_storages_are(done: bool) -> None:
+def woken(controller: SystemController) -> list[Key]:
+    """Note from now on what is to be looked at, and do not look."""
+    found: list[Key] = []
+    controller.reconciler.add = found.append  # type: ignore[method-assign, assignment]
+    return found
+
+
+def test_one_node_is_looked_at_after_the_other() -> None:
+    """What a pass knows of the configuration is no other one before its end."""
+
     async def story(api: Api, controller: SystemController) -> None:
-        if done:
+        begun, gate, create = [], asyncio.Event(), api.create
+
+        async def slow(kind: Kind, obj: Object) -> Object:
+            begun.append(obj["metadata"]["name"])
+            await gate.wait()
+            return await create(kind, obj)
+
+        api.create = slow  # type: ignore[method-assign]
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            assert len({*begun}) == 1
+            gate.set()
+            await caught_up()
+            assert ready(api)
+
+    with_controller(story)
+
+
+def test_before_there_is_a_configuration_news_are_no_trouble() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        found = woken(controller)
+        await spaces(api)
+        with capture_logs() as logs:
+            async with informed(api):
+                await api.add(kinds.STORAGE, {"metadata": meta("r0"), "spec": {}})
+                await api.add(kinds.NAMESPACE, {"metadata": {"name": heartbeats.NAMESPACE}})
+                released = {"name": "r0", "namespace": heartbeats.NAMESPACE}
+                await api.add(LEASE, {"metadata": released, "spec": {"renewTime": "0"}})
+                await api.remove(kinds.NAMESPACE, Key("", "n1"))
+                gone: Any = {"spec": {"finalizers": None}}
+                await api.change(kinds.NAMESPACE, Key("", "n1"), gone)
+        assert {*found} == {CONFIGURATION}
+        assert logs == []
+
+    with_controller(story)
+
+
+def test_news_of_what_is_of_no_rabbit_have_none_looked_at() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        await spaces(api)
+        for name in ("other", heartbeats.NAMESPACE):
+            await api.add(kinds.NAMESPACE, {"metadata": {"name": name}})
+        await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+        async with informed(api):
+            await controller.reconcile(CONFIGURATION)
+            found = woken(controller)
+            # Of those that it has, and of others that go: neither is to be made.
+            await api.change(kinds.NAMESPACE, Key("", "n1"), {"metadata": {"labels": {"a": "b"}}})
+            await api.remove(kinds.NAMESPACE, Key("", "other"))
+            other = {"name": "r7", "namespace": heartbeats.NAMESPACE}
+            await api.add(LEASE, {"metadata": other, "spec": {"renewTime": "0"}})
+            assert found == []
+            await api.add(kinds.STORAGE, {"metadata": meta("r7"), "spec": {}})
+            assert {*found} == {CONFIGURATION}
+
+    with_controller(story)
+
+
+def test_the_configuration_is_looked_at_again_when_its_last_node_has_a_namespace() -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        await api.add(kinds.SYSTEM_CONFIGURATION, configuration({"r0": ("n0",)}))
+        async with informed(api):
+            await controller.reconcile(CONFIGURATION)
+            found = woken(controller)
+            await controller.reconcile(Key("", "n0"))
+            assert CONFIGURATION not in found
+            await controller.reconcile(Key("", "r0"))
+            assert CONFIGURATION in found
+            # What has one by now is given none, and what is ready is left alone.
+            await api.change(
+                kinds.SYSTEM_CONFIGURATION, CONFIGURATION, {"status": {"ready": True}}, status=True
+            )
+            await controller.reconcile(CONFIGURATION)
+            found.clear()
+            api.written.clear()
+            await controller.reconcile(Key("", "r0"))
+            assert (found, api.written) == ([], [])
+
+    with_controller(story)
+
+
+@pytest.mark.parametrize(("storages", "namespaces"), [(1, 1), (1, 0), (0, 1), (0, 0)])
+def test_a_configuration_is_not_ready_before_its_storages_and_namespaces_are(
+    storages: int, namespaces: int
+) -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        if storages:
             own = {"type": "NVMe", "status": "Starting", "capacity": 0, "rebootRequired": False}
             for rabbit in RABBITS:
                 made = {"metadata": meta(rabbit), "spec": {"state": "Enabled"}, "status": own}
                 await api.add(kinds.STORAGE, made)
+        if namespaces:
             await spaces(api)
         await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
         async with informed(api):
             await controller.reconcile(CONFIGURATION)
 
-        assert ready(api) == done
+        assert ready(api) == bool(storages and namespaces)
 
     with_controller(story)
 

@@ -150,6 +150,16 @@ def test_where_there_are_many_containers_others_have_the_next_turn(
             assert len(found) > 2
             assert {*map(tuple, found)} == {("r0",), ("r1",)}
 
+            # Once there is none to ask any more, the first of them is the next one.
+            if asked.seen[-1][0][0].rabbit == "r0":
+                await asyncio.sleep(2)
+            await api.change(kinds.WORKFLOW, KEY, {"status": {"ready": True}})
+            await asyncio.sleep(5)
+            assert asked.seen[-1][0][0].rabbit == "r0"
+            asked.seen.clear()
+            await api.change(kinds.WORKFLOW, KEY, {"status": {"ready": False}})
+            assert [each.rabbit for each in asked.seen[0][0]] == ["r0"]
+
         await postrun(api, story)
 
     alone(main)
@@ -231,15 +241,19 @@ async def _asks_none(there: Sequence[tuple[Kind, Any]], api: Api) -> None:
 
 
 @asynccontextmanager
-async def container(tmp_path: Path, said: list[Any]) -> AsyncIterator[tuple[int, str]]:
+async def container(
+    tmp_path: Path,
+    said: list[Any],
+    answer: Callable[[web.Request], Awaitable[web.Response]] | None = None,
+) -> AsyncIterator[tuple[int, str]]:
     """Be a container that is asked; give its port, and the certificate that vouches for it."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def redirect(request: web.Request) -> web.Response:
         said.append((request.path, await request.text(), dict(request.headers)))
         return web.Response(status=302, headers={"Location": "/elsewhere"})
 
     app = web.Application()
-    app.router.add_route("*", "/{any:.*}", answer)
+    app.router.add_route("*", "/{any:.*}", answer or redirect)
     runner = web.AppRunner(app)
     await runner.setup()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -317,6 +331,37 @@ def test_no_more_are_asked_at_once_than_a_workflow_may(tmp_path: Path) -> None:
         assert max(tasks) == 3
 
     asyncio.run(main())
+
+
+def test_containers_are_asked_beside_each_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        both = asyncio.Barrier(2)
+
+        async def answer(_: web.Request) -> web.Response:
+            await both.wait()
+            return web.Response()
+
+        async with container(tmp_path, [], answer) as (port, authority):
+            await HttpsAsking(seconds=30).ask([ask(port)] * 2, authority, None)
+        assert both.n_waiting == 0
+
+    asyncio.run(main())
+
+
+def test_no_connection_is_kept_open_for_another_request(tmp_path: Path) -> None:
+    peers: list[Any] = []
+
+    async def main() -> None:
+        async def answer(request: web.Request) -> web.Response:
+            assert request.transport is not None
+            peers.append(request.transport.get_extra_info("peername"))
+            return web.Response()
+
+        async with container(tmp_path, [], answer) as (port, authority):
+            await HttpsAsking(seconds=30, at_once=1).ask([ask(port)] * 3, authority, None)
+
+    asyncio.run(main())
+    assert len({*peers}) == 3
 
 
 def test_one_that_does_not_answer_is_given_up(tmp_path: Path) -> None:

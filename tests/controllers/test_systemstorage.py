@@ -44,7 +44,6 @@ def test_what_it_lacks_wakes_it_when_it_comes() -> None:
             await api.add(kinds.STORAGE, ready)
             assert error(api) == ""
 
-        assert api.asked == []
         (found,) = api.store.everything(kinds.NNF_STORAGE)
         (one,) = found["spec"]["allocationSets"]
         assert one["nodes"] == [{"name": "r1", "count": 1}]
@@ -67,7 +66,7 @@ def test_a_name_that_another_has_is_taken_when_it_is_free() -> None:
     with_controller(story)
 
 
-def test_news_of_a_rabbit_that_is_not_ready_wakes_none() -> None:
+def test_news_of_a_rabbit_that_is_not_ready_and_of_other_names_wake_none() -> None:
     async def story(api: Api, controller: SystemStorageController) -> None:
         await api.add(kinds.SYSTEM_STORAGE, wanted())
         async with running(api, controller.reconciler.run()):
@@ -77,9 +76,8 @@ def test_news_of_a_rabbit_that_is_not_ready_wakes_none() -> None:
             offline = {"metadata": meta("r1"), "spec": {}, "status": {"status": "Offline"}}
             await api.add(kinds.STORAGE, offline)
             await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile("other", default=False))
-            await api.add(kinds.SERVERS, {"metadata": meta("another"), "spec": {}})
+            await api.add(kinds.SERVERS, {"metadata": meta("other"), "spec": {}})
             assert woken == []
-            assert await controller.reconcile(Key("default", "none")) is None
 
     with_controller(story)
 
@@ -100,11 +98,23 @@ def test_what_was_just_made_is_not_forgotten_where_it_was_not_seen() -> None:
             assert await controller.reconcile(LOCAL) == 5
             assert api.find(kinds.NNF_STORAGE, LOCAL)["metadata"]["deletionTimestamp"]
             assert api.find(kinds.SYSTEM_STORAGE, LOCAL) is not None
-            await api.change(kinds.NNF_STORAGE, LOCAL, {"metadata": {"finalizers": []}})
-            assert await controller.reconcile(LOCAL) is None
-            assert api.find(kinds.SYSTEM_STORAGE, LOCAL) is None
 
     with_controller(story, hidden=[kinds.NNF_STORAGE])
+
+
+def test_the_api_is_asked_only_for_what_is_left_of_one_that_goes() -> None:
+    async def story(api: Api, controller: SystemStorageController) -> None:
+        await api.add(kinds.SYSTEM_STORAGE, wanted())
+        async with informed(api):
+            assert await controller.reconcile(Key("default", "gone")) is None
+            await controller.reconcile(LOCAL)
+            assert api.asked == []
+            await api.remove(kinds.SYSTEM_STORAGE, LOCAL)
+            assert await controller.reconcile(LOCAL) is None
+            assert {verb for verb, _ in api.asked} == {"get"}
+        assert api.find(kinds.SYSTEM_STORAGE, LOCAL) is None
+
+    with_controller(story)
 
 
 def _going() -> dict[str, Any]:

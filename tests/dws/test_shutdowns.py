@@ -107,6 +107,17 @@ def test_of_many_containers_all_have_their_turn() -> None:
     assert begin == 0
 
 
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("127.0.0.9", "https://127.0.0.9:5000/shutdown"),
+        ("fd00::1", "https://[fd00::1]:5000/shutdown"),
+    ],
+)
+def test_a_container_is_asked_at_the_address_of_its_rabbit(address: str, url: str) -> None:
+    assert shutdowns.url(AskShutdown(rabbit="r0", address=address, port=5000)) == url
+
+
 def test_a_token_is_sent_along_where_there_is_one() -> None:
     """dws-spec section 12.4."""
     assert shutdowns.headers("a.b.c") == {

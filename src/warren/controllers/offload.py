@@ -6,11 +6,11 @@ What a request is worth is decided in `dws.offloadtokens`, `dws.offload.requests
 
 import asyncio
 import secrets
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import msgspec
 
@@ -44,6 +44,15 @@ ApiPath = Callable[[str, str], str]
 """Returns the path by which the API knows a path of a task on a node."""
 
 
+@dataclass
+class _Job:
+    """The requests of one job."""
+
+    answering: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """By which its copies are counted for one request after the other."""
+
+
 class Offload:
     """Answers the requests of all jobs."""
 
@@ -57,10 +66,9 @@ class Offload:
         self._client = client
         self._api_path = api_path
         self._busy = busy
-        self._answering: Counter[str] = Counter()
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By job, for as long as a request holds the lock or waits for it."""
-        self._waiting: dict[Key, set[asyncio.Event]] = {}
+        # Each is there for as long as a request has it.
+        self._jobs: WeakValueDictionary[str, _Job] = WeakValueDictionary()
+        self._waiting: WeakValueDictionary[Key, WeakSet[asyncio.Event]] = WeakValueDictionary()
         informers.of(kinds.NNF_DATA_MOVEMENT).listen(self._moved)
 
     @asynccontextmanager
@@ -70,7 +78,7 @@ class Offload:
         Raises Refusal.
         """
         workflow = await self._authenticated(authorization)
-        with self._counted(workflow.metadata.uid):
+        with self._counted(workflow):
             yield workflow
 
     async def _authenticated(self, authorization: str) -> Workflow:
@@ -94,16 +102,18 @@ class Offload:
         return workflow
 
     @contextmanager
-    def _counted(self, job: str) -> Iterator[None]:
-        if self._answering[job] >= self._busy:
+    def _counted(self, workflow: Workflow) -> Iterator[None]:
+        job = self._job(workflow)
+        if job.answering >= self._busy:
             raise Refusal(TOO_MANY, f"{self._busy} requests of this job are being answered")
-        self._answering[job] += 1
+        job.answering += 1
         try:
             yield
         finally:
-            self._answering[job] -= 1
-            if not self._answering[job]:
-                del self._answering[job]
+            job.answering -= 1
+
+    def _job(self, workflow: Workflow) -> _Job:
+        return self._jobs.setdefault(workflow.metadata.uid, _Job())
 
     async def create(self, workflow: Workflow, body: bytes) -> str:
         """Have a copy made; return its name. Raises Refusal."""
@@ -115,9 +125,8 @@ class Offload:
             destination_path=self._api_path(said.compute_name, said.destination_path),
         )
         made = await self._movement(workflow, request)
-        # Requests of one job are counted one after the other.
-        lock = self._locks.setdefault(workflow.metadata.uid, asyncio.Lock())
-        async with lock:
+        job = self._job(workflow)
+        async with job.lock:
             asked = await self._asked(workflow)
             movements.demand_below_limit(asked)
             kind = kinds.NNF_DATA_MOVEMENT
@@ -191,19 +200,15 @@ class Offload:
         found = await self._found(workflow, name)
         key = key_of(found)
         changed = asyncio.Event()
-        self._waiting.setdefault(key, set()).add(changed)
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    # Asked for anew: it may have ended before its events were listened for.
-                    while waits() and not movements.is_finished(
-                        found := await self._found(workflow, name)
-                    ):
-                        await _wait_changed(changed, waits)
-        finally:
-            self._waiting[key].discard(changed)
-            if not self._waiting[key]:
-                del self._waiting[key]
+        waiting = self._waiting.setdefault(key, WeakSet())
+        waiting.add(changed)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Asked for anew: it may have ended before its events were listened for.
+                while waits() and not movements.is_finished(
+                    found := await self._found(workflow, name)
+                ):
+                    await _wait_changed(changed, waits)
         return found
 
     def _moved(self, obj: Object) -> None:

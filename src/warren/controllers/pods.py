@@ -133,12 +133,11 @@ class PodReconciler:
         self._pods = informers.of(kinds.POD, kinds.DEFAULT_NAMESPACE)
         self._followed: set[Item] = set()
         self._to_follow: asyncio.Queue[Item] = asyncio.Queue()
-        self._seen: dict[Key, _PodSnapshot] = {}
         self.reconciler: Reconciler[Item] = Reconciler(
             "pods", self.reconcile, queue=WorkQueue(longest=longest)
         )
         self._pulls: Pulls[Item] = Pulls(runner.image, self.reconciler.add, longest=longest)
-        self._pods.listen(self._changed)
+        self._pods.compare(self._changed)
 
     async def run(self) -> None:
         """Follow the pods that run, and fetch images, until cancelled. Pods outlive that."""
@@ -267,25 +266,18 @@ class PodReconciler:
             for each in self._pods.by("subdomain", subdomain)
         ]
 
-    def _changed(self, obj: Object) -> None:
-        key, before = key_of(obj), self._seen.get(key_of(obj))
-        now = None if self._pods.get(key) is None else _seen(obj)
-        if now is None:
-            self._seen.pop(key, None)
-        else:
-            self._seen[key] = now
-        if self._is_here(obj) and (now is None or before is None or now.own != before.own):
-            self._add(obj)
-        if (before.to_siblings if before else {}) != (now.to_siblings if now else {}):
-            for each in self._alike(obj):
-                if self._is_here(each):
-                    self._add(each)
+    def _changed(self, before: Object | None, after: Object | None) -> None:
+        was, now = _seen(before), _seen(after)
+        there = [obj for obj in (before, after) if obj is not None]
+        touched = there if was.own != now.own else []
+        if was.to_siblings != now.to_siblings:
+            touched = [*touched, *(each for obj in there for each in self._alike(obj))]
+        for each in touched:
+            if self._is_here(each):
+                self.reconciler.add(Item(key_of(each), each["metadata"]["uid"]))
 
     def _is_here(self, obj: Object) -> bool:
         return bool((obj.get("spec") or {}).get("nodeName") == self._node)
-
-    def _add(self, obj: Object) -> None:
-        self.reconciler.add(Item(key_of(obj), obj["metadata"]["uid"]))
 
     def _want_followed(self, item: Item) -> None:
         if item not in self._followed:
@@ -315,7 +307,9 @@ def _finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:
     )
 
 
-def _seen(obj: Object) -> _PodSnapshot:
+def _seen(obj: Object | None) -> _PodSnapshot:
+    if obj is None:
+        return _PodSnapshot({}, {})
     meta = obj["metadata"]
     own = {
         "uid": meta["uid"],

@@ -83,9 +83,7 @@ class Pulls(Generic[K]):
 
     def forget(self, key: K) -> None:
         """Wait for no images any more."""
-        found = self._found.pop(key, None)
-        if found is None:
-            return
+        self._found.pop(key, None)
         for reference, wanted in list(self._wanted.items()):
             wanted.by.discard(key)
             if not wanted.by:
@@ -104,7 +102,7 @@ class Pulls(Generic[K]):
                 why = f"the image {reference} could not be had inside Warren: {error!r}"
             else:
                 self._give(reference, image)
-                continue
+                break
             failures += 1
             if reference in self._wanted:
                 self._wanted[reference].trouble = why

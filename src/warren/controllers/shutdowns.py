@@ -77,19 +77,17 @@ class HttpsAsking:
             await self._post(session, each)
 
     async def _post(self, session: aiohttp.ClientSession, ask: AskShutdown) -> None:
-        host = f"[{ask.address}]" if ":" in ask.address else ask.address
-        url = f"https://{host}:{ask.port}{shutdowns.PATH}"
         try:
             # What it answers is not read: any application may be there.
             async with session.post(
-                url,
+                shutdowns.url(ask),
                 json=shutdowns.BODY,
                 server_hostname=ask.rabbit,
                 allow_redirects=False,
             ) as answer:
                 said = str(answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            said = str(error) or type(error).__name__
+            said = repr(error)  # that of a timeout has no words of its own
         log.debug("asked to end", rabbit=ask.rabbit, port=ask.port, answer=said)
 
 

@@ -30,6 +30,12 @@ class AskShutdown:
     port: int
 
 
+def url(ask: AskShutdown) -> str:
+    """Return where a container is asked."""
+    host = f"[{ask.address}]" if ":" in ask.address else ask.address
+    return f"https://{host}:{ask.port}{PATH}"
+
+
 def headers(token: str | None) -> dict[str, str]:
     """Return what a request says besides, by which a container knows whose it is."""
     if token is None:
