@@ -379,4 +379,4 @@ def test_paths_of_nodes_without_mount_namespaces_are_understood() -> None:
         name = await asked(service, sourcePath="/nodes/n0/mnt/nnf/uid-wf-0/out")
         assert movement(api, name)["spec"]["source"]["path"] == "/mnt/nnf/uid-wf-0/r0-1/out"
 
-    told(story, known=known)
+    told(story, api_path=known)

@@ -161,6 +161,7 @@ class PodReconciler:
             return None
         pod = read(raw, Pod)
         if pod.metadata.deleting or pod.has_ended:
+            self._pulls.forget(item)
             return await self._end(item, pod) if pod.metadata.deleting else None
         if FINALIZER not in pod.metadata.finalizers:
             await perform(self._client, [_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))])

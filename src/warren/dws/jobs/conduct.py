@@ -363,7 +363,9 @@ def _missed(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.spec.desired_state is State.PROPOSAL or "rabbits" in snapshot.shown:
         return []
     needs, configuration = needs_of(snapshot), snapshot.configuration
-    wiring = configuration.rabbits_of_computes() if configuration is not None and needs else {}
+    if not needs:
+        return []  # or they are not seen yet
+    wiring = configuration.rabbits_of_computes() if configuration is not None else {}
     rabbits = {wiring[node] for node in snapshot.job.nodes if node in wiring}
     for name in needs:
         servers = snapshot.servers.get(name)
