@@ -107,7 +107,12 @@ def test_what_a_node_says_is_short_and_can_be_shown_and_is_told_once(why: str) -
     assert found.why.isprintable()
 
 
-@pytest.mark.parametrize("text", ["", "lost", "[]", '{"since": 7}', '"r0"', "null"])
+DEEP = '{"since":' * 100_000
+
+
+@pytest.mark.parametrize(
+    "text", ["", "lost", "[]", '{"since": 7}', '"r0"', "null", pytest.param(DEEP, id="deep")]
+)
 def test_a_garbled_word_is_none(text: str) -> None:
     assert links.told(of_node(text).metadata) is None
 

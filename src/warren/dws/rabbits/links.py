@@ -17,6 +17,7 @@ import msgspec
 from warren.base.objects import Change, Create, Object, Write
 from warren.base.printable import printable
 from warren.dws import kinds, labels
+from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import NnfNode, Storage
 from warren.dws.objects.systemconfiguration import StorageNode, SystemConfiguration
@@ -78,8 +79,8 @@ def told(meta: Meta) -> LostLink | None:
     It is cut, and escaped as terminals need it: the node may be in anyone's hands.
     """
     try:
-        found = msgspec.json.decode(meta.annotations.get(labels.LOST_LINK, ""), type=LostLink)
-    except msgspec.DecodeError:
+        found = read_json(meta.annotations.get(labels.LOST_LINK, ""), LostLink)
+    except Malformed:
         return None
     return LostLink(rabbit=found.rabbit, since=_short(found.since), why=_short(found.why))
 
@@ -178,10 +179,8 @@ def written(found: Mapping[str, LostLink]) -> str | None:
 def carried(meta: Meta) -> Mapping[str, LostLink]:
     """Return what a Storage carries of its lost links, by their nodes."""
     try:
-        return msgspec.json.decode(
-            meta.annotations.get(labels.LOST_LINKS, "{}"), type=dict[str, LostLink]
-        )
-    except msgspec.DecodeError:
+        return read_json(meta.annotations.get(labels.LOST_LINKS, "{}"), dict[str, LostLink])
+    except Malformed:
         return {}
 
 
