@@ -19,8 +19,8 @@ from tests.node.copied import OLD, Copier, Outcome, User, shape, tree
 from tests.node.test_acl import USER, list_of
 from warren.dws.copies import staging
 from warren.dws.node import Progress
-from warren.node import acl, copying, syncing
-from warren.node.copying import copier
+from warren.node import acl, copying, identity, syncing
+from warren.node.copying import copier, target
 from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
 from warren.node.copying.retry import MARK, Retry
@@ -389,6 +389,24 @@ def test_a_file_whose_copy_is_over_is_free_though_it_is_still_to_be_synced(copy:
     close(descriptor)
     close(open_alone("out", above, source))
     os.close(later)
+    os.close(above)
+
+
+def test_a_file_that_another_copy_makes_in_the_place_of_one_is_left_to_it(
+    copy: Copier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (copy.place / "in").write_bytes(b"in")
+    (copy.place / "out").write_bytes(b"out")
+
+    def lose(name: str, above: int, *, read: bool) -> int:
+        os.unlink(name, dir_fd=above)
+        raise FileExistsError(errno.EEXIST, "File exists")
+
+    monkeypatch.setattr(target, "replace", lose)
+    monkeypatch.setattr(identity, "file_user", os.geteuid)
+    above = os.open(copy.place, os.O_RDONLY)
+    with pytest.raises(InUse):
+        open_alone("out", above, (copy.place / "in").stat())
     os.close(above)
 
 

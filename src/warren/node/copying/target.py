@@ -48,6 +48,8 @@ def open_alone(
                 os.close(descriptor)
                 descriptor = made
                 _lock(descriptor)
+        if not os.fstat(descriptor).st_nlink:
+            raise InUse  # what was to be replaced has gone, and another has made one in its place
     except BaseException:
         os.close(descriptor)
         raise
