@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from warren.dws.node import Volume
+from warren.node import threads
 from warren.node.directory import Directories
 from warren.node.threads import in_thread
 
@@ -67,3 +68,18 @@ def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
 
     asyncio.run(main())
     assert flash.volumes("r") == {}
+
+
+def test_actions_that_hang_leave_threads_to_others() -> None:
+    async def main() -> None:
+        threads.provide(64)
+        end = threading.Event()
+        hanging = [asyncio.ensure_future(in_thread(end.wait)) for _ in range(64)]
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(in_thread(str) for _ in range(8)))
+        finally:
+            end.set()
+            await asyncio.gather(*hanging)
+
+    asyncio.run(main())

@@ -16,7 +16,7 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
-_AT_ONCE: Final = 80
+AT_ONCE: Final = 80
 """Mounts that are worked on at a time: more than the 64 directives of one job have on a node, so
 that where all of them hang, for minutes with a server of Lustre, no other job waits for them."""
 
@@ -45,7 +45,7 @@ class MountReconciler:
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self.reconciler: Reconciler[Key] = Reconciler(
-            "mounts", self.reconcile, workers=_AT_ONCE, limit=limit
+            "mounts", self.reconcile, workers=AT_ONCE, limit=limit
         )
         self._mounts.listen(lambda obj: self.reconciler.add(key_of(obj)))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from warren.base.clock import SystemClock
 from warren.controllers.machine import Machine
+from warren.controllers.mounts import AT_ONCE
 from warren.daemons import clustershape, users
 from warren.daemons.agents import agent
 from warren.daemons.child import run_child
@@ -16,7 +17,7 @@ from warren.daemons.together import System
 from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
-from warren.node import holders, hostmounts
+from warren.node import holders, hostmounts, threads
 from warren.node.behaviour import parse
 from warren.node.busy import GracePeriod
 from warren.node.faulty import FaultyMachine
@@ -24,6 +25,7 @@ from warren.node.faulty import FaultyMachine
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     """Run the agents of these nodes until cancelled."""
+    threads.provide(AT_ONCE * len(names))
     shape = clustershape.load(state.shape)
     assert shape is not None
     storage = config.load(state.config).storage

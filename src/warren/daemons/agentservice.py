@@ -21,6 +21,7 @@ from warren.base import systemd
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.controllers.machine import Machine
+from warren.controllers.mounts import AT_ONCE
 from warren.daemons import agentconfig, exposed
 from warren.daemons.agentconfig import Config, Node
 from warren.daemons.agents import agent
@@ -33,7 +34,7 @@ from warren.journal import files
 from warren.kube import http, versions
 from warren.kube.client import Client
 from warren.kube.kubeconfig import Access
-from warren.node import behaviour, holders, hostmounts
+from warren.node import behaviour, holders, hostmounts, threads
 from warren.node.faulty import FaultyMachine
 from warren.node.nvmehost import Host
 
@@ -117,6 +118,7 @@ def alone(state: AgentState) -> Iterator[None]:
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
     """Run an agent until cancelled; `ready` is called when it knows what it is to do."""
+    threads.provide(AT_ONCE)
     files.replace(settings.state.path / "node", settings.config.name.encode())
     name, value = settings.state.mark
     os.environ[name] = value

@@ -2,8 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
+
+_OTHERS: Final = 32
+"""Actions beside those that may hang, as names that are looked up."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -24,3 +28,12 @@ async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
                 await asyncio.wait({doing})
         doing.exception()  # retrieved, so that asyncio does not warn that it was not
         raise
+
+
+def provide(hanging: int) -> None:
+    """Have the running event loop go on with other actions while so many hang.
+
+    Threads are started when they are needed. By default there are few more than there are CPUs.
+    """
+    pool = ThreadPoolExecutor(hanging + _OTHERS, thread_name_prefix="action")
+    asyncio.get_running_loop().set_default_executor(pool)
