@@ -141,7 +141,7 @@ def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabb
 
 
 @pytest.mark.parametrize(
-    ("rabbit", "computes", "known", "alive", "lost"),
+    ("rabbit", "computes", "known", "settled", "lost"),
     [
         (of_rabbit(), {"n0": of_node(LOST), "n1": of_node(node="n1")}, {}, True, {"n0"}),
         (of_rabbit(), {"n0": of_node()}, {"n0": "Offline"}, True, set()),
@@ -156,16 +156,16 @@ def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabb
         # The rabbit's own word holds, whatever it is.
         (of_rabbit(n0="Ready"), {"n0": of_node(LOST), "n1": of_node(LOST)}, {}, True, {"n1"}),
         (of_rabbit(n0="Degraded"), {"n0": of_node(LOST)}, {"n0": "Degraded"}, True, set()),
-        # While it is Offline nothing is lost anew, and what was lost is back by the node's word.
+        # While it is gone nothing is lost anew, and what was lost is back by the node's word.
         (of_rabbit(), {"n0": of_node(LOST), "n1": of_node(LOST)}, {"n1": "Offline"}, False, {"n1"}),
         (of_rabbit(), {"n0": of_node(LOST)}, {"n0": "Ready"}, False, set()),
         (of_rabbit(), {"n0": of_node()}, {"n0": "Offline"}, False, set()),
     ],
 )
 def test_which_words_count(
-    rabbit: NnfNode | None, computes: Any, known: Any, alive: bool, lost: set[str]
+    rabbit: NnfNode | None, computes: Any, known: Any, settled: bool, lost: set[str]
 ) -> None:
-    assert {*links.lost(RABBIT, storage(**known), rabbit, computes, alive=alive)} == lost
+    assert {*links.lost(RABBIT, storage(**known), rabbit, computes, settled=settled)} == lost
 
 
 def test_a_storage_says_which_links_are_lost_and_first_of_all_why() -> None:

@@ -58,8 +58,7 @@ class SystemController:
             known = self._configuration.status
             if not (writes or known.ready or known.error):
                 self.reconciler.add(kinds.CONFIGURATION)
-            # There is no event when a Lease is not renewed.
-            return self._heartbeats.seconds_left(key.namespace) or None
+            return self._seconds_left(key.namespace)
         else:
             raw = self._configurations.get(key)
             if raw is not None:
@@ -127,8 +126,21 @@ class SystemController:
                 node,
                 self._computes(rabbit) if links.over_network(node) else {},
                 alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
+                settled=(self._heartbeats.renewed_for(rabbit.name) or 0.0) >= links.SETTLED,
             )
         )
+
+    def _seconds_left(self, rabbit: str) -> float | None:
+        """Return in how many seconds a rabbit is to be looked at without any event.
+
+        There is none when a Lease is not renewed, and none when it has been renewed for long enough
+        for its links to count.
+        """
+        left = self._heartbeats.seconds_left(rabbit)
+        renewed = self._heartbeats.renewed_for(rabbit)
+        if not left or renewed is None or renewed >= links.SETTLED:
+            return left or None
+        return min(left, links.SETTLED - renewed)
 
     def _asked(self, found: SystemConfiguration, rabbit: StorageNode) -> list[Write]:
         """Return what is to be written for a rabbit's nodes to test their links to it."""

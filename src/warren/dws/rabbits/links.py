@@ -28,6 +28,13 @@ NAME: Final = "rabbit-link"
 LOST: Final = "Offline"
 """What a link is then, in the words of Storages."""
 
+SETTLED: Final = 45.0
+"""Seconds for which a rabbit's Lease has to be renewed before its links are lost anew.
+
+Nodes that have not reached it while it was gone have said since then that they do: the longest
+test, and the longest time between two of a lost link, take less.
+"""
+
 _LONGEST: Final = 200
 """Characters of a reason: what a node says is kept in its rabbit's Storage."""
 
@@ -146,14 +153,14 @@ def lost(
     node: NnfNode | None,
     computes: Mapping[str, NnfNode],
     *,
-    alive: bool,
+    settled: bool,
 ) -> dict[str, LostLink]:
     """Return which of a rabbit's links are lost, by what its `computes` say of them.
 
     Nothing counts where the rabbit is not reached over a network, nor of a link of which the
-    rabbit itself says how it is. While the rabbit's agent is not alive no link is lost that was
-    not before: that the rabbit is not reached then says nothing of the link, and jobs without
-    storage may go on using its nodes.
+    rabbit itself says how it is. Unless the rabbit's Lease is `settled` no link is lost that was
+    not before: what nodes say then may come from the rabbit itself having been gone, which says
+    nothing of the link, and jobs without storage may go on using its nodes.
     """
     if node is None or not over_network(node):
         return {}
@@ -165,7 +172,7 @@ def lost(
         word = None if own is None else told(own.metadata)
         if word is None or word.rabbit != rabbit.name or each.name in listed:
             continue
-        if alive or each.name in before:
+        if settled or each.name in before:
             found[each.name] = word
     return found
 
