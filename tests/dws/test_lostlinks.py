@@ -129,6 +129,16 @@ def test_nodes_test_at_times_of_their_own_and_a_lost_link_more_often(
     assert not Policy(interval=math.inf).tests
 
 
+@given(st.floats(1.0, 1e6), st.integers(1, 9))
+def test_a_node_says_no_sooner_that_a_link_is_lost_than_is_promised(
+    interval: float, needed: int
+) -> None:
+    policy = Policy(interval=interval, failures=needed)
+    pauses = (needed - 1) * policy.pause(lost=False, chance=1.0)
+    assert policy.soonest == pytest.approx(pauses)
+    assert Policy(interval=math.inf, failures=1).soonest == math.inf
+
+
 def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabbit() -> None:
     (made,) = links.asked(CONFIGURATION, "r0", "n0", None)
     assert isinstance(made, Create)

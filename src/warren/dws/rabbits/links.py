@@ -66,6 +66,14 @@ class Policy:
     def tests(self) -> bool:
         return self.interval < math.inf
 
+    @property
+    def soonest(self) -> float:
+        """The seconds, at least, from a rabbit's end until a node says that its link is lost.
+
+        The first test may fail just then.
+        """
+        return (self.failures - 1) * self.interval * (1.0 - _JITTER) if self.tests else math.inf
+
 
 class LostLink(msgspec.Struct, frozen=True, kw_only=True):
     """A link that is lost: since when, and the words in which the first test failed."""
