@@ -7,10 +7,13 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from tests.controllers.alone import Api, Counting, caught_up, running
 from tests.controllers.test_rabbits import (
     CONFIGURATION,
     configuration,
+    homes,
     lease,
     node,
     spaces,
@@ -19,12 +22,13 @@ from tests.controllers.test_rabbits import (
     with_controller,
 )
 from tests.dws.builders import meta
-from warren.base.objects import Key
+from warren.base.objects import Key, Kind, Object
 from warren.controllers.rabbits import SystemController
 from warren.dws import kinds, labels
 from warren.dws.rabbits import links
 from warren.dws.rabbits.rabbitstorages import NODE_NAME
-from warren.kube.client import Unavailable
+from warren.kube.client import NotFound, Unavailable
+from warren.kube.runtime import Outcome
 
 SILENT = "r0 port 4420: no answer within 5 s"
 
@@ -229,6 +233,48 @@ def test_a_node_that_cannot_be_asked_yet_keeps_no_storage_from_being_ready() -> 
             assert f"n0/{links.NAME}" in api.keys(kinds.NNF_NODE)
             order = [(verb, kind) for verb, kind, _ in api.written[before:]]
             assert order.index(("status", kinds.STORAGE)) < order.index(("create", kinds.NNF_NODE))
+
+    with_controller(story)
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "on its way out"])
+def test_a_node_without_a_namespace_is_asked_once_it_has_one_and_nothing_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    async def story(api: Api, controller: SystemController) -> None:
+        passes: list[Any] = []
+        controller.reconciler.observe(Counting(passes))
+        refused = not there
+        create = api.create
+
+        async def as_kubernetes(kind: Kind, obj: Object) -> Object:
+            if kind == kinds.NAMESPACE and refused and obj["metadata"]["name"] == "n0":
+                raise Unavailable("later")
+            if kind == kinds.NNF_NODE and obj["metadata"]["namespace"] not in homes(api):
+                raise NotFound("there is no such namespace")
+            return await create(kind, obj)
+
+        monkeypatch.setattr(api, "create", as_kubernetes)
+        if there:
+            leaving = {"name": "n0", "deletionTimestamp": "now"}
+            await api.add(kinds.NAMESPACE, {"metadata": leaving})
+        async with running(api, controller.reconciler.run()):
+            await api.add(kinds.SYSTEM_CONFIGURATION, configuration())
+            await api.add(kinds.NNF_NODE, over_network("r0"))
+            await lease(api, "r0", "r0")
+            assert f"n1/{links.NAME}" in api.keys(kinds.NNF_NODE)
+            assert told(api, "r0")["status"] == "Ready"
+            await asyncio.sleep(40.0)
+            assert told(api, "r0")["status"] == "Offline"
+            assert f"n0/{links.NAME}" not in api.keys(kinds.NNF_NODE)
+            assert Outcome.ERROR not in passes
+
+            refused = False
+            if there:
+                gone: Any = {"spec": {"finalizers": None}}
+                await api.change(kinds.NAMESPACE, Key("", "n0"), gone)
+            await asyncio.sleep(120.0)
+            assert f"n0/{links.NAME}" in api.keys(kinds.NNF_NODE)
 
     with_controller(story)
 
