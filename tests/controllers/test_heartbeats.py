@@ -78,6 +78,28 @@ def test_it_is_told_when_an_agent_comes_and_goes_and_not_that_it_lives() -> None
     with_lease(story)
 
 
+def test_a_lease_is_renewed_since_the_first_renewal_that_was_seen_after_it_was_over() -> None:
+    async def story(api: Api, found: Heartbeats, told: list[str]) -> None:
+        assert found.renewed_for("r0") is None, "it may be that of a rabbit without power"
+        assert found.seconds_left("r0")
+        for moment in range(2, 6):
+            await renewed(api, str(moment))
+            await asyncio.sleep(10)
+        assert 40 < (found.renewed_for("r0") or 0) < 50
+        await asyncio.sleep(40)
+        assert found.renewed_for("r0") is None
+        await renewed(api, "6")
+        assert 0 < (found.renewed_for("r0") or 0) < 5
+        await api.change(LEASE, KEY, {"spec": {"holderIdentity": ""}})
+        assert found.renewed_for("r0") is None
+        await renewed(api, "7")
+        assert 0 < (found.renewed_for("r0") or 0) < 5
+        await api.remove(LEASE, KEY)
+        assert found.renewed_for("r0") is None
+
+    with_lease(story, holderIdentity="r0", renewTime="1")
+
+
 def test_of_a_rabbit_whose_lease_is_gone_nothing_is_known() -> None:
     async def story(api: Api, found: Heartbeats, told: list[str]) -> None:
         assert found.seconds_left("r0") == 0.0

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from warren.base.errors import UserMistake
+from warren.controllers import heartbeats
 from warren.daemons import agentconfig
 from warren.daemons.agentconfig import Config
 from warren.daemons.network import Network, connecting, refusal
@@ -58,7 +59,23 @@ def test_links_are_tested_by_policy_or_not_at_all() -> None:
     said = network('probe = "1m"\nprobe-timeout = "2s"\nprobe-failures = 5')
     assert said.link_policy() == links.Policy(interval=60.0, failures=5)
     assert said.policy() == Policy(answer=2.0)
-    assert not network('probe = "infinity"').link_policy().tests
+    assert not network('probe = "infinity"\nprobe-failures = 1').link_policy().tests
+
+
+@pytest.mark.parametrize(
+    ("probe", "failures", "refused"),
+    [(5, 3, True), (25, 3, True), (26, 3, False), (30, 1, True), (10, 6, True), (11, 6, False)],
+)
+def test_a_link_is_lost_later_than_its_rabbit_is_known_to_be_gone(
+    probe: int, failures: int, refused: bool
+) -> None:
+    text = f"probe = {probe}\nprobe-failures = {failures}"
+    if refused:
+        words = f"agent.toml: probe: {failures} tests may fail within .* s, and it takes 40 s"
+        with pytest.raises(UserMistake, match=words):
+            network(text)
+    else:
+        assert network(text).link_policy().soonest > heartbeats.DEFAULT_TIMING.lease_duration
 
 
 def test_machines_that_share_volumes_have_a_name_together() -> None:

@@ -129,6 +129,16 @@ def test_nodes_test_at_times_of_their_own_and_a_lost_link_more_often(
     assert not Policy(interval=math.inf).tests
 
 
+@given(st.floats(1.0, 1e6), st.integers(1, 9))
+def test_a_node_says_no_sooner_that_a_link_is_lost_than_is_promised(
+    interval: float, needed: int
+) -> None:
+    policy = Policy(interval=interval, failures=needed)
+    pauses = (needed - 1) * policy.pause(lost=False, chance=1.0)
+    assert policy.soonest == pytest.approx(pauses)
+    assert Policy(interval=math.inf, failures=1).soonest == math.inf
+
+
 def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabbit() -> None:
     (made,) = links.asked(CONFIGURATION, "r0", "n0", None)
     assert isinstance(made, Create)
@@ -141,7 +151,7 @@ def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabb
 
 
 @pytest.mark.parametrize(
-    ("rabbit", "computes", "known", "alive", "lost"),
+    ("rabbit", "computes", "known", "settled", "lost"),
     [
         (of_rabbit(), {"n0": of_node(LOST), "n1": of_node(node="n1")}, {}, True, {"n0"}),
         (of_rabbit(), {"n0": of_node()}, {"n0": "Offline"}, True, set()),
@@ -156,16 +166,16 @@ def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabb
         # The rabbit's own word holds, whatever it is.
         (of_rabbit(n0="Ready"), {"n0": of_node(LOST), "n1": of_node(LOST)}, {}, True, {"n1"}),
         (of_rabbit(n0="Degraded"), {"n0": of_node(LOST)}, {"n0": "Degraded"}, True, set()),
-        # While it is Offline nothing is lost anew, and what was lost is back by the node's word.
+        # While it is gone nothing is lost anew, and what was lost is back by the node's word.
         (of_rabbit(), {"n0": of_node(LOST), "n1": of_node(LOST)}, {"n1": "Offline"}, False, {"n1"}),
         (of_rabbit(), {"n0": of_node(LOST)}, {"n0": "Ready"}, False, set()),
         (of_rabbit(), {"n0": of_node()}, {"n0": "Offline"}, False, set()),
     ],
 )
 def test_which_words_count(
-    rabbit: NnfNode | None, computes: Any, known: Any, alive: bool, lost: set[str]
+    rabbit: NnfNode | None, computes: Any, known: Any, settled: bool, lost: set[str]
 ) -> None:
-    assert {*links.lost(RABBIT, storage(**known), rabbit, computes, alive=alive)} == lost
+    assert {*links.lost(RABBIT, storage(**known), rabbit, computes, settled=settled)} == lost
 
 
 def test_a_storage_says_which_links_are_lost_and_first_of_all_why() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.journeys import hosts
-from tests.journeys.conftest import Cluster, running, wait_for
+from tests.journeys.conftest import SECONDS, Cluster, running, wait_for
 from tests.journeys.hosts import Host
 from warren.dws import kinds, labels
 from warren.dws.rabbits import links
@@ -82,7 +82,9 @@ def site(tmp_path: Path) -> Iterator[tuple[Cluster, Cable]]:
                     "compute-00",
                     "compute",
                     f'rabbits.rabbit-0 = "{ADDRESS}"',
-                    "probe = 1",
+                    # As often as the Lease of a rabbit allows.
+                    "probe = 11",
+                    "probe-failures = 6",
                     "probe-timeout = 1",
                 ),
             )
@@ -122,7 +124,8 @@ def test_a_node_whose_cable_is_pulled_is_drained_and_back_when_it_is_plugged_in(
     assert (lost(cluster), drained(cluster)) == ([], "")
 
     cable.pull()
-    wait_for(lambda: drained(cluster) == f"compute-00 {REASON}")
+    # So many failures take a minute.
+    wait_for(lambda: drained(cluster) == f"compute-00 {REASON}", seconds=60.0 + SECONDS)
     (link,) = lost(cluster)
     assert (link["rabbit"], link["node"], link["status"]) == ("rabbit-0", "compute-00", "Offline")
     assert link["why"].startswith(f"{ADDRESS} port 4420: ")

@@ -95,6 +95,8 @@ class _LeaseSnapshot:
 
     spec: Object
     since: float
+    renewed_since: float | None
+    """Since when it is renewed in time, as far as was seen here; None if that was not seen."""
 
 
 class Heartbeats:
@@ -133,6 +135,17 @@ class Heartbeats:
         lasts = seen.spec.get("leaseDurationSeconds") or DEFAULT_TIMING.lease_duration
         return max(0.0, seen.since + lasts - asyncio.get_running_loop().time())
 
+    def renewed_for(self, rabbit: str) -> float | None:
+        """Return for how many seconds a rabbit's Lease has been renewed in time.
+
+        None where it is over, and where no renewal was seen here: a Lease that was found may be
+        that of a rabbit without power, and counts for a while all the same.
+        """
+        seen = self._seen.get(rabbit)
+        if seen is None or seen.renewed_since is None or not self.seconds_left(rabbit):
+            return None
+        return asyncio.get_running_loop().time() - seen.renewed_since
+
     def _lease_changed(self, obj: Object) -> None:
         rabbit = key_of(obj).name
         known: Any = self._leases.get(key(rabbit))
@@ -145,7 +158,12 @@ class Heartbeats:
         if before is not None and before.spec == spec:
             return
         was = self.seconds_left(rabbit)
-        self._seen[rabbit] = _LeaseSnapshot(spec, asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        renewed_since = None
+        if before is not None:
+            in_time = bool(was) and before.renewed_since is not None
+            renewed_since = before.renewed_since if in_time else now
+        self._seen[rabbit] = _LeaseSnapshot(spec, now, renewed_since)
         if not was or not self.seconds_left(rabbit):
             # A renewal in time is no event to look at: that is looked at when the time is over.
             self._changed(rabbit)

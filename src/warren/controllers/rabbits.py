@@ -53,13 +53,12 @@ class SystemController:
             writes = self._rabbit_writes(self._configuration, key)
             await perform(self._client, [*self._heartbeats.missing(key.namespace), *writes])
             if not writes:
-                # After all else: namespaces of nodes may not be there yet.
+                # After all else, which does not depend on it.
                 await perform(self._client, self._asked(self._configuration, self._rabbits[key]))
             known = self._configuration.status
             if not (writes or known.ready or known.error):
                 self.reconciler.add(kinds.CONFIGURATION)
-            # There is no event when a Lease is not renewed.
-            return self._heartbeats.seconds_left(key.namespace) or None
+            return self._seconds_left(key.namespace)
         else:
             raw = self._configurations.get(key)
             if raw is not None:
@@ -112,8 +111,14 @@ class SystemController:
 
     def _namespace_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        if key.name in self._nodes_known and self._namespaces.get(key) is None:
+        if key.name not in self._nodes_known:
+            return
+        if self._namespaces.get(key) is None:
             self.reconciler.add(key)
+        elif self._nodes.get(_link(key.name)) is None:
+            rabbit = self._rabbit_of(key.name)
+            if rabbit is not None and links.over_network(self._node(rabbit)):
+                self.reconciler.add(rabbit)
 
     def _rabbit_writes(self, found: SystemConfiguration, key: Key) -> list[Write]:
         rabbit = self._rabbits[key]
@@ -127,11 +132,27 @@ class SystemController:
                 node,
                 self._computes(rabbit) if links.over_network(node) else {},
                 alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
+                settled=(self._heartbeats.renewed_for(rabbit.name) or 0.0) >= links.SETTLED,
             )
         )
 
+    def _seconds_left(self, rabbit: str) -> float | None:
+        """Return in how many seconds a rabbit is to be looked at without any event.
+
+        There is none when a Lease is not renewed, and none when it has been renewed for long enough
+        for its links to count.
+        """
+        left = self._heartbeats.seconds_left(rabbit)
+        renewed = self._heartbeats.renewed_for(rabbit)
+        if not left or renewed is None or renewed >= links.SETTLED:
+            return left or None
+        return min(left, links.SETTLED - renewed)
+
     def _asked(self, found: SystemConfiguration, rabbit: StorageNode) -> list[Write]:
-        """Return what is to be written for a rabbit's nodes to test their links to it."""
+        """Return what is to be written for a rabbit's nodes to test their links to it.
+
+        Those that have no namespace are asked when they have one.
+        """
         if not links.over_network(self._node(_key(rabbit.name))):
             return []
         known = self._computes(rabbit)
@@ -140,12 +161,18 @@ class SystemController:
             each.name
             for each in rabbit.computes_access
             if found.rabbits_of_computes()[each.name] == rabbit.name
+            and self._has_namespace(each.name)
         ]
         return [
             write
             for name in own
             for write in links.asked(found, rabbit.name, name, known.get(name))
         ]
+
+    def _has_namespace(self, node: str) -> bool:
+        """Return whether something can be made in a node's namespace."""
+        found = self._namespaces.get(Key("", node))
+        return found is not None and not found["metadata"].get("deletionTimestamp")
 
     def _computes(self, rabbit: StorageNode) -> dict[str, NnfNode]:
         """Return what the nodes of a rabbit say, by their names."""
@@ -160,10 +187,16 @@ class SystemController:
         key = key_of(obj)
         if key in self._rabbits:
             self.reconciler.add(key)
-        elif key.name == links.NAME and self._configuration is not None:
-            rabbit = self._configuration.rabbits_of_computes().get(key.namespace)
+        elif key.name == links.NAME:
+            rabbit = self._rabbit_of(key.namespace)
             if rabbit is not None:
-                self.reconciler.add(_key(rabbit))
+                self.reconciler.add(rabbit)
+
+    def _rabbit_of(self, compute: str) -> Key | None:
+        if self._configuration is None:
+            return None
+        rabbit = self._configuration.rabbits_of_computes().get(compute)
+        return None if rabbit is None else _key(rabbit)
 
     def _heard(self, rabbit: str) -> None:
         if _key(rabbit) in self._rabbits:

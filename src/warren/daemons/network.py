@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import msgspec
 
 from warren.base.errors import UserMistake
+from warren.controllers import heartbeats
 from warren.dws.rabbits import links
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, demand_durations
@@ -84,6 +85,14 @@ class Network(Table, frozen=True):
                 raise ValueError(f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST} s")
         if tables.seconds(self.probe_timeout) > _SLOWEST:
             raise ValueError(f"probe-timeout: is not from 1 s to {_SLOWEST} s")
+        policy = self.link_policy()
+        lease = heartbeats.DEFAULT_TIMING.lease_duration
+        if policy.soonest <= lease:
+            raise ValueError(
+                f"probe: {self.probe_failures} tests may fail within {policy.soonest:g} s, and it "
+                f"takes {lease} s to tell a rabbit without power from a lost link: set more, or a "
+                "larger probe-failures"
+            )
         if self.cluster is not None and not _CLUSTER.fullmatch(self.cluster):
             raise ValueError(f"cluster: {self.cluster!r} is no name of a cluster (mkfs.gfs2(8))")
         if self.listen is not None:

@@ -28,6 +28,13 @@ NAME: Final = "rabbit-link"
 LOST: Final = "Offline"
 """What a link is then, in the words of Storages."""
 
+SETTLED: Final = 45.0
+"""Seconds for which a rabbit's Lease has to be renewed before its links are lost anew.
+
+Nodes that have not reached it while it was gone have said since then that they do: the longest
+test, and the longest time between two of a lost link, take less.
+"""
+
 _LONGEST: Final = 200
 """Characters of a reason: what a node says is kept in its rabbit's Storage."""
 
@@ -58,6 +65,14 @@ class Policy:
     @property
     def tests(self) -> bool:
         return self.interval < math.inf
+
+    @property
+    def soonest(self) -> float:
+        """The seconds, at least, from a rabbit's end until a node says that its link is lost.
+
+        The first test may fail just then.
+        """
+        return (self.failures - 1) * self.interval * (1.0 - _JITTER) if self.tests else math.inf
 
 
 class LostLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,14 +161,14 @@ def lost(
     node: NnfNode | None,
     computes: Mapping[str, NnfNode],
     *,
-    alive: bool,
+    settled: bool,
 ) -> dict[str, LostLink]:
     """Return which of a rabbit's links are lost, by what its `computes` say of them.
 
     Nothing counts where the rabbit is not reached over a network, nor of a link of which the
-    rabbit itself says how it is. While the rabbit's agent is not alive no link is lost that was
-    not before: that the rabbit is not reached then says nothing of the link, and jobs without
-    storage may go on using its nodes.
+    rabbit itself says how it is. Unless the rabbit's Lease is `settled` no link is lost that was
+    not before: what nodes say then may come from the rabbit itself having been gone, which says
+    nothing of the link, and jobs without storage may go on using its nodes.
     """
     if node is None or not over_network(node):
         return {}
@@ -165,7 +180,7 @@ def lost(
         word = None if own is None else told(own.metadata)
         if word is None or word.rabbit != rabbit.name or each.name in listed:
             continue
-        if alive or each.name in before:
+        if settled or each.name in before:
             found[each.name] = word
     return found
 
