@@ -112,7 +112,12 @@ class MountReconciler:
     async def _unmount(self, current: ClientMount) -> None:
         commands = commands_of(current.metadata)
         for mount in reversed(current.spec.mounts):
-            await self._machine.unmount(mount.mount_path, mount.user_id, commands)
+            own = commands
+            if mount.device.lustre is not None:
+                lustre = mount.device.lustre
+                values = {"$MGS_NID": lustre.mgs_addresses, "$FS_NAME": lustre.file_system_name}
+                own = commands.given(values)
+            await self._machine.unmount(mount.mount_path, mount.user_id, own)
             if self._detach is not None and mount.device.lvm is not None:
                 await self._detach(mount.device.lvm.volume_group, mount.device.lvm.logical_volume)
 

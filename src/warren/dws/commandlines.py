@@ -188,6 +188,10 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         left = {name: value for name, value in self.variables.items() if name not in names}
         return msgspec.structs.replace(self, variables=left)
 
+    def given(self, values: Mapping[str, str]) -> "ProfileCommands":
+        """Return them with the values of more variables."""
+        return msgspec.structs.replace(self, variables={**self.variables, **values})
+
     def vectors(self, name: str, values: Mapping[str, str | Sequence[str]]) -> list[list[str]]:
         """Return the argument vectors of a command, whose place ends so; none if it is not there.
 
