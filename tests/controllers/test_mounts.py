@@ -396,6 +396,30 @@ def test_what_is_run_around_an_unmount_may_name_the_file_system_and_its_servers(
     alone(story)
 
 
+@pytest.mark.parametrize(("rabbit", "side"), [(True, "rabbit"), (False, "compute")])
+def test_of_commands_that_earlier_controllers_wrote_a_node_runs_those_of_its_side(
+    rabbit: bool, side: str
+) -> None:
+    around = ("PreMount", "PostMount", "PreUnmount", "PostUnmount")
+    both = [f"{each}{name}" for each in ("rabbit", "compute") for name in around]
+
+    async def story(api: Api) -> None:
+        machine = Carrying()
+        mounts = MountReconciler(api, api.informers, machine, rabbit=rabbit)
+        for desired in ("mounted", "unmounted"):
+            obj = carrying(desired, "mountCompute", "mountRabbit", *both)
+            obj["metadata"]["name"] = desired
+            await api.add(kinds.CLIENT_MOUNT, obj)
+        async with informed(api):
+            for desired in ("mounted", "unmounted"):
+                machine.ran.clear()
+                await mounts.reconcile(Key("n0", desired))
+                wanted = [f"mount{side.capitalize()}", *(f"{side}{name}" for name in around)]
+                assert [words[0] for words in machine.ran] == wanted
+
+    alone(story)
+
+
 class Hanging(Noting):
     """A node that reaches no server of Lustre."""
 

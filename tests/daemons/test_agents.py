@@ -12,7 +12,8 @@ from tests.dws.builders import meta
 from tests.kube.clusters import alongside
 from warren.base.objects import Key, Kind
 from warren.daemons.agents import agent
-from warren.dws import kinds, labels
+from warren.dws import commandlines, kinds, labels
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
 from warren.dws.rabbits import links, rabbitstorages
 from warren.kube.client import Forbidden, Listing
@@ -188,6 +189,35 @@ def test_a_command_that_takes_its_whole_time_is_told_of(node: str, kind: Kind, o
             await caught_up()
             found = api.find(kind, Key(node, obj["metadata"]["name"]))
             assert PROMPT in found["status"]["error"]["debugMessage"]
+
+    alone(story)
+
+
+class Telling(Noting):
+    """A node that notes which commands it has for its Lustre."""
+
+    commands = NO_COMMANDS
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        self.commands = profile
+
+
+@pytest.mark.parametrize("node", ["rabbit-0", "compute-00"])
+def test_an_agent_knows_which_of_a_profiles_commands_are_for_its_side(node: str) -> None:
+    sides = ("rabbit", "compute")
+    lines = {f"data.x.{side}PreMount": ("true",) for side in sides}
+    told = {labels.COMMANDS: commandlines.written(ProfileCommands(lines=lines))}
+    carrying = {**CLIENT_MOUNT, "metadata": meta("m", node, annotations=told)}
+
+    async def story(api: Api) -> None:
+        machine = Telling(node)
+        one = agent(api, api.clock, node, machine, rabbit=node.startswith("rabbit"))
+        await api.add(kinds.CLIENT_MOUNT, carrying)
+        async with alongside(one.run()):
+            await asyncio.sleep(5.0)
+            assert [*machine.commands.lines] == [f"data.x.{node.partition('-')[0]}PreMount"]
 
     alone(story)
 

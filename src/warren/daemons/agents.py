@@ -71,6 +71,7 @@ def agent(
         informers,
         machine,
         detach,
+        rabbit=rabbit,
         troubled=link.test_now if link is not None else lambda: None,
         limit=worktime.SECONDS,
     )
