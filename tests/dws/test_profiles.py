@@ -73,6 +73,17 @@ def lustre(**options: Any) -> Object:
                 "as 5GiB",
             ],
         ),
+        *(
+            (
+                lustre(mgtOptions={"preMountCommands": [f"lctl {name} $FS_NAME"], **more}),
+                [
+                    f"{LUSTRE}.mgtOptions.preMountCommands: {name} has no value here: an MGS is "
+                    "told of a file system, and of no target"
+                ],
+            )
+            for name in ("$MOUNT_PATH", "$POOL_NAME", "$ZVOL_NAME", "$BACKFS")
+            for more in ({}, {"variableOverride": {"$JOBID": "1"}})
+        ),
         (
             lustre(ostOptions={"capacityScalingFactor": "0"}),
             [
@@ -127,6 +138,15 @@ def test_a_profile_stays_pinned_and_what_it_says_may_change() -> None:
 @pytest.mark.parametrize("variable", ["$JOBID", "$LV_SIZE", "$MGS_NID", "$PERCENT_VG"])
 def test_variables_of_commands_may_have_other_values(variable: str) -> None:
     assert mistakes(raw_profile(variableOverride={variable: "x"})) == []
+
+
+def test_an_mgs_is_told_of_the_file_system_of_its_job_and_what_the_profile_adds() -> None:
+    line = (
+        "lctl $FS_NAME $MGS_NID $JOBID $USERID $GROUPID $WORKFLOW_UID $DIRECTIVE_INDEX "
+        "$NUM_MDTS $NUM_MGTS $NUM_MGTMDTS $NUM_OSTS $NUM_NNFNODES $BACKFS"
+    )
+    options = {"preMountCommands": [line], "variableOverride": {"$BACKFS": "zfs"}}
+    assert mistakes(lustre(mgtOptions=options)) == []
 
 
 def test_jobs_are_not_all_mounted_at_one_path() -> None:

@@ -84,6 +84,11 @@ def mistakes(line: str) -> Iterator[str]:
                 yield unknown(name)
 
 
+def names(line: str) -> Iterator[str]:
+    """Return the variables that a line names, each once."""
+    yield from dict.fromkeys(_VARIABLE.findall(line))
+
+
 def _tokens(line: str) -> list[str]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True

@@ -21,7 +21,7 @@ from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storageprofiles import LustreProfile, NnfStorageProfile
 from warren.dws.profilemistakes import ProfileMistake
-from warren.dws.storage import lustre
+from warren.dws.storage import lustre, mgscommands
 
 # Choice
 
@@ -174,6 +174,10 @@ def _lustre(path: str, lustre: LustreProfile) -> Iterator[ProfileMistake]:
             yield from _value(f"{where}.capacity", size_of_target, options.capacity)
         yield from _variables(where, options.variable_override)
         yield from _commands(where, **options.commands)
+    for line in mgt.pre_mount_commands:
+        for name in mgscommands.without_value(line, mgt.variable_override):
+            why = f"{name} has no value here: an MGS is told of a file system, and of no target"
+            yield ProfileMistake(f"{path}.mgtOptions.preMountCommands", why)
     client = lustre.client_options
     yield from _variables(f"{path}.clientOptions", client.variable_override)
     yield from _commands(f"{path}.clientOptions", commandlines=client.commandlines)
