@@ -89,6 +89,13 @@ def names(line: str) -> Iterator[str]:
     yield from dict.fromkeys(_VARIABLE.findall(line))
 
 
+def changes_one(words: Sequence[str], volume: str) -> bool:
+    """Return whether words of an lvchange name one volume, `GROUP/NAME`, and not its group."""
+    group = volume.partition("/")[0]
+    named = {word.removeprefix("/dev/") for word in words}
+    return volume in named and group not in named
+
+
 def _tokens(line: str) -> list[str]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
