@@ -11,8 +11,9 @@ from tests.controllers.machines import Noting
 from tests.dws.builders import DELETING, meta
 from warren.base.objects import Key
 from warren.controllers.mounts import MountReconciler
-from warren.dws import kinds, labels
-from warren.dws.node import LustreMount, NodeTrouble, Volume
+from warren.dws import commandlines, kinds, labels
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
+from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
 from warren.dws.persistent.sharing import Sharing
 from warren.wlm.view import MOST
 
@@ -348,6 +349,75 @@ def test_lustre_is_mounted_where_it_stands_among_the_others() -> None:
         assert status(api) == said("mounted")
 
     with_node(story)
+
+
+class Carrying(Noting):
+    """A node that notes which commands it would run around what it mounts and unmounts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ran: list[list[str]] = []
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        self._run(profile, {"$MOUNT_PATH": path, "$MGS_NID": "mgs@tcp", "$FS_NAME": "wide"})
+
+    async def unmount(
+        self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        self._run(profile, {"$MOUNT_PATH": path})
+
+    def _run(self, profile: ProfileCommands, values: dict[str, str]) -> None:
+        names = [place.rpartition(".")[2] for place in profile.lines]
+        self.ran += [each for name in names for each in profile.vectors(name, values)]
+
+
+def carrying(desired: str, *names: str) -> dict[str, Any]:
+    """Return a mount of a Lustre whose profile has commands of some names."""
+    place = "data.lustreStorage.clientOptions.commandlines"
+    lines = {f"{place}.{name}": (f"{name} $FS_NAME $MGS_NID $MOUNT_PATH",) for name in names}
+    told = commandlines.written(ProfileCommands(file_system=LUSTRE, lines=lines))
+    wide = {"mgsAddresses": "mgs@tcp", "fileSystemName": "wide"}
+    device = {"type": "lustre", "lustre": wide}
+    one = {"mountPath": "/mnt/wide", "type": "lustre", "userID": 1001, "device": device}
+    return client_mount(desired, [one], annotations={labels.COMMANDS: told})
+
+
+def test_what_is_run_around_an_unmount_may_name_the_file_system_and_its_servers() -> None:
+    async def story(api: Api) -> None:
+        machine = Carrying()
+        mounts = MountReconciler(api, api.informers, machine)
+        await api.add(kinds.CLIENT_MOUNT, carrying("unmounted", "computePreUnmount"))
+        async with informed(api):
+            await mounts.reconcile(KEY)
+        assert machine.ran == [["computePreUnmount", "wide", "mgs@tcp", "/mnt/wide"]]
+
+    alone(story)
+
+
+@pytest.mark.parametrize(("rabbit", "side"), [(True, "rabbit"), (False, "compute")])
+def test_of_commands_that_earlier_controllers_wrote_a_node_runs_those_of_its_side(
+    rabbit: bool, side: str
+) -> None:
+    around = ("PreMount", "PostMount", "PreUnmount", "PostUnmount")
+    both = [f"{each}{name}" for each in ("rabbit", "compute") for name in around]
+
+    async def story(api: Api) -> None:
+        machine = Carrying()
+        mounts = MountReconciler(api, api.informers, machine, rabbit=rabbit)
+        for desired in ("mounted", "unmounted"):
+            obj = carrying(desired, "mountCompute", "mountRabbit", *both)
+            obj["metadata"]["name"] = desired
+            await api.add(kinds.CLIENT_MOUNT, obj)
+        async with informed(api):
+            for desired in ("mounted", "unmounted"):
+                machine.ran.clear()
+                await mounts.reconcile(Key("n0", desired))
+                wanted = [f"mount{side.capitalize()}", *(f"{side}{name}" for name in around)]
+                assert [words[0] for words in machine.ran] == wanted
+
+    alone(story)
 
 
 class Hanging(Noting):

@@ -12,7 +12,8 @@ from tests.dws.builders import meta
 from tests.kube.clusters import alongside
 from warren.base.objects import Key, Kind
 from warren.daemons.agents import agent
-from warren.dws import kinds, labels
+from warren.dws import commandlines, kinds, labels
+from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
 from warren.dws.rabbits import links, rabbitstorages
 from warren.kube.client import Forbidden, Listing
@@ -52,6 +53,20 @@ CLIENT_MOUNT = {
     "spec": {"node": "compute-00", "desiredState": "mounted", "mounts": [MOUNT]},
 }
 
+
+MGT = {
+    "metadata": meta("mgt", "rabbit-0"),
+    "spec": {
+        "addresses": ["mgs@tcp"],
+        "fsNameStart": "aaaaaaaa",
+        "commandList": [
+            {
+                "reference": {"kind": "NnfStorage", "name": "s", "namespace": "default"},
+                "commands": ["lctl a"],
+            }
+        ],
+    },
+}
 
 LINK = {
     "metadata": meta(links.NAME, "compute-00", annotations={labels.RABBIT: "rabbit-0"}),
@@ -106,11 +121,13 @@ def _lost(api: Api) -> Any:
 
 
 class Older(Api):
-    """An API whose role for compute nodes says nothing of links."""
+    """An API whose roles say nothing of a kind."""
+
+    unknown: Kind = kinds.NNF_NODE
 
     async def list(self, kind: Kind, namespace: str = "", labels: Any = None) -> Listing:
-        if kind == kinds.NNF_NODE:
-            raise Forbidden("nnfnodes are not yours")
+        if kind == self.unknown:
+            raise Forbidden(f"{kind.plural} are not yours")
         return await super().list(kind, namespace, labels)
 
 
@@ -125,6 +142,32 @@ def test_a_compute_node_whose_role_is_an_older_one_mounts_all_the_same() -> None
             await asyncio.sleep(5.0)
             found = api.find(kinds.CLIENT_MOUNT, Key("compute-00", "m"))
             assert NO_LUSTRE in found["status"]["error"]["debugMessage"]
+
+    alone(story)
+
+
+def test_a_rabbit_whose_role_is_an_older_one_makes_volumes_all_the_same() -> None:
+    async def story(api: Api) -> None:
+        older = Older(api.store, ())
+        older.unknown = kinds.LUSTRE_MGT
+        node = Noting("rabbit-0")
+        one = agent(older, api.clock, "rabbit-0", node, rabbit=True)
+        await api.add(kinds.NNF_NODE_STORAGE, SHARE)
+        async with alongside(one.run()):
+            await asyncio.sleep(5.0)
+            assert [each for each in node.asked if each[0] == "make"]
+
+    alone(story)
+
+
+def test_what_a_file_system_has_for_its_mgs_is_run_on_the_rabbit_that_has_it() -> None:
+    async def story(api: Api) -> None:
+        node = Noting("rabbit-0")
+        one = agent(api, api.clock, "rabbit-0", node, rabbit=True)
+        await api.add(kinds.LUSTRE_MGT, MGT)
+        async with alongside(one.run()):
+            await asyncio.sleep(5.0)
+            assert ("configure mgs", ("lctl", "a")) in node.asked
 
     alone(story)
 
@@ -146,6 +189,35 @@ def test_a_command_that_takes_its_whole_time_is_told_of(node: str, kind: Kind, o
             await caught_up()
             found = api.find(kind, Key(node, obj["metadata"]["name"]))
             assert PROMPT in found["status"]["error"]["debugMessage"]
+
+    alone(story)
+
+
+class Telling(Noting):
+    """A node that notes which commands it has for its Lustre."""
+
+    commands = NO_COMMANDS
+
+    async def mount_lustre(
+        self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
+    ) -> None:
+        self.commands = profile
+
+
+@pytest.mark.parametrize("node", ["rabbit-0", "compute-00"])
+def test_an_agent_knows_which_of_a_profiles_commands_are_for_its_side(node: str) -> None:
+    sides = ("rabbit", "compute")
+    lines = {f"data.x.{side}PreMount": ("true",) for side in sides}
+    told = {labels.COMMANDS: commandlines.written(ProfileCommands(lines=lines))}
+    carrying = {**CLIENT_MOUNT, "metadata": meta("m", node, annotations=told)}
+
+    async def story(api: Api) -> None:
+        machine = Telling(node)
+        one = agent(api, api.clock, node, machine, rabbit=node.startswith("rabbit"))
+        await api.add(kinds.CLIENT_MOUNT, carrying)
+        async with alongside(one.run()):
+            await asyncio.sleep(5.0)
+            assert [*machine.commands.lines] == [f"data.x.{node.partition('-')[0]}PreMount"]
 
     alone(story)
 

@@ -24,6 +24,11 @@ def lustre(**options: Any) -> Object:
     return said({"lustreStorage": options})
 
 
+def changing(name: str, line: str | list[str]) -> Object:
+    commands = {"rabbitCommands": {"lvChange": {name: line}}}
+    return said({"xfsStorage": {"blockDeviceCommands": commands}})
+
+
 @pytest.mark.parametrize(
     ("profile", "found"),
     [
@@ -72,6 +77,33 @@ def lustre(**options: Any) -> Object:
                 f"{LUSTRE}.mdtOptions.capacity: '0GiB' is no room for a target: write more, such "
                 "as 5GiB",
             ],
+        ),
+        *(
+            (
+                changing(name, line),
+                [
+                    f"data.xfsStorage.blockDeviceCommands.rabbitCommands.lvChange.{name}: the "
+                    "group has volumes of others: name the one by $VG_NAME/$LV_NAME, alone"
+                ],
+            )
+            for name in ("activate", "deactivate")
+            for line in (
+                ["-ay $VG_NAME"],
+                "-ay $LV_NAME",
+                "-ay $VG_NAME $VG_NAME/$LV_NAME",
+                "-ay /dev/$VG_NAME",
+            )
+        ),
+        *(
+            (
+                lustre(mgtOptions={"preMountCommands": [f"lctl {name} $FS_NAME"], **more}),
+                [
+                    f"{LUSTRE}.mgtOptions.preMountCommands: {name} has no value here: an MGS is "
+                    "told of a file system, and of no target"
+                ],
+            )
+            for name in ("$MOUNT_PATH", "$POOL_NAME", "$ZVOL_NAME", "$BACKFS")
+            for more in ({}, {"variableOverride": {"$JOBID": "1"}})
         ),
         (
             lustre(ostOptions={"capacityScalingFactor": "0"}),
@@ -127,6 +159,22 @@ def test_a_profile_stays_pinned_and_what_it_says_may_change() -> None:
 @pytest.mark.parametrize("variable", ["$JOBID", "$LV_SIZE", "$MGS_NID", "$PERCENT_VG"])
 def test_variables_of_commands_may_have_other_values(variable: str) -> None:
     assert mistakes(raw_profile(variableOverride={variable: "x"})) == []
+
+
+def test_an_mgs_is_told_of_the_file_system_of_its_job_and_what_the_profile_adds() -> None:
+    line = (
+        "lctl $FS_NAME $MGS_NID $JOBID $USERID $GROUPID $WORKFLOW_UID $DIRECTIVE_INDEX "
+        "$NUM_MDTS $NUM_MGTS $NUM_MGTMDTS $NUM_OSTS $NUM_NNFNODES $BACKFS"
+    )
+    options = {"preMountCommands": [line], "variableOverride": {"$BACKFS": "zfs"}}
+    assert mistakes(lustre(mgtOptions=options)) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["--activate ys $VG_NAME/$LV_NAME", "-ay /dev/$VG_NAME/$LV_NAME", ""]
+)
+def test_a_profile_may_say_how_its_volume_is_activated(line: str) -> None:
+    assert mistakes(changing("activate", line)) == []
 
 
 def test_jobs_are_not_all_mounted_at_one_path() -> None:

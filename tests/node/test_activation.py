@@ -26,7 +26,7 @@ ROW = {
 STAND_INS = {
     "lvs": """
 [ -e gone ] && rows= || rows=$(cat row)
-[ -e active ] && is='active locally' || is=
+[ -e active ] && is=$(cat yes) || is=$(cat no)
 printf '{"report":[{"lv":[%s]}]}' "$(echo "$rows" | sed "s/ACTIVE/$is/")"
 """,
     "lvchange": """
@@ -37,6 +37,7 @@ case " $* " in
   *) exit 0 ;;
 esac
 case " $* " in
+  *" --permission "*) ;;
   *" -an "*|*" --activate n "*) rm -f active ;;
   *) touch active ;;
 esac
@@ -76,8 +77,14 @@ class Group:
         return (self.root / "active").exists()
 
 
-@pytest.fixture
-def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+SPOKEN = [("active locally", ""), ("1", "0"), ("1", "-1"), ("active locally", "unknown")]
+"""What lvs says of what is active, and of what is not or may not be, by lvm.conf."""
+
+
+@pytest.fixture(params=SPOKEN)
+def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Group:
+    for name, word in zip(("yes", "no"), request.param, strict=True):
+        (tmp_path / name).write_text(word)
     (tmp_path / "row").write_text(json.dumps({**ROW, "lv_active_locally": "ACTIVE"}))
     for name, body in STAND_INS.items():
         program = tmp_path / name
@@ -115,7 +122,19 @@ def test_a_volume_is_activated_once_as_its_profile_says_it(
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("--activate y other/b", "lvChange.activate of the profile has not activated vg/a"),
+        (
+            "--permission r $VG_NAME/$LV_NAME",
+            "lvChange.activate of the profile has not activated vg/a",
+        ),
+        *(
+            (line, "lvChange.activate of the profile does not change vg/a alone")
+            for line in (
+                "--activate y other/b",
+                "--activate y $VG_NAME",
+                "--activate y $VG_NAME $LV_NAME",
+                "--activate y /dev/$VG_NAME $VG_NAME/$LV_NAME",
+            )
+        ),
         ("--activate y $POOL_NAME", r"\$POOL_NAME has no value here"),
     ],
 )
@@ -146,7 +165,19 @@ def test_what_is_not_active_has_nothing_run_on_it_before_it_goes(group: Group) -
     assert group.ran() == [["lvchange", "-an", "vg/a"], REMOVED]
 
 
-@pytest.mark.parametrize("line", ["--nonsense other/b", "--activate n $POOL_NAME"])
+def test_a_line_that_names_the_group_changes_no_other_volume_of_it(group: Group) -> None:
+    with pytest.raises(NodeTrouble, match="does not change vg/a alone"):
+        group.device(saying(activate="--activate y $VG_NAME"))
+    assert group.ran() == []
+    group.device()
+    group.ran()
+    group.give_back(saying(deactivate="--activate n $VG_NAME"))
+    assert group.ran() == [["lvchange", "-an", "vg/a"], REMOVED]
+
+
+@pytest.mark.parametrize(
+    "line", ["--nonsense other/b", "--activate n $POOL_NAME", "--permission r $VG_NAME/$LV_NAME"]
+)
 def test_a_line_that_deactivates_nothing_keeps_no_volume(group: Group, line: str) -> None:
     group.device()
     group.give_back(saying(deactivate=line))

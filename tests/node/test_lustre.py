@@ -261,6 +261,19 @@ def test_what_is_to_be_run_around_a_clients_mount_is_run_once_each(
     assert rabbit.ran() == [["lctl", "PreUnmount", path], ["lctl", "PostUnmount", path]]
 
 
+def test_what_can_never_be_run_keeps_no_client_mounted(rabbit: Rabbit) -> None:
+    place = "data.lustreStorage.clientOptions.commandlines.rabbit"
+    lines = {f"{place}{each}": f"lctl {each} $POOL_NAME" for each in ("PreUnmount", "PostUnmount")}
+    commands = replace_lines(ProfileCommands(), lines)
+    machine, path = rabbit.machine(), str(rabbit.nodes.prefix / "job")
+    source = LustreMount(address="10.0.0.9@tcp", name="aaaaaaaa", userid=0, groupid=0)
+    asyncio.run(machine.mount_lustre(source, path))
+    rabbit.ran()
+    asyncio.run(machine.unmount(path, 0, commands))
+    assert rabbit.ran() == []
+    assert path not in machine._namespace.mounts()
+
+
 def test_a_client_mounts_a_file_system_and_the_first_gives_it_to_its_user(rabbit: Rabbit) -> None:
     machine, path = rabbit.machine(), str(rabbit.nodes.prefix / "job")
     source = LustreMount(address="10.0.0.9@tcp", name="aaaaaaaa", userid=1050, groupid=1051)

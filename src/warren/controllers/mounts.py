@@ -7,10 +7,12 @@ from warren.base.objects import Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
 from warren.dws import kinds, labels, reports
+from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.persistent import sharing
+from warren.dws.storage import lustre
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -31,6 +33,7 @@ class MountReconciler:
         machine: Machine,
         detach: Callable[[str, str], Awaitable[None]] | None = None,
         *,
+        rabbit: bool = False,
         troubled: Callable[[], None] = lambda: None,
         limit: float = RECONCILE_SECONDS,
     ) -> None:
@@ -39,6 +42,7 @@ class MountReconciler:
         `troubled` is called when a mount, or an unmount, has failed.
         `limit` is in seconds: more than the commands take that mount and unmount.
         """
+        self._side = "rabbit" if rabbit else "compute"
         self._client = client
         self._detach = detach
         self._troubled = troubled
@@ -100,7 +104,8 @@ class MountReconciler:
                     userid=mount.user_id,
                     groupid=mount.group_id,
                 )
-                await self._machine.mount_lustre(source, mount.mount_path, commands)
+                own = self._of_side(commands)
+                await self._machine.mount_lustre(source, mount.mount_path, own)
                 continue
             lvm = mount.device.lvm
             if lvm is None:
@@ -112,9 +117,21 @@ class MountReconciler:
     async def _unmount(self, current: ClientMount) -> None:
         commands = commands_of(current.metadata)
         for mount in reversed(current.spec.mounts):
-            await self._machine.unmount(mount.mount_path, mount.user_id, commands)
+            own = commands
+            if mount.device.lustre is not None:
+                where = mount.device.lustre
+                values = {"$MGS_NID": where.mgs_addresses, "$FS_NAME": where.file_system_name}
+                own = self._of_side(commands).given(values)
+            await self._machine.unmount(mount.mount_path, mount.user_id, own)
             if self._detach is not None and mount.device.lvm is not None:
                 await self._detach(mount.device.lvm.volume_group, mount.device.lvm.logical_volume)
+
+    def _of_side(self, commands: ProfileCommands) -> ProfileCommands:
+        """Return what this node runs around a Lustre.
+
+        ClientMounts of earlier controllers have the commands of both sides.
+        """
+        return commands.named(lustre.CLIENT_LINES[self._side])
 
     async def _report(self, current: ClientMount, trouble: NodeTrouble | None) -> None:
         state = current.spec.desired_state

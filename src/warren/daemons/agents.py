@@ -56,6 +56,7 @@ def agent(
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
     parts: dict[str, Part] = {f"{node} informers": informers.run}
+    apart: list[Reconciler[Any]] = []
     link = None
     if probe is not None:
         # Apart from all else: where its role is an older one, it may not look at this.
@@ -64,11 +65,13 @@ def agent(
         link = LinkReconciler(client, wires, clock, node, probe, policy)
         alone = {"informers": wires.run, **parts_after_sync(wires, [link.reconciler])}
         parts[f"{node} link"] = System(parts=alone).run
+        apart.append(link.reconciler)
     mounts = MountReconciler(
         client,
         informers,
         machine,
         detach,
+        rabbit=rabbit,
         troubled=link.test_now if link is not None else lambda: None,
         limit=worktime.SECONDS,
     )
@@ -83,8 +86,13 @@ def agent(
             limit=worktime.SECONDS,
         )
         movements = MovementReconciler(client, informers, machine, clock)
-        mgs = MgsReconciler(client, informers, machine, limit=worktime.SECONDS)
-        reconcilers += [own.reconciler, own.announcer, movements.reconciler, mgs.reconciler]
+        # Apart from all else, too: an older role says nothing of these.
+        mgts = Informers(client, namespace=node)
+        mgs = MgsReconciler(client, mgts, machine, limit=worktime.SECONDS)
+        alone = {"informers": mgts.run, **parts_after_sync(mgts, [mgs.reconciler])}
+        parts[f"{node} mgs"] = System(parts=alone).run
+        apart.append(mgs.reconciler)
+        reconcilers += [own.reconciler, own.announcer, movements.reconciler]
         if exports is not None:
             reconcilers.append(
                 ExportReconciler(informers, exports, limit=worktime.SECONDS).reconciler
@@ -99,7 +107,7 @@ def agent(
         parts=parts,
         mount_again=mounts.mount_again,
         informers=informers,
-        reconcilers=reconcilers if link is None else [*reconcilers, link.reconciler],
+        reconcilers=[*reconcilers, *apart],
     )
 
 

@@ -84,6 +84,18 @@ def mistakes(line: str) -> Iterator[str]:
                 yield unknown(name)
 
 
+def names(line: str) -> Iterator[str]:
+    """Return the variables that a line names, each once."""
+    yield from dict.fromkeys(_VARIABLE.findall(line))
+
+
+def changes_one(words: Sequence[str], volume: str) -> bool:
+    """Return whether words of an lvchange name one volume, `GROUP/NAME`, and not its group."""
+    group = volume.partition("/")[0]
+    named = {word.removeprefix("/dev/") for word in words}
+    return volume in named and group not in named
+
+
 def _tokens(line: str) -> list[str]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
@@ -187,6 +199,10 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         """Return them without the values of some variables, but for those that are overridden."""
         left = {name: value for name, value in self.variables.items() if name not in names}
         return msgspec.structs.replace(self, variables=left)
+
+    def given(self, values: Mapping[str, str]) -> "ProfileCommands":
+        """Return them with the values of more variables."""
+        return msgspec.structs.replace(self, variables={**self.variables, **values})
 
     def vectors(self, name: str, values: Mapping[str, str | Sequence[str]]) -> list[list[str]]:
         """Return the argument vectors of a command, whose place ends so; none if it is not there.

@@ -130,9 +130,7 @@ class NamespacedMachine:
     ) -> None:
         there = path in self._namespace.mounts()
         if there and profile:
-            enter = await self._namespace.enter()
-            values = {"$MOUNT_PATH": path}
-            await usercommands.run(profile, usercommands.PRE_UNMOUNT, values, enter=enter)
+            await self._around_unmount(path, profile, usercommands.PRE_UNMOUNT)
         # More than once, should an agent have died while its mount command did not.
         while path in self._namespace.mounts():
             enter = await self._namespace.enter()
@@ -143,13 +141,25 @@ class NamespacedMachine:
                     await self._take_away(enter, path, userid)
         self._patience.forget(self._use_of(path))
         if there and profile:
-            enter = await self._namespace.enter()
-            await usercommands.run(profile, usercommands.POST_UNMOUNT, values, enter=enter)
+            await self._around_unmount(path, profile, usercommands.POST_UNMOUNT)
         try:
             self._mark(path).unlink(missing_ok=True)
             self._remove_point(path)
         except OSError as error:
             raise NodeTrouble(f"{path}: {error.strerror}") from error
+
+    async def _around_unmount(
+        self, path: str, profile: ProfileCommands, names: Sequence[str]
+    ) -> None:
+        """Run what a profile has around an unmount. What can never be run keeps nothing mounted."""
+        enter = await self._namespace.enter()
+        for name in names:
+            try:
+                await usercommands.run(profile, (name,), {"$MOUNT_PATH": path}, enter=enter)
+            except NodeTrouble as trouble:
+                if not trouble.fatal:
+                    raise
+                log.warning("a command of the profile cannot be run", path=path, why=str(trouble))
 
     def _mark_if(self, path: str, profile: ProfileCommands) -> None:
         """Remember before a mount what is to be run after it: an agent may die in between."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import structlog
 
+from warren.dws import commandlines
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands
@@ -30,7 +31,10 @@ ACTIVATE: Final = "blockDeviceCommands.rabbitCommands.lvChange.activate"
 DEACTIVATE: Final = "blockDeviceCommands.rabbitCommands.lvChange.deactivate"
 
 _ACTIVE: Final = "lv_active_locally"
-"""The field of a report that is empty where a volume is not active on this machine."""
+"""The field of a report that says whether a volume is active on this machine."""
+
+_YES: Final = frozenset({"active locally", "1"})
+"""What it says where that is so: a number where lvm.conf has `binary_values_as_numeric`."""
 
 _SECTOR: Final = 512
 _MADE: Final = "warren.made"
@@ -99,16 +103,12 @@ class VolumeGroup:
             raise NodeTrouble(f"{self._group}/{name} does not exist")
         path = self._path(name)
         # What is active stays as it was activated, which a profile may have said.
-        if not row[_ACTIVE]:
-            said = vector(profile, ACTIVATE, self._names(name))
+        if row[_ACTIVE] not in _YES:
+            said = self._change(name, profile, ACTIVATE)
             # What is a snapshot is to be skipped, unless that is overruled.
             await commands.run(["lvchange", "-K", *(said or ["-ay", path])])
-            if said and not (await self._rows())[name][_ACTIVE]:
-                raise NodeTrouble(
-                    f"{ACTIVATE} of the profile has not activated {path}: name it by $VG_NAME and "
-                    "$LV_NAME",
-                    fatal=True,
-                )
+            if said and (await self._rows())[name][_ACTIVE] not in _YES:
+                raise NodeTrouble(f"{ACTIVATE} of the profile has not activated {path}", fatal=True)
         return f"/dev/{path}"
 
     async def devices(self, name: str) -> list[str]:
@@ -126,7 +126,7 @@ class VolumeGroup:
         if row is None:
             return
         path = self._path(name)
-        if row[_ACTIVE]:
+        if row[_ACTIVE] in _YES:
             await self._deactivate(name, profile)
         await commands.run(["lvchange", "-an", path])  # refuses what is in use
         # What can discard does so. Nothing relies on it: the next user of the space has a file
@@ -136,11 +136,26 @@ class VolumeGroup:
     async def _deactivate(self, name: str, profile: ProfileCommands) -> None:
         """Deactivate a volume as its profile says it. What comes of it keeps no volume."""
         try:
-            said = vector(profile, DEACTIVATE, self._names(name))
+            said = self._change(name, profile, DEACTIVATE)
             if said is not None:
                 await commands.run(["lvchange", *said])
         except NodeTrouble as trouble:
             log.warning("a command of the profile failed", volume=self._path(name), why=trouble)
+
+    def _change(self, name: str, profile: ProfileCommands, which: str) -> list[str] | None:
+        """Return the words by which a profile changes a volume. Raises NodeTrouble.
+
+        Not those by which it would change the whole group, which is the site's. Copies of profiles
+        that were pinned by earlier versions may have such.
+        """
+        said = vector(profile, which, self._names(name))
+        if said is not None and not commandlines.changes_one(said, self._path(name)):
+            raise NodeTrouble(
+                f"{which} of the profile does not change {self._path(name)} alone: name it by "
+                "$VG_NAME/$LV_NAME",
+                fatal=True,
+            )
+        return said
 
     async def _creation(self, volume: Volume) -> list[str]:
         """Return the command that makes a volume, as its profile says it."""

@@ -28,6 +28,12 @@ from warren.dws.storage import lustre
 PLACE: Final = "data.lustreStorage.mgtOptions.preMountCommands"
 """Where a profile has them, whatever MGS its file systems are on."""
 
+_GIVEN: Final = frozenset(
+    {"$JOBID", "$DIRECTIVE_INDEX", "$WORKFLOW_UID", "$USERID", "$GROUPID", "$MGS_NID", "$FS_NAME",
+     *lustre.variables(())}
+)  # fmt: skip
+"""The variables that have a value here, where there is neither a target nor a mount."""
+
 _FATAL: Final = "Fatal"
 
 
@@ -55,17 +61,27 @@ def of_storage(
         **lustre.variables(sets),
         "$MGS_NID": address,
         "$FS_NAME": name,
-        **{
-            variable: value
-            for variable, value in options.variable_override.items()
-            if not commandlines.is_fixed(variable)
-        },
+        **_held(options.variable_override),
     }
     return tuple(
         commandlines.line(commandlines.vector(PLACE, each, values))
         for each in options.pre_mount_commands
         if each.strip()
     )
+
+
+def without_value(line: str, override: Mapping[str, str]) -> list[str]:
+    """Return the variables of a line that have no value here for any storage."""
+    given = _GIVEN | _held(override).keys()
+    return [
+        name
+        for name in commandlines.names(line)
+        if name not in given and commandlines.is_variable(name)
+    ]
+
+
+def _held(override: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in override.items() if not commandlines.is_fixed(name)}
 
 
 def is_on_rabbit(mgt: NnfLustreMGT) -> bool:

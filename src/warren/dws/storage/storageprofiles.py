@@ -5,6 +5,7 @@ is pinned: what is changed in the source meanwhile changes nothing for it (dws-s
 """
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
@@ -21,7 +22,7 @@ from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storageprofiles import LustreProfile, NnfStorageProfile
 from warren.dws.profilemistakes import ProfileMistake
-from warren.dws.storage import lustre
+from warren.dws.storage import lustre, mgscommands
 
 # Choice
 
@@ -149,7 +150,27 @@ def _contents(profile: NnfStorageProfile) -> Iterator[ProfileMistake]:
         yield from _value(f"{path}.allocationPadding", padding, options.allocation_padding, 1)
         yield from _variables(path, options.variable_override)
         yield from _commands(path, **options.commands)
+        yield from _changes(path, options.block_device_commands)
     yield from _lustre("data.lustreStorage", profile.data.lustre_storage)
+
+
+def _changes(path: str, found: Mapping[str, Any]) -> Iterator[ProfileMistake]:
+    """Find what would change all of a site's volume group, on a rabbit."""
+    rabbit = found.get("rabbitCommands")
+    if not isinstance(rabbit, Mapping):
+        return
+    group = f"{path}.{commandlines.BLOCK}.rabbitCommands"
+    changes = {f"{group}.lvChange.{name}" for name in ("activate", "deactivate")}
+    try:
+        lines = [*commandlines.lines_of(rabbit, group)]
+    except UserMistake:
+        return  # that is told elsewhere, as what makes no sense is
+    for where, line in lines:
+        if where not in changes or not line.strip() or any(commandlines.mistakes(line)):
+            continue
+        if not commandlines.changes_one(shlex.split(line), "$VG_NAME/$LV_NAME"):
+            why = "the group has volumes of others: name the one by $VG_NAME/$LV_NAME, alone"
+            yield ProfileMistake(where, why)
 
 
 def _lustre(path: str, lustre: LustreProfile) -> Iterator[ProfileMistake]:
@@ -174,6 +195,10 @@ def _lustre(path: str, lustre: LustreProfile) -> Iterator[ProfileMistake]:
             yield from _value(f"{where}.capacity", size_of_target, options.capacity)
         yield from _variables(where, options.variable_override)
         yield from _commands(where, **options.commands)
+    for line in mgt.pre_mount_commands:
+        for name in mgscommands.without_value(line, mgt.variable_override):
+            why = f"{name} has no value here: an MGS is told of a file system, and of no target"
+            yield ProfileMistake(f"{path}.mgtOptions.preMountCommands", why)
     client = lustre.client_options
     yield from _variables(f"{path}.clientOptions", client.variable_override)
     yield from _commands(f"{path}.clientOptions", commandlines=client.commandlines)
