@@ -580,6 +580,21 @@ def test_a_workflow_without_a_job_is_torn_down_unless_it_is_another_instances(
     assert told == ([[KEY.name]] if mark == "there" else [])
 
 
+@pytest.mark.parametrize("phase", [Phase.HELD, Phase.STARTING, Phase.ENDING])
+def test_a_job_leaves_another_instances_workflow_of_its_name_alone(phase: Phase) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await marked(api, "there")
+        before = api.find(kinds.WORKFLOW, KEY)
+        async with running(api, conductor.run()):
+            await caught_up()
+        assert api.find(kinds.WORKFLOW, KEY) == before
+        assert asked(jobs, "start") == asked(jobs, "release") == []
+        assert asked(jobs, "finish") == [("finish", 7)]
+        assert len(asked(jobs, "fail")) == (phase is not Phase.ENDING)
+
+    conducted(story, replace(JOB, phase=phase))
+
+
 def test_workflows_are_marked_as_their_instances() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         async with informed(api):
