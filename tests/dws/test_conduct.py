@@ -113,9 +113,9 @@ def at(state: str, ready: bool = True, desired: str | None = None, **status: Any
 
 def marked_as_anothers(phase: Phase, **metadata: Any) -> JobSnapshot:
     """Return what is seen of a job of an instance, and of another one's Workflow of its name."""
-    raw = {"kind": "Workflow", "metadata": {"name": "wf", "labels": {labels.INSTANCE: "there"}}}
-    wf = workflow(JOBDW, state="PreRun", ready=True, metadata=metadata)
-    return replace(seen(job(phase), wf, instance="here"), raw=raw)
+    marked = {"labels": {labels.INSTANCE: "there"}, **metadata}
+    wf = workflow(JOBDW, state="PreRun", ready=True, metadata=marked)
+    return seen(job(phase), wf, instance="here")
 
 
 def asked(actions: list[Any]) -> list[str]:

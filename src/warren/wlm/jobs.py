@@ -6,7 +6,6 @@ and are answered with what came of it.
 """
 
 import asyncio
-import base64
 import errno
 import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +33,7 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
 from warren.scheduling.held import flash_of
 from warren.scheduling.tags import UNTAGGED
-from warren.wlm import codec, view
+from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT
 from warren.wlm.nodes import drains
 
@@ -57,9 +56,6 @@ UNASKED: Final = ("memo", "annotations")
 """Events that the journal leaves out: a job's own user writes them, and of any length."""
 
 _ORDER: Final = list(Phase)
-_IDENTITY: Final = "warren.instance"
-"""The key of what tells this instance from others with the same API."""
-
 _SERVICE: Final = "dws"
 """The name that is unique to the service whose records these are."""
 
@@ -211,17 +207,12 @@ class FluxJobs:
             await asyncio.sleep(_RETRY)
 
     async def _identified(self) -> str:
-        """Return what marks the instance's Workflows. It is kept with its jobs, in its KVS."""
-        try:
-            request = {"key": _IDENTITY, "namespace": "primary", "flags": 0}
-            found = await self._handle.rpc("kvs.lookup", request)
-            known: str = orjson.loads(base64.b64decode(found["val"]["data"]))
+        """Return what marks the instance's Workflows."""
+        known = await identity.find(self._handle)
+        if known:
             return known
-        except RpcError as error:
-            if error.errnum != errno.ENOENT:
-                raise
         made = uuid4().hex
-        kept = {"key": _IDENTITY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
+        kept = {"key": identity.KEY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
         await self._commit([kept])
         return made
 

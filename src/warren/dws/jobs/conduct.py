@@ -66,16 +66,6 @@ def new_persistent_servers(snapshot: JobSnapshot) -> list[Key]:
     ]
 
 
-def is_of_another(workflow: Object, instance: str) -> bool:
-    """Return whether a Workflow is marked as that of another instance's job.
-
-    One without a mark is of ours: those from before there were marks are, and admins take marks
-    away.
-    """
-    mark = (workflow["metadata"].get("labels") or {}).get(labels.INSTANCE)
-    return mark is not None and mark != instance
-
-
 def needs_flash(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on which rabbits' flash the job was given."""
     return (
@@ -163,7 +153,7 @@ def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
 def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow, job = snapshot.workflow, snapshot.job
-    if snapshot.raw is not None and is_of_another(snapshot.raw, snapshot.instance):
+    if workflow is not None and labels.is_of_another(workflow.metadata.labels, snapshot.instance):
         return _beside_another(job)
     if job.unreadable is not None and job.phase in _BEFORE_THE_END:
         raise Fault(f"what the job was given cannot be read: {job.unreadable}")
