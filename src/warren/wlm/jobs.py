@@ -56,6 +56,9 @@ UNASKED: Final = ("memo", "annotations")
 """Events that the journal leaves out: a job's own user writes them, and of any length."""
 
 _ORDER: Final = list(Phase)
+_KEPT: Final = 10.0
+"""Seconds for which jobs wait until the instance's mark is kept."""
+
 _SERVICE: Final = "dws"
 """The name that is unique to the service whose records these are."""
 
@@ -207,13 +210,29 @@ class FluxJobs:
             await asyncio.sleep(_RETRY)
 
     async def _identified(self) -> str:
-        """Return what marks the instance's Workflows."""
+        """Return what marks the instance's Workflows; the empty mark while none can be kept.
+
+        With that, Workflows are made without a label, and those that have one are another's.
+        """
         known = await identity.find(self._handle)
         if known:
             return known
         made = uuid4().hex
         kept = {"key": identity.KEY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
-        await self._commit([kept])
+        try:
+            # What finds the disk full waits for room; what comes after it is refused.
+            async with asyncio.timeout(_KEPT):
+                await self._handle.rpc("kvs.commit", _transaction([kept]))
+        except (RpcError, TimeoutError) as error:
+            if isinstance(error, RpcError) and error.lost:
+                raise
+            # No job waits for that: those that are over are to leave room.
+            log.warning(
+                "Workflows have no mark of this instance until one can be kept in its KVS: make "
+                "room there, and start the conductor again",
+                reason=str(error) or f"no answer in {_KEPT:g} s",
+            )
+            return ""
         return made
 
     def _take(self, entry: Payload) -> None:
@@ -407,8 +426,7 @@ class FluxJobs:
         await self._commit(operations)
 
     async def _commit(self, operations: Sequence[Payload]) -> None:
-        primary = {"namespace": "primary", "flags": 0}
-        await self._ask("kvs.commit", {**primary, "ops": operations, "rootref": False})
+        await self._ask("kvs.commit", _transaction(operations))
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         await self._ask_about("job-manager.memo", {"id": job.id, "memo": dict(values)})
@@ -534,6 +552,10 @@ class FluxJobs:
         """Return the requests that a look at this job answers: a later phase has its own."""
         phase = _ORDER.index(job.phase)
         return [each for each in self._requests.get(job.id, ()) if each.first <= phase]
+
+
+def _transaction(operations: Sequence[Payload]) -> Payload:
+    return {"namespace": "primary", "flags": 0, "ops": operations, "rootref": False}
 
 
 @lru_cache(maxsize=1024)
