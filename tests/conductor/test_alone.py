@@ -580,6 +580,21 @@ def test_a_workflow_without_a_job_is_torn_down_unless_it_is_another_instances(
     assert told == ([[KEY.name]] if mark == "there" else [])
 
 
+@pytest.mark.parametrize("phase", [Phase.HELD, Phase.STARTING, Phase.ENDING])
+def test_a_job_leaves_another_instances_workflow_of_its_name_alone(phase: Phase) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await marked(api, "there")
+        before = api.find(kinds.WORKFLOW, KEY)
+        async with running(api, conductor.run()):
+            await caught_up()
+        assert api.find(kinds.WORKFLOW, KEY) == before
+        assert asked(jobs, "start") == asked(jobs, "release") == []
+        assert asked(jobs, "finish") == [("finish", 7)]
+        assert len(asked(jobs, "fail")) == (phase is not Phase.ENDING)
+
+    conducted(story, replace(JOB, phase=phase))
+
+
 def test_workflows_are_marked_as_their_instances() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         async with informed(api):
@@ -1074,6 +1089,38 @@ def test_nodes_return_whose_workflow_went_while_no_conductor_was_there(returns: 
         assert asked(jobs, "undrain") == (back if returns else [])
 
     conducted(story, replace(JOB, phase=Phase.RUNNING))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "data"),
+    [
+        ({labels.ABORTED_NODES: "n1"}, "of no kind"),
+        ({labels.ABORTED_NODES: "n["}, [{"name": "n1"}]),
+    ],
+)
+def test_nodes_return_beside_an_object_that_cannot_be_read(
+    annotations: dict[str, str], data: Any, heard: list[MutableMapping[str, Any]]
+) -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        following = Conductor(api, api.informers, jobs, api.clock, GIB, Settings(returns=True))
+        wiring = {"r0": ("n0", "n1"), "r1": ("n2", "n3")}
+        await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration(wiring)))
+        bad = raw_workflow(JOBDW, state="Teardown", metadata={"name": "fluxjob-8"})
+        bad["metadata"]["annotations"] = annotations
+        await api.add(kinds.WORKFLOW, bad)
+        await api.add(kinds.COMPUTES, {"metadata": meta("fluxjob-8", "default"), "data": data})
+        other = raw_workflow(JOBDW, state="Teardown", metadata={"name": "fluxjob-9"})
+        await api.add(kinds.WORKFLOW, other)
+        waiting = {"metadata": meta("fluxjob-9", "default"), "data": [{"name": "n0"}]}
+        await api.add(kinds.COMPUTES, waiting)
+        async with running(api, following.run()):
+            await caught_up()
+
+        assert asked(jobs, "undrain") == [("undrain", ("n2", "n3"), abort.REASON)]
+
+    conducted(story)
+    told = [each["workflow"] for each in heard if "nodes are not known" in each["event"]]
+    assert told == ["fluxjob-8"]
 
 
 @pytest.mark.parametrize(

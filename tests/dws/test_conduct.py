@@ -111,6 +111,13 @@ def at(state: str, ready: bool = True, desired: str | None = None, **status: Any
     return workflow(JOBDW, state=state, ready=ready, desired=desired, status={**TOOK, **status})
 
 
+def marked_as_anothers(phase: Phase, **metadata: Any) -> JobSnapshot:
+    """Return what is seen of a job of an instance, and of another one's Workflow of its name."""
+    marked = {"labels": {labels.INSTANCE: "there"}, **metadata}
+    wf = workflow(JOBDW, state="PreRun", ready=True, metadata=marked)
+    return seen(job(phase), wf, instance="here")
+
+
 def asked(actions: list[Any]) -> list[str]:
     """Return the states that the Workflow is asked for."""
     return [str(patch["spec"]["desiredState"]) for patch in changes(actions, kinds.WORKFLOW)]
@@ -141,6 +148,26 @@ def test_a_workflow_that_goes_is_past_when_it_was_let_go_and_its_job_is_over(
 
 
 # Held, and let go
+
+
+@pytest.mark.parametrize("deleting", [{}, DELETING])
+@pytest.mark.parametrize("phase", [Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING])
+def test_a_job_is_refused_whose_workflow_is_another_instances(
+    phase: Phase, deleting: dict[str, Any]
+) -> None:
+    words = f"Workflow fluxjob-7 is another instance's, by its label {labels.INSTANCE}: submit"
+    with pytest.raises(Fault, match=words):
+        decide(marked_as_anothers(phase, **deleting))
+
+
+@pytest.mark.parametrize("deleting", [{}, DELETING])
+@pytest.mark.parametrize(
+    ("phase", "done"), [(Phase.NEW, []), (Phase.ENDING, [Finish()]), (Phase.OVER, [])]
+)
+def test_a_job_ends_without_touching_another_instances_workflow(
+    phase: Phase, done: list[Any], deleting: dict[str, Any]
+) -> None:
+    assert decide(marked_as_anothers(phase, **deleting)) == done
 
 
 def test_a_held_job_gets_a_workflow_that_admission_lets_pass() -> None:

@@ -26,6 +26,7 @@ def found(
     storages: tuple[Storage, ...] = (),
     mounts: tuple[ClientMount, ...] = (),
     drained: Mapping[str, str] | None = None,
+    instance: str = "here",
 ) -> list[Difference]:
     sides = Sides(
         jobs=jobs or {},
@@ -33,12 +34,14 @@ def found(
         storages=storages,
         mounts=mounts,
         drained=drained or {},
+        instance=instance,
     )
     return differences(sides, BINDING.job, lambda number: f"f{number}", 0.0)
 
 
 def of(name: str, state: str = "PreRun", **options: Any) -> Any:
-    return workflow(JOBDW, state=state, metadata={"name": name}, **options)
+    carried = options.pop("labels", {})
+    return workflow(JOBDW, state=state, metadata={"name": name, "labels": carried}, **options)
 
 
 def mounted(node: str, state: str = "mounted") -> ClientMount:
@@ -76,6 +79,19 @@ def test_a_workflow_whose_job_is_over_is_torn_down() -> None:
     assert isinstance(one.remedy, Change)
     assert one.remedy.kind == kinds.WORKFLOW
     assert one.remedy.patch == {"spec": {"desiredState": "Teardown"}}
+
+
+@pytest.mark.parametrize(
+    ("mark", "instance", "told"),
+    [("here", "here", 1), ("there", "here", 0), ("there", "", 0)],
+)
+@pytest.mark.parametrize("state", ["PreRun", "Teardown"])
+def test_a_workflow_of_another_instance_is_no_difference(
+    state: str, mark: str, instance: str, told: int
+) -> None:
+    said = {"status": "Error", "message": "in use"}
+    theirs = of("fluxjob-7", state, status=said, labels={labels.INSTANCE: mark})
+    assert len(found({}, (theirs,), instance=instance)) == told
 
 
 def test_a_teardown_that_goes_on_is_no_difference_and_one_in_trouble_is_told() -> None:

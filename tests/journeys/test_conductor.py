@@ -1,6 +1,8 @@
 """The conductor as a service of its own, beside an instance without one."""
 
+import asyncio
 import json
+import os
 import shutil
 import signal
 import socket
@@ -9,13 +11,19 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.journeys.conftest import Cluster, running, wait_for
+from warren.base.objects import Key, Object, Remove
+from warren.dws import kinds, labels
+from warren.kube.http import connect
+from warren.kube.kubeconfig import load as kubeconfig_of
+from warren.wlm import identity
+from warren.wlm.codec import BINDING
 
 JOB = ("submit", "-N2", "-S", "dw=#DW jobdw type=xfs capacity=64MiB name=fast")
 
@@ -175,6 +183,50 @@ def test_what_a_job_took_out_of_service_is_found_and_put_back(lone: Cluster) -> 
     assert lone("conductor", "audit").returncode == 0
     assert "dimm" in lone("resource", "drain").stdout
     assert lone("resource", "undrain", "compute-01").returncode == 0
+
+
+def test_the_workflows_of_another_instance_are_neither_found_nor_torn_down(lone: Cluster) -> None:
+    with Conductor(lone):
+        wait_for(lambda: lone("kvs", "get", identity.KEY).returncode == 0)
+    own = json.loads(lone("kvs", "get", identity.KEY).stdout)
+    marks = {BINDING.workflow(1): "there", BINDING.workflow(2): own}
+    asyncio.run(make_workflows(lone, marks))
+
+    found = lone("conductor", "audit", "--repair")
+    name = BINDING.workflow(2).name
+    told = f"Workflow {name} its job ƒ3 is over, and it is not torn down (repaired)\n"
+    assert (found.returncode, found.stdout) == (0, told)
+    desired = [each["spec"]["desiredState"] for each in asyncio.run(taken_away(lone, marks))]
+    assert desired == ["Proposal", "Teardown"]
+
+
+async def make_workflows(cluster: Cluster, marks: Mapping[Key, str]) -> None:
+    """Make Workflows of jobs that there are not, with marks of instances."""
+    async with connect(kubeconfig_of(cluster.state.kubeconfig)) as client:
+        for key, mark in marks.items():
+            metadata = {
+                "name": key.name,
+                "namespace": key.namespace,
+                "labels": {labels.INSTANCE: mark},
+            }
+            spec = {
+                "desiredState": "Proposal",
+                "dwDirectives": [],
+                "jobID": key.name,
+                "userID": os.geteuid(),
+                "groupID": os.getegid(),
+                "wlmID": BINDING.wlm_id,
+            }
+            await client.create(kinds.WORKFLOW, {"metadata": metadata, "spec": spec})
+
+
+async def taken_away(cluster: Cluster, keys: Iterable[Key]) -> list[Object]:
+    """Delete Workflows; return them as they were."""
+    async with connect(kubeconfig_of(cluster.state.kubeconfig)) as client:
+        found = [await client.get(kinds.WORKFLOW, key) for key in keys]
+        for key in keys:
+            await client.delete(Remove(kind=kinds.WORKFLOW, key=key))
+    return found
 
 
 def test_a_cluster_in_one_process_tells_its_metrics_too(tmp_path: Path) -> None:

@@ -44,6 +44,20 @@ async def test_users_have_their_turns_one_after_the_other() -> None:
 
 
 @virtually
+async def test_a_key_whose_user_cannot_be_told_is_not_in_line_and_keeps_no_others_up() -> None:
+    users = {"b": 1}
+    queue = WorkQueue[str](user=users.__getitem__)
+    with pytest.raises(KeyError):
+        queue.add("a")
+    queue.add("b")
+    assert await queue.take() == "b"
+    await nothing_to_take(queue, 100)
+    users["a"] = 2
+    queue.add("a")
+    assert await queue.take() == "a"
+
+
+@virtually
 async def test_a_key_that_waits_already_is_not_added_again() -> None:
     queue = WorkQueue[str]()
     for key in "aba":

@@ -165,6 +165,40 @@ async def test_what_admission_warns_of_goes_back_with_the_answer(caller: Caller)
         assert answer.headers.getall("Warning") == ['299 - "spec.color: this has no effect"']
 
 
+class Wordy:
+    """Warns of what a Workflow's directives say."""
+
+    async def admit(self, review: Review) -> Object | None:
+        for each in (review.new or {})["spec"].get("dwDirectives", ()):
+            review.warn(each)
+        return review.new
+
+
+@pytest.mark.parametrize(
+    ("said", "heard"),
+    [
+        (["a" * 4000], ["a" * 4000]),
+        (["a" * 9000, "b"], ["a" * 256, "b"]),
+        (["ä" * 4000], ["ä" * 256]),  # of two bytes each
+        ([str(each) for each in range(200)], [str(each) for each in range(64)]),
+        # Of 264 bytes each with what is around it.
+        (
+            [f"{each:03}{'a' * 1000}" for each in range(20)],
+            [f"{each:03}{'a' * 253}" for each in range(15)],
+        ),
+    ],
+)
+@told_to_one(admission=Wordy())
+async def test_an_answer_has_no_more_warnings_than_its_client_takes(
+    caller: Caller, said: list[str], heard: list[str]
+) -> None:
+    url = f"{caller.server}{WORKFLOWS}"
+    data = orjson.dumps(workflow(spec={"dwDirectives": said}))
+    async with caller.session.post(url, data=data) as answer:
+        assert answer.status == 201
+        assert answer.headers.getall("Warning") == [f'299 - "{each}"' for each in heard]
+
+
 @told_to_server
 async def test_unknown_fields_are_refused_or_passed_over_as_asked(caller: Caller) -> None:
     await defined(caller, COLOR)

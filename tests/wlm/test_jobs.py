@@ -1,6 +1,7 @@
 """The embedded instance as a workload manager, and its RPCs to the letter."""
 
 import asyncio
+import base64
 import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
@@ -217,6 +219,8 @@ class _Telling:
     def __init__(self, told: list[Payload], again: list[Payload] | None = None) -> None:
         self._told = [told, again or []]
         self.begun = 0
+        self.broken = asyncio.Event()
+        self.broken.set()
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
         if topic == "kvs.lookup":
@@ -228,6 +232,7 @@ class _Telling:
         for entry in self._told[self.begun - 1]:
             yield entry
         if self.begun == 1:
+            await self.broken.wait()
             raise RpcError(errno.EOVERFLOW)
         await asyncio.sleep(3600)
 
@@ -655,6 +660,65 @@ def test_an_instance_is_marked_by_what_stays_over_restarts_and_another_otherwise
         (first, again), (second, _) = marks
         assert first == again
         assert first != second
+
+    virtual.run(main())
+
+
+class _Full(_Telling):
+    """A handle whose journal tells of one job, and whose KVS has no room."""
+
+    def __init__(self, refusal: RpcError | None) -> None:
+        super().__init__([submitted(), _ALL_TOLD], [submitted(), _ALL_TOLD])
+        self.kept: str | None = None
+        self.room = asyncio.Event()
+        self.broken.clear()
+        self._refusal = refusal
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        if topic == "kvs.lookup":
+            if self.kept is None:
+                raise RpcError(errno.ENOENT)
+            return {"val": {"data": self.kept}}
+        assert topic == "kvs.commit"
+        if self._refusal is not None and not self.room.is_set():
+            raise self._refusal
+        await self.room.wait()
+        self.kept = (payload or {})["ops"][0]["dirent"]["data"]
+        return {}
+
+
+@pytest.mark.parametrize("refusal", [RpcError(errno.ENOSPC, "the disk is full"), None])
+def test_an_instance_without_room_for_its_mark_has_none_until_its_journal_is_followed_anew(
+    refusal: RpcError | None,
+) -> None:
+    async def main() -> None:
+        handle = _Full(refusal)
+        jobs = FluxJobs(handle, 0)
+        following = asyncio.ensure_future(jobs.run())
+        await asyncio.wait_for(jobs.wait_synced(), 60)
+        assert list(jobs.jobs()) == [7]
+        assert jobs.instance == ""
+        handle.room.set()
+        handle.broken.set()
+        await asyncio.sleep(5)
+        assert jobs.instance
+        assert orjson.loads(base64.b64decode(handle.kept or "")) == jobs.instance
+        following.cancel()
+
+    virtual.run(main())
+
+
+def test_an_instance_that_is_lost_before_its_mark_is_kept_is_asked_again() -> None:
+    async def main() -> None:
+        handle = _Full(RpcError(errno.ECONNRESET))
+        jobs = FluxJobs(handle, 0)
+        following = asyncio.ensure_future(jobs.run())
+        await asyncio.sleep(60)
+        assert handle.begun == 0
+        handle.room.set()
+        await asyncio.wait_for(jobs.wait_synced(), 60)
+        assert jobs.instance
+        following.cancel()
 
     virtual.run(main())
 

@@ -320,8 +320,9 @@ class Conductor:
     def _is_of_another(self, job: int) -> bool:
         """Return whether what looks like an orphan is the Workflow of another instance's job."""
         raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow(job))
-        mine = raw is None or self._jobs.job(job) is not None
-        return not mine and conduct.is_of_another(raw or {}, self._jobs.instance)
+        if raw is None or self._jobs.job(job) is not None:
+            return False
+        return labels.is_of_another(raw["metadata"].get("labels") or {}, self._jobs.instance)
 
     def _tell_others(self) -> None:
         """Log which Workflows are left alone, for those of an instance that is lost stay."""

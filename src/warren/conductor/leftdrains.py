@@ -4,9 +4,13 @@ The news that a Workflow is gone returns its nodes (`Conductor`), and comes to n
 begins later: it looks once at what is drained for that very reason.
 """
 
+from functools import partial
 from typing import Final
 
-from warren.base.objects import key_of
+import structlog
+
+from warren.base.errors import UserMistake
+from warren.base.objects import Object, key_of
 from warren.conductor.port import WorkloadManager
 from warren.dws import kinds
 from warren.dws.binding import Phase
@@ -16,6 +20,8 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
+
+log = structlog.get_logger()
 
 _ALL: Final = "all"
 
@@ -60,8 +66,21 @@ class LeftDrains:
             number = self._jobs.binding.job(key_of(raw).name)
             if number is None:
                 continue
-            found |= abort.nodes_of(raw)
-            job, computes = self._jobs.job(number), self._computes.get(key_of(raw))
-            if computes is not None and (job is None or job.phase is Phase.OVER):
-                found |= {each.name for each in read(computes, Computes).data}
+            for nodes in (abort.nodes_of, partial(self._nodes_of_over, number)):
+                try:
+                    found |= nodes(raw)
+                except UserMistake as error:  # one object may not keep the nodes of all others
+                    log.warning(
+                        "a Workflow's nodes are not known, and may return before it is gone: see "
+                        "whether they have storage mounted",
+                        workflow=key_of(raw).name,
+                        reason=str(error),
+                    )
         return found
+
+    def _nodes_of_over(self, number: int, workflow: Object) -> frozenset[str]:
+        """Return the nodes of a Workflow whose job is over. Raises Malformed."""
+        job, computes = self._jobs.job(number), self._computes.get(key_of(workflow))
+        if computes is None or not (job is None or job.phase is Phase.OVER):
+            return frozenset()
+        return frozenset(each.name for each in read(computes, Computes).data)

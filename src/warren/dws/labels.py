@@ -128,6 +128,15 @@ def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
     return labels
 
 
+def is_of_another(carried: Mapping[str, str], instance: str) -> bool:
+    """Return whether a Workflow is marked as that of another instance's job, by its labels.
+
+    One without a mark is of ours: those from before there were marks are, and admins take marks
+    away.
+    """
+    return carried.get(INSTANCE, instance) != instance
+
+
 def value(text: str) -> str:
     """Return a text as a label's value, which is not free: NNF writes spaces as dashes."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_LONGEST].strip("-_.")

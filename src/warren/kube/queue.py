@@ -142,8 +142,9 @@ class WorkQueue(Generic[K]):
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting:
+            user = self._user(key)  # first: where that raises, the key is not in line
             self._waiting[key] = asyncio.get_running_loop().time()
-            self._lines.setdefault(self._user(key), deque()).append(key)
+            self._lines.setdefault(user, deque()).append(key)
             self._adds += 1
             if self._idle:
                 self._wake()

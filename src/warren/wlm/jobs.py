@@ -6,7 +6,6 @@ and are answered with what came of it.
 """
 
 import asyncio
-import base64
 import errno
 import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +33,7 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
 from warren.scheduling.held import flash_of
 from warren.scheduling.tags import UNTAGGED
-from warren.wlm import codec, view
+from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT
 from warren.wlm.nodes import drains
 
@@ -57,8 +56,8 @@ UNASKED: Final = ("memo", "annotations")
 """Events that the journal leaves out: a job's own user writes them, and of any length."""
 
 _ORDER: Final = list(Phase)
-_IDENTITY: Final = "warren.instance"
-"""The key of what tells this instance from others with the same API."""
+_KEPT: Final = 10.0
+"""Seconds for which jobs wait until the instance's mark is kept."""
 
 _SERVICE: Final = "dws"
 """The name that is unique to the service whose records these are."""
@@ -211,18 +210,29 @@ class FluxJobs:
             await asyncio.sleep(_RETRY)
 
     async def _identified(self) -> str:
-        """Return what marks the instance's Workflows. It is kept with its jobs, in its KVS."""
-        try:
-            request = {"key": _IDENTITY, "namespace": "primary", "flags": 0}
-            found = await self._handle.rpc("kvs.lookup", request)
-            known: str = orjson.loads(base64.b64decode(found["val"]["data"]))
+        """Return what marks the instance's Workflows; the empty mark while none can be kept.
+
+        With that, Workflows are made without a label, and those that have one are another's.
+        """
+        known = await identity.find(self._handle)
+        if known:
             return known
-        except RpcError as error:
-            if error.errnum != errno.ENOENT:
-                raise
         made = uuid4().hex
-        kept = {"key": _IDENTITY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
-        await self._commit([kept])
+        kept = {"key": identity.KEY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
+        try:
+            # What finds the disk full waits for room; what comes after it is refused.
+            async with asyncio.timeout(_KEPT):
+                await self._handle.rpc("kvs.commit", _transaction([kept]))
+        except (RpcError, TimeoutError) as error:
+            if isinstance(error, RpcError) and error.lost:
+                raise
+            # No job waits for that: those that are over are to leave room.
+            log.warning(
+                "Workflows have no mark of this instance until one can be kept in its KVS: make "
+                "room there, and start the conductor again",
+                reason=str(error) or f"no answer in {_KEPT:g} s",
+            )
+            return ""
         return made
 
     def _take(self, entry: Payload) -> None:
@@ -416,8 +426,7 @@ class FluxJobs:
         await self._commit(operations)
 
     async def _commit(self, operations: Sequence[Payload]) -> None:
-        primary = {"namespace": "primary", "flags": 0}
-        await self._ask("kvs.commit", {**primary, "ops": operations, "rootref": False})
+        await self._ask("kvs.commit", _transaction(operations))
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         await self._ask_about("job-manager.memo", {"id": job.id, "memo": dict(values)})
@@ -543,6 +552,10 @@ class FluxJobs:
         """Return the requests that a look at this job answers: a later phase has its own."""
         phase = _ORDER.index(job.phase)
         return [each for each in self._requests.get(job.id, ()) if each.first <= phase]
+
+
+def _transaction(operations: Sequence[Payload]) -> Payload:
+    return {"namespace": "primary", "flags": 0, "ops": operations, "rootref": False}
 
 
 @lru_cache(maxsize=1024)

@@ -19,6 +19,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
 from warren.lifecycle.states import ACTIVE
+from warren.wlm import identity
 from warren.wlm.codec import BINDING
 
 _BETWEEN = 1.0
@@ -55,24 +56,26 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
 
 
 def _differences(state: StateDir) -> list[Difference]:
-    async def query(handle: "Handle") -> tuple[dict[int, str | None], dict[str, str]]:
+    async def query(handle: "Handle") -> tuple[dict[int, str | None], dict[str, str], str]:
         active = {"states": [sum(each.bit for each in ACTIVE)]}
         request = {"attrs": ["annotations"], "max_entries": 0, "constraint": active}
         jobs = (await handle.rpc("job-list.list", request))["jobs"]
         status = await handle.rpc("resource.status")
         named = {each["id"]: _workflow(each) for each in jobs}
-        return named, {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
+        drained = {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
+        return named, drained, await identity.find(handle)
 
     workflows, storages, mounts = list_objects(
         state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT
     )
-    jobs, drained = ask_instance(state, query)
+    jobs, drained, instance = ask_instance(state, query)
     sides = Sides(
         jobs=jobs,
         workflows=[read(each, Workflow) for each in workflows],
         storages=[read(each, Storage) for each in storages],
         mounts=[read(each, ClientMount) for each in mounts],
         drained=drained,
+        instance=instance,
     )
     return jobaudit.differences(sides, BINDING.job, f58, time.time())
 

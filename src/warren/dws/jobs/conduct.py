@@ -66,16 +66,6 @@ def new_persistent_servers(snapshot: JobSnapshot) -> list[Key]:
     ]
 
 
-def is_of_another(workflow: Object, instance: str) -> bool:
-    """Return whether a Workflow is marked as that of another instance's job.
-
-    One without a mark is of ours: those from before there were marks are, and admins take marks
-    away.
-    """
-    mark = (workflow["metadata"].get("labels") or {}).get(labels.INSTANCE)
-    return mark is not None and mark != instance
-
-
 def needs_flash(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on which rabbits' flash the job was given."""
     return (
@@ -163,6 +153,8 @@ def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
 def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow, job = snapshot.workflow, snapshot.job
+    if workflow is not None and labels.is_of_another(workflow.metadata.labels, snapshot.instance):
+        return _beside_another(job)
     if job.unreadable is not None and job.phase in _BEFORE_THE_END:
         raise Fault(f"what the job was given cannot be read: {job.unreadable}")
     if workflow is None:
@@ -179,6 +171,20 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     if late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
         return [*errors, *overdue]
     return [*errors, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
+
+
+def _beside_another(job: Job) -> list[Action]:
+    """Another instance's job has the Workflow of this name: ids are unique to an instance only.
+
+    Nothing of it is the job's, which ends without storage, and it is not touched.
+    """
+    if job.phase in _BEFORE_THE_END:
+        raise Fault(
+            f"the Workflow {job.workflow.name} is another instance's, by its label "
+            f"{labels.INSTANCE}: submit the job again; where that instance is lost, an admin takes "
+            "away the label, and the Workflow is torn down"
+        )
+    return [Finish()] if job.phase is Phase.ENDING else []
 
 
 def _without_workflow(snapshot: JobSnapshot) -> list[Action]:

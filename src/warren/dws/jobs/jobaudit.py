@@ -50,6 +50,8 @@ class Sides:
     mounts: Sequence[ClientMount]
     drained: Mapping[str, str]
     """Why nodes are drained."""
+    instance: str
+    """What marks the Workflows of these jobs; empty where no Workflow was marked yet."""
 
 
 def differences(
@@ -74,6 +76,8 @@ def _of_workflows(
         meta, number = each.metadata, job(each.metadata.name)
         if number is None or number in sides.jobs:
             continue
+        if labels.is_of_another(meta.labels, sides.instance):
+            continue  # it is not told either: its job is known to that instance alone
         about, over = f"Workflow {meta.name}", f"its job {spelled(number)} is over"
         if each.spec.desired_state is not State.TEARDOWN:
             patch = {"spec": {"desiredState": State.TEARDOWN}}

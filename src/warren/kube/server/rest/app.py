@@ -25,7 +25,14 @@ from warren.kube.server.access.impersonation import acting
 from warren.kube.server.builtin import BUILT_IN, CRD, REVIEWS
 from warren.kube.server.refusals import NoRoom
 from warren.kube.server.resources import LOG, Resource
-from warren.kube.server.rest import discovery, freshness, openapi, podlogs, tables
+from warren.kube.server.rest import (
+    discovery,
+    freshness,
+    openapi,
+    podlogs,
+    tables,
+    warningheaders,
+)
 from warren.kube.server.rest.bodies import Bodies
 from warren.kube.server.rest.requests import RequestError, WriteRequest, flag, number, spelled_as
 from warren.kube.server.rest.selection import Selection
@@ -527,8 +534,8 @@ def _json(
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> web.Response:
     whole = CIMultiDict(headers)
-    for each in warnings:
-        whole.add("Warning", f"299 - {orjson.dumps(each).decode()}")
+    for each in warningheaders.values(warnings):
+        whole.add("Warning", each)
     return web.Response(
         body=orjson.dumps(body), status=status, content_type="application/json", headers=whole
     )

@@ -1,0 +1,24 @@
+"""What marks an instance's Workflows among those of others: kept with its jobs, in its KVS."""
+
+import base64
+import errno
+from typing import Final
+
+import orjson
+
+from warren.rpc.message import Handle, RpcError
+
+KEY: Final = "warren.instance"
+
+
+async def find(handle: Handle) -> str:
+    """Return the mark; the empty one while there is none. Raises RpcError."""
+    try:
+        request = {"key": KEY, "namespace": "primary", "flags": 0}
+        found = await handle.rpc("kvs.lookup", request)
+    except RpcError as error:
+        if error.errnum != errno.ENOENT:
+            raise
+        return ""
+    known: str = orjson.loads(base64.b64decode(found["val"]["data"]))
+    return known
