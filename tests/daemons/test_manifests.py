@@ -973,3 +973,6 @@ class _Idle:
 
     def listen(self, listener: Callable[[int], None]) -> None:
         pass
+
+    def user(self, job: int) -> int:
+        raise LookupError(job)

@@ -100,6 +100,7 @@ ASKED: Final = {
     True: {"create", "setup", "post_run"},
     False: {
         "job-manager.memo",
+        "kvs.lookup",
         "kvs.commit",
         "job-manager.dws.resource-update",
         "job-manager.dws.prolog-remove",
