@@ -3,6 +3,7 @@ a Storage, which says what the rabbit says of itself, and its nodes of their lin
 (`dws.rabbits`)."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from warren.base.objects import Key, Object, Write, key_of
 from warren.controllers.heartbeats import Heartbeats, orphans
@@ -15,6 +16,9 @@ from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
+
+_LEAST: Final = 0.01
+"""Seconds after which a rabbit is looked at again, at least."""
 
 
 class SystemController:
@@ -146,7 +150,8 @@ class SystemController:
         renewed = self._heartbeats.renewed_for(rabbit)
         if not left or renewed is None or renewed >= links.SETTLED:
             return left or None
-        return min(left, links.SETTLED - renewed)
+        # What sums of seconds are off by is no time that passes.
+        return min(left, max(_LEAST, links.SETTLED - renewed))
 
     def _asked(self, found: SystemConfiguration, rabbit: StorageNode) -> list[Write]:
         """Return what is to be written for a rabbit's nodes to test their links to it.
