@@ -1,5 +1,6 @@
 """One rabbit with an MGS: the commands that NnfLustreMGTs ask for, and what it says of them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -21,11 +22,20 @@ SET_TWO = ("configure mgs", ("lctl", "set_param", "-P", "osc.two-*.checksums=1")
 Story = Callable[[Api, Noting], Awaitable[None]]
 
 
+class Hanging(Noting):
+    """An MGS on which the commands of some never end."""
+
+    async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
+        await super().configure_mgs(commands)
+        if commands[0][-1].startswith("osc.hang"):
+            await asyncio.Event().wait()
+
+
 def lived(story: Story) -> None:
     async def main(api: Api) -> None:
-        machine = Noting("r0")
+        machine = Hanging("r0")
         mgs = MgsReconciler(api, api.informers, machine)
-        async with running(api, mgs.reconciler.run()):
+        async with running(api, mgs.reconciler.run(), mgs.commands.run()):
             await story(api, machine)
 
     alone(main)
@@ -114,13 +124,13 @@ def test_what_can_never_be_run_is_told_and_left_alone() -> None:
     lived(story)
 
 
-def test_an_agent_that_was_cut_off_before_it_told_runs_them_again() -> None:
+def test_an_answer_that_cannot_be_written_is_written_later_and_nothing_is_run_again() -> None:
     async def story(api: Api, machine: Noting) -> None:
         api.refusals["patch", kinds.LUSTRE_MGT] = Conflict("meanwhile it was changed")
         await mgt(api, ONE)
         for _ in range(10):
             await caught_up()
-        assert machine.asked == [SET_ONE, SET_ONE]
+        assert machine.asked == [SET_ONE]
         assert told(api) == [{"reference": ONE, "ready": True}]
 
     lived(story)
@@ -135,5 +145,33 @@ def test_an_mgs_that_goes_has_nothing_run() -> None:
         await ask(api, ONE, TWO)
         assert len(machine.asked) == before
         assert SET_TWO not in machine.asked
+
+    lived(story)
+
+
+def test_commands_that_hang_keep_no_others_and_are_run_once_at_a_time() -> None:
+    async def story(api: Api, machine: Noting) -> None:
+        hanging = {**ONE, "name": "hang", "uid": "uid-hang"}
+        await mgt(api, hanging, ONE)
+        assert told(api) == [{"reference": ONE, "ready": True}]
+        await ask(api, hanging, ONE, TWO)
+        assert told(api) == [{"reference": each, "ready": True} for each in (ONE, TWO)]
+        await ask(api, hanging, TWO)
+        assert told(api) == [{"reference": TWO, "ready": True}]
+        assert [words[-1] for _, words in machine.asked] == [
+            f"osc.{name}-*.checksums=1" for name in ("hang", "one", "two")
+        ]
+
+    lived(story)
+
+
+def test_an_answer_that_an_admin_takes_away_has_the_commands_run_again() -> None:
+    async def story(api: Api, machine: Noting) -> None:
+        await mgt(api, ONE)
+        status: Object = {"status": {"commandList": []}}
+        await api.change(kinds.LUSTRE_MGT, KEY, status, status=True)
+        await caught_up()
+        assert machine.asked == [SET_ONE, SET_ONE]
+        assert told(api) == [{"reference": ONE, "ready": True}]
 
     lived(story)

@@ -3,21 +3,34 @@
 `dws.storage.mgscommands` decides; names are given out elsewhere (`controllers.lustremgts`).
 """
 
+from collections.abc import Sequence
+from typing import Final
+
 from warren.base.objects import Key, key_of
 from warren.controllers.machine import Machine
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.dws.objects.decoding import read
-from warren.dws.objects.lustrefilesystems import MgsCommands, NnfLustreMGT, Requester
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT, Requester
 from warren.dws.storage import mgscommands
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
+Request = tuple[Key, Requester]
+"""An NnfLustreMGT, and what asks it for commands."""
+
+_AT_ONCE: Final = 16
+"""Of how many file systems commands are run side by side: some of them may hang."""
+
 
 class MgsReconciler:
-    """Runs what the NnfLustreMGTs of one rabbit ask for, and says so."""
+    """Runs what the NnfLustreMGTs of one rabbit ask for, and says so.
+
+    `commands` runs them, those of each file system by themselves: where they hang, they hold up no
+    other's. `reconciler` says of an NnfLustreMGT what came of them.
+    """
 
     def __init__(
         self,
@@ -31,33 +44,62 @@ class MgsReconciler:
         self._client = client
         self._machine = machine
         self._mgts = informers.of(kinds.LUSTRE_MGT)
-        self.reconciler: Reconciler[Key] = Reconciler("mgs", self.reconcile, limit=limit)
+        self._begun: dict[Key, Sequence[Requester]] = {}
+        """Whose commands run, were run or are to be run again, until that is seen to be said."""
+        self._ran: dict[Key, dict[Requester, NodeTrouble | None]] = {}
+        """What came of them."""
+        self.commands: Reconciler[Request] = Reconciler(
+            "mgs commands", self.run_commands, workers=_AT_ONCE, limit=limit
+        )
+        self.reconciler: Reconciler[Key] = Reconciler("mgs", self.reconcile)
         self._mgts.listen(lambda obj: self.reconciler.add(key_of(obj), obj))
 
     async def reconcile(self, key: Key) -> float | None:
-        """Reconcile an NnfLustreMGT.
+        """Have an NnfLustreMGT's commands run, and say what came of them.
 
         An agent that dies before it says so runs commands again when it is back.
         """
+        current = self._current(key)
+        if current is None:
+            self._begun.pop(key, None)
+            self._ran.pop(key, None)
+            return None
+        due = [each.reference for each in mgscommands.due(current)]
+        begun = self._begun.get(key, ())
+        for requester in due:
+            if requester not in begun:
+                self.commands.add((key, requester))
+        self._begun[key] = due
+        ran = self._ran[key] = {
+            each: trouble for each, trouble in self._ran.get(key, {}).items() if each in due
+        }
+        change = mgscommands.told(current, ran)
+        # What it says wakes it once more, so that it forgets what is said.
+        await perform(self._client, [] if change is None else [change])
+        return None
+
+    async def run_commands(self, request: Request) -> float | None:
+        """Run what was asked for, if it still is."""
+        key, requester = request
+        current = self._current(key)
+        due = [] if current is None else mgscommands.due(current)
+        wanted = next((each for each in due if each.reference == requester), None)
+        if wanted is None:
+            return None
+        failure = None
+        try:
+            await self._machine.configure_mgs(mgscommands.vectors(wanted))
+        except NodeTrouble as trouble:
+            failure = trouble
+        self._ran.setdefault(key, {})[requester] = failure
+        self.reconciler.add(key)
+        if failure is not None and not failure.fatal:
+            raise failure
+        return None
+
+    def _current(self, key: Key) -> NnfLustreMGT | None:
         raw = self._mgts.get(key)
         if raw is None:
             return None
         current = read(raw, NnfLustreMGT)
-        if current.metadata.deleting:
-            return None
-        ran: dict[Requester, NodeTrouble | None] = {}
-        for each in mgscommands.due(current):
-            ran[each.reference] = await self._run(each)
-        change = mgscommands.told(current, ran)
-        self.reconciler.wrote(key, await perform(self._client, [] if change is None else [change]))
-        for trouble in ran.values():
-            if trouble is not None and not trouble.fatal:
-                raise trouble
-        return None
-
-    async def _run(self, wanted: MgsCommands) -> NodeTrouble | None:
-        try:
-            await self._machine.configure_mgs(mgscommands.vectors(wanted))
-        except NodeTrouble as trouble:
-            return trouble
-        return None
+        return None if current.metadata.deleting else current

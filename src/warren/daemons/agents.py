@@ -89,9 +89,10 @@ def agent(
         # Apart from all else, too: an older role says nothing of these.
         mgts = Informers(client, namespace=node)
         mgs = MgsReconciler(client, mgts, machine, limit=worktime.SECONDS)
-        alone = {"informers": mgts.run, **parts_after_sync(mgts, [mgs.reconciler])}
+        running: list[Reconciler[Any]] = [mgs.reconciler, mgs.commands]
+        alone = {"informers": mgts.run, **parts_after_sync(mgts, running)}
         parts[f"{node} mgs"] = System(parts=alone).run
-        apart.append(mgs.reconciler)
+        apart += running
         reconcilers += [own.reconciler, own.announcer, movements.reconciler]
         if exports is not None:
             reconcilers.append(
