@@ -114,6 +114,8 @@ def _compared(
             words = [each.format(source=source, target=target) for each in argv]
             commands[name] = ["sh", "-c", '"$@" && exec sync -f "$0"', str(target), *words]
     wanted = _content(source)
+    # The first of them would have to write what was just made.
+    subprocess.run(["sync", "-f", str(source)], check=True)
     best = dict.fromkeys(commands, (float("inf"), 0.0))
     for _ in range(rounds):
         for name, argv in commands.items():
