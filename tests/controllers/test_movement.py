@@ -362,6 +362,31 @@ def test_a_copy_stays_in_the_storage_that_its_movement_says_and_has_no_index_dir
     with_rabbit(story)
 
 
+@pytest.mark.parametrize(
+    ("root", "path", "copied"),
+    [
+        ("/mnt/nnf/x", "/mnt/nnf/x", "/mnt/nnf/x/"),
+        ("/mnt/nnf/x", "/mnt/nnf/x/", "/mnt/nnf/x/"),
+        ("/mnt/nnf/x", "/mnt/nnf/x/data", "/mnt/nnf/x/data"),
+        ("/mnt/nnf/x/r0-1", "/mnt/nnf/x/r0-1", "/mnt/nnf/x/r0-1"),
+        ("/mnt/nnf/x/r0-1b", "/mnt/nnf/x/r0-1b", "/mnt/nnf/x/r0-1b/"),
+    ],
+)
+def test_of_the_root_of_a_storage_without_allocations_the_contents_are_copied(
+    root: str, path: str, copied: str
+) -> None:
+    async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
+        async with running(api, movements.reconciler.run(), movements.copies.run()):
+            made = movement(source=path, storage="NnfStorage")
+            made["metadata"]["annotations"] = {labels.SOURCE_STORAGE: root}
+            await api.add(KIND, made)
+            await wait(2)
+        (copy,) = rabbit.flash.copies
+        assert copy.source == copied
+
+    with_rabbit(story)
+
+
 def test_a_copy_that_is_finished_is_not_made_again() -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
         await api.add(KIND, movement({"state": "Finished", "status": "Success"}))

@@ -278,7 +278,7 @@ def _work(current: NnfDataMovement, restarts: int) -> Copy:
     except UserMistake as error:
         raise CopyFailed(str(error)) from error
     return Copy(
-        source=current.spec.source.path,
+        source=_source(current),
         destination=current.spec.destination.path,
         index=_index(current),
         source_storage=_storage(current, labels.SOURCE_STORAGE, current.spec.source),
@@ -289,6 +289,22 @@ def _work(current: NnfDataMovement, restarts: int) -> Copy:
         since=parse_rfc3339(made) if restarts and made is not None else 0.0,
         **means,
     )
+
+
+def _source(current: NnfDataMovement) -> str:
+    """Return what is copied: of the root of a storage without allocations, what is in it.
+
+    Its name is of no use to users. That of an allocation is its index directory.
+    """
+    path = current.spec.source.path
+    is_root = path == current.metadata.annotations.get(labels.SOURCE_STORAGE)
+    is_allocation = re.fullmatch(_allocations(current), posixpath.basename(path)) is not None
+    return f"{path}/" if is_root and not is_allocation else path
+
+
+def _allocations(current: NnfDataMovement) -> str:
+    """Return the pattern of a rabbit's allocations: `<rabbit>-<n>`."""
+    return rf"{re.escape(current.metadata.namespace)}-\d+"
 
 
 def _index(current: NnfDataMovement) -> str | None:
@@ -307,7 +323,7 @@ def _allocation(current: NnfDataMovement, end: MovementEnd) -> str:
     """Return the path of the allocation that an end is in, `.../<rabbit>-<n>`, if it is in one."""
     if end.storage_reference.kind != "NnfStorage":
         return ""
-    form = re.compile(rf"{re.escape(current.metadata.namespace)}-\d+")
+    form = re.compile(_allocations(current))
     parts = end.path.split(posixpath.sep)
     found = [number for number, part in enumerate(parts) if form.fullmatch(part)]
     return posixpath.sep.join(parts[: found[0] + 1]) if found else ""
