@@ -109,7 +109,7 @@ def test_what_a_profile_does_not_say_is_as_in_the_example_of_nnf(kind: str, name
 def test_commands_of_lustre_are_told_even_where_there_is_no_profile() -> None:
     found = storageprofiles.lustre_commands(None, "ost", {})
     assert found.file_system == "lustre"
-    assert commandlines.parsed(commandlines.written(found)) == found
+    assert commandlines.decode(commandlines.encode(found)) == found
 
 
 @pytest.mark.parametrize(("on_rabbits", "own", "other"), [
@@ -124,7 +124,7 @@ def test_a_client_has_the_lines_of_its_side_and_what_the_first_one_runs(
     profile = read({"metadata": meta("p"), "data": data}, NnfStorageProfile)
     every = storageprofiles.lustre_commands(profile, "ost", {})
     (told,) = clientmounts._annotations({}, every, on_rabbits=on_rabbits)["annotations"].values()
-    names = {place.rpartition(".")[2] for place in commandlines.parsed(told).lines}
+    names = {place.rpartition(".")[2] for place in commandlines.decode(told).lines}
     assert names == {
         f"mount{own.capitalize()}", "rabbitPostSetup",
         *(name for name in around if name.startswith(own)),

@@ -110,12 +110,12 @@ def _annotations(
     """Return the annotations of a mount: those of its access, and the commands of its profile."""
     side = "rabbit" if on_rabbits else "compute"
     if commands.file_system == LUSTRE:
-        commands = commands.named(lustre.CLIENT_LINES[side])
+        commands = commands.ending_in(lustre.CLIENT_LINES[side])
         group = "clientOptions.commandlines"
     else:
         group = f"{commandlines.FILE_SYSTEM}.{side}Commands"
-    own = commands.within(group).without(commandlines.OF_SHARES)
-    told = {labels.COMMANDS: commandlines.written(own)} if own else {}
+    own = commands.within(group).without_variables(commandlines.OF_SHARES)
+    told = {labels.COMMANDS: commandlines.encode(own)} if own else {}
     return {"annotations": {**carried, **told}} if carried or told else {}
 
 

@@ -190,7 +190,7 @@ def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profi
     """
     shares = [share for share, _ in children_of(storage, profile).values()]
     said = {share["metadata"].get("annotations", {}).get(labels.COMMANDS, "") for share in shares}
-    return commandlines.parsed(max(said, default="") or None)
+    return commandlines.decode(max(said, default="") or None)
 
 
 def _targets(
@@ -215,7 +215,7 @@ def _targets(
 
 def _annotations(commands: ProfileCommands) -> Object:
     """Return the metadata by which agents, who read no profiles, have the commands of one."""
-    return {"annotations": {labels.COMMANDS: commandlines.written(commands)}} if commands else {}
+    return {"annotations": {labels.COMMANDS: commandlines.encode(commands)}} if commands else {}
 
 
 def without_padding(size: int, padding: str) -> int:
