@@ -172,7 +172,7 @@ def test_each_claim_has_a_name_of_its_own_and_keeps_it(
 ) -> None:
     known = {name: fsname for name, fsname in known.items() if [*known.values()].count(fsname) == 1}
     found = mgt(claims, known)
-    change = lustre.named(found)
+    change = lustre.naming_change(found)
     if change is None:
         assert known.keys() == {*claims}
         return
@@ -184,14 +184,14 @@ def test_each_claim_has_a_name_of_its_own_and_keeps_it(
     assert "aaaaaaab" not in told.values()
     assert all(told[name] == known[name] for name in claims if name in known)
     again = mgt(claims, told, fsNameNext=change.patch["status"]["fsNameNext"])
-    assert lustre.named(again) is None
+    assert lustre.naming_change(again) is None
 
 
 def test_a_name_that_was_given_back_is_not_given_out_at_once() -> None:
-    first = lustre.named(mgt(["a"], {}))
+    first = lustre.naming_change(mgt(["a"], {}))
     assert first is not None
     following = first.patch["status"]["fsNameNext"]
-    again = lustre.named(mgt(["b"], {"a": "aaaaaaaa"}, fsNameNext=following))
+    again = lustre.naming_change(mgt(["b"], {"a": "aaaaaaaa"}, fsNameNext=following))
     assert again is not None
     assert [each["fsname"] for each in again.patch["status"]["claimList"]] == ["aaaaaaac"]
 
