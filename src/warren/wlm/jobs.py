@@ -110,8 +110,8 @@ class _Request(NamedTuple):
 class Rules(Protocol):
     """What a site wants of jobs with storage, where ingest asks for nothing."""
 
-    def meant(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a jobspec with the directives that its author means."""
+    def expand_presets(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a jobspec with the directives of its presets."""
         ...
 
     def demand_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
@@ -267,8 +267,8 @@ class FluxJobs:
             if "dw" in jobspecs.system(entry["jobspec"]):
                 begun = lifecycle.begin(JobId(job), event)
                 spec = entry["jobspec"]
-                meant = spec if self._rules is None else self._rules.meant(spec)
-                self._incoming[job] = _Known(begun, meant)
+                expanded = spec if self._rules is None else self._rules.expand_presets(spec)
+                self._incoming[job] = _Known(begun, expanded)
             return
         known = self._incoming.get(job)
         if known is None:

@@ -53,7 +53,7 @@ def test_nodes_of_queues_are_those_with_the_properties_that_they_require() -> No
 
 def test_presets_stand_for_their_directives() -> None:
     site = rules(presets={"small": JOBDW})
-    assert site.meant(spec("small"))["attributes"]["system"]["dw"] == [JOBDW]
+    assert site.expand_presets(spec("small"))["attributes"]["system"]["dw"] == [JOBDW]
     site.demand_allowed(spec([JOBDW]), GUEST)
 
 
@@ -71,7 +71,7 @@ def test_presets_stand_for_their_directives() -> None:
 )
 def test_what_ingest_would_refuse_is_refused(jobspec: Any, words: str) -> None:
     site = rules(presets={"small": JOBDW})
-    assert site.meant(jobspec) == jobspec
+    assert site.expand_presets(jobspec) == jobspec
     with pytest.raises(UserMistake, match=words):
         site.demand_allowed(jobspec, GUEST)
 

@@ -68,8 +68,8 @@ def test_the_configuration_is_that_of_the_design_and_the_same_without_a_file() -
         "unix_socket_file": "/var/run/atomd/atomd.sock",
     }
     config = hookfile.demand_config(text.encode(), "CF")
-    assert hookfile.resolved({}, moms.NODE) == hookfile.resolved(config, moms.NODE)
-    assert hookfile.resolved({}, moms.NODE)["unix_socket_file"] == moms.SOCKET
+    assert hookfile.settings_for({}, moms.NODE) == hookfile.settings_for(config, moms.NODE)
+    assert hookfile.settings_for({}, moms.NODE)["unix_socket_file"] == moms.SOCKET
     for event in (begin, end):
         assert f"there is no socket {moms.NOWHERE}:" in event(None).message
 

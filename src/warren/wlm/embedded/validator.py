@@ -109,7 +109,7 @@ class StorageValidator:
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
-        view.unsaved(spec, self._unsaved)
+        view.unsaved_results(spec, self._unsaved)
         self._check_expiry(spec)
         directives = self._checked(texts, spec, userid) if texts else ()
         rewritten = self._rewritten(spec, directives)
@@ -133,7 +133,7 @@ class StorageValidator:
         self, texts: Sequence[str], spec: Mapping[str, Any], userid: int
     ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
-        before = view.awaited(spec)
+        before = view.awaited_jobs(spec)
         contained = self._containers() if any("container" in text for text in texts) else NOTHING
         none = contained if isinstance(contained, str) else None
         facts = Facts(

@@ -200,7 +200,7 @@ def of_node(name: str) -> Iterator[Check]:
         words = "where it is depends on the vnode's vntype: see warren pbs test --vntype TYPE"
         yield Check("ATOM", None, words)
     else:
-        yield of_socket(hookfile.resolved(config, qmgr.node())["unix_socket_file"])
+        yield of_socket(hookfile.settings_for(config, qmgr.node())["unix_socket_file"])
 
 
 def of_socket(place: Any) -> Check:
