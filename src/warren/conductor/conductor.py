@@ -465,8 +465,8 @@ class Conductor:
             self.on_state(timed[1], from_go_duration(value))
 
     async def _show(self, job: Job, values: Mapping[str, str]) -> None:
-        # A memo is news of the job, and has it reconciled: shown again each time, that never ends
-        # while the Workflow is behind.
+        # A memo is an event of the job, and has it reconciled: shown again each time, that never
+        # ends while the Workflow is behind.
         shown = self._shown.setdefault(job.id, {})
         if not values.items() <= shown.items():
             await self._jobs.memo(job, values)
@@ -495,7 +495,7 @@ class Conductor:
     def _dependent_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         for workflow in labels.workflow_of(after or before or {}):
             raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
-            # Where it is in the middle of a state, its end is news, and comes later.
+            # In the middle of a state nothing is to be decided: its end is an event, too.
             if (
                 raw is not None
                 and conduct.is_news(raw, self._settings.timeouts)
