@@ -31,7 +31,7 @@ from warren.node.copying.latency import Latency
 from warren.node.copying.linked import Linked, Names
 from warren.node.copying.metadata import Metadata
 from warren.node.copying.pace import Pace
-from warren.node.copying.quiet import BeingWritten, settled
+from warren.node.copying.quiet import BeingWritten, wait_quiet
 from warren.node.copying.retry import MARK, Retry
 from warren.node.copying.tally import Refused, Tally, words
 from warren.node.copying.target import InUse, close, open_alone
@@ -615,7 +615,7 @@ class Copier:
             raise Refused(self._source.path(here, source), words(error)) from None
         try:
             try:
-                known = settled(reading, known)
+                known = wait_quiet(reading, known)
             except BeingWritten:
                 path = self._source.path(here, source)
                 raise Refused(path, "is being written to") from None
