@@ -18,7 +18,7 @@ from warren.daemons.network import Network
 from warren.directives import capacity
 from warren.dws.node import TYPES
 from warren.lifecycle import tables
-from warren.lifecycle.tables import Duration, Table, demand_durations
+from warren.lifecycle.tables import Duration, Table, check_durations
 from warren.node import behaviour, loops, volumegroup
 from warren.node.blocks import Blocks, Disk
 from warren.node.busy import GracePeriod
@@ -117,7 +117,7 @@ class Config(Table, frozen=True):
     """Whether processes of the job's user are killed then. Others never are."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, "busy_timeout")
+        check_durations(self, "busy_timeout")
         _demand_absolute("mounts", self.mounts)
         for path in self.more_mounts:
             _demand_absolute("more-mounts", path)

@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.controllers import heartbeats
 from warren.dws.rabbits import links
 from warren.lifecycle import tables
-from warren.lifecycle.tables import Duration, Table, demand_durations
+from warren.lifecycle.tables import Duration, Table, check_durations
 from warren.node.attached import Attached
 from warren.node.blocks import Disk
 from warren.node.filesystems import Cluster
@@ -78,7 +78,7 @@ class Network(Table, frozen=True):
     """How many of them mount the same one at most: the nodes of a chassis and its rabbit."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, *_DURATIONS)
+        check_durations(self, *_DURATIONS)
         for key in _DURATIONS:
             seconds = tables.seconds(getattr(self, key))
             if seconds < 1 or (seconds > _LONGEST and key not in _ENDLESS):
