@@ -223,11 +223,13 @@ def _parts(snapshot: AccessSnapshot, lost: Collection[str]) -> Mapping[str, Sequ
     wiring = snapshot.configuration.rabbits_of_computes()
     places = nodelocal.positions(snapshot.configuration)
     found = nodelocal.allocations_for(nodes, wiring, places)
-    _demand_same(snapshot, {node: (wiring[node], places[node]) for node in nodes})
+    _check_same_allocations(snapshot, {node: (wiring[node], places[node]) for node in nodes})
     return found
 
 
-def _demand_same(snapshot: AccessSnapshot, places: Mapping[str, tuple[str, int]]) -> None:
+def _check_same_allocations(
+    snapshot: AccessSnapshot, places: Mapping[str, tuple[str, int]]
+) -> None:
     """Raise Fault where a node has had mounted what is another node's since (ADR 053).
 
     What a rabbit would copy is not what the job has read or written.

@@ -87,7 +87,7 @@ def is_marked(storage: NnfStorage, access: Key) -> bool:
     return _finalizer(storage, access) is not None
 
 
-def demand_apart(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> None:
+def check_parts_free(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> None:
     """Raise Fault while another access has parts mounted that this one would mount elsewhere.
 
     An access that holds the storage has been let in.
@@ -106,7 +106,7 @@ def demand_apart(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> 
             )
 
 
-def demand_unmounted(
+def check_volumes_free(
     storage: NnfStorage, coming: Iterable[Mounted], held: Sequence[Holding]
 ) -> None:
     """Raise Fault while another node has mounted what a node is to mount, for another access.

@@ -87,7 +87,7 @@ def pinned_for(storage: Meta) -> Key | None:
     return Key(namespace, carried[labels.PINNED_PROFILE_NAME])
 
 
-def demand_copy(obj: Object, owner: Kind, meta: Meta) -> None:
+def check_copy(obj: Object, owner: Kind, meta: Meta) -> None:
     """Raise the Fault of a profile that has the place of an owner's copy and is none."""
     if labels.is_owner(owner, meta, obj["metadata"].get("labels") or {}):
         return
