@@ -155,7 +155,7 @@ class Blocks:
 
     async def make(self, volume: Volume) -> None:
         disk = self._disk(volume.group)
-        self._demand_cluster(volume.file_system)
+        self._check_cluster(volume.file_system)
         if volume.file_system == "raw" and not (disk.offers_raw or volume.userid == 0):
             raise NodeTrouble(
                 f"{volume.group} makes volumes as loop devices, which only root may hold: "
@@ -191,7 +191,7 @@ class Blocks:
             )
             await disk.set_made(volume.name)
 
-    def _demand_cluster(self, file_system: str) -> None:
+    def _check_cluster(self, file_system: str) -> None:
         # What one kernel has in the place of a gfs2, two would destroy (ADR 077).
         if file_system == "gfs2" and self._lacks_cluster:
             raise NodeTrouble(NO_CLUSTER, fatal=True)
@@ -310,7 +310,7 @@ class Blocks:
         if found is None or not found.made:
             raise NodeTrouble(f"{group}/{name} does not exist")
         device = await disk.device(name)
-        self._demand_cluster(file_system)
+        self._check_cluster(file_system)
         source = filesystems.source(file_system, device, self._cluster)
         if source.is_file and disk.offers_raw:
             try:
