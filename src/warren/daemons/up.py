@@ -79,7 +79,7 @@ async def up(
     Metrics are served on a socket that is `exposed`.
     """
     if config_file is not None:
-        config.demand(config_file)  # before there is a state directory
+        config.check(config_file)  # before there is a state directory
     state.prepare()
     logs.configure_file(state.logs / "control.log")
     try:

@@ -240,7 +240,7 @@ class StaticSource:
         return found
 
 
-def _demand_package(origin: str) -> None:
+def _check_package(origin: str) -> None:
     """Raise UserMistake without the package that only a few kubeconfigs need: it is large."""
     try:
         import kubernetes  # noqa: F401
@@ -266,7 +266,7 @@ class PluginSource:
     every: float | None = None
 
     def ask(self) -> Identity:
-        _demand_package(self.origin)
+        _check_package(self.origin)
         from kubernetes.config import ConfigException
         from kubernetes.config.exec_provider import ExecProvider
         from kubernetes.config.kube_config import ConfigNode
@@ -330,7 +330,7 @@ class OfficialSource:
     every: float | None = _REREAD_DELAY
 
     def ask(self) -> Identity:
-        _demand_package(self.origin)
+        _check_package(self.origin)
         from kubernetes.client import Configuration
         from kubernetes.config import kube_config
 
