@@ -67,7 +67,7 @@ class Jobs:
     def jobs(self) -> Iterable[int]:
         return list(self.known) if self.synced.is_set() else []
 
-    def demand_allowed(self, job: Job) -> None:
+    def check_allowed(self, job: Job) -> None:
         if self.refused is not None:
             raise UserMistake(self.refused)
 

@@ -397,14 +397,14 @@ def test_a_user_without_an_entry_costs_no_other_job() -> None:
         assert first is not None
         assert second is not None
         assert (first.phase, second.phase) == (Phase.HELD, Phase.HELD)
-        jobs.demand_allowed(second)
+        jobs.check_allowed(second)
         words = f"User {unknown} has no entry in the password file"
         for seconds in (200.0, 200.0):
             with pytest.raises(NoEntry, match=words):
-                jobs.demand_allowed(first)
+                jobs.check_allowed(first)
             await asyncio.sleep(seconds)
         with pytest.raises(UserMistake, match=words):
-            jobs.demand_allowed(first)
+            jobs.check_allowed(first)
         running.cancel()
 
     virtual.run(life())
@@ -427,11 +427,11 @@ def test_a_user_who_is_known_again_is_looked_up_again(monkeypatch: pytest.Monkey
         first = jobs.job(1)
         assert first is not None
         with pytest.raises(NoEntry):
-            jobs.demand_allowed(first)
+            jobs.check_allowed(first)
         monkeypatch.setattr(jobs_module, "_group", known)
         first = jobs.job(1)
         assert first is not None
-        jobs.demand_allowed(first)
+        jobs.check_allowed(first)
         running.cancel()
 
     virtual.run(life())

@@ -158,7 +158,7 @@ class Conductor:
         try:
             snapshot = self._snapshot(known, configuration)
             if snapshot.workflow is None and known.phase is Phase.HELD:
-                self._jobs.demand_allowed(known)
+                self._jobs.check_allowed(known)
             delay = await self._act(known, await self._decided(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it

@@ -58,7 +58,7 @@ class WorkloadManager(Protocol):
         """Return the ids of the jobs that are known."""
         ...
 
-    def demand_allowed(self, job: Job) -> None:
+    def check_allowed(self, job: Job) -> None:
         """Raise UserMistake for a job that its site does not allow, before it has a Workflow."""
         ...
 

@@ -114,7 +114,7 @@ class Rules(Protocol):
         """Return a jobspec with the directives of its presets."""
         ...
 
-    def demand_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
+    def check_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that a site does not let this user have."""
         ...
 
@@ -173,14 +173,14 @@ class FluxJobs:
     def jobs(self) -> Iterable[int]:
         return list(self._known)
 
-    def demand_allowed(self, job: Job) -> None:
+    def check_allowed(self, job: Job) -> None:
         known = self._known.get(job.id)
         if job.groupid is None:
-            self._demand_entry(job, known)
+            self._check_entry(job, known)
         if self._rules is not None and known is not None:
-            self._rules.demand_allowed(known.jobspec, job.userid)
+            self._rules.check_allowed(known.jobspec, job.userid)
 
-    def _demand_entry(self, job: Job, known: _Known | None) -> None:
+    def _check_entry(self, job: Job, known: _Known | None) -> None:
         """Have a job wait whose user is not known; refuse it where that lasts."""
         words = f"User {job.userid} has no entry in the password file"
         now = asyncio.get_running_loop().time()

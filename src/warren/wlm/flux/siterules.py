@@ -34,7 +34,7 @@ class SiteRules:
             return jobspec
         return expanded
 
-    def demand_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
+    def check_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that the site does not let this user have."""
         self._presets(jobspec)
         texts = view.directives(jobspec)

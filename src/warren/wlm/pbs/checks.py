@@ -69,7 +69,7 @@ def of_hook(name: str, found: Registered) -> Iterator[Check]:
     )
     yield from _attributes(found.attributes)
     try:
-        config = hookfile.demand_config(found.config or b"{}", "the configuration")
+        config = hookfile.read_config(found.config or b"{}", "the configuration")
     except UserMistake as mistake:
         yield Check("configuration", False, str(mistake))
         return
@@ -192,7 +192,7 @@ def of_node(name: str) -> Iterator[Check]:
     )
     try:
         text = found.config.read_bytes() if found.config else b"{}"
-        config = hookfile.demand_config(text, str(found.config))
+        config = hookfile.read_config(text, str(found.config))
     except UserMistake as mistake:
         yield Check("mom's configuration", False, str(mistake))
         return

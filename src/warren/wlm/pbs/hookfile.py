@@ -53,13 +53,13 @@ def is_ours(content: bytes) -> bool:
     return content.startswith(_MARK)
 
 
-def demand_ours(content: bytes, name: str) -> None:
+def check_ours(content: bytes, name: str) -> None:
     """Raise UserMistake unless a hook is this one."""
     if not is_ours(content):
         raise UserMistake(f"The hook {name} is another one: choose a name with --name.")
 
 
-def demand_config(content: bytes, name: str) -> Mapping[str, Any]:
+def read_config(content: bytes, name: str) -> Mapping[str, Any]:
     """Read a configuration by the hook's own rules. Raises UserMistake with `name`.
 
     Also for what the hook would ignore, with a line in the log of every mom for every job.
