@@ -61,8 +61,8 @@ class FlashTable(Table, frozen=True):
     """Of kind `simulated`: how long what the node does takes, and how often it fails."""
 
     def __post_init__(self) -> None:
-        self._demand_with("device", self.device)
-        self._demand_with("volume-group", self.volume_group)
+        self._check_given("device", self.device)
+        self._check_given("volume-group", self.volume_group)
         if self.faults and self.kind != "simulated":
             raise ValueError(f"faults: kind {self.kind!r} has none")
         try:
@@ -70,9 +70,9 @@ class FlashTable(Table, frozen=True):
         except UserMistake as mistake:
             raise ValueError(f"faults: {mistake}".removesuffix(".")) from None
         if self.device is not None:
-            _demand_absolute("device", self.device)
+            _check_absolute("device", self.device)
         if self.directory is not None:
-            _demand_absolute("directory", self.directory)
+            _check_absolute("directory", self.directory)
         if self.capacity is not None:
             try:
                 size = capacity.parse(self.capacity)
@@ -81,7 +81,7 @@ class FlashTable(Table, frozen=True):
             if not size:
                 raise ValueError("capacity: 0 bytes hold nothing")
 
-    def _demand_with(self, kind: str, given: str | None) -> None:
+    def _check_given(self, kind: str, given: str | None) -> None:
         if self.kind == kind and not given:
             raise ValueError(f"{kind}: kind {kind!r} needs it")
         if self.kind != kind and given is not None:
@@ -118,13 +118,13 @@ class Config(Table, frozen=True):
 
     def __post_init__(self) -> None:
         check_durations(self, "busy_timeout")
-        _demand_absolute("mounts", self.mounts)
+        _check_absolute("mounts", self.mounts)
         for path in self.more_mounts:
-            _demand_absolute("more-mounts", path)
+            _check_absolute("more-mounts", path)
         if self.namespace != HOST:
-            _demand_absolute("namespace", self.namespace)
+            _check_absolute("namespace", self.namespace)
         if self.kubeconfig is not None:
-            _demand_absolute("kubeconfig", self.kubeconfig)
+            _check_absolute("kubeconfig", self.kubeconfig)
         if self.node is not None and not self.node:
             raise ValueError("node: a node has a name")
 
@@ -285,6 +285,6 @@ def _disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:
     return LoopDisk(rabbit, place / rabbit, size, backing)
 
 
-def _demand_absolute(key: str, path: str) -> None:
+def _check_absolute(key: str, path: str) -> None:
     if not os.path.isabs(path) or os.path.normpath(path) != path or path == "/":
         raise ValueError(f"{key}: {path!r} is no absolute path without '..' and '/' at its end")

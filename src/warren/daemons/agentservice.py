@@ -207,7 +207,7 @@ def _make_prefix(config: Config) -> None:
         ) from error
 
 
-async def demand_possible(config: Config, *, rabbit: bool, name: str) -> None:
+async def check_possible(config: Config, *, rabbit: bool, name: str) -> None:
     """Raise UserMistake, with the `name` of the configuration, where it cannot be."""
     try:
         why_not = agentconfig.refusal(config, rabbit=rabbit) or await agentconfig.group_refusal(

@@ -215,7 +215,7 @@ def _token(state: StateDir) -> str:
         return secrets.token_urlsafe(32)
 
 
-def demand_free(port: int) -> None:
+def check_port_free(port: int) -> None:
     """Raise UserMistake where a port cannot be had."""
     _bound(port).close()
 

@@ -96,7 +96,7 @@ class Network(Table, frozen=True):
         if self.cluster is not None and not _CLUSTER.fullmatch(self.cluster):
             raise ValueError(f"cluster: {self.cluster!r} is no name of a cluster (mkfs.gfs2(8))")
         if self.listen is not None:
-            _demand_address("listen", self.listen)
+            _check_address("listen", self.listen)
         if self.secret is not None and not os.path.isabs(self.secret):
             raise ValueError(f"secret: {self.secret!r} is no absolute path")
         for rabbit, text in self.rabbits.items():
@@ -194,7 +194,7 @@ def connecting(network: Network, node: str) -> tuple[Flash, Host]:
     return Attached(host, network.machines()), host
 
 
-def _demand_address(key: str, text: str) -> None:
+def _check_address(key: str, text: str) -> None:
     try:
         ipaddress.ip_address(text)
     except ValueError as error:

@@ -84,7 +84,7 @@ async def up(
     logs.configure_file(state.logs / "control.log")
     try:
         with hold_lock(state.lock):
-            state.demand_whole()
+            state.check_complete()
             await diskspace.wait(state.path, (state.objects, state.jobs))
             await _run(state, asked, config_file, ready, exposed)
     except BlockingIOError:
@@ -139,7 +139,7 @@ async def _run(
             why_no_images=why_no_images,
         ),
     )
-    _demand_there(shape)
+    _check_present(shape)
     if shape.separate and exposed is not None:
         raise UserMistake(
             "--metrics-port: the parts of this cluster are processes of their own, and what each "
@@ -147,7 +147,7 @@ async def _run(
             "`warren controllers`, which have this option."
         )
     if shape.port is not None:
-        apiserver.demand_free(shape.port)
+        apiserver.check_port_free(shape.port)
     # What cannot be is not remembered: all of that was refused before anything is written.
     with privately():
         if config_file is not None:
@@ -416,7 +416,7 @@ def _volumes(state: StateDir, known: ClusterShape | None) -> Mapping[str, int]:
     return Counter(volume.partition("/")[0] for volume in volumes)
 
 
-def _demand_there(shape: ClusterShape) -> None:
+def _check_present(shape: ClusterShape) -> None:
     """Refuse to start without what an earlier start was given, and is gone since."""
     for path in shape.global_file_systems:
         if not Path(path).is_dir():

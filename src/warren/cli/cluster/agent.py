@@ -198,7 +198,7 @@ def _be(
 
     with _exiting(_WRONG):
         config, name = configuration(config_file, node)
-        run(service.demand_possible(config, rabbit=rabbit, name=name))
+        run(service.check_possible(config, rabbit=rabbit, name=name))
     if check:
         _tell(config, run(made_here(config, state_of(statedir).path)), as_json=as_json)
         return
