@@ -204,8 +204,8 @@ async def group_refusal(config: Config) -> str | None:
     return f"flash.volume-group: there is no {name}; there are {', '.join(known) or 'none'}"
 
 
-async def made_here(config: Config, state: Path) -> dict[str, str | None]:
-    """Return for each type of file system why it is not made here; None where it is."""
+async def file_system_support(config: Config, state: Path) -> dict[str, str | None]:
+    """Return for each type of file system why it cannot be made here; None where it can."""
     found, _ = flash(config, state)
     lacks = {**await found.lacks(config.name)}
     if config.network is not None:

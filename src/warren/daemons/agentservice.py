@@ -96,7 +96,7 @@ class Settings:
     state: AgentState
     rabbit: bool
     """Whether it is a rabbit's, and not a compute node's."""
-    exposed: socket.socket | None = None
+    metrics_socket: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
 
 
@@ -157,7 +157,7 @@ def _system(
     config = settings.config
     works = asyncio.Event()
     counts: Counted | None = None
-    if settings.exposed is not None:
+    if settings.metrics_socket is not None:
         # Imported only where metrics are served.
         from warren.daemons import counted
 
@@ -179,8 +179,8 @@ def _system(
         link_policy=config.network.link_policy() if config.network is not None else None,
     )
     parts = {**built.parts, "watchdog": systemd.watchdog}
-    if counts is not None and settings.exposed is not None:
-        listener = settings.exposed
+    if counts is not None and settings.metrics_socket is not None:
+        listener = settings.metrics_socket
         counts.controllers(built.informers, built.reconcilers)
         told = counts.exposition
         parts["exposed"] = lambda: exposed.serve(listener, told, works.is_set)

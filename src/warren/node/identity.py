@@ -55,7 +55,7 @@ def become(userid: int, groupid: int) -> None:
     """
     changes = os.geteuid() == 0 and userid != 0 and not _alone()
     # The user may trace such a program, and so have it do anything.
-    bounds.come_first()
+    bounds.raise_oom_score()
     if changes:
         bounds.leave_processes_to_others()
     dropped = 0
