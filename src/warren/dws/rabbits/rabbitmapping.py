@@ -91,7 +91,7 @@ def _hosts(rabbit: str, text: str) -> list[str]:
         ) from None
 
 
-def drawn_up(
+def mapping_of(
     configuration: SystemConfiguration, storages: Iterable[Storage], servers: Iterable[Servers]
 ) -> RabbitMapping:
     """Return the mapping of a live system, without the flash that others than Flux have.
