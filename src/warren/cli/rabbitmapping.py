@@ -62,9 +62,9 @@ def _read_mapping(access: "Access", whole: bool) -> "RabbitMapping":
     async def listed() -> list[Sequence["Object"]]:
         async with connect(access, component="rabbitmapping") as client:
             chosen = await versions.choose(client, {group: kinds.versions()[group]})
-            speaking = client.speaking(chosen)
+            versioned = client.with_versions(chosen)
             # As flux-coral2 does: what Flux may use is in this namespace.
-            return [(await speaking.list(kind, kinds.DEFAULT_NAMESPACE)).items for kind in wanted]
+            return [(await versioned.list(kind, kinds.DEFAULT_NAMESPACE)).items for kind in wanted]
 
     configurations, storages, *servers = run(listed())
     if not configurations:

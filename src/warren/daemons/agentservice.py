@@ -132,7 +132,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     if node.host is not None:
         await _disconnect_unused(node.host)
     async with http.connect(settings.access, component="agent") as plain:
-        client = plain.speaking(
+        client = plain.with_versions(
             await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
         )
         await _system(settings, node, client, SystemClock(), ready).run()

@@ -198,7 +198,7 @@ class _Leading:
         led = await self.instance_type.inspect(handle)
         spoken = kinds.versions(led.rabbit.dws_api_version, led.rabbit.nnf_api_version)
         chosen = await versions.choose_patiently(self.client, spoken, seconds=_START)
-        system = self._system(bus, led.build, self.client.speaking(chosen))
+        system = self._system(bus, led.build, self.client.with_versions(chosen))
         await handle.rpc("service.add", {"service": "dws"})
         leading = asyncio.ensure_future(system.run())
         lost = asyncio.ensure_future(handle.wait_lost())

@@ -65,7 +65,7 @@ async def run(settings: Settings) -> None:
     replica may lead now.
     """
     async with http.connect(settings.access, component="controllers") as plain:
-        client = plain.speaking(
+        client = plain.with_versions(
             await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
         )
         await _system(settings, client, SystemClock()).run()

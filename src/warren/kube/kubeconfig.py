@@ -369,12 +369,12 @@ def _credential_sources(
             settings=user.exec,
             cluster=cluster.fields,
             directory=place.path.parent.absolute(),
-            beside=given,
+            static=given,
         )
     if user.auth_provider is not None or user.username:
         way = "auth-provider" if user.auth_provider is not None else "username"
         origin = f"{place}/{way}"
-        return given, OfficialSource(origin=origin, paths=paths, context=context, beside=given)
+        return given, OfficialSource(origin=origin, paths=paths, context=context, static=given)
     if not given.certificate and cluster.fields["server"].startswith("https://"):
         raise UserMistake(f"{place}: it says neither a token nor a client certificate.")
     return given, None
