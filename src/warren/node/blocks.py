@@ -22,9 +22,9 @@ from warren.node.usage import (
     Process,
     are_mounted_by_root,
     describe,
-    hiding,
     of_user,
     on_devices,
+    with_hidden_files,
 )
 
 log = structlog.get_logger()
@@ -349,4 +349,4 @@ def _are_spared(devices: Sequence[str], userid: int, waited_for: int) -> bool:
 
 def _users(devices: Sequence[str], userid: int) -> list[Process]:
     """Return the processes that use devices; where none is seen to, those of the user that may."""
-    return on_devices(devices) or (hiding(userid) if devices and userid != 0 else [])
+    return on_devices(devices) or (with_hidden_files(userid) if devices and userid != 0 else [])
