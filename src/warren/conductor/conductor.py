@@ -150,7 +150,7 @@ class Conductor:
         await self._jobs.wait_synced()
         known = self._known(job)
         if self._is_of_another(job):
-            self._jobs.passed(known, None)
+            self._jobs.record_outcome(known, None)
             return None
         configuration = self._configuration()  # what is wrong with that is no job's mistake
         mistake = None
@@ -175,7 +175,7 @@ class Conductor:
                     delay = await self._jobs.fail(known, type_, mistake)
         else:
             self._refusals.over(job)
-        self._jobs.passed(known, mistake)
+        self._jobs.record_outcome(known, mistake)
         if known.phase is Phase.OVER:
             self._shown.pop(job, None)
             self._timed.pop(job, None)

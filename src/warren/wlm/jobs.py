@@ -404,7 +404,7 @@ class FluxJobs:
         # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
         # that may come of the first time.
         if self._asked_at(job):
-            self.passed(job, note)
+            self.record_outcome(job, note)
             if known is not None:
                 known.refused = now
             return _HEARD
@@ -536,7 +536,7 @@ class FluxJobs:
         known = self._known.get(job)
         return known is not None and codec.DAEMONS_EPILOG in known.job.epilogs
 
-    def passed(self, job: Job, mistake: str | None) -> None:
+    def record_outcome(self, job: Job, mistake: str | None) -> None:
         known = self._known.get(job.id)
         if known is not None and any(note == mistake for _, note in known.raised):
             mistake = None  # the plugin would raise it once more
