@@ -166,7 +166,7 @@ def test_a_line_that_makes_no_sense_is_not_run(line: str) -> None:
 def told(
     found: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None] = {}
 ) -> Sequence[Object] | None:
-    change = mgscommands.told(found, ran)
+    change = mgscommands.answer_change(found, ran)
     if change is None:
         return None
     assert change.status

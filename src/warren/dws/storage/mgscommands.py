@@ -152,8 +152,11 @@ def vectors(wanted: MgsCommands) -> list[list[str]]:
         raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
 
 
-def told(mgt: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None]) -> Change | None:
-    """Say what was run, and why what was not, of all that is asked for; None if that is known."""
+def answer_change(mgt: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None]) -> Change | None:
+    """Return the change that says what was run of all that is asked for, and why the rest was not.
+
+    None if the status says so already.
+    """
     known = {each.reference: each for each in mgt.status.command_list}
     answers: list[MgsAnswer] = []
     for wanted in mgt.spec.command_list:
