@@ -48,14 +48,14 @@ class Tally:
         conductor.reconciler.observe(Passes(self, conductor.reconciler.name))
         jobs: Any = conductor._jobs
         jobs._handle = Told(jobs._handle)
-        passed = jobs.passed
+        record = jobs.record_outcome
 
         def answered(job: Any, mistake: str | None) -> None:
             if jobs._asked_at(job):
                 acted("answer")
-            passed(job, mistake)
+            record(job, mistake)
 
-        jobs.passed = answered
+        jobs.record_outcome = answered
 
     def client(self, client: Client) -> Client:
         return Asking(client, self)

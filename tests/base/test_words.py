@@ -2,7 +2,7 @@
 
 import pytest
 
-from warren.base.words import asked_for, plural
+from warren.base.words import number_asked_for, plural
 
 
 @pytest.mark.parametrize(
@@ -13,5 +13,5 @@ def test_one_of_a_thing_is_not_many(count: int, text: str) -> None:
 
 
 def test_the_verb_goes_with_the_number() -> None:
-    assert asked_for(1, "node") == "1 node is asked for"
-    assert asked_for(2, "node", " with a rabbit") == "2 nodes with a rabbit are asked for"
+    assert number_asked_for(1, "node") == "1 node is asked for"
+    assert number_asked_for(2, "node", " with a rabbit") == "2 nodes with a rabbit are asked for"

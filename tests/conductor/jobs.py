@@ -67,7 +67,7 @@ class Jobs:
     def jobs(self) -> Iterable[int]:
         return list(self.known) if self.synced.is_set() else []
 
-    def demand_allowed(self, job: Job) -> None:
+    def check_allowed(self, job: Job) -> None:
         if self.refused is not None:
             raise UserMistake(self.refused)
 
@@ -125,5 +125,5 @@ class Jobs:
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         self.asked.append(("memo", job.id, dict(values)))
 
-    def passed(self, job: Job, mistake: str | None) -> None:
+    def record_outcome(self, job: Job, mistake: str | None) -> None:
         self.passes.append((job.id, mistake))

@@ -377,7 +377,7 @@ def carrying(desired: str, *names: str) -> dict[str, Any]:
     """Return a mount of a Lustre whose profile has commands of some names."""
     place = "data.lustreStorage.clientOptions.commandlines"
     lines = {f"{place}.{name}": (f"{name} $FS_NAME $MGS_NID $MOUNT_PATH",) for name in names}
-    told = commandlines.written(ProfileCommands(file_system=LUSTRE, lines=lines))
+    told = commandlines.encode(ProfileCommands(file_system=LUSTRE, lines=lines))
     wide = {"mgsAddresses": "mgs@tcp", "fileSystemName": "wide"}
     device = {"type": "lustre", "lustre": wide}
     one = {"mountPath": "/mnt/wide", "type": "lustre", "userID": 1001, "device": device}

@@ -512,7 +512,7 @@ def test_what_is_for_compute_nodes_is_not_run_on_the_rabbit() -> None:
         "data.xfsStorage.userCommands.postActivate": ("rabbit",),
         "data.xfsStorage.blockDeviceCommands.computeCommands.userCommands.postActivate": ("node",),
     }
-    said = commandlines.written(ProfileCommands(file_system="xfs", lines=places))
+    said = commandlines.encode(ProfileCommands(file_system="xfs", lines=places))
 
     async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
         await api.add(STORAGE, share(1, annotations={labels.COMMANDS: said}))

@@ -94,7 +94,7 @@ def _volume(group: str) -> Volume:
 
 
 def test_directories_are_all_file_systems_and_no_device(tmp_path: Path) -> None:
-    made = asyncio.run(agentconfig.made_here(Config(), tmp_path))
+    made = asyncio.run(agentconfig.file_system_support(Config(), tmp_path))
     assert {kind for kind, why_not in made.items() if why_not is None} == {"xfs", "ext4", "gfs2"}
     assert made["raw"] is not None
 
@@ -102,7 +102,7 @@ def test_directories_are_all_file_systems_and_no_device(tmp_path: Path) -> None:
 def test_what_lacks_a_program_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     image = FlashTable(kind="image", capacity="1GiB")
-    made = asyncio.run(agentconfig.made_here(Config(flash=image), tmp_path))
+    made = asyncio.run(agentconfig.file_system_support(Config(flash=image), tmp_path))
     assert made["xfs"] == "mkfs.xfs is not installed"
     assert made["ext4"] == "mkfs.ext4 and debugfs are not installed"
 
@@ -118,7 +118,7 @@ def test_over_a_network_there_are_block_devices_with_file_systems(tmp_path: Path
 
     image = FlashTable(kind="image", capacity="1GiB")
     config = Config(network=network, namespace="/n", flash=image, node="rabbit-0")
-    made = asyncio.run(agentconfig.made_here(config, tmp_path))
+    made = asyncio.run(agentconfig.file_system_support(config, tmp_path))
     assert made["raw"] == "nodes have file systems attached, and no bare devices"
     assert "corosync" in (made["gfs2"] or "")
 

@@ -208,7 +208,7 @@ class Telling(Noting):
 def test_an_agent_knows_which_of_a_profiles_commands_are_for_its_side(node: str) -> None:
     sides = ("rabbit", "compute")
     lines = {f"data.x.{side}PreMount": ("true",) for side in sides}
-    told = {labels.COMMANDS: commandlines.written(ProfileCommands(lines=lines))}
+    told = {labels.COMMANDS: commandlines.encode(ProfileCommands(lines=lines))}
     carrying = {**CLIENT_MOUNT, "metadata": meta("m", node, annotations=told)}
 
     async def story(api: Api) -> None:

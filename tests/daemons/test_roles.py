@@ -38,8 +38,8 @@ def test_agents_that_are_not_the_clusters_own_run_no_pods() -> None:
     bound = [each for each in pods if each["kind"] == "RoleBinding"]
 
     assert len(bound) == 1
-    taken = list(roles.not_any_more(others))
+    taken = list(roles.revoked_objects(others))
     assert bound[0] in taken
     granted = list(roles.objects(others))
     assert [each for each in taken if each in granted] == []
-    assert list(roles.not_any_more(own)) == []
+    assert list(roles.revoked_objects(own)) == []

@@ -32,21 +32,21 @@ def test_a_directory_that_is_not_new_is_refused_without_what_says_what_it_is(
 ) -> None:
     state = StateDir(tmp_path)
     state.prepare()
-    state.demand_whole()
+    state.check_complete()
     with SqliteJournal(tmp_path / name):
         pass
 
     with pytest.raises(UserMistake, match=r"site\.json is missing, .* restore it from a copy"):
-        state.demand_whole()
+        state.check_complete()
     clustershape.save(state.shape, ClusterShape())
-    state.demand_whole()
+    state.check_complete()
 
 
 def test_a_directory_in_the_place_of_a_lock_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shells.lock").mkdir()
 
     with pytest.raises(UserMistake, match=r"shells\.lock is a directory"):
-        StateDir(tmp_path).demand_whole()
+        StateDir(tmp_path).check_complete()
 
 
 @pytest.mark.parametrize("damage", ["empty", "garbage", "a directory"])
@@ -243,4 +243,4 @@ def test_root_may_do_what_the_owner_may(reachable: StateDir) -> None:
     os.chown(reachable.path, *[users.userids()[0]] * 2)
 
     reachable.prepare()
-    reachable.demand_owner()
+    reachable.check_owner()

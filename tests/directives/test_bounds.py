@@ -8,8 +8,8 @@ from warren.directives.diagnostics import (
     Finding,
     Mistake,
     Mistakes,
-    demand_none,
     did_you_mean,
+    raise_findings,
 )
 from warren.directives.parse import LONGEST_WORD, read
 from warren.directives.patterns import LARGEST, BadPattern, occurs
@@ -44,13 +44,13 @@ def test_a_mistake_is_a_sentence_and_what_would_be_right() -> None:
 
 
 def test_the_only_mistake_is_told_as_it_is_and_several_together() -> None:
-    demand_none([])
+    raise_findings([])
     one = finding(0, 1)
     with pytest.raises(Mistake) as alone:
-        demand_none([one])
+        raise_findings([one])
     assert alone.value is one.mistake
     with pytest.raises(Mistakes, match=r"^No\. Try b\.\nNo\. Try b\.$"):
-        demand_none([one, one])
+        raise_findings([one, one])
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def share(of: NnfStorageProfile | None) -> Object:
 def test_a_share_has_the_commands_of_its_profile_with_values_and_its_flash_has_none() -> None:
     writes = nnfstorage.decide(made_storage(), [], [], profile(**COMMANDS))
     (found,) = created(writes, kinds.NNF_NODE_STORAGE)
-    said = commandlines.parsed(found["metadata"]["annotations"][labels.COMMANDS])
+    said = commandlines.decode(found["metadata"]["annotations"][labels.COMMANDS])
     assert said.file_system == "xfs"
     assert said.lines[MKFS] == ("-L $JOBID $DEVICE",)
     assert said.variables == {"$ALLOCATION_COUNT": "1", "$HOST_COUNT": "2", "$JOBID": "f7"}
@@ -93,8 +93,8 @@ def test_a_mount_has_the_commands_of_its_side_alone(target: str, node: str, side
     own["metadata"]["uid"] = "u"
     # A rabbit's agent may write this, and would be root on all nodes by it.
     evil = MOUNT.format(side)
-    own["metadata"]["annotations"][labels.COMMANDS] = commandlines.written(
-        commandlines.grouped("xfs", [(evil, "sh -c evil"), (f"{evil}.preMount", "evil")], {})
+    own["metadata"]["annotations"][labels.COMMANDS] = commandlines.encode(
+        commandlines.collect("xfs", [(evil, "sh -c evil"), (f"{evil}.preMount", "evil")], {})
     )
     reference = {"kind": "NnfStorage", "name": "wf-0", "namespace": "default"}
     spec = {
@@ -114,7 +114,7 @@ def test_a_mount_has_the_commands_of_its_side_alone(target: str, node: str, side
     )
     (mount,) = created(nnfaccess.decide(snapshot), kinds.CLIENT_MOUNT)
     assert mount["metadata"]["namespace"] == node
-    said = commandlines.parsed(mount["metadata"]["annotations"][labels.COMMANDS])
+    said = commandlines.decode(mount["metadata"]["annotations"][labels.COMMANDS])
     assert MOUNT.format(side) in said.lines
     assert not any(f".{other}Commands." in path for path in said.lines
                    for other in ("rabbit", "compute") if other != side)  # fmt: skip

@@ -95,10 +95,10 @@ def test_what_was_quoted_for_a_shell_is_split_again(words: list[str]) -> None:
 
 def test_commands_are_taken_by_their_group_or_without_it_and_by_their_names() -> None:
     lines = {"data.a.computeCommands.mount": ("x",), "data.a.userCommands.postSetup": ("y",)}
-    whole = commandlines.grouped("xfs", [(each, line) for each, (line,) in lines.items()], {})
-    assert [*whole.beside("computeCommands").lines] == ["data.a.userCommands.postSetup"]
-    assert whole.beside("computeCommands").file_system == "xfs"
-    assert [*whole.named(["mount"]).lines] == ["data.a.computeCommands.mount"]
+    whole = commandlines.collect("xfs", [(each, line) for each, (line,) in lines.items()], {})
+    assert [*whole.outside("computeCommands").lines] == ["data.a.userCommands.postSetup"]
+    assert whole.outside("computeCommands").file_system == "xfs"
+    assert [*whole.ending_in(["mount"]).lines] == ["data.a.computeCommands.mount"]
 
 
 # In profiles
@@ -182,7 +182,7 @@ def test_commands_of_a_profile_come_with_their_places_and_variables() -> None:
     own = found.within("fileSystemCommands.computeCommands")
     assert own.has("computeCommands.mount")
     assert not own.has("rabbitCommands.mount")
-    assert commandlines.parsed(commandlines.written(found)) == found
+    assert commandlines.decode(commandlines.encode(found)) == found
 
 
 def test_a_profile_without_commands_says_nothing() -> None:
@@ -214,7 +214,7 @@ def test_what_overrides_a_variable_holds_whatever_a_node_says() -> None:
         }
     }
     found = storageprofiles.commands_of(read(profile(**data), NnfStorageProfile), "xfs", {})
-    found = commandlines.parsed(commandlines.written(found))
+    found = commandlines.decode(commandlines.encode(found))
     values = {"$LV_SIZE": "512b", "$LV_NAME": "own"}
     assert found.vector(create, values) == ["-L", "5g", "-n", "own"]
 
@@ -242,7 +242,7 @@ def test_variables_of_lustre_are_overridden_for_the_lines_beside_them() -> None:
 
     client = {"$MGS_NID": "nid", "$FS_NAME": "a", "$MOUNT_PATH": "/m"}
     own = [
-        each.within("clientOptions.commandlines").without(commandlines.OF_SHARES)
+        each.within("clientOptions.commandlines").without_variables(commandlines.OF_SHARES)
         for each in said.values()
     ]
     assert own[0] == own[1]
@@ -253,9 +253,9 @@ def test_variables_of_lustre_are_overridden_for_the_lines_beside_them() -> None:
 @pytest.mark.parametrize("text", ["", "{", '{"lines": 5}', DEEP])
 def test_an_annotation_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(UserMistake):
-        commandlines.parsed(text)
+        commandlines.decode(text)
 
 
 def test_commands_hold_what_is_said_of_several_lines() -> None:
-    found = commandlines.grouped("xfs", [("a.x", "one"), ("a.x", "two"), ("a.y", " ")], {})
+    found = commandlines.collect("xfs", [("a.x", "one"), ("a.x", "two"), ("a.y", " ")], {})
     assert found == ProfileCommands(lines={"a.x": ("one", "two")}, file_system="xfs")

@@ -34,7 +34,7 @@ def test_the_token_for_containers_is_no_daemon() -> None:
 
 
 def test_a_daemon_that_is_not_known_is_a_fault_of_the_user_with_the_nearest_one() -> None:
-    requireddaemons.demand_known(["copy-offload"], ["copy-offload"])
+    requireddaemons.check_known(["copy-offload"], ["copy-offload"])
     for known, words in (
         (["copy-offload"], "the daemon 'copy-ofload' is not offered by this cluster. Did you mean "
                            "'copy-offload'?"),
@@ -42,5 +42,5 @@ def test_a_daemon_that_is_not_known_is_a_fault_of_the_user_with_the_nearest_one(
              "admin for it"),
     ):  # fmt: skip
         with pytest.raises(Fault) as fault:
-            requireddaemons.demand_known(["copy-ofload"], known)
+            requireddaemons.check_known(["copy-ofload"], known)
         assert (str(fault.value), fault.value.type) == (words, "User")

@@ -35,7 +35,7 @@ def held(
 def claimed(found: NnfStorage, access: Key) -> Change | None:
     """What an access writes that is alone where that is asked of a file system's kind."""
     exclusive = found.spec.file_system_type in locks.EXCLUSIVE
-    return locks.taken(found, access, exclusive=exclusive)
+    return locks.change_to_hold(found, access, exclusive=exclusive)
 
 
 def taken(found: NnfStorage, access: Key) -> NnfStorage:
@@ -51,13 +51,13 @@ def test_an_access_leaves_its_finalizer_and_its_name_as_nnf_has_it() -> None:
     assert found.metadata.annotations == {"nnf.cray.hpe.com/access": "one-0-computes/default"}
     assert found.metadata.finalizers == ("nnf.cray.hpe.com/nnf_storage", GUARD)
     assert claimed(found, ONE) is None
-    released = locks.released(found, ONE)
+    released = locks.change_to_release(found, ONE)
     assert released is not None
     assert released.patch["metadata"]["annotations"] is None
     assert after(found, [released]).metadata.finalizers == held().metadata.finalizers
 
     annotated = taken(held(annotations={"a": "b"}), ONE)
-    change = locks.released(annotated, ONE)
+    change = locks.change_to_release(annotated, ONE)
     assert change is not None
     assert after(annotated, [change]).metadata.annotations == {"a": "b"}
 
@@ -82,10 +82,10 @@ def test_what_may_be_shared_is_held_by_many_and_has_no_annotation(kind: str) -> 
 def test_several_hold_a_storage_where_each_mounts_a_part_of_its_own() -> None:
     found = held("xfs")
     for access in (ONE, TWO):
-        change = locks.taken(found, access, exclusive=False)
+        change = locks.change_to_hold(found, access, exclusive=False)
         assert change is not None
         found = after(found, [change])
-        assert locks.taken(found, access, exclusive=False) is None
+        assert locks.change_to_hold(found, access, exclusive=False) is None
     assert found.metadata.annotations == {}
     assert len(found.metadata.finalizers) == 3
 
@@ -142,7 +142,7 @@ def test_two_that_try_at_any_time_by_what_they_saw_never_hold_it_both(
             seen[access] = (store, version)
         view, of = seen[access]
         try:
-            change = claimed(view, access) if mounts else locks.released(view, access)
+            change = claimed(view, access) if mounts else locks.change_to_release(view, access)
         except Fault:
             continue
         if change is not None and of == version:
@@ -178,10 +178,10 @@ def test_a_part_is_never_mounted_on_a_rabbit_and_elsewhere_at_a_time(
         view, of = seen[own.access]
         try:
             rivals = [known[each] for each in locks.others(view, own.access)]
-            change = locks.released(view, own.access)
+            change = locks.change_to_release(view, own.access)
             if mounts:
-                locks.demand_apart(view, own, rivals)
-                change = locks.taken(view, own.access, exclusive=own.nodes is None)
+                locks.check_parts_free(view, own, rivals)
+                change = locks.change_to_hold(view, own.access, exclusive=own.nodes is None)
         except Fault:
             continue
         if change is not None and of == version:

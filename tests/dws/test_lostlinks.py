@@ -66,8 +66,8 @@ def test_a_link_is_lost_by_so_many_failures_in_a_row_and_back_by_one_success(
     for number, answered in enumerate(answers):
         why = None if answered else f"why {number}"
         failures = 0 if answered else failures + 1
-        before = links.told(meta)
-        found = links.judged(
+        before = links.lost_link_of(meta)
+        found = links.lost_link_after(
             before, "r0", why, failures=failures, now=f"moment {number}", policy=policy
         )
         row = answers[: number + 1][-needed:]
@@ -77,18 +77,18 @@ def test_a_link_is_lost_by_so_many_failures_in_a_row_and_back_by_one_success(
             assert found == LostLink(rabbit="r0", since=f"moment {number}", why=f"why {number}")
         else:
             assert found == before
-        writes = links.telling(meta, found)
+        writes = links.report_writes(meta, found)
         assert bool(writes) == (found != before), "it is told of what has changed, and once"
         for write in writes:
             assert isinstance(write, Change)
             text = write.patch["metadata"]["annotations"][labels.LOST_LINK]
             meta = of_node(text).metadata
-        assert links.told(meta) == found
+        assert links.lost_link_of(meta) == found
 
 
 def test_an_agent_that_starts_anew_keeps_its_old_word_until_a_test_succeeds() -> None:
     def after(why: str | None, rabbit: str = "r0") -> LostLink | None:
-        return links.judged(LOST, rabbit, why, failures=1, now="later", policy=Policy())
+        return links.lost_link_after(LOST, rabbit, why, failures=1, now="later", policy=Policy())
 
     assert after("anything") == LOST
     assert after(None) is None
@@ -97,12 +97,12 @@ def test_an_agent_that_starts_anew_keeps_its_old_word_until_a_test_succeeds() ->
 
 @given(st.text(max_size=400))
 def test_what_a_node_says_is_short_and_can_be_shown_and_is_told_once(why: str) -> None:
-    found = links.judged(None, "r0", why, failures=3, now="now", policy=Policy())
+    found = links.lost_link_after(None, "r0", why, failures=3, now="now", policy=Policy())
     assert found is not None
-    (write,) = links.telling(of_node().metadata, found)
+    (write,) = links.report_writes(of_node().metadata, found)
     assert isinstance(write, Change)
     again = of_node(write.patch["metadata"]["annotations"][labels.LOST_LINK]).metadata
-    assert links.telling(again, links.told(again)) == []
+    assert links.report_writes(again, links.lost_link_of(again)) == []
     assert len(found.why) <= 200
     assert found.why.isprintable()
 
@@ -114,7 +114,7 @@ DEEP = '{"since":' * 100_000
     "text", ["", "lost", "[]", '{"since": 7}', '"r0"', "null", pytest.param(DEEP, id="deep")]
 )
 def test_a_garbled_word_is_none(text: str) -> None:
-    assert links.told(of_node(text).metadata) is None
+    assert links.lost_link_of(of_node(text).metadata) is None
 
 
 @given(st.floats(0.0, 1.0, exclude_max=True), st.floats(1.0, 1e6))
@@ -140,12 +140,12 @@ def test_a_node_says_no_sooner_that_a_link_is_lost_than_is_promised(
 
 
 def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabbit() -> None:
-    (made,) = links.asked(CONFIGURATION, "r0", "n0", None)
+    (made,) = links.request_writes(CONFIGURATION, "r0", "n0", None)
     assert isinstance(made, Create)
     assert (made.kind, made.key) == (kinds.NNF_NODE, ("n0", links.NAME))
     assert made.object["metadata"]["annotations"] == {labels.RABBIT: "r0"}
-    assert links.asked(CONFIGURATION, "r0", "n0", of_node()) == []
-    (moved,) = links.asked(CONFIGURATION, "r1", "n0", of_node(LOST))
+    assert links.request_writes(CONFIGURATION, "r0", "n0", of_node()) == []
+    (moved,) = links.request_writes(CONFIGURATION, "r1", "n0", of_node(LOST))
     assert isinstance(moved, Change)
     assert moved.patch == {"metadata": {"annotations": {labels.RABBIT: "r1"}}}
 
@@ -175,7 +175,7 @@ def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabb
 def test_which_words_count(
     rabbit: NnfNode | None, computes: Any, known: Any, settled: bool, lost: set[str]
 ) -> None:
-    assert {*links.lost(RABBIT, storage(**known), rabbit, computes, settled=settled)} == lost
+    assert {*links.lost_links(RABBIT, storage(**known), rabbit, computes, settled=settled)} == lost
 
 
 def test_a_storage_says_which_links_are_lost_and_first_of_all_why() -> None:

@@ -109,7 +109,7 @@ def test_what_a_profile_does_not_say_is_as_in_the_example_of_nnf(kind: str, name
 def test_commands_of_lustre_are_told_even_where_there_is_no_profile() -> None:
     found = storageprofiles.lustre_commands(None, "ost", {})
     assert found.file_system == "lustre"
-    assert commandlines.parsed(commandlines.written(found)) == found
+    assert commandlines.decode(commandlines.encode(found)) == found
 
 
 @pytest.mark.parametrize(("on_rabbits", "own", "other"), [
@@ -124,7 +124,7 @@ def test_a_client_has_the_lines_of_its_side_and_what_the_first_one_runs(
     profile = read({"metadata": meta("p"), "data": data}, NnfStorageProfile)
     every = storageprofiles.lustre_commands(profile, "ost", {})
     (told,) = clientmounts._annotations({}, every, on_rabbits=on_rabbits)["annotations"].values()
-    names = {place.rpartition(".")[2] for place in commandlines.parsed(told).lines}
+    names = {place.rpartition(".")[2] for place in commandlines.decode(told).lines}
     assert names == {
         f"mount{own.capitalize()}", "rabbitPostSetup",
         *(name for name in around if name.startswith(own)),
@@ -172,7 +172,7 @@ def test_each_claim_has_a_name_of_its_own_and_keeps_it(
 ) -> None:
     known = {name: fsname for name, fsname in known.items() if [*known.values()].count(fsname) == 1}
     found = mgt(claims, known)
-    change = lustre.named(found)
+    change = lustre.naming_change(found)
     if change is None:
         assert known.keys() == {*claims}
         return
@@ -184,14 +184,14 @@ def test_each_claim_has_a_name_of_its_own_and_keeps_it(
     assert "aaaaaaab" not in told.values()
     assert all(told[name] == known[name] for name in claims if name in known)
     again = mgt(claims, told, fsNameNext=change.patch["status"]["fsNameNext"])
-    assert lustre.named(again) is None
+    assert lustre.naming_change(again) is None
 
 
 def test_a_name_that_was_given_back_is_not_given_out_at_once() -> None:
-    first = lustre.named(mgt(["a"], {}))
+    first = lustre.naming_change(mgt(["a"], {}))
     assert first is not None
     following = first.patch["status"]["fsNameNext"]
-    again = lustre.named(mgt(["b"], {"a": "aaaaaaaa"}, fsNameNext=following))
+    again = lustre.naming_change(mgt(["b"], {"a": "aaaaaaaa"}, fsNameNext=following))
     assert again is not None
     assert [each["fsname"] for each in again.patch["status"]["claimList"]] == ["aaaaaaac"]
 

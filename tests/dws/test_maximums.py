@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.dws.breakdown.allocationneeds import ACROSS_SERVERS, PER_COMPUTE
-from warren.dws.breakdown.maximums import demand_within
+from warren.dws.breakdown.maximums import check_maximums
 from warren.dws.objects.breakdowns import AllocationNeed
 
 
@@ -23,9 +23,9 @@ def shared(gib: int, label: str = "ost") -> AllocationNeed:
 
 def test_what_is_asked_for_is_counted_together_by_type() -> None:
     asked = [("xfs", [beside(300)]), ("xfs", [beside(200)]), ("raw", [beside(900)])]
-    demand_within(asked, 4, GIB, {"xfs": 500})
+    check_maximums(asked, 4, GIB, {"xfs": 500})
     with pytest.raises(UserMistake) as refused:
-        demand_within(asked, 4, GIB, {"xfs": 499})
+        check_maximums(asked, 4, GIB, {"xfs": 499})
     assert str(refused.value) == (
         "500 GiB of xfs storage for each node are asked for, and jobs have 499 GiB at most "
         "(rabbit.policy.maximums)."
@@ -34,16 +34,16 @@ def test_what_is_asked_for_is_counted_together_by_type() -> None:
 
 def test_what_nodes_share_is_counted_in_parts_and_metadata_is_not() -> None:
     asked = [("lustre", [shared(400), shared(90, "mdt"), shared(90, "mgt")])]
-    demand_within(asked, 4, GIB, {"lustre": 100})
+    check_maximums(asked, 4, GIB, {"lustre": 100})
     with pytest.raises(UserMistake, match="133 GiB of lustre"):
-        demand_within(asked, 3, GIB, {"lustre": 100})
+        check_maximums(asked, 3, GIB, {"lustre": 100})
     with pytest.raises(UserMistake, match="400 GiB"):
-        demand_within(asked, 0, GIB, {"lustre": 100})  # how many nodes is not said
+        check_maximums(asked, 0, GIB, {"lustre": 100})  # how many nodes is not said
 
 
 def test_an_allocation_counts_as_it_will_be_made() -> None:
     with pytest.raises(UserMistake, match="4 GiB of xfs"):
-        demand_within([("xfs", [beside(1)])], 1, 4 * GIB, {"xfs": 3})
+        check_maximums([("xfs", [beside(1)])], 1, 4 * GIB, {"xfs": 3})
 
 
 @given(st.lists(st.integers(1, 1000)), st.integers(1, 100), st.integers(0, 10_000))
@@ -52,9 +52,9 @@ def test_less_is_never_refused_where_more_is_allowed(
 ) -> None:
     asked = [("xfs", [beside(size)]) for size in sizes]
     if sum(sizes) <= most:
-        demand_within(asked, nodes, GIB, {"xfs": most})
-        demand_within(asked[1:], nodes, GIB, {"xfs": most})
+        check_maximums(asked, nodes, GIB, {"xfs": most})
+        check_maximums(asked[1:], nodes, GIB, {"xfs": most})
     else:
         with pytest.raises(UserMistake):
-            demand_within(asked, nodes, GIB, {"xfs": most})
-    demand_within(asked, nodes, GIB, {})
+            check_maximums(asked, nodes, GIB, {"xfs": most})
+    check_maximums(asked, nodes, GIB, {})

@@ -103,20 +103,20 @@ def test_a_line_of_a_profile_that_was_edited_since_is_told_with_its_place() -> N
 
 
 def test_a_storage_asks_once_beside_others_and_in_place_of_one_of_its_name() -> None:
-    change = mgscommands.asked(mgt([(OTHER, ["a"]), (EARLIER, ["b"])]), STORAGE, ["c"])
+    change = mgscommands.request_change(mgt([(OTHER, ["a"]), (EARLIER, ["b"])]), STORAGE, ["c"])
     assert change is not None
     assert (change.key, change.resource_version) == (Key("r9", "mgs"), "7")
     assert change.patch["spec"]["commandList"] == [
         {"reference": OTHER, "commands": ["a"]},
         {"reference": OWN, "commands": ["c"]},
     ]
-    assert mgscommands.asked(mgt([(OWN, ["c"])]), STORAGE, ["d"]) is None
+    assert mgscommands.request_change(mgt([(OWN, ["c"])]), STORAGE, ["d"]) is None
 
 
 def test_a_storage_that_goes_asks_for_nothing_any_more() -> None:
-    left = mgscommands.without(mgt([(OTHER, ["a"]), (OWN, ["c"])]), STORAGE)
+    left = mgscommands.spec_without(mgt([(OTHER, ["a"]), (OWN, ["c"])]), STORAGE)
     assert left == {"commandList": [{"reference": OTHER, "commands": ["a"]}]}
-    assert mgscommands.without(mgt([(OTHER, ["a"])]), STORAGE) == {}
+    assert mgscommands.spec_without(mgt([(OTHER, ["a"])]), STORAGE) == {}
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_line_that_makes_no_sense_is_not_run(line: str) -> None:
 def told(
     found: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None] = {}
 ) -> Sequence[Object] | None:
-    change = mgscommands.told(found, ran)
+    change = mgscommands.answer_change(found, ran)
     if change is None:
         return None
     assert change.status

@@ -82,9 +82,9 @@ def test_what_is_merely_better_near_is_for_all_nodes() -> None:
 
 
 def test_more_nodes_than_have_a_part_are_refused_with_the_number_that_can_be() -> None:
-    nodelocal.demand_enough(("n0", "n1"), 2)
+    nodelocal.check_enough_nodes(("n0", "n1"), 2)
     with pytest.raises(Fault, match=r"asks for 3 nodes, .* allocations for 2: say -N2, or less"):
-        nodelocal.demand_enough(("n0", "n1"), 3)
+        nodelocal.check_enough_nodes(("n0", "n1"), 3)
 
 
 def test_what_no_node_has_all_of_is_refused() -> None:

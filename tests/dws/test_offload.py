@@ -411,9 +411,9 @@ def test_a_profile_says_how_and_the_request_says_more() -> None:
     ],
 )
 def test_copies_are_taken_while_the_tasks_may_run_and_never_else(workflow: Workflow) -> None:
-    movements.demand_running(running())
+    movements.check_running(running())
     with refused(409, "workflow must be in 'PreRun' state and 'Completed' status"):
-        movements.demand_running(workflow)
+        movements.check_running(workflow)
 
 
 def movement(number: int, status: str | None = "Success", **more: Any) -> Object:
@@ -428,11 +428,11 @@ def movement(number: int, status: str | None = "Success", **more: Any) -> Object
 
 def test_a_job_has_so_many_copies_at_a_time_and_the_oldest_are_forgotten() -> None:
     some = [movement(3), movement(1), movement(2, "Failed"), movement(0, None)]
-    movements.demand_below_limit(some, most=2, kept=3)
+    movements.check_below_limit(some, most=2, kept=3)
     with refused(429, "1 copies of this job have not ended"):
-        movements.demand_below_limit(some, most=1)
+        movements.check_below_limit(some, most=1)
     with refused(429, "2 copies of this job go on or have failed"):
-        movements.demand_below_limit(some, kept=2)
+        movements.check_below_limit(some, kept=2)
     assert movements.surplus(some, kept=5) == []
     assert movements.surplus(some, kept=4) == [Key("r0", "c1")]
     assert movements.surplus(some, kept=2) == [Key("r0", "c1"), Key("r0", "c3")]

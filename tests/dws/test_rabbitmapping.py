@@ -41,7 +41,7 @@ WIRED = {"r1": ["n1", "n2"], "r2": ["n10"], "r3": []}
 def live(*servers: Any, **capacities: int) -> RabbitMapping:
     """Draw up the mapping of a system whose rabbits say these capacities."""
     storages = [rabbit(name, capacity=each) for name, each in capacities.items()]
-    return rabbitmapping.drawn_up(configuration(WIRED), storages, servers)
+    return rabbitmapping.mapping_of(configuration(WIRED), storages, servers)
 
 
 def taken(name: str, **more: Any) -> Servers:
@@ -87,7 +87,7 @@ def test_flash_that_others_than_jobs_of_flux_have_is_not_the_schedulers() -> Non
 def test_nodes_that_a_rabbit_has_against_the_configuration_are_told(node: str, wired: str) -> None:
     storage = rabbit("r1", access={"computes": [{"name": node, "status": "Ready"}]})
     with pytest.raises(UserMistake, match=rf"^Mismatch: Storage r1 has .* {node}, .* to {wired}:"):
-        rabbitmapping.drawn_up(configuration(WIRED), [storage], [])
+        rabbitmapping.mapping_of(configuration(WIRED), [storage], [])
 
 
 @pytest.mark.parametrize(

@@ -379,7 +379,7 @@ async def test_everything_is_asked_for_and_written_in_the_version_that_is_spoken
     asked = Asked()
     spoken = f"{WORKFLOW.group}/v1alpha6"
     async with answered(asked) as newer:
-        client = newer.speaking({WORKFLOW.group: "v1alpha6"})
+        client = newer.with_versions({WORKFLOW.group: "v1alpha6"})
         given = [
             await client.get(WORKFLOW, key("w")),
             await client.create(WORKFLOW, workflow()),

@@ -290,7 +290,7 @@ async def test_a_free_retry_does_not_wait_for_the_budget() -> None:
     queue = WorkQueue[str](Budget(rate=0.001, burst=1), chance=lucky)
     for key in "ab":
         queue.retry(key, 1)
-    queue.retry("free", 2, free=True)
+    queue.retry("free", 2, unbudgeted=True)
     assert await times(queue) == {"a": [1], "free": [2], "b": [pytest.approx(1001)]}
 
 

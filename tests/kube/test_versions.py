@@ -82,7 +82,7 @@ async def test_the_embedded_server_is_spoken_to_in_the_newest_versions(pki: Path
 async def test_an_older_server_is_spoken_to_as_it_speaks_without_a_notice(pki: Path) -> None:
     async with HttpsCluster(pki).life() as client:
         assert isinstance(client, HttpClient)
-        older = client.speaking(OLDER)
+        older = client.with_versions(OLDER)
         since = (await older.list(WORKFLOW)).version
 
         made = await older.create(WORKFLOW, {**workflow(), "apiVersion": WORKFLOW.api_version})
@@ -106,7 +106,7 @@ async def test_a_kind_of_another_group_is_spoken_of_as_it_is(pki: Path) -> None:
     async with HttpsCluster(pki).life() as client:
         assert isinstance(client, HttpClient)
         node = {"metadata": {"name": "n"}}
-        made = await client.speaking(OLDER).create(kinds.NNF_NODE, node)
+        made = await client.with_versions(OLDER).create(kinds.NNF_NODE, node)
         assert made == await client.get(kinds.NNF_NODE, key("n"))
 
 
@@ -115,7 +115,7 @@ async def test_owners_are_named_in_the_version_that_the_server_knows(pki: Path) 
     """Its garbage collector looks for them there, and takes those it cannot find for gone."""
     async with HttpsCluster(pki).life() as client:
         assert isinstance(client, HttpClient)
-        older = client.speaking(OLDER)
+        older = client.with_versions(OLDER)
         owner = await older.create(WORKFLOW, workflow())
         references = [
             {

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 import pytest
 
 from warren.lifecycle import attributes
-from warren.lifecycle.attributes import ATTRIBUTES, Once
+from warren.lifecycle.attributes import ATTRIBUTES, CachedJob
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec, resource_set
@@ -178,8 +178,8 @@ def test_nothing_of_a_job_is_read_twice() -> None:
         def r(self) -> None:
             reads.append("r")
 
-    assert attributes.job_attributes(Once(Stored()), ["userid"])["userid"] == 7
+    assert attributes.job_attributes(CachedJob(Stored()), ["userid"])["userid"] == 7
     assert reads == ["job"]
     reads.clear()
-    attributes.job_attributes(Once(Stored()), ATTRIBUTES)
+    attributes.job_attributes(CachedJob(Stored()), ATTRIBUTES)
     assert sorted(reads) == ["job", "jobspec", "r"]

@@ -123,9 +123,9 @@ def test_lengths_of_time_that_are_not_said_are_not_demanded() -> None:
 
 
 def test_what_is_demanded_is_refused_by_its_name() -> None:
-    tables.demand("size", int, "3")
+    tables.check_value("size", int, "3")
     with pytest.raises(ValueError, match="size"):
-        tables.demand("size", _bad, "x")
+        tables.check_value("size", _bad, "x")
 
 
 def _bad(value: str) -> None:

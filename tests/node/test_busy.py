@@ -682,7 +682,7 @@ def test_a_process_that_does_not_answer_is_suspected_of_its_users_storage_alone(
     with stuck.in_exec(54321) as process:
         suspects = {
             "mounts": usage.on_mounts([-1], 54321),
-            "hidden": usage.hiding(54321),
+            "hidden": usage.with_hidden_files(54321),
             "all": usage.of_user(54321),
         }
         assert {name: [each.id for each in found] for name, found in suspects.items()} == {
@@ -690,7 +690,7 @@ def test_a_process_that_does_not_answer_is_suspected_of_its_users_storage_alone(
         }
         assert usage.on_mounts([-1], 54322) == []
         assert usage.on_mounts([-1]) == []
-        assert usage.hiding(54322) == []
+        assert usage.with_hidden_files(54322) == []
         assert usage.on_devices(["/dev/null"]) != []
         assert not usage.are_mounted_by_root(["/dev/null"])
 

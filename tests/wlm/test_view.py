@@ -134,8 +134,8 @@ def test_the_jobs_that_a_job_waits_for_are_told_in_every_spelling_of_their_ids()
         {"scheme": "afterany", "value": "job"},
     ]
     spec = jobspec.make(["true"], attributes={"dependencies": waits})
-    assert view.awaited(spec) == [fluid.parse("ƒ7"), 12]
-    assert view.awaited(jobspec.make(["true"])) == []
+    assert view.awaited_jobs(spec) == [fluid.parse("ƒ7"), 12]
+    assert view.awaited_jobs(jobspec.make(["true"])) == []
 
 
 @pytest.mark.parametrize(

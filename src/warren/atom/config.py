@@ -11,7 +11,7 @@ import msgspec
 
 from warren.base.errors import UserMistake
 from warren.lifecycle import tables
-from warren.lifecycle.tables import Duration, Table, demand_durations
+from warren.lifecycle.tables import Duration, Table, check_durations
 
 SOCKET: Final = Path("/var/run/atomd/atomd.sock")
 """Where PBS's hook asks, unless it is configured otherwise."""
@@ -29,7 +29,7 @@ class Action(Table, frozen=True):
         return tables.seconds(self.timeout)
 
     def __post_init__(self) -> None:
-        demand_durations(self, "timeout")
+        check_durations(self, "timeout")
         if self.seconds in (0, float("inf")):
             raise ValueError("timeout: every command needs a limit that is more than 0")
         if any("\0" in argument for argument in self.command):
@@ -60,7 +60,7 @@ class Config(Table, frozen=True):
     end: tuple[Action, ...] = ()
 
     def __post_init__(self) -> None:
-        demand_durations(self, "stop_timeout")
+        check_durations(self, "stop_timeout")
         if tables.seconds(self.stop_timeout) == float("inf"):
             raise ValueError("stop-timeout: a service that is told to stop needs a limit")
         if self.socket is not None and not os.path.isabs(self.socket):

@@ -9,7 +9,7 @@ from warren.base.errors import UserMistake
 from warren.rpc import sockets
 
 _LONGEST: Final = 107
-"""Bytes of a path in a socket address: PBS's hook knows no way around that, as ours do."""
+"""Bytes of a path in a socket address. Our own clients have a way around it, and PBS's hook not."""
 
 
 def listen(path: Path, mode: int, group: int | None) -> socket.socket:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from warren.atom.registration import Gone, RegisteredJob, encode, forgotten, read
+from warren.atom.registration import Gone, RegisteredJob, encode, encode_removal, read
 from warren.journal import Journal
 from warren.journal.committer import Committer
 
@@ -42,7 +42,7 @@ class Register:
         return iter(tuple(self._jobs.values()))
 
     async def put(self, job: RegisteredJob) -> None:
-        """Register a job, or say anew what is known of it."""
+        """Register a job, or replace what is known of it."""
         jobid = job.registration.jobid
 
         def visible() -> None:
@@ -56,7 +56,7 @@ class Register:
         def visible() -> None:
             self._jobs.pop(jobid, None)
 
-        await self._committer.submit(forgotten(jobid), visible)
+        await self._committer.submit(encode_removal(jobid), visible)
 
     def _snapshot(self) -> Iterator[bytes]:
         return map(encode, self)

@@ -79,8 +79,8 @@ def encode(job: RegisteredJob) -> bytes:
     )
 
 
-def forgotten(jobid: str) -> bytes:
-    """Write for the journal that a job is registered no more."""
+def encode_removal(jobid: str) -> bytes:
+    """Return the journal's record that a job is registered no more."""
     return _encoder.encode(Gone(jobid))
 
 

@@ -97,13 +97,13 @@ class Service:
         under_way = self._starting.get(job.jobid)
         if under_way is not None:
             known, task = under_way
-            _demand_same(job, known)
+            _check_same(job, known)
         else:
             registered = self._register.get(job.jobid)
             if registered is None:
-                self._demand_room()
+                self._check_room()
                 registered = RegisteredJob(job, Stage.STARTING, self._clock.now())
-            _demand_same(job, registered.registration)
+            _check_same(job, registered.registration)
             if registered.stage is Stage.ACTIVE:
                 return registered
             if registered.stage is Stage.ENDING:
@@ -140,7 +140,7 @@ class Service:
         await _done(task, f"the service is stopping, and goes on with job {jobid} when it is back")
         return True
 
-    def _demand_room(self) -> None:
+    def _check_room(self) -> None:
         new = sum(1 for jobid in self._starting if self._register.get(jobid) is None)
         if len(self._register) + new >= self._most:
             raise Full(f"{self._most} jobs are registered here, and max-jobs allows no more")
@@ -213,7 +213,7 @@ class Service:
             raise Failed("the service is stopping") from None
 
 
-def _demand_same(job: Registration, known: Registration) -> None:
+def _check_same(job: Registration, known: Registration) -> None:
     if job != known:
         raise Conflict(
             f"job {job.jobid} is registered with uid {known.uid} and exclusive "

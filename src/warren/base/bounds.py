@@ -17,8 +17,8 @@ FIRST: Final = 500
 _ADJUSTMENT: Final = Path("/proc/self/oom_score_adj")
 
 
-def come_first() -> None:
-    """Have this process, and what it starts, ended before all that asks for nothing."""
+def raise_oom_score() -> None:
+    """Have this process, and what it starts, ended first where memory is short."""
     with suppress(OSError):
         if int(_ADJUSTMENT.read_text()) < FIRST:
             _ADJUSTMENT.write_text(str(FIRST))

@@ -2,10 +2,10 @@
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """Write a count with its noun: `1 node`, `3 nodes`."""
+    """Return a count with its noun: `1 node`, `3 nodes`."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
-def asked_for(number: int, noun: str, more: str = "") -> str:
-    """Say that so many are asked for: `1 node is asked for`, `3 nodes that ... are asked for`."""
+def number_asked_for(number: int, noun: str, more: str = "") -> str:
+    """Return that many in words: `1 node is asked for`, `3 nodes that ... are asked for`."""
     return f"{plural(number, noun)}{more} {'is' if number == 1 else 'are'} asked for"

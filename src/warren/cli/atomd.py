@@ -60,9 +60,9 @@ def atomd(
         raise UserMistake(
             f"{state} cannot be made: {error.strerror}. Choose another with --statedir."
         ) from error
-    exposed = None
+    metrics_socket = None
     if metrics_port is not None:
-        exposed = listening("--metrics-port", metrics_address, metrics_port)
+        metrics_socket = listening("--metrics-port", metrics_address, metrics_port)
     lock, journal = state / "lock", state / "jobs.db"
     try:
         run(diskspace.wait(state, [journal], diskspace.SERVICE))
@@ -71,7 +71,7 @@ def atomd(
                 config=config,
                 listener=sockets.listen(where, config.socket_mode, config.group),
                 journal=journal,
-                exposed=exposed,
+                metrics_socket=metrics_socket,
             )
             run(service.run(wanted, lambda: click.echo(f"serving ATOM at {where}")))
     except BlockingIOError:

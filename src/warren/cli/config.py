@@ -53,7 +53,7 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
     config.toml in the state directory. What has no effect before the next start is named.
     """
     if file is None:
-        state.demand_owner()  # who alone is told where it is
+        state.check_owner()  # who alone is told where it is
     path = Path(require_running(state)["config"]) if file is None else file.absolute()
     try:
         text = path.read_text()

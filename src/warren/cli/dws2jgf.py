@@ -62,7 +62,7 @@ def dws2jgf(
     path = file or _mapping(tables)
     chassis = _chassis(path)
     if not no_validate:
-        _demand_all(chassis, resources, path, where)
+        _check_same_nodes(chassis, resources, path, where)
     exclude = None if tables is None else tables.resource.exclude
     graph = rabbitgraph.document(
         _cluster(cluster_name),
@@ -146,7 +146,7 @@ def _chassis(path: Path) -> list["Chassis"]:
     ]
 
 
-def _demand_all(
+def _check_same_nodes(
     chassis: Sequence["Chassis"], resources: "ResourceSet", path: Path, where: str
 ) -> None:
     from warren.rfc import hostlist

@@ -15,7 +15,7 @@ TIMES: Final = ("raw", "iso", "offset", "human", "reltime")
 
 
 class Writer:
-    """Writes the events of one log, in order: some times are told from those before."""
+    """Writes the events of one log, in order: times may be counted from earlier events."""
 
     def __init__(self, form: str = "text", times: str = "raw") -> None:
         self._form = form
@@ -33,7 +33,7 @@ class Writer:
         return printable(" ".join([moment, event.name, *pairs]))
 
     def skip(self, event: Event) -> None:
-        """Go by an event that is not written: others are told from its time."""
+        """Skip an event, from whose time those of later ones may be counted."""
         self._moment(event.timestamp)
 
     def _moment(self, timestamp: float) -> str:

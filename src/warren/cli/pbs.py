@@ -50,14 +50,14 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
     from warren.wlm.pbs import checks, hookfile, register
     from warren.wlm.pbs.qmgr import Qmgr
 
-    register.demand_name(name)
+    register.check_name(name)
     config = None
     if config_file is not None:
         config = _read(config_file)
-        hookfile.demand_config(config, str(config_file))
+        hookfile.read_config(config, str(config_file))
     qmgr = Qmgr()
     if enable:
-        register.demand_alone(qmgr)
+        register.check_shipped_hook_off(qmgr)
     found = register.registered(qmgr, name)
     said = register.install(name, found, config, enable)
     _perform(qmgr, said, dry_run)
@@ -81,7 +81,7 @@ def uninstall(name: str, dry_run: bool) -> None:
     from warren.wlm.pbs import register
     from warren.wlm.pbs.qmgr import Qmgr
 
-    register.demand_name(name)
+    register.check_name(name)
     qmgr = Qmgr()
     said = register.uninstall(name, register.registered(qmgr, name))
     _perform(qmgr, said, dry_run)
@@ -100,7 +100,7 @@ def status(name: str, as_json: bool) -> None:
     """
     from warren.wlm.pbs import checks, register
 
-    register.demand_name(name)
+    register.check_name(name)
     found = [*checks.of_server(name), *checks.of_node(name)]
     if as_json:
         print_json([vars(check) for check in found])
@@ -147,10 +147,10 @@ def test(
     from warren.wlm.pbs import checks, hookfile, qmgr, register
     from warren.wlm.pbs.trial import Trial
 
-    register.demand_name(name)
+    register.check_name(name)
     delivered = checks.mom(name) if config_file is None else None
     if delivered is not None:
-        hookfile.demand_ours(_read(delivered.hook), name)
+        hookfile.check_ours(_read(delivered.hook), name)
         config_file = delivered.config
     node = qmgr.node()
     trial = Trial(

@@ -34,7 +34,7 @@ def rabbitmapping(
     """
     from warren.kube import kubeconfig as kubeconfigs
 
-    mapping = _drawn_up(kubeconfigs.find(kubeconfig, context), whole)
+    mapping = _read_mapping(kubeconfigs.find(kubeconfig, context), whole)
     plain = {
         "computes": dict(mapping.computes),
         "rabbits": {
@@ -45,8 +45,8 @@ def rabbitmapping(
     click.echo(json.dumps(plain, indent=indent, sort_keys=not nosort), nl=False)
 
 
-def _drawn_up(access: "Access", whole: bool) -> "RabbitMapping":
-    """Draw up the mapping of a cluster. Raises UserMistake where it has no rabbits described."""
+def _read_mapping(access: "Access", whole: bool) -> "RabbitMapping":
+    """Return the mapping of a cluster. Raises UserMistake without a SystemConfiguration."""
     from warren.dws import kinds
     from warren.dws.objects.assignments import Servers
     from warren.dws.objects.decoding import read
@@ -62,9 +62,9 @@ def _drawn_up(access: "Access", whole: bool) -> "RabbitMapping":
     async def listed() -> list[Sequence["Object"]]:
         async with connect(access, component="rabbitmapping") as client:
             chosen = await versions.choose(client, {group: kinds.versions()[group]})
-            speaking = client.speaking(chosen)
+            versioned = client.with_versions(chosen)
             # As flux-coral2 does: what Flux may use is in this namespace.
-            return [(await speaking.list(kind, kinds.DEFAULT_NAMESPACE)).items for kind in wanted]
+            return [(await versioned.list(kind, kinds.DEFAULT_NAMESPACE)).items for kind in wanted]
 
     configurations, storages, *servers = run(listed())
     if not configurations:
@@ -72,7 +72,7 @@ def _drawn_up(access: "Access", whole: bool) -> "RabbitMapping":
             f"{access.server} has no SystemConfiguration: it says which nodes are wired to which "
             "rabbit, so create it first."
         )
-    return mappings.drawn_up(
+    return mappings.mapping_of(
         read(configurations[0], SystemConfiguration),
         [read(each, Storage) for each in storages],
         [read(each, Servers) for found in servers for each in found],

@@ -44,7 +44,7 @@ def rabbits(context: click.Context, state: StateDir, as_json: bool) -> None:
 @click.argument("targets", metavar="[RABBIT]", required=False)
 def status(state: StateDir, as_json: bool, targets: str | None) -> None:
     """Show what rabbits are, who has taken them out of service, when and why."""
-    found = [summary(each) for each in _demanded(_storages(state), targets)]
+    found = [summary(each) for each in _named_rabbits(_storages(state), targets)]
     if as_json:
         print_json({"rabbits": found})
         return
@@ -74,7 +74,7 @@ def lost(state: StateDir, as_json: bool, targets: str | None) -> None:
     """Show which links of compute nodes are lost, since when and why."""
     found = [
         row
-        for each in _demanded(_storages(state), targets)
+        for each in _named_rabbits(_storages(state), targets)
         for row in links.rows(read(each, Storage))
     ]
     if as_json:
@@ -132,7 +132,7 @@ def _command(action: Action) -> None:
                 reason=" ".join(reason),
                 force=force,
             )
-            for each in _demanded(_storages(state), targets)
+            for each in _named_rabbits(_storages(state), targets)
         ]
         _write(state, changes)
 
@@ -157,7 +157,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _demanded(storages: Sequence[Object], targets: str | None) -> Sequence[Object]:
+def _named_rabbits(storages: Sequence[Object], targets: str | None) -> Sequence[Object]:
     """Return the rabbits that are named, as a hostlist, or all. Raises UserMistake."""
     if targets is None:
         return storages
@@ -178,7 +178,7 @@ def _storages(state: StateDir) -> list[Object]:
     from warren.kube.http import connect
 
     require_running(state)
-    state.demand_owner()
+    state.check_owner()
 
     async def work() -> list[Object]:
         async with connect(kubeconfig.load(state.kubeconfig)) as client:

@@ -165,7 +165,7 @@ def list_objects(state: StateDir, *wanted: Kind) -> list[list[Object]]:
     from warren.kube.http import connect
 
     require_running(state)
-    state.demand_owner()
+    state.check_owner()
 
     async def work() -> list[list[Object]]:
         async with connect(kubeconfig.load(state.kubeconfig)) as client:

@@ -150,7 +150,7 @@ class Conductor:
         await self._jobs.wait_synced()
         known = self._known(job)
         if self._is_of_another(job):
-            self._jobs.passed(known, None)
+            self._jobs.record_outcome(known, None)
             return None
         configuration = self._configuration()  # what is wrong with that is no job's mistake
         mistake = None
@@ -158,7 +158,7 @@ class Conductor:
         try:
             snapshot = self._snapshot(known, configuration)
             if snapshot.workflow is None and known.phase is Phase.HELD:
-                self._jobs.demand_allowed(known)
+                self._jobs.check_allowed(known)
             delay = await self._act(known, await self._decided(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it
@@ -175,7 +175,7 @@ class Conductor:
                     delay = await self._jobs.fail(known, type_, mistake)
         else:
             self._refusals.over(job)
-        self._jobs.passed(known, mistake)
+        self._jobs.record_outcome(known, mistake)
         if known.phase is Phase.OVER:
             self._shown.pop(job, None)
             self._timed.pop(job, None)
@@ -465,8 +465,8 @@ class Conductor:
             self.on_state(timed[1], from_go_duration(value))
 
     async def _show(self, job: Job, values: Mapping[str, str]) -> None:
-        # A memo is news of the job, and has it reconciled: shown again each time, that never ends
-        # while the Workflow is behind.
+        # A memo is an event of the job, and has it reconciled: shown again each time, that never
+        # ends while the Workflow is behind.
         shown = self._shown.setdefault(job.id, {})
         if not values.items() <= shown.items():
             await self._jobs.memo(job, values)
@@ -495,7 +495,7 @@ class Conductor:
     def _dependent_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
         for workflow in labels.workflow_of(after or before or {}):
             raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
-            # Where it is in the middle of a state, its end is news, and comes later.
+            # In the middle of a state nothing is to be decided: its end is an event, too.
             if (
                 raw is not None
                 and conduct.is_news(raw, self._settings.timeouts)

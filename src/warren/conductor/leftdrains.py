@@ -1,7 +1,7 @@
 """Nodes that stayed drained for jobs whose Workflows went while no conductor was there.
 
-The news that a Workflow is gone returns its nodes (`Conductor`), and comes to no conductor that
-begins later: it looks once at what is drained for that very reason.
+The event that a Workflow is gone returns its nodes (`Conductor`). A conductor that starts later
+receives none: it looks once at the nodes that are drained for that very reason.
 """
 
 from functools import partial

@@ -32,7 +32,7 @@ class WorkloadManager(Protocol):
 
     @property
     def instance(self) -> str:
-        """What marks its Workflows among those of other instances, once all jobs are known.
+        """The instance that its Workflows are labelled with; known once all jobs are.
 
         It is the same after each restart.
         """
@@ -47,7 +47,7 @@ class WorkloadManager(Protocol):
         ...
 
     def job(self, job: int) -> Job | None:
-        """Return a job as of now."""
+        """Return a job as it is now; None where it is not known."""
         ...
 
     def user(self, job: int) -> int | None:
@@ -58,7 +58,7 @@ class WorkloadManager(Protocol):
         """Return the ids of the jobs that are known."""
         ...
 
-    def demand_allowed(self, job: Job) -> None:
+    def check_allowed(self, job: Job) -> None:
         """Raise UserMistake for a job that its site does not allow, before it has a Workflow."""
         ...
 
@@ -98,7 +98,7 @@ class WorkloadManager(Protocol):
         ...
 
     async def undrain(self, nodes: Sequence[str], reason: str) -> None:
-        """Let jobs have those of some nodes again that are drained for this very reason."""
+        """Undrain those of some nodes that are drained for this very reason."""
         ...
 
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
@@ -120,6 +120,6 @@ class WorkloadManager(Protocol):
         """Show values in listings of the job."""
         ...
 
-    def passed(self, job: Job, mistake: str | None) -> None:
-        """Note that a job was reconciled as it was then, or what was wrong with its directives."""
+    def record_outcome(self, job: Job, mistake: str | None) -> None:
+        """Record that a job was reconciled, as it was then, or a mistake of its directives."""
         ...

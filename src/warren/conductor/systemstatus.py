@@ -33,12 +33,12 @@ class SystemStatus:
         self._nodes = nodes
 
     async def run(self) -> None:
-        """Keep it until cancelled. Of what changes, only that is written."""
+        """Keep it until cancelled, by patches of the nodes that have changed."""
         while True:
             try:
-                known = await self._found()
-                async with aclosing(self._nodes.follow()) as news:  # type: ignore[type-var]
-                    async for online in news:
+                known = await self._read_or_create()
+                async with aclosing(self._nodes.follow()) as updates:  # type: ignore[type-var]
+                    async for online in updates:
                         patch = changes(known, online)
                         if patch:
                             await self._write(patch)
@@ -50,8 +50,8 @@ class SystemStatus:
                 log.info("system status was removed")
             await asyncio.sleep(_RETRY_DELAY)
 
-    async def _found(self) -> Mapping[str, Any]:
-        """Return what is said of which node; first make the object, where it is not there."""
+    async def _read_or_create(self) -> Mapping[str, Any]:
+        """Return the words of the SystemStatus by node. It is created where it is not there."""
         try:
             obj = await self._client.get(kinds.SYSTEM_STATUS, KEY)
         except NotFound:

@@ -137,7 +137,7 @@ class AccessController:
         """Have an access let go of storage that is gone without having done so."""
         held = self._storages.by("holder", str(key))
         if held and await read_live(self._client, kinds.NNF_ACCESS, key) is None:
-            released = [locks.released(read(obj, NnfStorage), key) for obj in held]
+            released = [locks.change_to_release(read(obj, NnfStorage), key) for obj in held]
             await perform(self._client, [each for each in released if each is not None])
 
     async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:

@@ -70,12 +70,12 @@ class LinkReconciler:
         meta = read(raw, NnfNode).metadata
         rabbit = links.rabbit_of(meta)
         if not rabbit or not self._policy.tests:
-            await perform(self._client, links.telling(meta, None))
+            await perform(self._client, links.report_writes(meta, None))
             return None
         why = await self._probe(rabbit)
         self._failures = 0 if why is None else self._failures + 1
-        known = links.told(meta)
-        found = links.judged(
+        known = links.lost_link_of(meta)
+        found = links.lost_link_after(
             known,
             rabbit,
             why,
@@ -87,5 +87,5 @@ class LinkReconciler:
             log.warning("link lost", rabbit=rabbit, reason=why)
         elif known is not None and found is None:
             log.info("link is back", rabbit=rabbit)
-        await perform(self._client, links.telling(meta, found))
+        await perform(self._client, links.report_writes(meta, found))
         return self._policy.pause(lost=found is not None, chance=self._chance())

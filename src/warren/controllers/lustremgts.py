@@ -23,6 +23,6 @@ class LustreMgtController:
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfLustreMGT."""
         raw = self._mgts.get(key)
-        change = lustre.named(read(raw, NnfLustreMGT)) if raw is not None else None
+        change = lustre.naming_change(read(raw, NnfLustreMGT)) if raw is not None else None
         await perform(self._client, [] if change is None else [change])
         return None

@@ -73,7 +73,7 @@ class MgsReconciler:
         ran = self._ran[key] = {
             each: trouble for each, trouble in self._ran.get(key, {}).items() if each in due
         }
-        change = mgscommands.told(current, ran)
+        change = mgscommands.answer_change(current, ran)
         # What it says wakes it once more, so that it forgets what is said.
         await perform(self._client, [] if change is None else [change])
         return None

@@ -121,7 +121,7 @@ class MountReconciler:
             if mount.device.lustre is not None:
                 where = mount.device.lustre
                 values = {"$MGS_NID": where.mgs_addresses, "$FS_NAME": where.file_system_name}
-                own = self._of_side(commands).given(values)
+                own = self._of_side(commands).with_variables(values)
             await self._machine.unmount(mount.mount_path, mount.user_id, own)
             if self._detach is not None and mount.device.lvm is not None:
                 await self._detach(mount.device.lvm.volume_group, mount.device.lvm.logical_volume)
@@ -131,7 +131,7 @@ class MountReconciler:
 
         ClientMounts of earlier controllers have the commands of both sides.
         """
-        return commands.named(lustre.CLIENT_LINES[self._side])
+        return commands.ending_in(lustre.CLIENT_LINES[self._side])
 
     async def _report(self, current: ClientMount, trouble: NodeTrouble | None) -> None:
         state = current.spec.desired_state

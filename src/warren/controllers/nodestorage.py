@@ -252,7 +252,7 @@ class RabbitReconciler:
 
 def _commands(share: NnfNodeStorage) -> ProfileCommands:
     """Return what the profile has the rabbit run. Raises NodeTrouble."""
-    return commands_of(share.metadata).beside("computeCommands")
+    return commands_of(share.metadata).outside("computeCommands")
 
 
 def _volume(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number: int) -> Volume:

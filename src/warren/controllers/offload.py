@@ -118,7 +118,7 @@ class Offload:
     async def create(self, workflow: Workflow, body: bytes) -> str:
         """Have a copy made; return its name. Raises Refusal."""
         said = requests.parse(body)
-        movements.demand_running(workflow)
+        movements.check_running(workflow)
         request = msgspec.structs.replace(
             said,
             source_path=self._api_path(said.compute_name, said.source_path),
@@ -128,12 +128,12 @@ class Offload:
         job = self._job(workflow)
         async with job.lock:
             asked = await self._asked(workflow)
-            movements.demand_below_limit(asked)
+            movements.check_below_limit(asked)
             kind = kinds.NNF_DATA_MOVEMENT
             done = [Remove(kind=kind, key=key) for key in movements.surplus(asked)]
             await perform(self._client, done)
             await self._client.create(kind, made)
-        await self._demand_awaited(workflow, key_of(made))
+        await self._check_awaited(workflow, key_of(made))
         return movements.name_of(made)
 
     async def _movement(self, workflow: Workflow, request: Request) -> Object:
@@ -151,14 +151,14 @@ class Offload:
         suffix = secrets.token_hex(5)
         return movements.movement(request, ends, workflow, on_rabbits, named, suffix)
 
-    async def _demand_awaited(self, workflow: Workflow, made: Key) -> None:
+    async def _check_awaited(self, workflow: Workflow, made: Key) -> None:
         """Raise Refusal, and take a copy back, where its job has ended before it was written.
 
         PostRun looks for copies once it is asked for. If that is still to come, it finds this one.
         """
         try:
             now = read(await self._client.get(kinds.WORKFLOW, workflow.metadata.key), Workflow)
-            movements.demand_running(now)
+            movements.check_running(now)
         except BaseException:
             removal = Remove(kind=kinds.NNF_DATA_MOVEMENT, key=made)
             with suppress(NotFound):

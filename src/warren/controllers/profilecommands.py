@@ -10,6 +10,6 @@ from warren.dws.objects.meta import Meta
 def commands_of(meta: Meta) -> ProfileCommands:
     """Return the commands that an object carries. Raises NodeTrouble where they make no sense."""
     try:
-        return commandlines.parsed(meta.annotations.get(labels.COMMANDS))
+        return commandlines.decode(meta.annotations.get(labels.COMMANDS))
     except UserMistake as mistake:
         raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake

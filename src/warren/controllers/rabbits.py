@@ -171,7 +171,7 @@ class SystemController:
         return [
             write
             for name in own
-            for write in links.asked(found, rabbit.name, name, known.get(name))
+            for write in links.request_writes(found, rabbit.name, name, known.get(name))
         ]
 
     def _has_namespace(self, node: str) -> bool:

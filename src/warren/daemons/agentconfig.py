@@ -18,7 +18,7 @@ from warren.daemons.network import Network
 from warren.directives import capacity
 from warren.dws.node import TYPES
 from warren.lifecycle import tables
-from warren.lifecycle.tables import Duration, Table, demand_durations
+from warren.lifecycle.tables import Duration, Table, check_durations
 from warren.node import behaviour, loops, volumegroup
 from warren.node.blocks import Blocks, Disk
 from warren.node.busy import GracePeriod
@@ -61,8 +61,8 @@ class FlashTable(Table, frozen=True):
     """Of kind `simulated`: how long what the node does takes, and how often it fails."""
 
     def __post_init__(self) -> None:
-        self._demand_with("device", self.device)
-        self._demand_with("volume-group", self.volume_group)
+        self._check_given("device", self.device)
+        self._check_given("volume-group", self.volume_group)
         if self.faults and self.kind != "simulated":
             raise ValueError(f"faults: kind {self.kind!r} has none")
         try:
@@ -70,9 +70,9 @@ class FlashTable(Table, frozen=True):
         except UserMistake as mistake:
             raise ValueError(f"faults: {mistake}".removesuffix(".")) from None
         if self.device is not None:
-            _demand_absolute("device", self.device)
+            _check_absolute("device", self.device)
         if self.directory is not None:
-            _demand_absolute("directory", self.directory)
+            _check_absolute("directory", self.directory)
         if self.capacity is not None:
             try:
                 size = capacity.parse(self.capacity)
@@ -81,7 +81,7 @@ class FlashTable(Table, frozen=True):
             if not size:
                 raise ValueError("capacity: 0 bytes hold nothing")
 
-    def _demand_with(self, kind: str, given: str | None) -> None:
+    def _check_given(self, kind: str, given: str | None) -> None:
         if self.kind == kind and not given:
             raise ValueError(f"{kind}: kind {kind!r} needs it")
         if self.kind != kind and given is not None:
@@ -117,14 +117,14 @@ class Config(Table, frozen=True):
     """Whether processes of the job's user are killed then. Others never are."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, "busy_timeout")
-        _demand_absolute("mounts", self.mounts)
+        check_durations(self, "busy_timeout")
+        _check_absolute("mounts", self.mounts)
         for path in self.more_mounts:
-            _demand_absolute("more-mounts", path)
+            _check_absolute("more-mounts", path)
         if self.namespace != HOST:
-            _demand_absolute("namespace", self.namespace)
+            _check_absolute("namespace", self.namespace)
         if self.kubeconfig is not None:
-            _demand_absolute("kubeconfig", self.kubeconfig)
+            _check_absolute("kubeconfig", self.kubeconfig)
         if self.node is not None and not self.node:
             raise ValueError("node: a node has a name")
 
@@ -204,8 +204,8 @@ async def group_refusal(config: Config) -> str | None:
     return f"flash.volume-group: there is no {name}; there are {', '.join(known) or 'none'}"
 
 
-async def made_here(config: Config, state: Path) -> dict[str, str | None]:
-    """Return for each type of file system why it is not made here; None where it is."""
+async def file_system_support(config: Config, state: Path) -> dict[str, str | None]:
+    """Return for each type of file system why it cannot be made here; None where it can."""
     found, _ = flash(config, state)
     lacks = {**await found.lacks(config.name)}
     if config.network is not None:
@@ -285,6 +285,6 @@ def _disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:
     return LoopDisk(rabbit, place / rabbit, size, backing)
 
 
-def _demand_absolute(key: str, path: str) -> None:
+def _check_absolute(key: str, path: str) -> None:
     if not os.path.isabs(path) or os.path.normpath(path) != path or path == "/":
         raise ValueError(f"{key}: {path!r} is no absolute path without '..' and '/' at its end")

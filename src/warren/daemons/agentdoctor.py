@@ -39,7 +39,7 @@ async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], l
             f"--statedir{f', or the node, {state.node}, with --node' if state.node else ''}."
         )
     async with http.connect(settings.access, component="doctor") as plain:
-        client = plain.speaking(
+        client = plain.with_versions(
             await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
         )
         doctor = _Doctor(settings, client)

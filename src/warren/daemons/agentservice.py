@@ -96,7 +96,7 @@ class Settings:
     state: AgentState
     rabbit: bool
     """Whether it is a rabbit's, and not a compute node's."""
-    exposed: socket.socket | None = None
+    metrics_socket: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
 
 
@@ -132,7 +132,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     if node.host is not None:
         await _disconnect_unused(node.host)
     async with http.connect(settings.access, component="agent") as plain:
-        client = plain.speaking(
+        client = plain.with_versions(
             await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
         )
         await _system(settings, node, client, SystemClock(), ready).run()
@@ -157,7 +157,7 @@ def _system(
     config = settings.config
     works = asyncio.Event()
     counts: Counted | None = None
-    if settings.exposed is not None:
+    if settings.metrics_socket is not None:
         # Imported only where metrics are served.
         from warren.daemons import counted
 
@@ -179,8 +179,8 @@ def _system(
         link_policy=config.network.link_policy() if config.network is not None else None,
     )
     parts = {**built.parts, "watchdog": systemd.watchdog}
-    if counts is not None and settings.exposed is not None:
-        listener = settings.exposed
+    if counts is not None and settings.metrics_socket is not None:
+        listener = settings.metrics_socket
         counts.controllers(built.informers, built.reconcilers)
         told = counts.exposition
         parts["exposed"] = lambda: exposed.serve(listener, told, works.is_set)
@@ -207,7 +207,7 @@ def _make_prefix(config: Config) -> None:
         ) from error
 
 
-async def demand_possible(config: Config, *, rabbit: bool, name: str) -> None:
+async def check_possible(config: Config, *, rabbit: bool, name: str) -> None:
     """Raise UserMistake, with the `name` of the configuration, where it cannot be."""
     try:
         why_not = agentconfig.refusal(config, rabbit=rabbit) or await agentconfig.group_refusal(

@@ -168,7 +168,7 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
     """
     await cluster.establish(client, shape, daemons)
     by_name = {kind.name: kind for kind in (NAMESPACE, *authorization.KINDS)}
-    for obj in roles.not_any_more(shape):
+    for obj in roles.revoked_objects(shape):
         with suppress(NotFound):
             await client.delete(Remove(kind=by_name[obj["kind"]], key=key_of(obj)))
     await cluster.apply_all(client, ((by_name[obj["kind"]], obj) for obj in roles.objects(shape)))
@@ -215,7 +215,7 @@ def _token(state: StateDir) -> str:
         return secrets.token_urlsafe(32)
 
 
-def demand_free(port: int) -> None:
+def check_port_free(port: int) -> None:
     """Raise UserMistake where a port cannot be had."""
     _bound(port).close()
 

@@ -38,7 +38,7 @@ class Settings:
     config: Config
     listener: socket.socket
     journal: Path
-    exposed: socket.socket | None = None
+    metrics_socket: socket.socket | None = None
     """Where health and metrics are served besides, if anywhere."""
 
 
@@ -78,8 +78,8 @@ async def _live(
         working = parts.create_task(service.run(), name="service")
         answering = serving.serve_few(app, settings.listener, CONNECTIONS, stopping)
         listeners = [parts.create_task(answering, name="socket")]
-        if settings.exposed is not None:
-            telling = exposed.serve(settings.exposed, metrics.exposition, clean)
+        if settings.metrics_socket is not None:
+            telling = exposed.serve(settings.metrics_socket, metrics.exposition, clean)
             listeners.append(parts.create_task(telling, name="exposed"))
         await asyncio.sleep(0)
         # What is here by now stays: to go over it again and again would hold up answers.

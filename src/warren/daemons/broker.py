@@ -23,7 +23,7 @@ from warren.base.errors import WarrenError
 from warren.base.processes import die_with_parent
 from warren.daemons import logs
 from warren.daemons.instance import Foundation, Instance, assemble
-from warren.daemons.shells import life
+from warren.daemons.shells import run_shell
 from warren.daemons.together import System
 from warren.dws import tolerance
 from warren.instance.exec.commands import ProcessCommands
@@ -123,7 +123,7 @@ class _BatchShell:
         die_with_parent()
         if os.getppid() != self._parent:
             return 1
-        return life(self._socket, builtin(self._tmp, self._cores), order, request)
+        return run_shell(self._socket, builtin(self._tmp, self._cores), order, request)
 
     def clean(self, order: Order) -> int | None:
         return tmpdir.remove(self._tmp, order.id, order.rank)

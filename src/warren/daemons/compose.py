@@ -117,7 +117,7 @@ class Control:
 
 
 def instance(
-    shape: ClusterShape, stands_on: Foundation, informers: Informers, client: Client
+    shape: ClusterShape, foundation: Foundation, informers: Informers, client: Client
 ) -> Instance:
     """Build the instance. What it knows of the storage side, it reads in the API.
 
@@ -130,29 +130,29 @@ def instance(
             return view.directives(found.jobspec) or () if found.job.userid == userid else ()
         return ()
 
-    rabbit = stands_on.config.rabbit
+    rabbit = foundation.config.rabbit
     judges: list[_Judge] = []
 
     def validators(graph: Graph) -> Sequence[Validator]:
-        made = partial(_validator, informers, graph, stands_on, made_by)
-        judges.append(_Judge(made, stands_on.config))
+        made = partial(_validator, informers, graph, foundation, made_by)
+        judges.append(_Judge(made, foundation.config))
         return judges
 
-    plugin = DwsPlugin(stands_on.clock, stands_on.owner, rabbit.seconds("epilog_timeout"))
+    plugin = DwsPlugin(foundation.clock, foundation.owner, rabbit.seconds("epilog_timeout"))
     presets = Presets(rabbit.directives)
     built = assemble(
-        shape.r(stands_on.config.storage.quantum_gib),
-        stands_on,
+        shape.r(foundation.config.storage.quantum_gib),
+        foundation,
         plugins=[plugin],
-        perilogs=[DaemonCommands(stands_on.config.daemons)],
+        perilogs=[DaemonCommands(foundation.config.daemons)],
         validators=validators,
         frobnicators=[presets],
     )
     health.withhold((chassis.rabbit for chassis in shape.chassis()), built.scheduler)
-    settings = stands_on.config.storage
+    settings = foundation.config.storage
     built.bus.register(
         "persistent",
-        PersistentStorage(client, informers, stands_on.clock, settings.most_lifetime).methods(),
+        PersistentStorage(client, informers, foundation.clock, settings.most_lifetime).methods(),
     )
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
     built.bus.register(tokens.name, tokens.methods())
@@ -248,7 +248,7 @@ def timeouts(rabbit: rabbittable.Rabbit) -> Timeouts:
 def _validator(
     informers: Informers,
     graph: Graph,
-    stands_on: Foundation,
+    foundation: Foundation,
     made_by: Callable[[int, int], Sequence[str]],
     settings: config.Config,
 ) -> StorageValidator:
@@ -258,7 +258,7 @@ def _validator(
     copies = informers.of(kinds.COPY_PROFILE)
     configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
     instances = Instances(informers)
-    storage, clock = settings.storage, stands_on.clock
+    storage, clock = settings.storage, foundation.clock
     rabbit = settings.rabbit
     return StorageValidator(
         rules=lambda: directive_rules.rules_of(rules.all()),
@@ -278,7 +278,7 @@ def _validator(
         nodes=instances.nodes,
         made_by=made_by,
         maximums={str(kind): most for kind, most in rabbit.policy.maximums.items()},
-        creator=stands_on.owner if rabbit.restricts_persistent else None,
+        creator=foundation.owner if rabbit.restricts_persistent else None,
         unsaved=rabbit.unsaved_results,
         containers=lambda: _containers(runners, applications),
         copy_profiles=lambda: frozenset(

@@ -110,7 +110,7 @@ class Settings:
     instance: Path
     """The instance's socket."""
     instance_type: InstanceType = EMBEDDED
-    exposed: socket.socket | None = None
+    metrics_socket: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
 
 
@@ -131,8 +131,8 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     async with http.connect(settings.access, component="conductor") as client:
         leading = _Leading(client, settings.instance, settings.instance_type, ready)
         parts: dict[str, Part] = {"conductor": leading.run, "watchdog": systemd.watchdog}
-        if settings.exposed is not None:
-            listener = settings.exposed
+        if settings.metrics_socket is not None:
+            listener = settings.metrics_socket
             leading.counts = True
             parts["exposed"] = lambda: exposed.serve(
                 listener, leading.exposition, lambda: leading.leads
@@ -198,7 +198,7 @@ class _Leading:
         led = await self.instance_type.inspect(handle)
         spoken = kinds.versions(led.rabbit.dws_api_version, led.rabbit.nnf_api_version)
         chosen = await versions.choose_patiently(self.client, spoken, seconds=_START)
-        system = self._system(bus, led.build, self.client.speaking(chosen))
+        system = self._system(bus, led.build, self.client.with_versions(chosen))
         await handle.rpc("service.add", {"service": "dws"})
         leading = asyncio.ensure_future(system.run())
         lost = asyncio.ensure_future(handle.wait_lost())

@@ -38,7 +38,7 @@ class Settings:
     """Where jobs find their storage on compute nodes."""
     identity: str | None = None
     """The identity for leader election among the replicas; None is no leader election."""
-    exposed: socket.socket | None = None
+    metrics_socket: socket.socket | None = None
     """Where health and metrics are served, if anywhere."""
     webhook: "Webhook | None" = None
     """The admission webhook for Workflows and profiles, if it is served here."""
@@ -65,7 +65,7 @@ async def run(settings: Settings) -> None:
     replica may lead now.
     """
     async with http.connect(settings.access, component="controllers") as plain:
-        client = plain.speaking(
+        client = plain.with_versions(
             await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
         )
         await _system(settings, client, SystemClock()).run()
@@ -91,14 +91,14 @@ def _system(settings: Settings, client: Client, clock: Clock) -> System:
 
 
 def _controlling(settings: Settings, client: Client, clock: Clock) -> System:
-    if settings.exposed is None:
+    if settings.metrics_socket is None:
         return System(parts={"controllers": _Controllers(settings, client, clock).run})
     # Imported only where metrics are served.
     from prometheus_client import CollectorRegistry
 
     from warren.kube.metrics import Metrics, exposition
 
-    registry, listener = CollectorRegistry(), settings.exposed
+    registry, listener = CollectorRegistry(), settings.metrics_socket
     metrics = Metrics(registry)
     controllers = _Controllers(settings, metrics.client(client), clock)
     metrics.informers(controllers.informers)

@@ -77,7 +77,7 @@ class Instance:
 
 def assemble(
     r: Mapping[str, Any],
-    stands_on: Foundation,
+    foundation: Foundation,
     *,
     plugins: Sequence[Plugin] = (),
     perilogs: Sequence[PerilogSteps] = (),
@@ -88,24 +88,24 @@ def assemble(
 
     The commands of `perilogs` are run besides the site's own.
     """
-    clock, config, owner = stands_on.clock, stands_on.config, stands_on.owner
-    configuration = Configuration(config, stands_on.keep_config)
+    clock, config, owner = foundation.clock, foundation.config, foundation.owner
+    configuration = Configuration(config, foundation.keep_config)
     graph = configured_graph(r, config)
     queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
     handle = bus.handle()
-    quota = Quota(config.kvs.user_limit, stands_on.room)
-    kvs = Kvs(stands_on.jobs, owner, config.content.hash, quota=quota)
+    quota = Quota(config.kvs.user_limit, foundation.room)
+    kvs = Kvs(foundation.jobs, owner, config.content.hash, quota=quota)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
     scheduler = JobScheduler(kvs, clock, graph, manager.allocated, config.sched)
     resources = Resources(kvs, clock, r, graph, scheduler, queue_limits)
     drain = drainer(handle)
-    launcher = stands_on.launcher(bus, handle)
+    launcher = foundation.launcher(bus, handle)
     execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)
     manager.connect(scheduler, execution)
     perilog_plugins = {
-        each.name: Perilog(each, stands_on.commands, drain, manager.wait_committed)
+        each.name: Perilog(each, foundation.commands, drain, manager.wait_committed)
         for each in (SiteCommands(config.job_manager), *perilogs)
     }
     queues = Queues(kvs, manager, config)
@@ -122,7 +122,7 @@ def assemble(
         queues,
         validators(graph),
         frobnicators,
-        guest_refusal=stands_on.guest_refusal,
+        guest_refusal=foundation.guest_refusal,
     )
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     configuration.listen(ingest.configure)

@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.controllers import heartbeats
 from warren.dws.rabbits import links
 from warren.lifecycle import tables
-from warren.lifecycle.tables import Duration, Table, demand_durations
+from warren.lifecycle.tables import Duration, Table, check_durations
 from warren.node.attached import Attached
 from warren.node.blocks import Disk
 from warren.node.filesystems import Cluster
@@ -78,7 +78,7 @@ class Network(Table, frozen=True):
     """How many of them mount the same one at most: the nodes of a chassis and its rabbit."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, *_DURATIONS)
+        check_durations(self, *_DURATIONS)
         for key in _DURATIONS:
             seconds = tables.seconds(getattr(self, key))
             if seconds < 1 or (seconds > _LONGEST and key not in _ENDLESS):
@@ -96,7 +96,7 @@ class Network(Table, frozen=True):
         if self.cluster is not None and not _CLUSTER.fullmatch(self.cluster):
             raise ValueError(f"cluster: {self.cluster!r} is no name of a cluster (mkfs.gfs2(8))")
         if self.listen is not None:
-            _demand_address("listen", self.listen)
+            _check_address("listen", self.listen)
         if self.secret is not None and not os.path.isabs(self.secret):
             raise ValueError(f"secret: {self.secret!r} is no absolute path")
         for rabbit, text in self.rabbits.items():
@@ -194,7 +194,7 @@ def connecting(network: Network, node: str) -> tuple[Flash, Host]:
     return Attached(host, network.machines()), host
 
 
-def _demand_address(key: str, text: str) -> None:
+def _check_address(key: str, text: str) -> None:
     try:
         ipaddress.ip_address(text)
     except ValueError as error:

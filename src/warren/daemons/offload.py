@@ -114,7 +114,7 @@ def settings(
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
     """Be the service until cancelled. Raises NotSpoken where the cluster lacks our kinds."""
     async with http.connect(settings.access, component="copy-offload") as plain:
-        client = plain.speaking(
+        client = plain.with_versions(
             await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
         )
         informers = Informers(client)

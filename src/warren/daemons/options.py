@@ -98,7 +98,7 @@ def cluster_shape(known: ClusterShape | None, asked: Asked, found: Found) -> Clu
         if known.devices.get(rabbit) != shape.devices.get(rabbit)
     }
     if shape.capacity < known.capacity or moved:
-        _demand_empty(known, shape, moved, found.volumes())
+        _check_empty(known, shape, moved, found.volumes())
     return shape
 
 
@@ -153,7 +153,7 @@ def _flash(known: ClusterShape | None, asked: Asked, found: Found) -> ClusterSha
     )
 
 
-def _demand_empty(
+def _check_empty(
     known: ClusterShape, shape: ClusterShape, moved: set[str], volumes: Mapping[str, int]
 ) -> None:
     """Refuse to take flash from under volumes."""

@@ -33,10 +33,10 @@ def objects(shape: ClusterShape) -> Iterator[Object]:
             yield from _node(chassis.rabbit)
 
 
-def not_any_more(shape: ClusterShape) -> Iterator[Object]:
-    """Return what a cluster without agents of its own does not grant: Secrets stay on its machine.
+def revoked_objects(shape: ClusterShape) -> Iterator[Object]:
+    """Return the roles and bindings to delete in a cluster without agents of its own.
 
-    It may have had agents before.
+    It may have had agents before, and its Secrets stay on its machine.
     """
     for chassis in shape.chassis() if not shape.agents else ():
         yield from _node(chassis.rabbit)
@@ -45,9 +45,9 @@ def not_any_more(shape: ClusterShape) -> Iterator[Object]:
 def of_agents(
     rabbits: Iterable[str], computes: Iterable[str], service_account: str | None = None
 ) -> Iterator[Object]:
-    """Return what lets the agents of nodes do their work, each in the namespace of its node.
+    """Return the roles and bindings of the agents of nodes, in the namespaces of these nodes.
 
-    They are the nodes' users, or the service account of this name in each of these namespaces.
+    Agents are the nodes' users, or the service account of this name in each of the namespaces.
     """
     for rabbit in rabbits:
         who = _subject(rabbit, service_account)

@@ -32,7 +32,7 @@ def prepare(state: StateDir, config: Config) -> None:
     """
     path = place(state, config)
     if config.exec.rundir is not None and config.access.allow_guest_user:
-        _demand_open(path)
+        _check_reachable(path)
     try:
         _make(path)
         if in_use(state):
@@ -84,7 +84,7 @@ def _make(path: Path) -> None:
     path.chmod(0o711)
 
 
-def _demand_open(path: Path) -> None:
+def _check_reachable(path: Path) -> None:
     for above in path.parents:
         if above.exists() and not above.stat().st_mode & stat.S_IXOTH:
             raise UserMistake(

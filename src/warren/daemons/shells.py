@@ -57,7 +57,7 @@ class NodeShell:
             if self._owner == 0:
                 self._give_directory(order, self._owner, os.getegid())
             self._nodes.enter(order.host)
-            bounds.come_first()
+            bounds.raise_oom_score()
             return None
         settings = config.load(self._state.config)
         if not settings.access.allow_guest_user:
@@ -88,7 +88,7 @@ class NodeShell:
         ]
         if self._nodes.in_user_namespaces:
             plugins.append(EmulatedNode())
-        return life(self._state.socket, plugins, order, request)
+        return run_shell(self._state.socket, plugins, order, request)
 
     def clean(self, order: Order) -> int | None:
         return tmpdir.remove(self._rundir, order.id, order.rank)
@@ -108,13 +108,15 @@ class _OnNode:
         return self.nodes.has(self.name, path)
 
 
-def life(socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None) -> int:
-    """Live a shell's life, for the instance at a socket; return its exit code."""
+def run_shell(
+    socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None
+) -> int:
+    """Run a shell to its end, for the instance at a socket; return its exit code."""
     # Not asyncio.run: what it puts away goes with the process, which ends now.
-    return asyncio.new_event_loop().run_until_complete(_lived(socket, plugins, order, request))
+    return asyncio.new_event_loop().run_until_complete(_run_shell(socket, plugins, order, request))
 
 
-async def _lived(
+async def _run_shell(
     socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None
 ) -> int:
     serving = Bus(os.geteuid())
@@ -164,7 +166,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
                 return 0
 
             # There is no other parent before what this one leaves is gone.
-            return run_guarded(life, buried=lambda: name_holder(lock))
+            return run_guarded(life, on_child_exit=lambda: name_holder(lock))
     except BlockingIOError:
         return 1
 

@@ -163,7 +163,7 @@ class StateDir:
 
     def prepare(self) -> None:
         """Make the directory, for its owner alone. Raises UserMistake where that cannot be."""
-        self.demand_owner()
+        self.check_owner()
         try:
             own = (self.logs, self.flash, self.nodes, self.mounts, self.path / "users")
             for_pods = (self.pods, self.images, self.image_cache)
@@ -177,7 +177,7 @@ class StateDir:
                 f"{error.strerror}."
             ) from error
 
-    def demand_owner(self) -> None:
+    def check_owner(self) -> None:
         """Raise UserMistake for another user's directory, which only root may work on."""
         if self.owner not in (None, os.geteuid()) and os.geteuid() != 0:
             raise UserMistake(
@@ -185,7 +185,7 @@ class StateDir:
                 f"name another directory with --statedir or {VARIABLE}."
             )
 
-    def demand_whole(self) -> None:
+    def check_complete(self) -> None:
         """Raise UserMistake where it is not new, and does not say any more what the cluster is.
 
         Or where a child of ours, that is not heard, would find something in its way.

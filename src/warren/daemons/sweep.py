@@ -62,7 +62,7 @@ async def down(state: StateDir) -> Down:
 
     Raises UserMistake for another user's.
     """
-    state.demand_owner()
+    state.check_owner()
     process = holder(state.lock)
     if process:
         await _end_holder(state.lock, process, seconds=30.0)

@@ -23,7 +23,7 @@ INDEXES = {
     "mounting node": clientmounts.node_of,
     "holder": locks.holders_of,
     "profiles": storageprofiles.choices_of,
-    "pooled": lustrestorage.pooled,
+    "pooled": lustrestorage.index_pooled,
     "mgt": lustrestorage.mgt_of,
     "system profile": systemstorage.profile_of,
     "in error": reports.in_error,

@@ -20,8 +20,7 @@ from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.controllers import heartbeats
-from warren.daemons import apiserver, clustershape, diskspace, logs, rundir, supervisor
-from warren.daemons import exposed as exposing
+from warren.daemons import apiserver, clustershape, diskspace, exposed, logs, rundir, supervisor
 from warren.daemons import offload as offloads
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Ports, control
@@ -71,22 +70,22 @@ async def up(
     asked: Asked,
     config_file: Path | None,
     ready: Callable[[Cluster], None],
-    exposed: socket.socket | None = None,
+    metrics_socket: socket.socket | None = None,
 ) -> None:
     """Run a cluster until SIGTERM or SIGINT. Raises UserMistake where it cannot be.
 
     What is not asked for, and a `config_file` that is None, is what the directory remembers.
-    Metrics are served on a socket that is `exposed`.
+    Metrics are served on `metrics_socket`, where there is one.
     """
     if config_file is not None:
-        config.demand(config_file)  # before there is a state directory
+        config.check(config_file)  # before there is a state directory
     state.prepare()
     logs.configure_file(state.logs / "control.log")
     try:
         with hold_lock(state.lock):
-            state.demand_whole()
+            state.check_complete()
             await diskspace.wait(state.path, (state.objects, state.jobs))
-            await _run(state, asked, config_file, ready, exposed)
+            await _run(state, asked, config_file, ready, metrics_socket)
     except BlockingIOError:
         raise UserMistake(
             f"The state directory {state.path} is in use by process {holder(state.lock)}: "
@@ -121,7 +120,7 @@ async def _run(
     asked: Asked,
     config_file: Path | None,
     ready: Callable[[Cluster], None],
-    exposed: socket.socket | None,
+    metrics_socket: socket.socket | None,
 ) -> None:
     state.running.unlink(missing_ok=True)
     known = clustershape.load(state.shape)
@@ -139,15 +138,15 @@ async def _run(
             why_no_images=why_no_images,
         ),
     )
-    _demand_there(shape)
-    if shape.separate and exposed is not None:
+    _check_present(shape)
+    if shape.separate and metrics_socket is not None:
         raise UserMistake(
             "--metrics-port: the parts of this cluster are processes of their own, and what each "
             "does is counted there. Start it with --together, or use `warren conductor` and "
             "`warren controllers`, which have this option."
         )
     if shape.port is not None:
-        apiserver.demand_free(shape.port)
+        apiserver.check_port_free(shape.port)
     # What cannot be is not remembered: all of that was refused before anything is written.
     with privately():
         if config_file is not None:
@@ -173,7 +172,7 @@ async def _run(
         if shape.separate:
             await _live_separate(state, cluster, shape.port, ready, stopped)
         else:
-            await _live_together(state, cluster, shape.port, ready, stopped, exposed)
+            await _live_together(state, cluster, shape.port, ready, stopped, metrics_socket)
     except (UserMistake, OSError):
         refused = True
         raise
@@ -192,7 +191,7 @@ async def _live_together(
     port: int | None,
     ready: Callable[[Cluster], None],
     stopped: asyncio.Event,
-    exposed: socket.socket | None,
+    metrics_socket: socket.socket | None,
 ) -> None:
     """Run all parts in this process but the nodes' agents and the shells."""
     endpoint = apiserver.open_endpoint(state, port, apiserver.components(cluster.shape))
@@ -214,7 +213,7 @@ async def _live_together(
             else offloads.open_endpoint(state),
         )
         counted = None
-        if exposed is not None:
+        if metrics_socket is not None:
             # Imported only where metrics are served.
             from warren.daemons.counted import Counted
 
@@ -225,9 +224,9 @@ async def _live_together(
         access = access_policy(foundation.config)
         built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, access)
         is_ready = asyncio.Event()
-        if exposed is not None and counted is not None:
-            built.system.parts["exposed"] = lambda: exposing.serve(
-                exposed, counted.exposition, is_ready.is_set
+        if metrics_socket is not None and counted is not None:
+            built.system.parts["exposed"] = lambda: exposed.serve(
+                metrics_socket, counted.exposition, is_ready.is_set
             )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(built.system.run(is_ready), name="control")
@@ -416,7 +415,7 @@ def _volumes(state: StateDir, known: ClusterShape | None) -> Mapping[str, int]:
     return Counter(volume.partition("/")[0] for volume in volumes)
 
 
-def _demand_there(shape: ClusterShape) -> None:
+def _check_present(shape: ClusterShape) -> None:
     """Refuse to start without what an earlier start was given, and is gone since."""
     for path in shape.global_file_systems:
         if not Path(path).is_dir():

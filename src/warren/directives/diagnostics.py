@@ -61,7 +61,7 @@ class Mistakes(UserMistake):
         self.shown = "\n".join([*(mistake.shown for mistake in shown), *more])
 
 
-def demand_none(findings: Sequence[Finding]) -> None:
+def raise_findings(findings: Sequence[Finding]) -> None:
     """Raise the mistakes that there are: the only one, or Mistakes."""
     if len(findings) == 1:
         raise findings[0].mistake

@@ -177,7 +177,7 @@ class _Parser:
             other = self._sequence(depth)
             # Either of them, and over the other one.
             made = (_Fork((1, len(made) + 2)), *made, _Fork((len(other) + 1,)), *other)
-            self._demand_small(made)
+            self._check_small(made)
         return made
 
     def _sequence(self, depth: int) -> _Program:
@@ -185,10 +185,10 @@ class _Parser:
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             before = (self._repetitions, self._choices)
             made += self._repeated(self._atom(depth), before)
-            self._demand_small(made)
+            self._check_small(made)
         return tuple(made)
 
-    def _demand_small(self, made: list[_Step] | _Program) -> None:
+    def _check_small(self, made: list[_Step] | _Program) -> None:
         if len(made) > LARGEST:
             raise self._bad(f"comes to more than {LARGEST} steps")
 

@@ -20,7 +20,7 @@ def metadata(
 ) -> dict[str, Any]:
     """Return the metadata of an object in the Workflow's namespace that the Workflow owns.
 
-    `index` is that of the directive that it is made for, if it is one's.
+    `index` is that of the directive that it is made for, if it is made for one.
     """
     carried = labels.of_workflow(workflow, index)
     return _owned(kinds.WORKFLOW, workflow.metadata, name, carried, finalizer)
@@ -37,7 +37,7 @@ class Owner:
     kind: Kind
     meta: Meta
     labels: Mapping[str, str]
-    """Those of everything that is made for it, but the owner's."""
+    """Labels of everything that is made for it, besides those of the owner."""
     variables: Mapping[str, str]
     """What commands of a profile may name (dws-spec section 8)."""
     userid: int

@@ -183,24 +183,24 @@ class ProfileCommands(msgspec.Struct, frozen=True, kw_only=True):
         variables = self.variables if own else {}
         return msgspec.structs.replace(self, variables=variables, overrides=overrides, lines=own)
 
-    def beside(self, group: str) -> "ProfileCommands":
+    def outside(self, group: str) -> "ProfileCommands":
         """Return those that are not below a group, such as `computeCommands`."""
         own = {path: lines for path, lines in self.lines.items() if f".{group}." not in path}
         return msgspec.structs.replace(self, lines=own)
 
-    def named(self, names: Collection[str]) -> "ProfileCommands":
-        """Return those whose places end so."""
+    def ending_in(self, names: Collection[str]) -> "ProfileCommands":
+        """Return those whose places end in one of these names."""
         own = {
             path: lines for path, lines in self.lines.items() if path.rpartition(".")[2] in names
         }
         return msgspec.structs.replace(self, lines=own)
 
-    def without(self, names: Collection[str]) -> "ProfileCommands":
+    def without_variables(self, names: Collection[str]) -> "ProfileCommands":
         """Return them without the values of some variables, but for those that are overridden."""
         left = {name: value for name, value in self.variables.items() if name not in names}
         return msgspec.structs.replace(self, variables=left)
 
-    def given(self, values: Mapping[str, str]) -> "ProfileCommands":
+    def with_variables(self, values: Mapping[str, str]) -> "ProfileCommands":
         """Return them with the values of more variables."""
         return msgspec.structs.replace(self, variables={**self.variables, **values})
 
@@ -239,13 +239,13 @@ def _is_below(path: str, place: str) -> bool:
 NO_COMMANDS: Final = ProfileCommands()
 
 
-def grouped(
+def collect(
     file_system: str,
     found: Iterable[tuple[str, str]],
     variables: Mapping[str, str],
     overrides: Mapping[str, Mapping[str, str]] = {},
 ) -> ProfileCommands:
-    """Return lines by their places. Where all are empty, there is nothing to be known of them."""
+    """Return the commands of these lines, by their places; NO_COMMANDS where all are empty."""
     lines: dict[str, tuple[str, ...]] = {}
     for path, line in found:
         if line.strip():
@@ -258,13 +258,13 @@ def grouped(
     )
 
 
-def written(commands: ProfileCommands) -> str:
-    """Write commands as an annotation."""
+def encode(commands: ProfileCommands) -> str:
+    """Return commands as the text of an annotation."""
     return msgspec.json.encode(commands).decode()
 
 
-def parsed(text: str | None) -> ProfileCommands:
-    """Read an annotation. Raises UserMistake."""
+def decode(text: str | None) -> ProfileCommands:
+    """Return the commands that an annotation has; none without one. Raises UserMistake."""
     if text is None:
         return NO_COMMANDS
     try:

@@ -117,7 +117,7 @@ def nodes_for(
     return None if allowed is None else tuple(allowed)
 
 
-def demand_enough(nodes: tuple[str, ...], wanted: int) -> None:
+def check_enough_nodes(nodes: tuple[str, ...], wanted: int) -> None:
     """Raise Fault for a job that asks for more nodes than its persistent storage is for."""
     if wanted > len(nodes):
         raise Fault(

@@ -68,7 +68,7 @@ def load(path: Path) -> Config:
     return config
 
 
-def demand(given: Path) -> None:
+def check(given: Path) -> None:
     """Raise UserMistake for a file that is no configuration."""
     if not given.exists():
         raise UserMistake(f"{given}: there is no such file.")
@@ -77,7 +77,7 @@ def demand(given: Path) -> None:
 
 def keep(given: Path, path: Path) -> None:
     """Check a configuration file, and copy it to where the instance has its own."""
-    demand(given)
+    check(given)
     files.replace(path, given.read_bytes())
 
 
@@ -87,7 +87,7 @@ def parse(text: str, name: str = "the configuration") -> Config:
     try:
         config = msgspec.convert(decoded, Config)
         policy.check(config.queues, config.policy)
-        _demand_queues(config)
+        _check_queues(config)
     except msgspec.ValidationError as error:
         problem, place = tables.explain(error, Config, decoded)
         told = f"{place}: {problem}" if place else problem
@@ -97,7 +97,7 @@ def parse(text: str, name: str = "the configuration") -> Config:
     return config
 
 
-def _demand_queues(config: Config) -> None:
+def _check_queues(config: Config) -> None:
     for number, queue in enumerate(config.rabbit.drain_queues):
         if queue not in config.queues:
             there = f"name some of {', '.join(config.queues)}" if config.queues else "there is none"

@@ -15,7 +15,7 @@ import base64
 import errno
 from typing import Any
 
-from warren.instance.kvs.refs import BLOB
+from warren.instance.kvs.refs import LARGEST_BLOB
 from warren.instance.kvs.store import Kvs
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
@@ -39,21 +39,22 @@ class Content:
 
     async def _store(self, request: Request) -> Payload:
         blob = _read(request.payload.get("data"))
-        if len(blob) > BLOB:
-            raise RpcError(errno.EFBIG, f"a blob has at most {BLOB} bytes")
+        if len(blob) > LARGEST_BLOB:
+            raise RpcError(errno.EFBIG, f"a blob has at most {LARGEST_BLOB} bytes")
         return {"ref": self._kvs.refs.store(blob)}
 
     async def _load(self, request: Request) -> Payload:
-        return {"data": base64.b64encode(self._found(request)).decode()}
+        return {"data": base64.b64encode(self._requested_blob(request)).decode()}
 
     async def _validate(self, request: Request) -> Payload:
-        self._found(request)
+        self._requested_blob(request)
         return {}
 
     async def _flush(self, request: Request) -> Payload:
         raise RpcError(errno.ENOSYS, "blobs are in memory: commit what is to last")
 
-    def _found(self, request: Request) -> bytes:
+    def _requested_blob(self, request: Request) -> bytes:
+        """Return the blob that a request names. Raises RpcError."""
         try:
             ref = treeobj.check_blobref(request.payload.get("ref"), "ref")
         except BadFormat as error:

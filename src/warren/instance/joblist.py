@@ -1,8 +1,8 @@
-"""What there is to know of all jobs: the `job-list` service (RFC 43).
+"""The `job-list` service (RFC 43): what is known of all jobs.
 
-Any user may list the jobs of any other, as with Flux, unless the instance is private: of
-a job's data, the listing has nothing that its author did not name, but all users can see
-which job waits for which.
+Any user may list the jobs of any other, as with Flux, unless the instance is private. Of a
+job's data the listing has only what its author has named, but all users see which job waits
+for which.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from warren.instance.jobs.jobtap import Jobtap
 from warren.instance.jobs.manager import JobManager
 from warren.instance.servicetables import JobList as JobListTable
 from warren.lifecycle import attributes
-from warren.lifecycle.attributes import Listed, Once
+from warren.lifecycle.attributes import CachedJob, Listed
 from warren.lifecycle.job import Job
 from warren.lifecycle.selection import MOST_COMPARISONS, Selection, TooManyComparisons
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
@@ -29,10 +29,10 @@ from warren.rpc.bus import Answer, Answers, Method, Methods, StreamingMethod
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
 _WAITING: Final = PENDING | {State.NEW}
-_PATIENCE: Final = 20
-"""Jobs that are looked at before others have their turn."""
-_LONG: Final = 20_000
-"""Comparisons that are made before others have their turn."""
+_JOBS_PER_TURN: Final = 20
+"""Jobs that are looked at before other requests have their turn."""
+_COMPARISONS_PER_TURN: Final = 20_000
+"""Comparisons that are made before other requests have their turn."""
 _BATCH: Final = 500
 """Jobs in one answer of a stream."""
 _QUEUE_AND_RESULT: Final = attrgetter("queue", "result")
@@ -134,8 +134,9 @@ class JobList:
         """Describe the selected jobs: waiting ones, then running ones, then those that are over."""
         left = query.most
         compared = query.selection.left
-        for number, each in enumerate(map(Once, self._ordered(query)), 1):
-            if number % _PATIENCE == 0 or compared - query.selection.left > _LONG:
+        for number, each in enumerate(map(CachedJob, self._ordered(query)), 1):
+            many = compared - query.selection.left > _COMPARISONS_PER_TURN
+            if many or number % _JOBS_PER_TURN == 0:
                 compared = query.selection.left
                 await asyncio.sleep(0)
             try:
@@ -190,7 +191,7 @@ class JobList:
                 # What is answered now is to be durable.
                 await self._manager.wait_committed()
                 found = self._one(job, request.cred)
-            return {"job": attributes.job_attributes(Once(found), names)}
+            return {"job": attributes.job_attributes(CachedJob(found), names)}
         except BadFormat as error:
             words = f"the job's records are damaged, and were put aside: {error}"
             raise RpcError(errno.ENOENT, words) from None

@@ -8,9 +8,9 @@ from warren.lifecycle import tables
 from warren.lifecycle.tables import (
     Duration,
     Table,
-    demand_absolute,
-    demand_durations,
-    demand_moment,
+    check_absolute,
+    check_durations,
+    check_kill_timeout,
 )
 
 _LEAST_TMPDIR: Final = 2**20
@@ -30,8 +30,8 @@ class Perilog(Table, frozen=True):
     """Whether, with `per-rank`, the first failure on a node ends the commands of the others."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, "timeout", "kill_timeout")
-        demand_moment(self.kill_timeout)
+        check_durations(self, "timeout", "kill_timeout")
+        check_kill_timeout(self.kill_timeout)
 
 
 class Housekeeping(Table, frozen=True):
@@ -41,7 +41,7 @@ class Housekeeping(Table, frozen=True):
     release_after: Duration | None = None
 
     def __post_init__(self) -> None:
-        demand_durations(self, "release_after")
+        check_durations(self, "release_after")
         if self.command:
             raise ValueError("command is not offered: make it an epilog's command, with per-rank")
 
@@ -58,8 +58,8 @@ class JobManager(Table, frozen=True):
     """A file that jobs are appended to before they are purged; None is no archive."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, "inactive_age_limit")
-        demand_absolute("archive", self.archive)
+        check_durations(self, "inactive_age_limit")
+        check_absolute("archive", self.archive)
 
 
 class Exec(Table, frozen=True):
@@ -82,9 +82,9 @@ class Exec(Table, frozen=True):
         return tables.seconds(self.kill_timeout)
 
     def __post_init__(self) -> None:
-        demand_durations(self, "kill_timeout")
-        demand_moment(self.kill_timeout)
-        demand_absolute("rundir", self.rundir)
+        check_durations(self, "kill_timeout")
+        check_kill_timeout(self.kill_timeout)
+        check_absolute("rundir", self.rundir)
         if 0 < self.tmpdir_limit < _LEAST_TMPDIR:
             raise ValueError(
                 f"tmpdir-limit is {self.tmpdir_limit}: it is at least {_LEAST_TMPDIR} bytes, or 0 "

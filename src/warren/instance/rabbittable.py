@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from warren.lifecycle import tables
-from warren.lifecycle.tables import Duration, Table, demand_absolute
+from warren.lifecycle.tables import Duration, Table, check_absolute
 
 _LIMITS: Final = (
     "tc_timeout",
@@ -87,12 +87,12 @@ class Rabbit(Table, frozen=True, rename="lower"):
     """The queues of whose nodes some may be drained; none are all nodes."""
 
     def __post_init__(self) -> None:
-        demand_absolute("mapping", self.mapping)
-        demand_absolute("kubeconfig", self.kubeconfig)
+        check_absolute("mapping", self.mapping)
+        check_absolute("kubeconfig", self.kubeconfig)
         if not self.unsaved_results:
             raise ValueError("unsaved_results: is empty: name flush, drop or both")
         for field in _LIMITS:
-            tables.demand(field, tables.seconds, getattr(self, field))
+            tables.check_value(field, tables.seconds, getattr(self, field))
         for name, texts in self.directives.items():
             if not name.strip() or "#" in name:
                 raise ValueError(f"presets: {name!r} is no name: it has letters, and no '#'")

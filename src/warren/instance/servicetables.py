@@ -40,12 +40,12 @@ class Resource(Table, frozen=True):
 
     def __post_init__(self) -> None:
         if not _idset(self.exclude):
-            policy.demand_hosts("exclude", self.exclude)
+            policy.check_hosts("exclude", self.exclude)
         for name, hosts in self.properties.items():
-            policy.demand_property("properties", name)
+            policy.check_property("properties", name)
             if name.startswith("+"):
                 raise ValueError(f"properties: {name!r} is for the nodes of a queue with hosts")
-            policy.demand_hosts(f"properties.{name}", hosts)
+            policy.check_hosts(f"properties.{name}", hosts)
 
 
 class Sched(Table, frozen=True):

@@ -10,9 +10,9 @@ from warren.lifecycle import tables
 from warren.lifecycle.tables import (
     Duration,
     Table,
-    demand_absolute,
-    demand_durations,
-    demand_moment,
+    check_absolute,
+    check_durations,
+    check_kill_timeout,
 )
 
 
@@ -29,14 +29,14 @@ class Daemon(Table, frozen=True):
     """FSD or seconds between the signal that ends it then and SIGKILL."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, "timeout", "kill_timeout")
-        demand_moment(self.kill_timeout)
+        check_durations(self, "timeout", "kill_timeout")
+        check_kill_timeout(self.kill_timeout)
         if not (self.prolog or self.epilog):
             raise ValueError("has neither prolog nor epilog: name the command that starts it")
         for name in ("prolog", "epilog"):
             command = getattr(self, name)
             # It is run as the instance's owner: which program that is must not depend on a PATH.
-            demand_absolute(name, command[0] if command else None)
+            check_absolute(name, command[0] if command else None)
 
 
 class Storage(Table, frozen=True):
@@ -62,9 +62,9 @@ class Storage(Table, frozen=True):
     """FSD or seconds for which persistent storage is kept at most; None is without end."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, "busy_timeout")
+        check_durations(self, "busy_timeout")
         if self.persistent_max is not None:
-            demand_durations(self, "persistent_max")
+            check_durations(self, "persistent_max")
         if self.scale is not None and not 1 <= self.scale <= 10:
             raise ValueError(f"scale: {self.scale} is not from 1 to 10")
         for label, most in self.most_allocations.items():

@@ -65,7 +65,7 @@ class SqliteJournal:
         self._path = path
         self._row = row
         self._size = reserve
-        _demand_whole(path)
+        _check_whole(path)
         self._writer = ThreadPoolExecutor(1, f"journal {path.name}")
         try:
             self._connection = _open(path)
@@ -235,7 +235,7 @@ def _mark(path: Path) -> Path:
     return path.with_name(f".{path.name}.made")
 
 
-def _demand_whole(path: Path) -> None:
+def _check_whole(path: Path) -> None:
     """Raise UserMistake for a file that is missing or empty where there was one.
 
     SQLite would take it for a new one, and throw its log away.

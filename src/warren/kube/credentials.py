@@ -240,7 +240,7 @@ class StaticSource:
         return found
 
 
-def _demand_package(origin: str) -> None:
+def _check_package(origin: str) -> None:
     """Raise UserMistake without the package that only a few kubeconfigs need: it is large."""
     try:
         import kubernetes  # noqa: F401
@@ -261,17 +261,18 @@ class PluginSource:
     cluster: Mapping[str, Any] = field(repr=False)
     directory: Path
     """Of the kubeconfig: a path of the program is relative to it."""
-    beside: StaticSource
+    static: StaticSource
+    """What the kubeconfig says plainly besides."""
     seconds: float = _PLUGIN_SECONDS
     every: float | None = None
 
     def ask(self) -> Identity:
-        _demand_package(self.origin)
+        _check_package(self.origin)
         from kubernetes.config import ConfigException
         from kubernetes.config.exec_provider import ExecProvider
         from kubernetes.config.kube_config import ConfigNode
 
-        beside = self.beside.ask()
+        static = self.static.ask()
         try:
             provider = ExecProvider(  # type: ignore[no-untyped-call] # it has no types
                 ConfigNode("exec", dict(self.settings)),  # type: ignore[no-untyped-call]
@@ -287,7 +288,7 @@ class PluginSource:
             answer = provider.run()  # type: ignore[no-untyped-call]
         except (ConfigException, OSError, TypeError, ValueError) as error:
             raise Unavailable(f"{self.origin}: {_one_line(error)}.") from error
-        return self._identity_of(answer, beside)
+        return self._identity_of(answer, static)
 
     def _require(self, command: Any, environment: Mapping[str, str]) -> None:
         """Check that the program is installed. Raises UserMistake with its install hint."""
@@ -297,7 +298,7 @@ class PluginSource:
             advice = f" {_one_line(hint)}." if hint else ""
             raise UserMistake(f"{self.origin}/command: {command} cannot be run here.{advice}")
 
-    def _identity_of(self, answer: Any, beside: Identity) -> Identity:
+    def _identity_of(self, answer: Any, static: Identity) -> Identity:
         if not isinstance(answer, dict):
             raise Unavailable(f"{self.origin}: the plug-in tells no status.")
         token = answer.get("token")
@@ -311,7 +312,7 @@ class PluginSource:
             expires = parse_rfc3339(end) if end else math.inf
         except (TypeError, ValueError) as error:
             raise Unavailable(f"{self.origin}: expirationTimestamp: {error}.") from error
-        found = replace(beside, expires=expires)
+        found = replace(static, expires=expires)
         if token:
             found = replace(found, authorization=bearer(str(token).strip(), self.origin))
         if certificate and key:
@@ -326,15 +327,15 @@ class OfficialSource:
     origin: str
     paths: tuple[Path, ...]
     context: str
-    beside: StaticSource
+    static: StaticSource
     every: float | None = _REREAD_DELAY
 
     def ask(self) -> Identity:
-        _demand_package(self.origin)
+        _check_package(self.origin)
         from kubernetes.client import Configuration
         from kubernetes.config import kube_config
 
-        beside = self.beside.ask()
+        static = self.static.ask()
         configuration = Configuration()
         try:
             # It renews what has ended, and writes that back: the next one must begin with it.
@@ -352,7 +353,7 @@ class OfficialSource:
                 f"{self.origin}: this way in is not known, or says nothing; "
                 "an exec plug-in, a token or a client certificate would do."
             )
-        return replace(beside, authorization=header)
+        return replace(static, authorization=header)
 
 
 def bearer(token: str, origin: str) -> str:

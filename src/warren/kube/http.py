@@ -43,7 +43,7 @@ class HttpClient:
         self._versions = dict(versions or {})
         self._chance = chance or random.Random()
 
-    def speaking(self, versions: Mapping[str, str]) -> "HttpClient":
+    def with_versions(self, versions: Mapping[str, str]) -> "HttpClient":
         """Return a client over the same connections that speaks these versions."""
         return HttpClient(self._transport, versions, self._chance)
 

@@ -83,10 +83,10 @@ class Informer:
         namespace: str = "",
         indexes: Mapping[str, Indexer] | None = None,
         chance: Callable[[], float] = random.random,
-        buried: int = _GONE,
+        deletions: int = _GONE,
     ) -> None:
-        """`chance` gives luck from 0 to 1; of the last `buried` deletions the version is known."""
-        self._buried = buried
+        """`chance` gives luck from 0 to 1; `deletions` is how many are remembered one by one."""
+        self._most_deletions = deletions
         self.kind = kind
         self.namespace = namespace
         self._client = client
@@ -264,7 +264,7 @@ class Informer:
         """Remember that an object was deleted, for as long as older events of it may come."""
         self._gone.pop(key, None)
         self._gone[key] = version
-        if len(self._gone) > self._buried:
+        if len(self._gone) > self._most_deletions:
             _, forgotten = self._gone.popitem(last=False)
             self._floor = max(self._floor, forgotten)
 

@@ -62,7 +62,7 @@ class Access:
         return (
             FixedCredentials(self._identity())
             if self.source is None
-            else RenewedCredentials(self.source, clock, check=self._demand_pair)
+            else RenewedCredentials(self.source, clock, check=self._check_pair)
         )
 
     def tls(self, identity: Identity | None = None) -> ssl.SSLContext:
@@ -88,7 +88,7 @@ class Access:
                 raise self._unusable("client-certificate and client-key", error) from error
         return context
 
-    def _demand_pair(self, identity: Identity) -> None:
+    def _check_pair(self, identity: Identity) -> None:
         """Raise UserMistake for a certificate that cannot be shown to the server."""
         if identity.certificate and self.server.startswith("https://"):
             self.tls(identity)
@@ -369,12 +369,12 @@ def _credential_sources(
             settings=user.exec,
             cluster=cluster.fields,
             directory=place.path.parent.absolute(),
-            beside=given,
+            static=given,
         )
     if user.auth_provider is not None or user.username:
         way = "auth-provider" if user.auth_provider is not None else "username"
         origin = f"{place}/{way}"
-        return given, OfficialSource(origin=origin, paths=paths, context=context, beside=given)
+        return given, OfficialSource(origin=origin, paths=paths, context=context, static=given)
     if not given.certificate and cluster.fields["server"].startswith("https://"):
         raise UserMistake(f"{place}: it says neither a token nor a client certificate.")
     return given, None

@@ -74,9 +74,9 @@ class Load:
     longest_work: float
     """Seconds for which the first of them has been worked on."""
     adds: int
-    """How often a key has got in line."""
+    """How many keys were put in line."""
     retries: int
-    """How often one of these was a key that had failed."""
+    """How many of these had failed."""
 
 
 class WorkQueue(Generic[K]):
@@ -153,14 +153,14 @@ class WorkQueue(Generic[K]):
         """Have `key` reconciled in `delay` seconds, unless one is due sooner."""
         self._put_off(key, delay, self.add)
 
-    def retry(self, key: K, delay: float, *, free: bool = False) -> None:
+    def retry(self, key: K, delay: float, *, unbudgeted: bool = False) -> None:
         """Have `key`, which has failed, reconciled again in `delay` seconds or later.
 
-        A `free` one is not counted by the budget.
+        The budget does not count one that is `unbudgeted`.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay = backoff(delay, failures, self._chance(), self._longest)
-        self._put_off(key, delay, self._again_at_once if free else self._again_by_budget)
+        self._put_off(key, delay, self._again_at_once if unbudgeted else self._again_by_budget)
 
     def succeeded(self, key: K) -> None:
         """Forget the failures of `key`."""
@@ -176,7 +176,7 @@ class WorkQueue(Generic[K]):
         while not self._waiting or self._closed:
             if self._closed:
                 raise Closed
-            await self._news()
+            await self._wait_added()
         user, line = next(iter(self._lines.items()))
         key = line.popleft()
         if line:
@@ -258,7 +258,7 @@ class WorkQueue(Generic[K]):
 
     # Workers
 
-    async def _news(self) -> None:
+    async def _wait_added(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._idle.append(waiter)
         try:

@@ -190,7 +190,7 @@ class Reconciler(Generic[K]):
             # The first time it is most likely a view that was a moment old.
             say = log.debug if first else log.info
             say("reconcile put off", reason=str(error))
-            self._queue.retry(key, error.delay, free=first and isinstance(error, Conflict))
+            self._queue.retry(key, error.delay, unbudgeted=first and isinstance(error, Conflict))
             return Outcome.REQUEUE
         except Exception:  # a bug may cost one key, not all
             if limit.expired():

@@ -30,8 +30,8 @@ class Listed(Protocol):
     def r(self) -> Mapping[str, Any] | None: ...
 
 
-class Once:
-    """A job of which nothing is read twice, however many attributes come of it."""
+class CachedJob:
+    """A listed job whose parts are read once, however many attributes are made of them."""
 
     def __init__(self, each: Listed) -> None:
         self._each = each

@@ -11,7 +11,7 @@ from typing import Any, Final
 from warren.base.errors import UserMistake
 from warren.lifecycle.policy import QueueLimits, queue_names
 from warren.rfc import constraint
-from warren.rfc.canonical import demand, whole
+from warren.rfc.canonical import require, whole
 from warren.rfc.constraint import Constraint
 
 SYSTEM: Final = "attributes.system"
@@ -40,13 +40,13 @@ def place(
     Nothing of it needs to be right: of what is read here, the place of a mistake is told.
     Raises UserMistake for a queue that is not there.
     """
-    demand(isinstance(spec, Mapping), "jobspec", "is not an object")
+    require(isinstance(spec, Mapping), "jobspec", "is not an object")
     attributes = spec.get("attributes")
-    demand(isinstance(attributes, Mapping), "attributes", "is not an object")
+    require(isinstance(attributes, Mapping), "attributes", "is not an object")
     system = attributes.get("system")
-    demand(isinstance(system, Mapping), SYSTEM, "is not an object")
+    require(isinstance(system, Mapping), SYSTEM, "is not an object")
     queue = system.get("queue", default)
-    demand(queue is None or isinstance(queue, str), QUEUE, "is not a string")
+    require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     added: dict[str, Any] = {}
     held = _limits_of(queue, queue_limits)
     if queue is not None and "queue" not in system:
@@ -81,7 +81,7 @@ def remade(
         return dict(asked)
     system = spec["attributes"]["system"]
     queue, own = asked.get(QUEUE, queue_of(spec)), asked.get(CONSTRAINTS)
-    demand(queue is None or isinstance(queue, str), QUEUE, "is not a string")
+    require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     if own is not None:
         constraint.check(own, f"jobspec: {CONSTRAINTS}")
     was = system.get("constraints") or {}

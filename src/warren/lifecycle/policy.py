@@ -13,7 +13,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.tables import Duration, Table, demand, demand_durations, seconds
+from warren.lifecycle.tables import Duration, Table, check_durations, check_value, seconds
 from warren.rfc import constraint, hostlist
 
 T = TypeVar("T")
@@ -28,12 +28,12 @@ SIZES: Final = ("nnodes", "ncores", "ngpus")
 Count = Annotated[int, msgspec.Meta(ge=UNLIMITED)]
 
 
-def demand_hosts(name: str, value: str) -> None:
+def check_hosts(name: str, value: str) -> None:
     """Raise ValueError unless this is a list of hosts."""
-    demand(name, hostlist.decode, value)
+    check_value(name, hostlist.decode, value)
 
 
-def demand_property(name: str, value: str) -> None:
+def check_property(name: str, value: str) -> None:
     """Raise ValueError unless a node may have this property from a configuration."""
     problem = constraint.problem("properties", value)
     if problem is not None:
@@ -61,7 +61,7 @@ class Limits(Table, frozen=True):
     """The longest time limit; 0 is no limit."""
 
     def __post_init__(self) -> None:
-        demand_durations(self, "duration")
+        check_durations(self, "duration")
 
 
 class SystemDefaults(Table, frozen=True):
@@ -71,7 +71,7 @@ class SystemDefaults(Table, frozen=True):
     duration: Duration | None = None
 
     def __post_init__(self) -> None:
-        demand_durations(self, "duration")
+        check_durations(self, "duration")
 
 
 class Defaults(Table, frozen=True):
@@ -110,9 +110,9 @@ class Queue(Table, frozen=True):
 
     def __post_init__(self) -> None:
         if self.hosts is not None:
-            demand_hosts("hosts", self.hosts)
+            check_hosts("hosts", self.hosts)
         for name in self.requires:
-            demand_property("requires", name)
+            check_property("requires", name)
 
 
 def own_property(queue: str) -> str:

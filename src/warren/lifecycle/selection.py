@@ -73,16 +73,16 @@ class Selection:
         return self._test(each)
 
     def _read(self, constraint: Any, path: str, depth: int) -> _Part:
-        _demand(isinstance(constraint, Mapping), path, "is not an object")
-        _demand(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
+        _require(isinstance(constraint, Mapping), path, "is not an object")
+        _require(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
         if not constraint:
             return _Part(lambda each: True, must=EVERY)
-        _demand(len(constraint) == 1, path, "holds several operators: join them with and")
+        _require(len(constraint) == 1, path, "holds several operators: join them with and")
         ((operator, values),) = constraint.items()
         path = f"{path}.{operator}"
         known = (*_JOINTS, *_LEAVES, *_NODES)
-        _demand(operator in known, path, f"is not an operator: they are {', '.join(known)}")
-        _demand(isinstance(values, list), path, "is not a list")
+        _require(operator in known, path, f"is not an operator: they are {', '.join(known)}")
+        _require(isinstance(values, list), path, "is not a list")
         if operator in _JOINTS:
             parts = [
                 self._read(value, f"{path}[{index}]", depth + 1)
@@ -97,7 +97,7 @@ class Selection:
         decode, of_job = _NODES[operator]
         wanted: set[Any] = set()
         for index, value in enumerate(values):
-            _demand(isinstance(value, str), f"{path}[{index}]", "is not a string")
+            _require(isinstance(value, str), f"{path}[{index}]", "is not a string")
             try:
                 named = decode(value, limit=self._nodes)
             except BadFormat as error:
@@ -225,17 +225,17 @@ _REACHED: Final[Mapping[str, int]] = {
 
 
 def _moment(operator: str, values: list[Any], path: str) -> _Part:
-    _demand(len(values) == 1 and isinstance(values[0], str), path, "is not a list of one string")
+    _require(len(values) == 1 and isinstance(values[0], str), path, "is not a list of one string")
     text = values[0].strip()
     sign = next((sign for sign in _COMPARISONS if text.startswith(sign)), None)
-    _demand(sign is not None, f"{path}[0]",
-            f"{brief(text)} begins with none of {', '.join(_COMPARISONS)}")  # fmt: skip
+    _require(sign is not None, f"{path}[0]",
+             f"{brief(text)} begins with none of {', '.join(_COMPARISONS)}")  # fmt: skip
     assert sign is not None
     try:
         limit = float(text[len(sign) :])
     except ValueError:
         limit = math.nan
-    _demand(limit >= 0, f"{path}[0]", f"{brief(text)} names no moment: seconds since the epoch do")
+    _require(limit >= 0, f"{path}[0]", f"{brief(text)} names no moment: seconds since the epoch do")
     compared = _COMPARISONS[sign]
 
     def test(each: Listed) -> bool:
@@ -282,7 +282,7 @@ def results(name: str) -> int:
 
 
 def _bits_by_name(read: Callable[[str], int], value: Any, path: str) -> int:
-    _demand(isinstance(value, str), path, "is neither a name nor bits")
+    _require(isinstance(value, str), path, "is neither a name nor bits")
     try:
         return read(value)
     except BadFormat as error:
@@ -291,10 +291,10 @@ def _bits_by_name(read: Callable[[str], int], value: Any, path: str) -> int:
 
 def _check_values(values: list[Any], path: str, fits: Callable[[Any], bool], what: str) -> set[Any]:
     for index, value in enumerate(values):
-        _demand(fits(value), f"{path}[{index}]", f"is not {what}")
+        _require(fits(value), f"{path}[{index}]", f"is not {what}")
     return set(values)
 
 
-def _demand(condition: bool, path: str, problem: str) -> None:
+def _require(condition: bool, path: str, problem: str) -> None:
     if not condition:
         raise BadFormat(f"{path} {problem}")

@@ -49,7 +49,7 @@ def seconds(value: Duration) -> float:
     return float(value)
 
 
-def demand(name: str, read: Callable[[T], object], value: T) -> None:
+def check_value(name: str, read: Callable[[T], object], value: T) -> None:
     """Raise ValueError, which msgspec tells with the path, unless `value` can be read."""
     try:
         read(value)
@@ -57,21 +57,21 @@ def demand(name: str, read: Callable[[T], object], value: T) -> None:
         raise ValueError(f"{name}: {error}") from None
 
 
-def demand_durations(table: Table, *names: str) -> None:
+def check_durations(table: Table, *names: str) -> None:
     """Raise ValueError, which msgspec tells with the path, unless these are durations or None."""
     for name in names:
         value = getattr(table, name)
         if value is not None:
-            demand(name.replace("_", "-"), seconds, value)
+            check_value(name.replace("_", "-"), seconds, value)
 
 
-def demand_moment(kill_timeout: Duration) -> None:
+def check_kill_timeout(kill_timeout: Duration) -> None:
     """Raise ValueError, which msgspec tells with the path, for processes without time to end."""
     if seconds(kill_timeout) == 0:
         raise ValueError("kill-timeout is 0: processes need a moment to end, make it longer")
 
 
-def demand_absolute(name: str, path: str | None) -> None:
+def check_absolute(name: str, path: str | None) -> None:
     """Raise ValueError, which msgspec tells with the path, for a path that is relative."""
     if path is not None and not path.startswith("/"):
         raise ValueError(f"{name}: {path!r} is not an absolute path")

@@ -169,7 +169,7 @@ class SameFile(Exception):
     """The file that is to be written is the one that is read."""
 
 
-def demand_file(known: os.stat_result) -> None:
+def check_is_file(known: os.stat_result) -> None:
     """Raise NotAFile for what is something else."""
     kind = stat.S_IFMT(known.st_mode)
     if kind != stat.S_IFREG:
@@ -193,7 +193,7 @@ def open_to_read(name: str, above: int) -> tuple[int, os.stat_result]:
     descriptor = open_to_look(name, above)
     try:
         known = os.fstat(descriptor)
-        demand_file(known)
+        check_is_file(known)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)
@@ -225,7 +225,7 @@ def open_to_write(
     with suppress(FileExistsError):
         return os.open(name, how | _MAKING, 0o600, dir_fd=above), None
     known = os.stat(name, dir_fd=above, follow_symlinks=False)
-    demand_file(known)
+    check_is_file(known)
     if os.path.samestat(known, source):
         raise SameFile
     if known.st_nlink > 1 or own not in (None, known.st_uid):
@@ -241,7 +241,7 @@ def open_to_write(
     try:
         # Once more: another may have taken its place before it was opened.
         known = os.fstat(descriptor)
-        demand_file(known)
+        check_is_file(known)
         if os.path.samestat(known, source):
             raise SameFile
         if own not in (None, known.st_uid):

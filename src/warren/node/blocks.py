@@ -22,9 +22,9 @@ from warren.node.usage import (
     Process,
     are_mounted_by_root,
     describe,
-    hiding,
     of_user,
     on_devices,
+    with_hidden_files,
 )
 
 log = structlog.get_logger()
@@ -155,7 +155,7 @@ class Blocks:
 
     async def make(self, volume: Volume) -> None:
         disk = self._disk(volume.group)
-        self._demand_cluster(volume.file_system)
+        self._check_cluster(volume.file_system)
         if volume.file_system == "raw" and not (disk.offers_raw or volume.userid == 0):
             raise NodeTrouble(
                 f"{volume.group} makes volumes as loop devices, which only root may hold: "
@@ -191,7 +191,7 @@ class Blocks:
             )
             await disk.set_made(volume.name)
 
-    def _demand_cluster(self, file_system: str) -> None:
+    def _check_cluster(self, file_system: str) -> None:
         # What one kernel has in the place of a gfs2, two would destroy (ADR 077).
         if file_system == "gfs2" and self._lacks_cluster:
             raise NodeTrouble(NO_CLUSTER, fatal=True)
@@ -310,7 +310,7 @@ class Blocks:
         if found is None or not found.made:
             raise NodeTrouble(f"{group}/{name} does not exist")
         device = await disk.device(name)
-        self._demand_cluster(file_system)
+        self._check_cluster(file_system)
         source = filesystems.source(file_system, device, self._cluster)
         if source.is_file and disk.offers_raw:
             try:
@@ -349,4 +349,4 @@ def _are_spared(devices: Sequence[str], userid: int, waited_for: int) -> bool:
 
 def _users(devices: Sequence[str], userid: int) -> list[Process]:
     """Return the processes that use devices; where none is seen to, those of the user that may."""
-    return on_devices(devices) or (hiding(userid) if devices and userid != 0 else [])
+    return on_devices(devices) or (with_hidden_files(userid) if devices and userid != 0 else [])

@@ -52,7 +52,7 @@ async def run(
     started = _running(_ending_with_us(argv), complaints, has_input=given is not None, grace=_GRACE)
     async with started as process, _within(seconds, argv):
         output, errors = await process.communicate(given)
-    _demand_success(argv, process.returncode, errors or output or b"")
+    _check_success(argv, process.returncode, errors or output or b"")
     return output.decode(errors="replace")
 
 
@@ -70,7 +70,7 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
             async with _within(seconds, argv):
                 await process.wait()
         said = tail.words()
-    _demand_success(argv, process.returncode, said)
+    _check_success(argv, process.returncode, said)
     return _words(said)
 
 
@@ -165,7 +165,7 @@ async def _within(seconds: float, argv: Sequence[str]) -> AsyncIterator[None]:
         raise NodeTrouble(f"{argv[0]} did not end within {seconds:g} s") from None
 
 
-def _demand_success(argv: Sequence[str], code: int | None, output: bytes) -> None:
+def _check_success(argv: Sequence[str], code: int | None, output: bytes) -> None:
     if code:
         words = _words(output) or ending(code)
         named = words.partition(":")[0] in argv

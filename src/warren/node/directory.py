@@ -45,7 +45,7 @@ class Directories:
         self._capacity = capacity
 
     async def capacity(self, group: str) -> int:
-        await probing.demand(probing.directory, self._root / component(group))
+        await probing.check(probing.directory, self._root / component(group))
         return self._capacity
 
     async def raw_volumes(self, group: str) -> RawVolumes:

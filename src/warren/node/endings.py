@@ -1,14 +1,15 @@
-"""The end of processes that are not our children, by the news of a pidfd."""
+"""Waits for the end of processes that are not our children, by pidfd_open(2)."""
 
 import asyncio
 import os
 from collections.abc import Callable
 
 
-async def wait_ended(process: int, is_it: Callable[[], bool] = lambda: True) -> None:
+async def wait_ended(process: int, is_same: Callable[[], bool] = lambda: True) -> None:
     """Return when a process has ended.
 
-    `is_it` is asked, once it can be told from others, whether the number still is that process's.
+    It may have ended before, and its number may be another process's by now: `is_same` returns
+    whether it is not. It is called once a pidfd is open, which is never another process's.
     """
     try:
         opened = os.pidfd_open(process)
@@ -19,7 +20,7 @@ async def wait_ended(process: int, is_it: Callable[[], bool] = lambda: True) -> 
     # A pidfd can be read when its process has ended: pidfd_open(2).
     loop.add_reader(opened, ended.set)
     try:
-        if is_it():
+        if is_same():
             await ended.wait()
     finally:
         loop.remove_reader(opened)

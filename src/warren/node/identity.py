@@ -45,7 +45,7 @@ def take(userid: int, groupid: int) -> None:
     if changes or userid != 0 or _alone():
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
         _keep(0)
-    _demand(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
+    _raise_unless(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
 
 
 def become(userid: int, groupid: int) -> None:
@@ -55,7 +55,7 @@ def become(userid: int, groupid: int) -> None:
     """
     changes = os.geteuid() == 0 and userid != 0 and not _alone()
     # The user may trace such a program, and so have it do anything.
-    bounds.come_first()
+    bounds.raise_oom_score()
     if changes:
         bounds.leave_processes_to_others()
     dropped = 0
@@ -68,7 +68,7 @@ def become(userid: int, groupid: int) -> None:
     if changes or userid != 0 or _alone():
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
         _keep(0)
-    _demand(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
+    _raise_unless(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
 
 
 def file_user() -> int:
@@ -95,12 +95,12 @@ def _change(userid: int, groupid: int) -> None:
     os.setresgid(group, group, group)
     _libc.setfsgid(groupid)
     # The change of user takes all capabilities, and the next line needs one.
-    _demand(_prctl(_PR_SET_KEEPCAPS, 1))
+    _raise_unless(_prctl(_PR_SET_KEEPCAPS, 1))
     os.setresuid(user, user, user)
     _keep(_CAP_SETUID)
     _libc.setfsuid(userid)
     # Nothing of it below /proc is another user's than root's.
-    _demand(_prctl(_PR_SET_DUMPABLE, 0))
+    _raise_unless(_prctl(_PR_SET_DUMPABLE, 0))
     # They do not say whether they have succeeded.
     if (file_user(), file_group()) != (userid, groupid):
         raise PermissionError(f"files cannot be made for user {userid} and group {groupid} here")
@@ -124,7 +124,7 @@ def _keep(capabilities: int) -> None:
     """Have no other capabilities than these, of the first 32."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     sets = (ctypes.c_uint32 * 6)(capabilities, capabilities, 0, 0, 0, 0)
-    _demand(_libc.capset(header, sets) == 0)
+    _raise_unless(_libc.capset(header, sets) == 0)
 
 
 def _prctl(option: int, value: int) -> bool:
@@ -132,7 +132,7 @@ def _prctl(option: int, value: int) -> bool:
     return int(_libc.prctl(option, ctypes.c_ulong(value), zero, zero, zero)) == 0
 
 
-def _demand(succeeded: bool) -> None:
+def _raise_unless(succeeded: bool) -> None:
     if not succeeded:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

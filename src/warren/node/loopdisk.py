@@ -61,9 +61,9 @@ class LoopDisk:
             await in_thread(_own, self._directory)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
-        await probing.demand(probing.directory, self._directory)
+        await probing.check(probing.directory, self._directory)
         if self._device is not None:
-            await probing.demand(probing.device, self._device)
+            await probing.check(probing.device, self._device)
         return self._space().capacity
 
     def volumes(self) -> Mapping[str, VolumeRecord]:
@@ -171,19 +171,19 @@ class LoopDisk:
             _grow(self._backing, extent.end)
             return
         try:
-            self._demand_room(volume, extent.size)
+            self._check_room(volume, extent.size)
             _grow(self._backing, 0)  # or the command would make one that all may read
             await commands.run(
                 ["fallocate", "--offset", str(extent.offset),
                  "--length", str(extent.size), str(self._backing)]
             )  # fmt: skip
-            self._demand_room(volume, 0)  # another rabbit's image may have taken it meanwhile
+            self._check_room(volume, 0)  # another rabbit's image may have taken it meanwhile
         except NodeTrouble:
             await self._discard(extent)
             await in_thread(self._extents.remove, volume.name)
             raise
 
-    def _demand_room(self, volume: Volume, size: int) -> None:
+    def _check_room(self, volume: Volume, size: int) -> None:
         """Raise NodeTrouble if the file system around the image has no room for so many bytes."""
         found = os.statvfs(self._directory)
         free = found.f_bavail * found.f_frsize

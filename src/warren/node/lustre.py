@@ -67,14 +67,14 @@ def values_of(volume: Volume, target: Target, device: str, point: str) -> dict[s
 def make_commands(volume: Volume, target: Target, values: Mapping[str, str]) -> list[list[str]]:
     """Return the commands that make a target: a pool, and a file system in it."""
     return [
-        ["zpool", "create", *_said(volume.commands, "zpoolCreate", values)],
-        ["mkfs.lustre", *_said(volume.commands, "mkfs", values)],
+        ["zpool", "create", *_command_words(volume.commands, "zpoolCreate", values)],
+        ["mkfs.lustre", *_command_words(volume.commands, "mkfs", values)],
     ]
 
 
 def mount_command(volume: Volume, values: Mapping[str, str]) -> list[str]:
     """Return the command that begins to serve a target."""
-    return ["mount", "-t", "lustre", *_said(volume.commands, "mountTarget", values)]
+    return ["mount", "-t", "lustre", *_command_words(volume.commands, "mountTarget", values)]
 
 
 def client_command(source: LustreMount, path: str, profile: ProfileCommands) -> list[str]:
@@ -199,7 +199,7 @@ def _make_point(point: Path) -> None:
         raise NodeTrouble(f"{point}: {error.strerror}") from error
 
 
-def _said(profile: ProfileCommands, name: str, values: Mapping[str, str]) -> list[str]:
+def _command_words(profile: ProfileCommands, name: str, values: Mapping[str, str]) -> list[str]:
     """Return the words of a command line that there has to be. Raises NodeTrouble."""
     try:
         found = profile.vector(f"commandlines.{name}", values)

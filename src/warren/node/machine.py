@@ -92,7 +92,7 @@ class NamespacedMachine:
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        self._demand_allowed(path)
+        self._check_allowed(path)
         source = await self._flash.source(group, name, file_system)
         enter = await self._namespace.enter()
         values = {"$MOUNT_PATH": path, "$DEVICE": source.arguments[-1]}
@@ -216,7 +216,7 @@ class NamespacedMachine:
                 raise
             raise NodeTrouble(f"{device}: {trouble}") from trouble
 
-    def _demand_allowed(self, path: str) -> None:
+    def _check_allowed(self, path: str) -> None:
         if ".." in Path(path).parts or not any(
             Path(path).is_relative_to(place) for place in self._places
         ):

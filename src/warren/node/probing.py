@@ -23,7 +23,7 @@ _NO_SUCH_FILES: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL)
 """What file systems say that have no unnamed files."""
 
 
-async def demand(
+async def check(
     probe: Callable[[str], str | None], place: Path, *, seconds: float = SECONDS
 ) -> None:
     """Raise NodeTrouble, with the reason, unless a place can be used."""

@@ -72,14 +72,14 @@ def send(processes: Iterable[Process], signum: int) -> None:
             if each is not SILENT}  # fmt: skip
     for process in found:
         if process.id not in sent:
-            _send_unanswered(process, signum)
+            _send_by_name(process, signum)
 
 
-def _send_unanswered(process: Process, signum: int) -> None:
+def _send_by_name(process: Process, signum: int) -> None:
     with suppress(OSError):
         opened = os.pidfd_open(process.id)
         try:
-            now = _unanswering(process.id)
+            now = _by_status(process.id)
             if now is not None and (now.userid, now.name) == (process.userid, process.name):
                 signal.pidfd_send_signal(opened, signum)
         finally:
@@ -92,7 +92,7 @@ def on_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
     With them those of a user, if that is not root, that do not answer.
     """
     asked, silent = _ask(openfiles.uses_mounts, list(mounts))
-    return [*(known for known, uses in asked if uses), *_whose(silent, userid)]
+    return [*(known for known, uses in asked if uses), *_of_user(silent, userid)]
 
 
 def on_devices(devices: Collection[str]) -> list[Process]:
@@ -124,7 +124,7 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     also where that user has other ids in it (subuid(5)).
     """
     wanted = _numbers(devices)
-    roots = [each.id for each in _unanswered() if each.userid == 0]
+    roots = [each.id for each in _all_by_status() if each.userid == 0]
     # One of each namespace, and all that do not answer in which they are.
     each_once = {
         id if space is SILENT else -space: id
@@ -143,11 +143,11 @@ def _numbers(devices: Collection[str]) -> set[int]:
 
 def of_user(userid: int) -> list[Process]:
     """Return all processes of a user, without asking them when they began."""
-    return [each for each in _unanswered() if each.userid == userid]
+    return [each for each in _all_by_status() if each.userid == userid]
 
 
-def hiding(userid: int) -> list[Process]:
-    """Return the processes of a user that may use something without being seen to.
+def with_hidden_files(userid: int) -> list[Process]:
+    """Return the processes of a user that may use something that /proc does not show.
 
     They hold what /proc does not look into: descriptors that were sent to a socket and not
     received, mount namespaces, the files of an io_uring; or files of what is mounted nowhere
@@ -164,13 +164,13 @@ def hiding(userid: int) -> list[Process]:
         # Not the nodes' namespaces, which a process of root holds.
         if known.userid == userid and (hides or (space != machine and spaces[space] == {userid}))
     ]
-    return [*found, *_whose(silent, userid)]
+    return [*found, *_of_user(silent, userid)]
 
 
 def process(id: int) -> Process | None:
     """Return a process as it is now; None if it has ended."""
     (answer,) = look(openfiles.facts, [id])
-    return _unanswering(id) if answer is SILENT else answer and _process(id, answer)
+    return _by_status(id) if answer is SILENT else answer and _process(id, answer)
 
 
 def _ask(
@@ -182,14 +182,14 @@ def _ask(
     silent: list[Process] = []
     for id, answer in zip(ids, look(openfiles.tell, ids, question.__name__, *args), strict=True):
         if answer is SILENT:
-            silent += filter(None, [_unanswering(id)])
+            silent += filter(None, [_by_status(id)])
         elif answer is not None:
             facts, answered = answer
             asked.append((_process(id, facts), answered))
     return asked, silent
 
 
-def _whose(processes: Iterable[Process], userid: int) -> list[Process]:
+def _of_user(processes: Iterable[Process], userid: int) -> list[Process]:
     return [each for each in processes if each.userid == userid != 0]
 
 
@@ -198,14 +198,14 @@ def _process(id: int, facts: openfiles.Facts) -> Process:
     return Process(id=id, userid=userid, name=name, began=began)
 
 
-def _unanswered() -> list[Process]:
-    """Return all processes but this one, as far as they need not answer for it."""
-    known = (_unanswering(id) for id in sorted(numbers()) if id != os.getpid())
+def _all_by_status() -> list[Process]:
+    """Return all processes but this one, by what /proc tells even of those that hang."""
+    known = (_by_status(id) for id in sorted(numbers()) if id != os.getpid())
     return [each for each in known if each is not None]
 
 
-def _unanswering(id: int) -> Process | None:
-    """Return a process as far as it need not answer for it; None if it has ended."""
+def _by_status(id: int) -> Process | None:
+    """Return a process, by what /proc tells even of one that hangs; None if it has ended."""
     try:
         fields = status(_PROC / str(id))
         return Process(id=id, userid=int(fields["Uid"].split()[0]), name=fields["Name"], began=None)

@@ -23,26 +23,26 @@ def check(spec: Any) -> Mapping[str, Any]:
     Raises BadFormat with the path of the mistake: `jobspec: resources[0].with[1].count ...`.
     System attributes that are not known are left alone.
     """
-    demand(isinstance(spec, Mapping), "jobspec", "is not an object")
+    require(isinstance(spec, Mapping), "jobspec", "is not an object")
     for key in _TOP:
-        demand(key in spec, key, "is missing")
-    demand(whole(spec["version"]), "version", "is not a whole number")
+        require(key in spec, key, "is missing")
+    require(whole(spec["version"]), "version", "is not a whole number")
     resources = spec["resources"]
-    demand(isinstance(resources, list) and bool(resources), "resources",
-           "is not a list of at least one resource")  # fmt: skip
+    require(isinstance(resources, list) and bool(resources), "resources",
+            "is not a list of at least one resource")  # fmt: skip
     labels: set[str] = set()
     for index, resource in enumerate(resources):
         _check_vertex(resource, f"resources[{index}]", labels, 1)
     slots = {slot["label"]: slot for slot in _vertices(resources) if slot["type"] == "slot"}
     tasks = spec["tasks"]
-    demand(isinstance(tasks, list) and bool(tasks), "tasks", "is not a list of at least one task")
+    require(isinstance(tasks, list) and bool(tasks), "tasks", "is not a list of at least one task")
     for index, task in enumerate(tasks):
         _check_task(task, f"tasks[{index}]", slots)
     _check_attributes(spec["attributes"])
     return spec  # type: ignore[no-any-return]
 
 
-def demand(condition: bool, path: str, problem: str) -> None:
+def require(condition: bool, path: str, problem: str) -> None:
     """Raise BadFormat for the place `path` unless `condition` holds."""
     if not condition:
         raise BadFormat(f"jobspec: {path} {problem}")
@@ -54,27 +54,27 @@ def whole(value: Any) -> bool:
 
 
 def _check_vertex(vertex: Any, path: str, labels: set[str], depth: int) -> None:
-    demand(isinstance(vertex, Mapping), path, "is not an object")
-    demand(depth <= _DEEPEST, "resources", f"is nested more than {_DEEPEST} deep")
+    require(isinstance(vertex, Mapping), path, "is not an object")
+    require(depth <= _DEEPEST, "resources", f"is nested more than {_DEEPEST} deep")
     _only(vertex, _VERTEX, path)
     for key in ("type", "count"):
-        demand(key in vertex, f"{path}.{key}", "is missing")
+        require(key in vertex, f"{path}.{key}", "is missing")
     for key in ("type", "unit", "label", "id"):
         if key in vertex:
-            demand(isinstance(vertex[key], str), f"{path}.{key}", "is not a string")
+            require(isinstance(vertex[key], str), f"{path}.{key}", "is not a string")
     try:
         counts.parse(vertex["count"])
     except BadFormat as error:
         raise BadFormat(f"jobspec: {path}.{error}") from None
     if "exclusive" in vertex:
-        demand(isinstance(vertex["exclusive"], bool), f"{path}.exclusive", "is not true or false")
+        require(isinstance(vertex["exclusive"], bool), f"{path}.exclusive", "is not true or false")
     children = vertex.get("with", [])
-    demand(isinstance(children, list), f"{path}.with", "is not a list")
+    require(isinstance(children, list), f"{path}.with", "is not a list")
     if vertex["type"] == "slot":
-        demand("label" in vertex, f"{path}.label", "is missing")
-        demand(bool(children), f"{path}.with", "is missing or empty: a slot holds something")
+        require("label" in vertex, f"{path}.label", "is missing")
+        require(bool(children), f"{path}.with", "is missing or empty: a slot holds something")
     if "label" in vertex:
-        demand(vertex["label"] not in labels, f"{path}.label", "is the label of another resource")
+        require(vertex["label"] not in labels, f"{path}.label", "is the label of another resource")
         labels.add(vertex["label"])
     for index, child in enumerate(children):
         _check_vertex(child, f"{path}.with[{index}]", labels, depth + 1)
@@ -87,75 +87,77 @@ def _vertices(resources: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, A
 
 
 def _check_task(task: Any, path: str, slots: Mapping[str, Mapping[str, Any]]) -> None:
-    demand(isinstance(task, Mapping), path, "is not an object")
+    require(isinstance(task, Mapping), path, "is not an object")
     _only(task, _TASK, path)
     for key in ("command", "slot", "count"):
-        demand(key in task, f"{path}.{key}", "is missing")
+        require(key in task, f"{path}.{key}", "is missing")
     command = task["command"]
-    demand(
+    require(
         isinstance(command, list) and bool(command) and all(isinstance(w, str) for w in command),
         f"{path}.command",
         "is not a list of at least one word",
     )
-    demand(isinstance(task["slot"], str), f"{path}.slot", "is not a string")
-    demand(task["slot"] in slots, f"{path}.slot", "is not the label of a slot")
+    require(isinstance(task["slot"], str), f"{path}.slot", "is not a string")
+    require(task["slot"] in slots, f"{path}.slot", "is not the label of a slot")
     _check_task_count(task["count"], f"{path}.count", slots[task["slot"]])
-    demand(isinstance(task.get("distribution", ""), str), f"{path}.distribution", "is not a string")
+    require(
+        isinstance(task.get("distribution", ""), str), f"{path}.distribution", "is not a string"
+    )
     attributes = task.get("attributes", {})
-    demand(isinstance(attributes, Mapping), f"{path}.attributes", "is not an object")
+    require(isinstance(attributes, Mapping), f"{path}.attributes", "is not an object")
     for key, value in attributes.items():
         if key == "environment":
             _check_environment(value, f"{path}.attributes.environment")
         else:
-            demand(isinstance(value, str), f"{path}.attributes.{key}", "is not a string")
+            require(isinstance(value, str), f"{path}.attributes.{key}", "is not a string")
 
 
 def _check_task_count(count: Any, path: str, slot: Mapping[str, Any]) -> None:
-    demand(isinstance(count, Mapping) and len(count) == 1, path,
-           "is not exactly one of per_slot, per_resource and total")  # fmt: skip
+    require(isinstance(count, Mapping) and len(count) == 1, path,
+            "is not exactly one of per_slot, per_resource and total")  # fmt: skip
     (kind, value), *_ = count.items()
     match kind:
         case "per_slot" | "total":
             _check_positive(value, f"{path}.{kind}")
         case "per_resource":
-            demand(isinstance(value, Mapping), f"{path}.per_resource", "is not an object")
+            require(isinstance(value, Mapping), f"{path}.per_resource", "is not an object")
             wanted = value.get("type")
-            demand(isinstance(wanted, str), f"{path}.per_resource.type", "is not a string")
-            demand(any(vertex["type"] == wanted for vertex in _vertices(slot["with"])),
-                   f"{path}.per_resource.type", "is no resource of the task's slot")  # fmt: skip
+            require(isinstance(wanted, str), f"{path}.per_resource.type", "is not a string")
+            require(any(vertex["type"] == wanted for vertex in _vertices(slot["with"])),
+                    f"{path}.per_resource.type", "is no resource of the task's slot")  # fmt: skip
             _check_positive(value.get("count"), f"{path}.per_resource.count")
         case _:
-            demand(False, path, "is not exactly one of per_slot, per_resource and total")
+            require(False, path, "is not exactly one of per_slot, per_resource and total")
 
 
 def _check_positive(value: Any, path: str) -> None:
-    demand(whole(value) and value >= 1, path, "is not a whole number of at least 1")
+    require(whole(value) and value >= 1, path, "is not a whole number of at least 1")
 
 
 def _check_attributes(attributes: Any) -> None:
     if attributes is None:
         return
-    demand(isinstance(attributes, Mapping), "attributes", "is neither an object nor null")
+    require(isinstance(attributes, Mapping), "attributes", "is neither an object nor null")
     _only(attributes, frozenset({"system", "user"}), "attributes")
     for key in attributes:
-        demand(isinstance(attributes[key], Mapping), f"attributes.{key}", "is not an object")
+        require(isinstance(attributes[key], Mapping), f"attributes.{key}", "is not an object")
     system = attributes.get("system", {})
     for key in ("duration", "preemptible-after"):
         value = system.get(key, 0)
-        demand(
+        require(
             (whole(value) or isinstance(value, float)) and value >= 0,
             f"attributes.system.{key}",
             "is not a number of seconds of at least 0",
         )
     for key in ("cwd", "queue", "bank", "project"):
-        demand(isinstance(system.get(key, ""), str), f"attributes.system.{key}", "is not a string")
+        require(isinstance(system.get(key, ""), str), f"attributes.system.{key}", "is not a string")
     for key in ("job", "shell"):
-        demand(isinstance(system.get(key, {}), Mapping), f"attributes.system.{key}",
-               "is not an object")  # fmt: skip
-    demand(isinstance(system.get("job", {}).get("name", ""), str), "attributes.system.job.name",
-           "is not a string")  # fmt: skip
-    demand(isinstance(system.get("shell", {}).get("options", {}), Mapping),
-           "attributes.system.shell.options", "is not an object")  # fmt: skip
+        require(isinstance(system.get(key, {}), Mapping), f"attributes.system.{key}",
+                "is not an object")  # fmt: skip
+    require(isinstance(system.get("job", {}).get("name", ""), str), "attributes.system.job.name",
+            "is not a string")  # fmt: skip
+    require(isinstance(system.get("shell", {}).get("options", {}), Mapping),
+            "attributes.system.shell.options", "is not an object")  # fmt: skip
     if "environment" in system:
         _check_environment(system["environment"], "attributes.system.environment")
     try:
@@ -168,7 +170,7 @@ def _check_attributes(attributes: Any) -> None:
 
 
 def _check_environment(environment: Any, path: str) -> None:
-    demand(isinstance(environment, Mapping), path, "is not an object")
+    require(isinstance(environment, Mapping), path, "is not an object")
     for name, value in environment.items():
         if value is not None and not isinstance(value, str):
             raise BadFormat(f"jobspec: {path}.{name} is neither a string nor null")
@@ -176,4 +178,4 @@ def _check_environment(environment: Any, path: str) -> None:
 
 def _only(value: Mapping[str, Any], known: frozenset[str], path: str) -> None:
     for key in value:
-        demand(key in known, f"{path}.{key}", "is not a key that may stand here")
+        require(key in known, f"{path}.{key}", "is not a key that may stand here")

@@ -71,16 +71,16 @@ class _Room:
 
 
 def _matcher(constraint: Any, path: str, depth: int, room: _Room) -> Matcher:
-    _demand(isinstance(constraint, Mapping), path, "is not an object")
-    _demand(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
+    _require(isinstance(constraint, Mapping), path, "is not an object")
+    _require(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
     if not constraint:
         return _always
-    _demand(len(constraint) == 1, path, "holds several operators: join them with and")
+    _require(len(constraint) == 1, path, "holds several operators: join them with and")
     (operator, values), *_ = constraint.items()
     path = f"{path}.{operator}"
-    _demand(operator in _OPERATORS, path,
-            f"is not an operator: they are {', '.join(_OPERATORS)}")  # fmt: skip
-    _demand(isinstance(values, list), path, "is not a list")
+    _require(operator in _OPERATORS, path,
+             f"is not an operator: they are {', '.join(_OPERATORS)}")  # fmt: skip
+    _require(isinstance(values, list), path, "is not a list")
     if operator in ("and", "or", "not"):
         parts = [
             _matcher(value, f"{path}[{index}]", depth + 1, room)
@@ -101,10 +101,10 @@ def problem(operator: str, value: str) -> str | None:
 
 
 def _read(operator: str, value: Any, path: str, room: _Room) -> Any:
-    _demand(isinstance(value, str), path, "is not a string")
+    _require(isinstance(value, str), path, "is not a string")
     if operator == "properties":
         name = value.removeprefix("^")
-        _demand(bool(name), path, "is empty, and so no property")
+        _require(bool(name), path, "is empty, and so no property")
         if not _FORBIDDEN.isdisjoint(name):
             bad = next(letter for letter in name if letter in _FORBIDDEN)
             raise BadFormat(f"{path} is no property {brief(value)}: it holds {bad!r}")
@@ -117,7 +117,7 @@ def _read(operator: str, value: Any, path: str, room: _Room) -> Any:
     except BadFormat as error:
         raise BadFormat(f"{path} is no {error}") from None
     room.left -= len(found)
-    _demand(room.left >= 0, path, f"is one too many: all together name over {MOST_NODES} nodes")
+    _require(room.left >= 0, path, f"is one too many: all together name over {MOST_NODES} nodes")
     return found
 
 
@@ -172,6 +172,6 @@ _OPERATORS: Final[Mapping[str, Callable[[list[Any]], Matcher]]] = {
 }
 
 
-def _demand(condition: bool, path: str, problem: str) -> None:
+def _require(condition: bool, path: str, problem: str) -> None:
     if not condition:
         raise BadFormat(f"{path} {problem}")

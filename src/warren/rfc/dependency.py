@@ -110,10 +110,10 @@ def text(dependency: Dependency) -> str:
 
 def decode(entry: Any, path: str = "dependency") -> Dependency:
     """Read the object form. Raises BadFormat with the path of the mistake."""
-    _demand(isinstance(entry, Mapping), path, "is not an object")
+    _require(isinstance(entry, Mapping), path, "is not an object")
     for key in ("scheme", "value"):
-        _demand(key in entry, f"{path}.{key}", "is missing")
-        _demand(isinstance(entry[key], str), f"{path}.{key}", "is not a string")
+        _require(key in entry, f"{path}.{key}", "is missing")
+        _require(isinstance(entry[key], str), f"{path}.{key}", "is not a string")
     options = {key: value for key, value in entry.items() if key not in ("scheme", "value")}
     found = Dependency(entry["scheme"], entry["value"], options)
     wrong = _problem(found)
@@ -132,15 +132,15 @@ def check(entries: Any, path: str = "dependencies") -> list[Dependency]:
 
     Raises BadFormat with the path of the mistake, which starts with `path`.
     """
-    _demand(isinstance(entries, list) and bool(entries), path,
-            "is not a list of at least one dependency")  # fmt: skip
-    _demand(len(entries) <= MOST, path, f"holds more than {MOST} dependencies")
+    _require(isinstance(entries, list) and bool(entries), path,
+             "is not a list of at least one dependency")  # fmt: skip
+    _require(len(entries) <= MOST, path, f"holds more than {MOST} dependencies")
     found: list[Dependency] = []
     before: set[str] = set()
     for index, entry in enumerate(entries):
         one = decode(entry, f"{path}[{index}]")
         spelled = json.dumps(encode(one), sort_keys=True)
-        _demand(spelled not in before, f"{path}[{index}]", "is there before")
+        _require(spelled not in before, f"{path}[{index}]", "is there before")
         before.add(spelled)
         found.append(one)
     return found
@@ -199,6 +199,6 @@ def _time(value: str) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-def _demand(condition: bool, path: str, problem: str) -> None:
+def _require(condition: bool, path: str, problem: str) -> None:
     if not condition:
         raise BadFormat(f"{path} {problem}")

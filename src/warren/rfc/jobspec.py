@@ -74,71 +74,74 @@ def check(spec: Any) -> Jobspec:
 
     What the RFCs let be written, and no more, is for `canonical.check` and `version1.check`.
     """
-    _demand(isinstance(spec, Mapping), "jobspec", "is not an object")
-    _demand(spec.get("version") == 1, "version", "is not 1")
+    _require(isinstance(spec, Mapping), "jobspec", "is not an object")
+    _require(spec.get("version") == 1, "version", "is not 1")
     resources = spec.get("resources")
-    _demand(
+    _require(
         isinstance(resources, list) and bool(resources), "resources", "is not a list of resources"
     )
     for index, resource in enumerate(resources):
         _check_resource(resource, f"resources[{index}]", _DEEPEST)
     tasks = spec.get("tasks")
-    _demand(isinstance(tasks, list) and len(tasks) == 1, "tasks", "does not hold exactly one task")
+    _require(isinstance(tasks, list) and len(tasks) == 1, "tasks", "does not hold exactly one task")
     _check_task(tasks[0])
     attributes = spec.get("attributes")
-    _demand(isinstance(attributes, Mapping), "attributes", "is not an object")
+    _require(isinstance(attributes, Mapping), "attributes", "is not an object")
     system = attributes.get("system")
-    _demand(isinstance(system, Mapping), "attributes.system", "is not an object")
-    _demand(
+    _require(isinstance(system, Mapping), "attributes.system", "is not an object")
+    _require(
         _number(system.get("duration")) and system["duration"] >= 0,
         "attributes.system.duration",
         "is not a number of seconds",
     )
     environment = system.get("environment", {})
-    _demand(
+    _require(
         isinstance(environment, Mapping)
         and all(value is None or isinstance(value, str) for value in environment.values()),
         "attributes.system.environment",
         "does not map names to strings or null",
     )
     job = system.get("job", {})
-    _demand(isinstance(job, Mapping), "attributes.system.job", "is not an object")
+    _require(isinstance(job, Mapping), "attributes.system.job", "is not an object")
     summary(spec)
     return spec  # type: ignore[no-any-return]
 
 
 def _check_resource(resource: Any, path: str, depth: int) -> None:
-    _demand(depth > 0, "resources", f"is nested more than {_DEEPEST} deep")
-    _demand(isinstance(resource, Mapping), path, "is not an object")
-    _demand(isinstance(resource.get("type"), str), f"{path}.type", "is not a string")
+    _require(depth > 0, "resources", f"is nested more than {_DEEPEST} deep")
+    _require(isinstance(resource, Mapping), path, "is not an object")
+    _require(isinstance(resource.get("type"), str), f"{path}.type", "is not a string")
     _least(resource, path)
     children = resource.get("with", [])
-    _demand(isinstance(children, list), f"{path}.with", "is not a list")
+    _require(isinstance(children, list), f"{path}.with", "is not a list")
     if resource["type"] == "slot":
-        _demand(isinstance(resource.get("label"), str), f"{path}.label", "is missing")
-        _demand(bool(children), f"{path}.with", "is empty")
+        _require(isinstance(resource.get("label"), str), f"{path}.label", "is missing")
+        _require(bool(children), f"{path}.with", "is empty")
     for index, child in enumerate(children):
         _check_resource(child, f"{path}.with[{index}]", depth - 1)
 
 
 def _check_task(task: Any) -> None:
-    _demand(isinstance(task, Mapping), "tasks[0]", "is not an object")
+    _require(isinstance(task, Mapping), "tasks[0]", "is not an object")
     command = task.get("command")
-    _demand(
+    _require(
         isinstance(command, list)
         and bool(command)
         and all(isinstance(word, str) for word in command),
         "tasks[0].command",
         "is not a list of words",
     )
-    _demand(isinstance(task.get("slot"), str), "tasks[0].slot", "is not a string")
+    _require(isinstance(task.get("slot"), str), "tasks[0].slot", "is not a string")
     count = task.get("count")
-    _demand(isinstance(count, Mapping) and len(count) == 1, "tasks[0].count", "is not one count")
+    _require(isinstance(count, Mapping) and len(count) == 1, "tasks[0].count", "is not one count")
     (kind, value), *_ = count.items()
     if kind == "per_resource" and isinstance(value, Mapping):
         kind, value = "total", value.get("count")
-    _demand(kind in ("per_slot", "total") and _positive(value),
-            "tasks[0].count", "is none of per_slot, total and per_resource, from 1 on")  # fmt: skip
+    _require(
+        kind in ("per_slot", "total") and _positive(value),
+        "tasks[0].count",
+        "is none of per_slot, total and per_resource, from 1 on",
+    )
 
 
 def _positive(value: Any) -> bool:
@@ -160,7 +163,7 @@ def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _demand(condition: bool, path: str, problem: str) -> None:
+def _require(condition: bool, path: str, problem: str) -> None:
     if not condition:
         raise BadFormat(f"jobspec: {path} {problem}")
 

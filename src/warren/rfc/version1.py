@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.rfc import canonical
-from warren.rfc.canonical import demand, whole
+from warren.rfc.canonical import require, whole
 
 _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "node": frozenset({"type", "count", "unit", "with", "exclusive"}),
@@ -25,43 +25,43 @@ def check(spec: Any) -> Mapping[str, Any]:
     Raises BadFormat with the path of the mistake: `jobspec: resources[0].with[1].count ...`.
     """
     canonical.check(spec)
-    demand(spec["version"] == 1, "version", "is not 1")
-    demand(len(spec["resources"]) == 1, "resources", "is not exactly one resource")
+    require(spec["version"] == 1, "version", "is not 1")
+    require(len(spec["resources"]) == 1, "resources", "is not exactly one resource")
     top = spec["resources"][0]
-    demand(top["type"] in ("node", "slot"), "resources[0].type", "is neither node nor slot")
+    require(top["type"] in ("node", "slot"), "resources[0].type", "is neither node nor slot")
     _check_keys(top, "resources[0]")
     slot, path = top, "resources[0]"
     if top["type"] == "node":
         children = top.get("with", [])
-        demand(len(children) == 1 and children[0]["type"] == "slot", "resources[0].with",
-               "is not exactly one slot")  # fmt: skip
+        require(len(children) == 1 and children[0]["type"] == "slot", "resources[0].with",
+                "is not exactly one slot")  # fmt: skip
         slot, path = children[0], "resources[0].with[0]"
         _check_keys(slot, path)
-    demand(sorted(child["type"] for child in slot["with"]) in (["core"], ["core", "gpu"]),
-           f"{path}.with", "is neither a core nor a core and a gpu")  # fmt: skip
+    require(sorted(child["type"] for child in slot["with"]) in (["core"], ["core", "gpu"]),
+            f"{path}.with", "is neither a core nor a core and a gpu")  # fmt: skip
     for index, child in enumerate(slot["with"]):
         _check_keys(child, f"{path}.with[{index}]")
-    demand(len(spec["tasks"]) == 1, "tasks", "is not exactly one task")
+    require(len(spec["tasks"]) == 1, "tasks", "is not exactly one task")
     _check_task(spec["tasks"][0], top["count"] if top["type"] == "node" else 1)
     attributes = spec["attributes"]
-    demand(attributes is not None and "system" in attributes, "attributes.system", "is missing")
-    demand("duration" in attributes["system"], "attributes.system.duration", "is missing")
+    require(attributes is not None and "system" in attributes, "attributes.system", "is missing")
+    require("duration" in attributes["system"], "attributes.system.duration", "is missing")
     return spec  # type: ignore[no-any-return]
 
 
 def _check_keys(vertex: Mapping[str, Any], path: str) -> None:
     for key in vertex:
-        demand(key in _KEYS[vertex["type"]], f"{path}.{key}",
-               f"may not stand on a {vertex['type']} in version 1")  # fmt: skip
-    demand(whole(vertex["count"]), f"{path}.count", "is not a whole number of at least 1")
+        require(key in _KEYS[vertex["type"]], f"{path}.{key}",
+                f"may not stand on a {vertex['type']} in version 1")  # fmt: skip
+    require(whole(vertex["count"]), f"{path}.count", "is not a whole number of at least 1")
 
 
 def _check_task(task: Mapping[str, Any], nodes: int) -> None:
     for key in task:
-        demand(key in ("command", "slot", "count"), f"tasks[0].{key}",
-               "may not stand on a task in version 1")  # fmt: skip
+        require(key in ("command", "slot", "count"), f"tasks[0].{key}",
+                "may not stand on a task in version 1")  # fmt: skip
     count = task["count"]
-    demand(count.get("per_slot") == 1 or "total" in count, "tasks[0].count",
-           "is neither per_slot 1 nor a total")  # fmt: skip
-    demand(count.get("total", nodes) >= nodes, "tasks[0].count.total",
-           f"is less than the {nodes} nodes")  # fmt: skip
+    require(count.get("per_slot") == 1 or "total" in count, "tasks[0].count",
+            "is neither per_slot 1 nor a total")  # fmt: skip
+    require(count.get("total", nodes) >= nodes, "tasks[0].count.total",
+            f"is less than the {nodes} nodes")  # fmt: skip

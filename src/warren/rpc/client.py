@@ -9,7 +9,7 @@ from typing import Final
 
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, Methods
-from warren.rpc.foreign import demand_instance
+from warren.rpc.foreign import check_instance
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
 from warren.rpc.peer import WAITING, Peer, RequestHandler
 
@@ -27,7 +27,7 @@ class _BusHandler(RequestHandler):
         self._path = path
 
     def check_peer(self, first: bytes) -> None:
-        demand_instance(first, self._path)
+        check_instance(first, self._path)
 
     def request(self, received: Message) -> Request:
         assert received.topic is not None

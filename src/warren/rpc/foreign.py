@@ -76,7 +76,7 @@ class Listening(asyncio.StreamReaderProtocol):
             self._connection.write(NOT_FLUX)
 
 
-def demand_instance(first: bytes, path: Path) -> None:
+def check_instance(first: bytes, path: Path) -> None:
     """Raise RpcError(EPROTONOSUPPORT) where the first that a server says shows that it is not ours.
 
     `path` is its socket.

@@ -114,7 +114,7 @@ class Guests:
         self._asked_about = 0
         """Connections of users of whom it is being found out whether there are such users."""
 
-    async def demand_known(self, userid: int, known: Callable[[int], Awaitable[bool]]) -> None:
+    async def check_known(self, userid: int, known: Callable[[int], Awaitable[bool]]) -> None:
         """Return if a guest is a user of this machine, who is remembered.
 
         Raises RpcError(EPERM) for one who is not, and RpcError(EMFILE) where too many are asked

@@ -17,7 +17,7 @@ from warren.rfc.signed_request import Credential, NotProven, Unwrapped
 _LIBRARY: Final = "libmunge.so.2"
 
 _SUCCESS: Final = 0
-_OF_ITS_OWN: Final = (1, 5, 6, 7)
+_SERVICE_FAILURES: Final = (1, 5, 6, 7)
 """Statuses that blame MUNGE itself: a bug, no memory, its socket, a timeout."""
 _EXPIRED: Final = 15
 _REPLAYED: Final = 17
@@ -71,7 +71,7 @@ class Munge:
         """Make a credential. Raises NotInstalled, Unreachable or CannotEncode."""
         status, problem, credential = self._loaded().encode(payload)
         if status != _SUCCESS:
-            _check_itself(status, problem)
+            _check_service(status, problem)
             raise CannotEncode(f"MUNGE does not encode {len(payload)} bytes: {problem}")
         return credential.decode("ascii")
 
@@ -85,7 +85,7 @@ class Munge:
             raise NotProven("the credential is not MUNGE's")
         found = self._loaded().decode(credential.encode("ascii"))
         if found.status not in (_SUCCESS, _EXPIRED, _REPLAYED):
-            _check_itself(found.status, found.problem)
+            _check_service(found.status, found.problem)
             raise NotProven(f"MUNGE does not accept the credential: {found.problem}")
         return Credential(userid=found.userid, payload=found.payload, encoded=float(found.encoded))
 
@@ -130,8 +130,8 @@ def load(socket: str | None = None, name: str = _LIBRARY) -> Library:
     return _Libmunge(library, socket)
 
 
-def _check_itself(status: int, problem: str) -> None:
-    if status in _OF_ITS_OWN:
+def _check_service(status: int, problem: str) -> None:
+    if status in _SERVICE_FAILURES:
         raise Unreachable(f"MUNGE does not answer: {problem}")
 
 

@@ -111,7 +111,7 @@ class Peer(Forwarder):
                         async for line in lines:
                             self._receive(line, tasks)
                             if self._share.is_bounded:
-                                # Who reads no answers is not heard any more.
+                                # Of a guest that reads no answers, no more requests are read.
                                 await self._writer.drain()
                 except (ConnectionError, ValueError, RpcError) as error:
                     log.debug("connection ends", error=str(error))

@@ -163,7 +163,7 @@ async def _attend(
     connection = _Connection(bus, Cred(user, owner))
     try:
         if not owner:
-            await _demand_welcome(user, access, guests)
+            await _check_admitted(user, access, guests)
         with nullcontext() if owner else guests.connect(user) as share:
             peer = Peer(reader, writer, connection, longest=bounds.longest, share=share)
             connection.peer = peer
@@ -175,14 +175,14 @@ async def _attend(
             bus.unregister(service)
 
 
-async def _demand_welcome(user: int, access: AccessPolicy, guests: Guests) -> None:
+async def _check_admitted(user: int, access: AccessPolicy, guests: Guests) -> None:
     """Raise RpcError for a user other than the owner who may not come in."""
     if not access.guests:
         raise RpcError(
             errno.EPERM, "this instance is its owner's alone: access.allow-guest-user is not set"
         )
     if access.known is not None:
-        await guests.demand_known(user, access.known)
+        await guests.check_known(user, access.known)
 
 
 def _socket(writer: asyncio.StreamWriter) -> socket.socket:

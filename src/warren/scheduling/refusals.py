@@ -7,7 +7,7 @@ import orjson
 
 from warren.base.bytesize import gib
 from warren.base.placing import carries, description
-from warren.base.words import asked_for, plural
+from warren.base.words import number_asked_for, plural
 from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
 from warren.scheduling.free import FreeResources
@@ -97,12 +97,12 @@ def _missing_slots(request: Request, view: View) -> str:
         (request.slots * request.gpus, gpus, "gpu"),
     ):
         if wanted > there:
-            return f"{asked_for(wanted, noun, where)}, and {here} {there or 'none'}."
+            return f"{number_asked_for(wanted, noun, where)}, and {here} {there or 'none'}."
     narrow = _too_narrow(request, view, request.cores, request.gpus, "in a slot")
     if narrow is not None:
         return narrow
     room = view.whole.slots(request, view.offered)
-    slots = asked_for(
+    slots = number_asked_for(
         request.slots, "slot", f" with {_each(request.slots, request.cores, request.gpus)}"
     )
     return f"{slots}, and there is room for {room or 'none'}{where}."
@@ -112,7 +112,7 @@ def _missing_nodes(request: Request, view: View) -> str:
     wanted, those = request.all_nodes, _those(request, wanted=request.all_nodes)
     there = view.offered.bit_count()
     if wanted > there:
-        return f"{asked_for(wanted, 'node', those)}, and the cluster has {there or 'none'}."
+        return f"{number_asked_for(wanted, 'node', those)}, and the cluster has {there or 'none'}."
     cores, gpus = request.node_cores, request.node_gpus
     narrow = _too_narrow(request, view, cores, gpus, "on a node")
     if narrow is not None:
@@ -120,7 +120,7 @@ def _missing_nodes(request: Request, view: View) -> str:
     able = view.whole.able(request, view.offered).bit_count()
     if able < wanted:
         each = f"{those} with {_each(wanted, cores, gpus)}"
-        return f"{asked_for(wanted, 'node', each)}, and the cluster has {able or 'none'}."
+        return f"{number_asked_for(wanted, 'node', each)}, and the cluster has {able or 'none'}."
     on_chassis = _few_chassis(request, view)
     if on_chassis is not None:
         return on_chassis
@@ -129,7 +129,7 @@ def _missing_nodes(request: Request, view: View) -> str:
     largest = max((each.flash.gib for each in view.inventory.chassis), default=0)
     flash = f"{those} with {gib(request.ssd_gib, up=True)} of flash{_apiece(wanted)}"
     return (
-        f"{asked_for(wanted, 'node', flash)}, "
+        f"{number_asked_for(wanted, 'node', flash)}, "
         f"and a rabbit has {gib(largest, up=False)} for the nodes that are wired to it."
     )
 
@@ -247,10 +247,11 @@ def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str)
     meets = f" that meets {_words(request)}" if request.constraint else ""
     widest, most_gpus = view.whole.widest(view.offered)
     if cores > widest:
-        return f"{asked_for(cores, 'core', f' {place}')}, and the widest node{meets} has {widest}."
+        asked = number_asked_for(cores, "core", f" {place}")
+        return f"{asked}, and the widest node{meets} has {widest}."
     if gpus > most_gpus:
         more = f"more than {most_gpus}" if most_gpus else "one"
-        return f"{asked_for(gpus, 'gpu', f' {place}')}, and no node{meets} has {more}."
+        return f"{number_asked_for(gpus, 'gpu', f' {place}')}, and no node{meets} has {more}."
     return None
 
 

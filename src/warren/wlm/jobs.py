@@ -110,11 +110,11 @@ class _Request(NamedTuple):
 class Rules(Protocol):
     """What a site wants of jobs with storage, where ingest asks for nothing."""
 
-    def meant(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a jobspec with the directives that its author means."""
+    def expand_presets(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a jobspec with the directives of its presets."""
         ...
 
-    def demand_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
+    def check_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that a site does not let this user have."""
         ...
 
@@ -173,14 +173,14 @@ class FluxJobs:
     def jobs(self) -> Iterable[int]:
         return list(self._known)
 
-    def demand_allowed(self, job: Job) -> None:
+    def check_allowed(self, job: Job) -> None:
         known = self._known.get(job.id)
         if job.groupid is None:
-            self._demand_entry(job, known)
+            self._check_entry(job, known)
         if self._rules is not None and known is not None:
-            self._rules.demand_allowed(known.jobspec, job.userid)
+            self._rules.check_allowed(known.jobspec, job.userid)
 
-    def _demand_entry(self, job: Job, known: _Known | None) -> None:
+    def _check_entry(self, job: Job, known: _Known | None) -> None:
         """Have a job wait whose user is not known; refuse it where that lasts."""
         words = f"User {job.userid} has no entry in the password file"
         now = asyncio.get_running_loop().time()
@@ -267,8 +267,8 @@ class FluxJobs:
             if "dw" in jobspecs.system(entry["jobspec"]):
                 begun = lifecycle.begin(JobId(job), event)
                 spec = entry["jobspec"]
-                meant = spec if self._rules is None else self._rules.meant(spec)
-                self._incoming[job] = _Known(begun, meant)
+                expanded = spec if self._rules is None else self._rules.expand_presets(spec)
+                self._incoming[job] = _Known(begun, expanded)
             return
         known = self._incoming.get(job)
         if known is None:
@@ -404,7 +404,7 @@ class FluxJobs:
         # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
         # that may come of the first time.
         if self._asked_at(job):
-            self.passed(job, note)
+            self.record_outcome(job, note)
             if known is not None:
                 known.refused = now
             return _HEARD
@@ -536,7 +536,7 @@ class FluxJobs:
         known = self._known.get(job)
         return known is not None and codec.DAEMONS_EPILOG in known.job.epilogs
 
-    def passed(self, job: Job, mistake: str | None) -> None:
+    def record_outcome(self, job: Job, mistake: str | None) -> None:
         known = self._known.get(job.id)
         if known is not None and any(note == mistake for _, note in known.raised):
             mistake = None  # the plugin would raise it once more

@@ -18,7 +18,7 @@ class Presets:
         self._presets = presets
 
     def configure(self, presets: Mapping[str, Sequence[str]]) -> None:
-        """Know other presets from now on."""
+        """Take other presets from now on."""
         self._presets = presets
 
     def __call__(self, spec: Any) -> Any:
@@ -32,24 +32,24 @@ class Presets:
             return spec
         found: list[Any] = []
         for block in blocks:
-            found += self._expanded(block) if isinstance(block, str) else [block]
+            found += self._expand(block) if isinstance(block, str) else [block]
         if found == blocks:
             return spec
         attributes = spec["attributes"]
         system = {**attributes["system"], "dw": found}
         return {**spec, "attributes": {**attributes, "system": system}}
 
-    def _expanded(self, block: str) -> Sequence[str]:
+    def _expand(self, block: str) -> Sequence[str]:
         name = block.strip()
         if name in self._presets:
             return self._presets[name]
         if name and "#" not in name:
             near = get_close_matches(name, self._presets, n=1)
-            known = f"did you mean {near[0]!r}?" if near else f"take {self._known()}."
+            known = f"did you mean {near[0]!r}?" if near else f"take {self._alternatives()}."
             raise UserMistake(f"{name!r} is neither a #DW directive nor a preset: {known}")
         return [block]
 
-    def _known(self) -> str:
+    def _alternatives(self) -> str:
         return alternatives(sorted(self._presets))
 
 

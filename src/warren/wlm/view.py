@@ -81,10 +81,12 @@ def expires(spec: Mapping[str, Any]) -> float | None:
     return float(given)
 
 
-def unsaved(spec: Mapping[str, Any], allowed: Collection[str] = tuple(Unsaved)) -> Unsaved | None:
-    """Return what becomes of what a job has written if it is cancelled; None where it does not say.
+def unsaved_results(
+    spec: Mapping[str, Any], allowed: Collection[str] = tuple(Unsaved)
+) -> Unsaved | None:
+    """Return what becomes of the results of a job that is cancelled; None where it does not say.
 
-    Raises UserMistake for what is none of those that a site allows.
+    Raises UserMistake for what a site does not allow.
     """
     given = jobspecs.system(spec).get("dw_unsaved_results")
     if given is None:
@@ -96,7 +98,7 @@ def unsaved(spec: Mapping[str, Any], allowed: Collection[str] = tuple(Unsaved)) 
     return Unsaved(given)
 
 
-def awaited(spec: Mapping[str, Any]) -> list[int]:
+def awaited_jobs(spec: Mapping[str, Any]) -> list[int]:
     """Return the jobs after which a job may begin (RFC 26)."""
     found: list[int] = []
     for each in jobspecs.system(spec).get("dependencies") or ():
@@ -116,8 +118,8 @@ def on_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]
     return {**spec, "attributes": {**spec["attributes"], "system": joined}}
 
 
-def told(job: lifecycle.Job, type: str, owner: int) -> tuple[str, ...]:
-    """Return what a job was told by exceptions of a type, and not by a guest."""
+def exception_notes(job: lifecycle.Job, type: str, owner: int) -> tuple[str, ...]:
+    """Return the notes of a job's exceptions of a type, but for those that guests have raised."""
     return tuple(each.note for each in job.problems if each.type == type and each.is_of(owner))
 
 
@@ -137,7 +139,7 @@ def of(
     with suppress(UserMistake):  # it was submitted without being looked at
         moment = expires(spec)
         tolerated = failure_tolerance(spec)
-        chosen = unsaved(spec)
+        chosen = unsaved_results(spec)
     nodes, unreadable = list[str](), None
     try:
         nodes = resource_set.nodelist(r) if r is not None else []
@@ -154,9 +156,9 @@ def of(
         expires=moment,
         tolerance=tolerated,
         lost=frozenset[str]().union(
-            *map(tolerance.node_names, told(job, tolerance.EXCEPTION, owner))
+            *map(tolerance.node_names, exception_notes(job, tolerance.EXCEPTION, owner))
         ),
-        alerts=told(job, alerts.EXCEPTION, owner),
+        alerts=exception_notes(job, alerts.EXCEPTION, owner),
         resources=spec["resources"],
         nodes=tuple(nodes),
         unreadable=unreadable,

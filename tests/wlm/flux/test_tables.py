@@ -53,8 +53,8 @@ def test_nodes_of_queues_are_those_with_the_properties_that_they_require() -> No
 
 def test_presets_stand_for_their_directives() -> None:
     site = rules(presets={"small": JOBDW})
-    assert site.meant(spec("small"))["attributes"]["system"]["dw"] == [JOBDW]
-    site.demand_allowed(spec([JOBDW]), GUEST)
+    assert site.expand_presets(spec("small"))["attributes"]["system"]["dw"] == [JOBDW]
+    site.check_allowed(spec([JOBDW]), GUEST)
 
 
 @pytest.mark.parametrize(
@@ -71,19 +71,19 @@ def test_presets_stand_for_their_directives() -> None:
 )
 def test_what_ingest_would_refuse_is_refused(jobspec: Any, words: str) -> None:
     site = rules(presets={"small": JOBDW})
-    assert site.meant(jobspec) == jobspec
+    assert site.expand_presets(jobspec) == jobspec
     with pytest.raises(UserMistake, match=words):
-        site.demand_allowed(jobspec, GUEST)
+        site.check_allowed(jobspec, GUEST)
 
 
 def test_guests_create_persistent_storage_where_the_site_lets_them() -> None:
-    rules().demand_allowed(spec(CREATE), OWNER)
-    rules(restrict_persistent=False).demand_allowed(spec(CREATE), GUEST)
+    rules().check_allowed(spec(CREATE), OWNER)
+    rules(restrict_persistent=False).check_allowed(spec(CREATE), GUEST)
     with pytest.raises(UserMistake):
-        rules(restrict_persistent_creation=True).demand_allowed(spec(CREATE), GUEST)
+        rules(restrict_persistent_creation=True).check_allowed(spec(CREATE), GUEST)
 
 
 def test_other_rules_hold_from_when_they_are_configured() -> None:
     site = rules()
     site.configure(tables.read({"rabbit": {"restrict_persistent": False}}))
-    site.demand_allowed(spec(CREATE), GUEST)
+    site.check_allowed(spec(CREATE), GUEST)

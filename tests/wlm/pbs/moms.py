@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from warren.wlm.pbs import rehearsal
-from warren.wlm.pbs.trial import rehearsed
+from warren.wlm.pbs.trial import run_rehearsal
 
 HOOK = Path(__file__).parents[3] / "hooks" / "pbs" / "PBS_cray_atom.PY"
 
@@ -83,7 +83,7 @@ def scenario(
 
 def play(told: rehearsal.Scenario) -> Played:
     """Run the hook as a mom does."""
-    happenings = rehearsed(told)
+    happenings = run_rehearsal(told)
     return Played(
         outcome=happenings[-1]["outcome"],
         message=happenings[-1]["message"],

@@ -67,9 +67,9 @@ def test_the_configuration_is_that_of_the_design_and_the_same_without_a_file() -
         "delete_timeout": 30,
         "unix_socket_file": "/var/run/atomd/atomd.sock",
     }
-    config = hookfile.demand_config(text.encode(), "CF")
-    assert hookfile.resolved({}, moms.NODE) == hookfile.resolved(config, moms.NODE)
-    assert hookfile.resolved({}, moms.NODE)["unix_socket_file"] == moms.SOCKET
+    config = hookfile.read_config(text.encode(), "CF")
+    assert hookfile.settings_for({}, moms.NODE) == hookfile.settings_for(config, moms.NODE)
+    assert hookfile.settings_for({}, moms.NODE)["unix_socket_file"] == moms.SOCKET
     for event in (begin, end):
         assert f"there is no socket {moms.NOWHERE}:" in event(None).message
 
@@ -405,7 +405,7 @@ def test_what_of_a_configuration_means_nothing_is_told_and_takes_no_node_offline
         (told,) = [line for level, line in played.log if level == LEVELS["EVENT_ERROR"]]
         assert f"of the configuration {config} is ignored: {words}" in told
     with pytest.raises(UserMistake, match="says what the hook ignores") as refused:
-        hookfile.demand_config(config.read_bytes(), "CF")
+        hookfile.read_config(config.read_bytes(), "CF")
     assert words in str(refused.value)
 
 

@@ -148,7 +148,7 @@ def test_it_is_off_before_it_is_gone() -> None:
 @pytest.mark.parametrize("name", ["PBS_cray_atom", "", "a b", "a\nb", "-x", "a;b", "x" * 65])
 def test_names_that_pbs_does_not_take_or_that_say_more_are_refused(name: str) -> None:
     with pytest.raises(UserMistake, match="--name"):
-        register.demand_name(name)
+        register.check_name(name)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 NO_KUBECONFIG = 3
 """The exit code after which systemd need not start it again: an admin has to do something."""
 
-_WRONG = 2
-"""That of a configuration that cannot be."""
+_BAD_CONFIGURATION = 2
+"""The exit code of a configuration that is not possible."""
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -80,7 +80,7 @@ def rabbit(**options: Any) -> None:
 
     Runs until it is stopped. What is mounted stays.
     """
-    _be(rabbit=True, **options)
+    _run_agent(rabbit=True, **options)
 
 
 @agent.command()
@@ -90,7 +90,7 @@ def compute(**options: Any) -> None:
 
     Runs until it is stopped. What is mounted stays.
     """
-    _be(rabbit=False, **options)
+    _run_agent(rabbit=False, **options)
 
 
 @agent.command()
@@ -136,7 +136,7 @@ def doctor(
     from warren.daemons.agentdoctor import examine
     from warren.daemons.agentservice import Settings
 
-    with _exiting(_WRONG):
+    with _exiting(_BAD_CONFIGURATION):
         config, _ = configuration(config_file, node)
     settings = Settings(
         access=access_of(config, kubeconfig, context),
@@ -178,7 +178,7 @@ def state_of(statedir: Path | None) -> "AgentState":
     return AgentState(statedir or default_statedir("warren-agent"))
 
 
-def _be(
+def _run_agent(
     *,
     rabbit: bool,
     config_file: Path | None,
@@ -194,13 +194,14 @@ def _be(
     from warren.base import systemd
     from warren.daemons import agentservice as service
     from warren.daemons import logs
-    from warren.daemons.agentconfig import made_here
+    from warren.daemons.agentconfig import file_system_support
 
-    with _exiting(_WRONG):
+    with _exiting(_BAD_CONFIGURATION):
         config, name = configuration(config_file, node)
-        run(service.demand_possible(config, rabbit=rabbit, name=name))
+        run(service.check_possible(config, rabbit=rabbit, name=name))
     if check:
-        _tell(config, run(made_here(config, state_of(statedir).path)), as_json=as_json)
+        support = run(file_system_support(config, state_of(statedir).path))
+        _print_support(config, support, as_json=as_json)
         return
     access = access_of(config, kubeconfig, context)
     metrics: socket.socket | None = None
@@ -215,14 +216,14 @@ def _be(
     state = state_of(statedir)
     with service.alone(state):
         settings = service.Settings(
-            access=access, config=config, state=state, rabbit=rabbit, exposed=metrics
+            access=access, config=config, state=state, rabbit=rabbit, metrics_socket=metrics
         )
         run(service.run_until_stopped(settings, ready))
     click.echo("the agent has stopped")
 
 
-def _tell(config: "Config", kinds: Mapping[str, str | None], *, as_json: bool) -> None:
-    """Print what an agent can make and mount here."""
+def _print_support(config: "Config", kinds: Mapping[str, str | None], *, as_json: bool) -> None:
+    """Print which types of file systems an agent can make and mount here."""
     if as_json:
         told = {"node": config.name, "mounts": config.mounts, "flash": config.flash.kind}
         print_json({**told, "fileSystems": kinds})

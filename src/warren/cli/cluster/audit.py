@@ -40,7 +40,7 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
     --repair. Exits with 1 if a difference is left in the end. What nothing owns on nodes and in the
     API is found by `warren doctor`.
     """
-    state.demand_owner()
+    state.check_owner()
     first = {(each.about, each.why) for each in _differences(state)}
     time.sleep(_BETWEEN)  # what was just coming or going is none
     found = [each for each in _differences(state) if (each.about, each.why) in first]

@@ -65,7 +65,7 @@ def controllers(
         access=kubeconfigs.find(kubeconfig, context),
         mount_prefix=mount_prefix,
         identity=own if leader_elect else None,
-        exposed=metrics,
+        metrics_socket=metrics,
         webhook=webhook,
     )
     run(storage.run_until_stopped(settings))

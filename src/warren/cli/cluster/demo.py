@@ -78,7 +78,7 @@ def demo(
     if tour and script is not None:
         raise UserMistake("--tour has jobs of its own: leave out --script.")
     if flux:
-        _demand_flux(tour=tour)
+        _check_flux(tour=tour)
     from rich.console import Console
 
     from warren.daemons.temporary import temporary
@@ -119,7 +119,7 @@ def demo(
     sys.exit(1 if faults else 0)
 
 
-def _demand_flux(*, tour: bool) -> None:
+def _check_flux(*, tour: bool) -> None:
     from warren.daemons import fluxbroker
 
     if tour:

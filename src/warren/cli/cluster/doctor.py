@@ -28,7 +28,7 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
     """
     from warren.daemons.doctor import examine_running, examine_stopped
 
-    state.demand_owner()
+    state.check_owner()
     found: list[dict[str, Any]]
     if state.status() is not None:
         findings, failures = run(examine_running(state, repair=repair))

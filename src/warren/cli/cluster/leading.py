@@ -71,7 +71,7 @@ def lead(
         click.echo(f"leading the jobs of {place}")
 
     settings = conductors.Settings(
-        access=access, instance=place, instance_type=instance_type, exposed=metrics
+        access=access, instance=place, instance_type=instance_type, metrics_socket=metrics
     )
     run(conductors.run_until_stopped(settings, ready))
     click.echo("the conductor has stopped")

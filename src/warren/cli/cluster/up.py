@@ -165,10 +165,10 @@ def up(
         click.echo(f"  kubectl --kubeconfig {state.kubeconfig} get workflows")
         click.echo("Ctrl-C or 'warren down' stops it.")
 
-    exposed = None
+    metrics_socket = None
     if metrics_port is not None:
-        exposed = listening("--metrics-port", metrics_address, metrics_port)
-    run(run_cluster(state, asked, config.absolute() if config else None, ready, exposed))
+        metrics_socket = listening("--metrics-port", metrics_address, metrics_port)
+    run(run_cluster(state, asked, config.absolute() if config else None, ready, metrics_socket))
     click.echo("warren is down")
 
 

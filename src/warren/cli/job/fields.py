@@ -116,7 +116,7 @@ def needed_attributes(names: Iterable[str]) -> list[str]:
 
 
 def row(attributes: Attributes, now: float, username: Callable[[int], str]) -> Row:
-    """Return what tells a job's fields by name, as they are at a moment."""
+    """Return the function that returns a job's fields by name, as they are at a moment."""
     seen = _JobSnapshot(attributes, now, username)
 
     def value(name: str) -> Any:
@@ -147,7 +147,7 @@ def _remaining(seen: _JobSnapshot) -> float:
 
 
 def _contextual_time(seen: _JobSnapshot) -> Any:
-    """The time limit of a job that waits, the time that any other one has run."""
+    """Return the time limit of a job that waits, or how long any other one has run."""
     return seen.get("duration") if seen.state in PENDING else seen.runtime
 
 
@@ -156,7 +156,7 @@ WAIT: Final = "wait"
 
 
 def _contextual_info(seen: _JobSnapshot) -> str:
-    """What one wants to know next: what a job waits for, or where it is."""
+    """Return what a job waits for, or where it is."""
     info, wait = _own_info(seen), seen.attributes.get(WAIT)
     if wait and info == _annotation(seen, "sched.reason_pending"):
         return str(wait)  # it is the same in full

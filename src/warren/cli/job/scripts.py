@@ -64,7 +64,7 @@ def access_of(state: StateDir) -> "Access":
     from warren.kube import kubeconfig
 
     require_running(state)
-    state.demand_owner()
+    state.check_owner()
     return kubeconfig.load(state.kubeconfig)
 
 

@@ -146,7 +146,7 @@ def make_jobspec(
         **wishes,
     )
     set_attributes(spec, attributes)
-    _demand_on_path(command[0], spec["attributes"]["system"]["environment"].get("PATH"))
+    _check_on_path(command[0], spec["attributes"]["system"]["environment"].get("PATH"))
     directives = scripts.directives_in(command[0])
     system = spec["attributes"]["system"]
     if directives and "dw" not in system:
@@ -322,7 +322,7 @@ def _check_command(command: tuple[str, ...]) -> list[str]:
     return list(command)
 
 
-def _demand_on_path(program: str, path: str | None) -> None:
+def _check_on_path(program: str, path: str | None) -> None:
     """Raise UserMistake for a program that is meant to be here, and is looked for elsewhere."""
     if "/" not in program and Path(program).is_file() and not which(program, path=path):
         raise UserMistake(

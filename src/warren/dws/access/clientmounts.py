@@ -110,12 +110,12 @@ def _annotations(
     """Return the annotations of a mount: those of its access, and the commands of its profile."""
     side = "rabbit" if on_rabbits else "compute"
     if commands.file_system == LUSTRE:
-        commands = commands.named(lustre.CLIENT_LINES[side])
+        commands = commands.ending_in(lustre.CLIENT_LINES[side])
         group = "clientOptions.commandlines"
     else:
         group = f"{commandlines.FILE_SYSTEM}.{side}Commands"
-    own = commands.within(group).without(commandlines.OF_SHARES)
-    told = {labels.COMMANDS: commandlines.written(own)} if own else {}
+    own = commands.within(group).without_variables(commandlines.OF_SHARES)
+    told = {labels.COMMANDS: commandlines.encode(own)} if own else {}
     return {"annotations": {**carried, **told}} if carried or told else {}
 
 
@@ -223,11 +223,13 @@ def _parts(snapshot: AccessSnapshot, lost: Collection[str]) -> Mapping[str, Sequ
     wiring = snapshot.configuration.rabbits_of_computes()
     places = nodelocal.positions(snapshot.configuration)
     found = nodelocal.allocations_for(nodes, wiring, places)
-    _demand_same(snapshot, {node: (wiring[node], places[node]) for node in nodes})
+    _check_same_allocations(snapshot, {node: (wiring[node], places[node]) for node in nodes})
     return found
 
 
-def _demand_same(snapshot: AccessSnapshot, places: Mapping[str, tuple[str, int]]) -> None:
+def _check_same_allocations(
+    snapshot: AccessSnapshot, places: Mapping[str, tuple[str, int]]
+) -> None:
     """Raise Fault where a node has had mounted what is another node's since (ADR 053).
 
     What a rabbit would copy is not what the job has read or written.

@@ -20,12 +20,12 @@ def hold(snapshot: AccessSnapshot, coming: Iterable[ClientMountSpec]) -> list[Ch
     assert storage is not None  # the mounts are known
     exclusive = storage.spec.file_system_type in locks.EXCLUSIVE
     if has_parts(storage):
-        locks.demand_unmounted(storage, _mounted(coming), snapshot.held)
+        locks.check_volumes_free(storage, _mounted(coming), snapshot.held)
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
         own = holding(snapshot.access, snapshot.computes)
-        locks.demand_apart(storage, own, snapshot.held)
+        locks.check_parts_free(storage, own, snapshot.held)
         exclusive = own.nodes is None or not locks.is_marked(storage, key)
-    taken = locks.taken(storage, key, exclusive=exclusive)
+    taken = locks.change_to_hold(storage, key, exclusive=exclusive)
     return [] if taken is None else [taken]
 
 
@@ -71,5 +71,5 @@ def release(snapshot: AccessSnapshot) -> list[Change]:
     """Have the access hold its storage no longer."""
     if snapshot.storage is None:
         return []
-    released = locks.released(snapshot.storage, snapshot.access.metadata.key)
+    released = locks.change_to_release(snapshot.storage, snapshot.access.metadata.key)
     return [] if released is None else [released]

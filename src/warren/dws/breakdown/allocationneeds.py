@@ -85,7 +85,7 @@ def _lustre(directive: Directive, profile: NnfStorageProfile) -> list[Allocation
     exclusive = (Colocation(key=""),) if lustre.mdt_options.exclusive else ()
     alone = (Colocation(key=MGT_KEY),)
     if is_standalone(profile):
-        _demand_mgt(directive, profile)
+        _check_mgt(directive, profile)
         return [_target(profile, "mgt", SINGLE_SERVER, alone)]
     path = f"data.lustreStorage.{storageprofiles.OPTIONS['ost']}.capacityScalingFactor"
     size = _in_64_bits(directive, _scaled(directive, profile, path, lustre.ost_options))
@@ -99,7 +99,7 @@ def _lustre(directive: Directive, profile: NnfStorageProfile) -> list[Allocation
     return [ost, mdt, _target(profile, "mgt", SINGLE_SERVER, alone)]
 
 
-def _demand_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
+def _check_mgt(directive: Directive, profile: NnfStorageProfile) -> None:
     """Raise the Fault of a directive that is not for an MGT alone."""
     name = profile.metadata.name
     if directive.command.text != "create_persistent":

@@ -25,7 +25,7 @@ def needs_by_type(
             yield kind, each.status.storage.allocation_sets
 
 
-def demand_within(
+def check_maximums(
     asked: Iterable[tuple[str, Sequence[AllocationNeed]]],
     nodes: int,
     floor: int,

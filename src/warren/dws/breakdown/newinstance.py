@@ -41,7 +41,7 @@ def make(snapshot: BreakdownSnapshot, directive: Directive) -> Object:
     }
 
 
-def demand_same(
+def check_same(
     instance: PersistentStorageInstance, breakdown: DirectiveBreakdown, directive: Directive
 ) -> None:
     """Raise the Fault of a create_persistent whose name is taken."""

@@ -35,7 +35,7 @@ from warren.dws.jobs.jobactions import (
 from warren.dws.jobs.jobsnapshot import (
     Job,
     JobSnapshot,
-    demand_breakdowns,
+    check_breakdowns,
     is_complete,
     is_refused,
     localities,
@@ -278,19 +278,19 @@ def _is_served(snapshot: JobSnapshot, word: str) -> bool:
 def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not is_complete(workflow, State.PROPOSAL):
         return []
-    demand_breakdowns(snapshot, workflow)
+    check_breakdowns(snapshot, workflow)
     required = requireddaemons.required_daemons(
         each for _, each in sorted(snapshot.breakdowns.items())
     )
     if snapshot.daemons is not None:
         required = tuple(each for each in required if not _is_served(snapshot, each))
-        requireddaemons.demand_known(required, snapshot.daemons)
+        requireddaemons.check_known(required, snapshot.daemons)
     needs = [need for each in needs_of(snapshot).values() for need in each]
     policy, own = snapshot.policy, snapshot.job.resources
     if policy.maximums:
         wanted = maximums.needs_by_type(snapshot.breakdowns.values())
         nodes_wanted = resources.nodes_of(own)
-        maximums.demand_within(wanted, nodes_wanted, snapshot.floor, policy.maximums)
+        maximums.check_maximums(wanted, nodes_wanted, snapshot.floor, policy.maximums)
     changed = resources.Rewritten(own, {})
     if policy.reserves:
         where = localities(snapshot)
@@ -298,7 +298,7 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     breakdowns = snapshot.breakdowns.values()
     nodes = nodelocal.nodes_for(breakdowns, snapshot.used, snapshot.configuration)
     if nodes is not None:
-        nodelocal.demand_enough(nodes, resources.nodes_of(own))
+        nodelocal.check_enough_nodes(nodes, resources.nodes_of(own))
     # It was shown when the Workflow was made, if the conductor did not end in between.
     name = {"rabbit_workflow": snapshot.job.workflow.name}
     return [
@@ -315,15 +315,15 @@ def _new(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if is_complete(workflow, State.PROPOSAL):
-        _demand_the_same(snapshot, workflow)
+        _check_same_needs(snapshot, workflow)
     return []
 
 
-def _demand_the_same(snapshot: JobSnapshot, workflow: Workflow) -> None:
+def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
     """Raise Fault where a job needs more by its second Workflow than was reserved by its first."""
     if labels.MADE_ANEW not in workflow.metadata.annotations or not snapshot.policy.reserves:
         return
-    demand_breakdowns(snapshot, workflow)
+    check_breakdowns(snapshot, workflow)
     needs = [need for each in needs_of(snapshot).values() for need in each]
     own, where = snapshot.job.resources, localities(snapshot)
     if not resources.is_still_enough(own, needs, snapshot.floor, where):
@@ -339,8 +339,8 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return missed
     match workflow.status.state:
         case State.PROPOSAL:
-            demand_breakdowns(snapshot, workflow)
-            _demand_the_same(snapshot, workflow)
+            check_breakdowns(snapshot, workflow)
+            _check_same_needs(snapshot, workflow)
             assigned, rabbits = _assign_servers(snapshot)
             # What is shown tells the plugin that the job's storage is being made: it heeds no
             # refusal after that, so all that may be refused comes before.

@@ -133,7 +133,7 @@ def is_complete(workflow: Workflow, state: State) -> bool:
     return workflow.reached and workflow.status.state is state
 
 
-def demand_breakdowns(snapshot: JobSnapshot, workflow: Workflow) -> None:
+def check_breakdowns(snapshot: JobSnapshot, workflow: Workflow) -> None:
     """Raise Fault unless all is known that a Workflow needs whose Proposal is done.
 
     What it needs is said by its breakdowns, which are watched apart from it, and may be seen later.

@@ -117,7 +117,7 @@ def reserve(
         )
         if share.count is not None
     )
-    _demand_together(needs, shares)
+    _check_colocation(needs, shares)
     return Reservation(
         _beside(shares, nodes),
         shared,
@@ -315,7 +315,7 @@ def _keys(need: AllocationNeed) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.key for each in need.constraints.colocation))
 
 
-def _demand_together(needs: Sequence[AllocationNeed], shares: Sequence[_Share]) -> None:
+def _check_colocation(needs: Sequence[AllocationNeed], shares: Sequence[_Share]) -> None:
     """Raise Fault for a set that is on every rabbit of the job, and must be on none with another.
 
     Its own allocations are as many on a rabbit as there are nodes: that is what it is for.

@@ -21,7 +21,7 @@ def required_daemons(breakdowns: Iterable[DirectiveBreakdown]) -> tuple[str, ...
     return tuple(dict.fromkeys(name for name in named if name != containerauth.ASKED))
 
 
-def demand_known(required: Iterable[str], known: Collection[str]) -> None:
+def check_known(required: Iterable[str], known: Collection[str]) -> None:
     """Raise Fault for a daemon that the site does not have."""
     for name in required:
         if name not in known:

@@ -181,7 +181,7 @@ def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Objec
 # Which are taken, and how many
 
 
-def demand_running(workflow: Workflow) -> None:
+def check_running(workflow: Workflow) -> None:
     """Raise Refusal where a job's tasks do not run."""
     wanted, status = workflow.spec.desired_state, workflow.status
     ready = status.state is State.PRE_RUN and status.ready
@@ -190,7 +190,7 @@ def demand_running(workflow: Workflow) -> None:
         raise Refusal(CONFLICT, words)
 
 
-def demand_below_limit(asked: Sequence[Object], most: int = MOST, kept: int = KEPT) -> None:
+def check_below_limit(asked: Sequence[Object], most: int = MOST, kept: int = KEPT) -> None:
     """Raise Refusal where a job has as many copies as it may have."""
     if sum(not is_finished(each) for each in asked) >= most:
         raise Refusal(TOO_MANY, f"{most} copies of this job have not ended: ask when one has")

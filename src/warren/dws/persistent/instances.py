@@ -303,7 +303,7 @@ def shared_groups(instances: Iterable[Instance | None]) -> bool:
     return any(each and sharing.of(each.object.metadata.annotations).groups for each in instances)
 
 
-def demand_shared(
+def check_may_use(
     obj: PersistentStorageInstance, workflow: Workflow, groups: Collection[int]
 ) -> None:
     """Raise the Fault of a Workflow whose user, of some groups, may not use an instance."""
@@ -321,7 +321,7 @@ def find(
     """
     if instance is None:
         raise Fault(f"PersistentStorageInstance '{name}' not found", type="User")
-    demand_shared(instance.object, workflow, groups)
+    check_may_use(instance.object, workflow, groups)
     if instance.going:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
     is_user = workflow.metadata.key in map(workflow_of, instance.object.spec.consumer_references)

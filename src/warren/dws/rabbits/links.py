@@ -88,8 +88,8 @@ def rabbit_of(meta: Meta) -> str:
     return meta.annotations.get(labels.RABBIT, "")
 
 
-def told(meta: Meta) -> LostLink | None:
-    """Return what a node says in its NnfNode; None while nothing is lost, or where it is garbled.
+def lost_link_of(meta: Meta) -> LostLink | None:
+    """Return the lost link that a node reports in its NnfNode; None without one, or if garbled.
 
     It is cut, and escaped as terminals need it: the node may be in anyone's hands.
     """
@@ -100,7 +100,7 @@ def told(meta: Meta) -> LostLink | None:
     return LostLink(rabbit=found.rabbit, since=_short(found.since), why=_short(found.why))
 
 
-def judged(
+def lost_link_after(
     known: LostLink | None,
     rabbit: str,
     why: str | None,
@@ -109,10 +109,11 @@ def judged(
     now: str,
     policy: Policy,
 ) -> LostLink | None:
-    """Return what a node is to say after a test that failed for a reason, or did not (None).
+    """Return the lost link that a node is to report after a test; None where the link is not lost.
 
-    `known` is what it says already, and stays as it is while tests fail; `failures` is how many
-    have failed in a row, with this one. One success is enough.
+    `why` is the reason for which the test failed; None if it did not: one success is enough.
+    `known` is what the node reports already, and stays as it is while tests fail; `failures` is
+    how many have failed in a row, with this one.
     """
     if why is None:
         return None
@@ -123,8 +124,8 @@ def judged(
     return LostLink(rabbit=rabbit, since=now, why=_short(why))
 
 
-def telling(meta: Meta, found: LostLink | None) -> list[Write]:
-    """Return what is to be written for a node to say what it found; nothing if it says so."""
+def report_writes(meta: Meta, found: LostLink | None) -> list[Write]:
+    """Return the writes by which a node reports a lost link, or none; nothing if it does so."""
     said = meta.annotations.get(labels.LOST_LINK)
     text = None if found is None else msgspec.json.encode(found).decode()
     if text == said:
@@ -138,10 +139,10 @@ def over_network(node: NnfNode | None) -> bool:
     return node is not None and labels.NETWORK in node.metadata.annotations
 
 
-def asked(
+def request_writes(
     configuration: SystemConfiguration, rabbit: str, compute: str, node: NnfNode | None
 ) -> list[Write]:
-    """Return what is to be written for a compute node to test its link to a rabbit."""
+    """Return the writes that ask a compute node to test its link to a rabbit; nothing if asked."""
     if node is None:
         owner = labels.of_owner(kinds.SYSTEM_CONFIGURATION, configuration.metadata)
         annotations = {labels.RABBIT: rabbit}
@@ -155,7 +156,7 @@ def asked(
     return [Change(kind=kinds.NNF_NODE, key=node.metadata.key, patch=patch)]
 
 
-def lost(
+def lost_links(
     rabbit: StorageNode,
     storage: Storage,
     node: NnfNode | None,
@@ -177,7 +178,7 @@ def lost(
     found = {}
     for each in rabbit.computes_access:
         own = computes.get(each.name)
-        word = None if own is None else told(own.metadata)
+        word = None if own is None else lost_link_of(own.metadata)
         if word is None or word.rabbit != rabbit.name or each.name in listed:
             continue
         if settled or each.name in before:
@@ -185,14 +186,14 @@ def lost(
     return found
 
 
-def written(found: Mapping[str, LostLink]) -> str | None:
-    """Write lost links by their nodes, for a Storage to carry; None where there are none."""
+def encode_lost_links(found: Mapping[str, LostLink]) -> str | None:
+    """Return the text of an annotation with lost links by their nodes; None without any."""
     said = {name: {"since": each.since, "why": each.why} for name, each in sorted(found.items())}
     return json.dumps(said, separators=(",", ":"), ensure_ascii=False) if said else None
 
 
-def carried(meta: Meta) -> Mapping[str, LostLink]:
-    """Return what a Storage carries of its lost links, by their nodes."""
+def recorded_lost_links(meta: Meta) -> Mapping[str, LostLink]:
+    """Return the lost links, by their nodes, that are recorded in a Storage's annotations."""
     try:
         return read_json(meta.annotations.get(labels.LOST_LINKS, "{}"), dict[str, LostLink])
     except Malformed:
@@ -201,7 +202,7 @@ def carried(meta: Meta) -> Mapping[str, LostLink]:
 
 def rows(storage: Storage) -> list[Object]:
     """Return the links of a rabbit that are not Ready, each with what is known of that."""
-    known = carried(storage.metadata)
+    known = recorded_lost_links(storage.metadata)
     return [
         {
             "rabbit": storage.metadata.name,

@@ -91,7 +91,7 @@ def _hosts(rabbit: str, text: str) -> list[str]:
         ) from None
 
 
-def drawn_up(
+def mapping_of(
     configuration: SystemConfiguration, storages: Iterable[Storage], servers: Iterable[Servers]
 ) -> RabbitMapping:
     """Return the mapping of a live system, without the flash that others than Flux have.
@@ -107,7 +107,7 @@ def drawn_up(
     said = {}
     for storage in storages:
         name = storage.metadata.name
-        _demand_agreement(name, storage, computes)
+        _check_agreement(name, storage, computes)
         if name in wiring:
             said[name] = storage.status.capacity
     most = max(said.values(), default=0)
@@ -122,7 +122,7 @@ def drawn_up(
     return RabbitMapping(computes=dict(computes), rabbits=rabbits)
 
 
-def _demand_agreement(name: str, storage: Storage, computes: Mapping[str, str]) -> None:
+def _check_agreement(name: str, storage: Storage, computes: Mapping[str, str]) -> None:
     for link in storage.status.access.computes:
         if computes.get(link.name) != name:
             wired = computes.get(link.name, "no rabbit")

@@ -54,11 +54,11 @@ def decide(
 
     And that of its links what its `computes` say, where they reach it over a network. Where its
     agent is not `alive`, what the rabbit said last is not true any more; unless it is `settled`,
-    no link is lost anew (`links.lost`).
+    no link is lost anew (`links.lost_links`).
     """
     if storage is None:
         return [Create(kind=kinds.STORAGE, object=_child(configuration, rabbit))]
-    lost = links.lost(rabbit, storage, node, computes or {}, settled=settled)
+    lost = links.lost_links(rabbit, storage, node, computes or {}, settled=settled)
     carried = _carried(node.metadata, storage.metadata, lost) if node is not None else {}
     if carried:
         # Its status comes with the next news of it, which this makes.
@@ -201,7 +201,7 @@ def _carried(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
     changed |= {key: each for key, each in made.items() if known.get(key) != each}
     if changed:
         patch["labels"] = changed
-    said = {labels.LACKS: lacked, labels.LOST_LINKS: links.written(lost)}
+    said = {labels.LACKS: lacked, labels.LOST_LINKS: links.encode_lost_links(lost)}
     news = {key: each for key, each in said.items() if each != storage.annotations.get(key)}
     if news:
         patch["annotations"] = news

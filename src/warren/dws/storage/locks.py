@@ -87,7 +87,7 @@ def is_marked(storage: NnfStorage, access: Key) -> bool:
     return _finalizer(storage, access) is not None
 
 
-def demand_apart(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> None:
+def check_parts_free(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> None:
     """Raise Fault while another access has parts mounted that this one would mount elsewhere.
 
     An access that holds the storage has been let in.
@@ -106,7 +106,7 @@ def demand_apart(storage: NnfStorage, own: Holding, held: Sequence[Holding]) -> 
             )
 
 
-def demand_unmounted(
+def check_volumes_free(
     storage: NnfStorage, coming: Iterable[Mounted], held: Sequence[Holding]
 ) -> None:
     """Raise Fault while another node has mounted what a node is to mount, for another access.
@@ -130,10 +130,10 @@ def demand_unmounted(
             )
 
 
-def taken(storage: NnfStorage, access: Key, *, exclusive: bool) -> Change | None:
-    """Have an access hold a storage; None if it does. Raises Fault while it cannot.
+def change_to_hold(storage: NnfStorage, access: Key, *, exclusive: bool) -> Change | None:
+    """Return the change by which an access holds a storage; None if it does.
 
-    `exclusive` says that no other access may mount it meanwhile that says so.
+    Raises Fault while it cannot. Of those that are `exclusive` one at a time mounts it.
     """
     meta = storage.metadata
     if _holds(storage, access, exclusive):
@@ -159,8 +159,8 @@ def taken(storage: NnfStorage, access: Key, *, exclusive: bool) -> Change | None
     return _changed(meta, patch)
 
 
-def released(storage: NnfStorage, access: Key) -> Change | None:
-    """Have an access let go of a storage; None if it has."""
+def change_to_release(storage: NnfStorage, access: Key) -> Change | None:
+    """Return the change by which an access lets go of a storage; None if it has."""
     meta = storage.metadata
     patch: dict[str, object] = {}
     if _owner(meta.annotations) == access:

@@ -121,10 +121,11 @@ def next_name(name: str) -> str:
     return "".join(letters)
 
 
-def named(mgt: NnfLustreMGT) -> Change | None:
-    """Give each storage that claims it a name of its own, and forget those that do not any more.
+def naming_change(mgt: NnfLustreMGT) -> Change | None:
+    """Return the change that gives each storage that claims an MGT a file system name of its own.
 
-    None where all have one. A name is not given out again before all others were.
+    Those that claim it no more are forgotten. None where all have a name, which is not given out
+    again before all others were.
     """
     wanted = {each.key: each for each in mgt.spec.claim_list}
     given = [each for each in mgt.status.claim_list if each.reference.key in wanted]

@@ -31,8 +31,8 @@ POOLED: Final = "yes"
 """Under which instances are filed whose MGT is one of a pool."""
 
 
-def pooled(obj: Object) -> tuple[str, ...]:
-    """Index instances by whether they are an MGT of a pool."""
+def index_pooled(obj: Object) -> tuple[str, ...]:
+    """Index instances whose MGT is one of a pool by POOLED."""
     return (POOLED,) if (obj["metadata"].get("labels") or {}).get(labels.STANDALONE_MGT) else ()
 
 
@@ -158,13 +158,13 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
     lacks, fault = False, None
     if nnfstorage.are_ready(shares.values()) and not told.ready:
         lines = mgscommands.of_storage(snapshot.storage, snapshot.profile, mgt, address, name)
-        if lines and (asking := mgscommands.asked(mgt, snapshot.storage, lines)):
+        if lines and (asking := mgscommands.request_change(mgt, snapshot.storage, lines)):
             return [asking]
         try:
             lacks = bool(lines) and not mgscommands.are_run(mgt, snapshot.storage)
         except Fault as found:
             fault = found
-    report = nnfstorage.reported(
+    report = nnfstorage.status_changes(
         snapshot.storage, shares, more, is_known=is_known, lacks=lacks, fault=fault
     )
     return [*missing, *report]
@@ -305,7 +305,7 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
         if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own:
             left = [each for each in mgt.spec.claim_list if each.key != key]
             claims = [reference_to(each.kind, each.key) for each in left]
-            writes.append(_claiming(mgt, claims, **mgscommands.without(mgt, snapshot.storage)))
+            writes.append(_claiming(mgt, claims, **mgscommands.spec_without(mgt, snapshot.storage)))
     own_consumer = _consumer(snapshot)
     writes += [
         instances.without(instance, [own_consumer])

@@ -89,8 +89,11 @@ def is_on_rabbit(mgt: NnfLustreMGT) -> bool:
     return mgt.metadata.namespace != kinds.PROFILES_NAMESPACE
 
 
-def asked(mgt: NnfLustreMGT, storage: NnfStorage, lines: Sequence[str]) -> Change | None:
-    """Ask for commands; None where they are asked for. A storage asks once."""
+def request_change(mgt: NnfLustreMGT, storage: NnfStorage, lines: Sequence[str]) -> Change | None:
+    """Return the change that asks for commands; None where they are asked for already.
+
+    A storage asks once.
+    """
     own = _requester(storage)
     if any(each.reference == own for each in mgt.spec.command_list):
         return None
@@ -104,8 +107,8 @@ def asked(mgt: NnfLustreMGT, storage: NnfStorage, lines: Sequence[str]) -> Chang
     )
 
 
-def without(mgt: NnfLustreMGT, storage: NnfStorage) -> dict[str, Any]:
-    """Return what is to be written of an NnfLustreMGT to ask nothing for a storage any more."""
+def spec_without(mgt: NnfLustreMGT, storage: NnfStorage) -> dict[str, Any]:
+    """Return what of an NnfLustreMGT's spec has to change to ask for no commands of a storage."""
     key = storage.metadata.key
     left = [each for each in mgt.spec.command_list if each.reference.key != key]
     return {} if len(left) == len(mgt.spec.command_list) else {"commandList": _listed(left)}
@@ -149,8 +152,11 @@ def vectors(wanted: MgsCommands) -> list[list[str]]:
         raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
 
 
-def told(mgt: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None]) -> Change | None:
-    """Say what was run, and why what was not, of all that is asked for; None if that is known."""
+def answer_change(mgt: NnfLustreMGT, ran: Mapping[Requester, NodeTrouble | None]) -> Change | None:
+    """Return the change that says what was run of all that is asked for, and why the rest was not.
+
+    None if the status says so already.
+    """
     known = {each.reference: each for each in mgt.status.command_list}
     answers: list[MgsAnswer] = []
     for wanted in mgt.spec.command_list:

@@ -94,7 +94,7 @@ def decide(
             if key not in present
         ),
     ]
-    return [*missing, *reported(storage, {key: present.get(key) for key in wanted})]
+    return [*missing, *status_changes(storage, {key: present.get(key) for key in wanted})]
 
 
 def flash_by_rabbit(storage: NnfStorage) -> dict[str, int]:
@@ -190,7 +190,7 @@ def commands_of(storage: NnfStorage, profile: NnfStorageProfile | None) -> Profi
     """
     shares = [share for share, _ in children_of(storage, profile).values()]
     said = {share["metadata"].get("annotations", {}).get(labels.COMMANDS, "") for share in shares}
-    return commandlines.parsed(max(said, default="") or None)
+    return commandlines.decode(max(said, default="") or None)
 
 
 def _targets(
@@ -215,7 +215,7 @@ def _targets(
 
 def _annotations(commands: ProfileCommands) -> Object:
     """Return the metadata by which agents, who read no profiles, have the commands of one."""
-    return {"annotations": {labels.COMMANDS: commandlines.written(commands)}} if commands else {}
+    return {"annotations": {labels.COMMANDS: commandlines.encode(commands)}} if commands else {}
 
 
 def without_padding(size: int, padding: str) -> int:
@@ -258,7 +258,7 @@ def volume_size(share: NnfNodeStorage, block: NnfNodeBlockStorage | None, number
     return block.spec.allocations[number].capacity
 
 
-def reported(
+def status_changes(
     storage: NnfStorage,
     shares: Mapping[Key, NnfNodeStorage | None],
     more: Mapping[str, Any] = {},
@@ -267,9 +267,10 @@ def reported(
     lacks: bool = False,
     fault: Fault | None = None,
 ) -> Sequence[Change]:
-    """Report on the shares; `more` is what the status says besides, if not `is_known`.
+    """Return the change of the status to what its shares say; nothing where it says so.
 
-    It is not ready while it `lacks` something beside them, which may be for a `fault`.
+    `more` is what the status says besides, if not `is_known`. It is not ready while it `lacks`
+    something beside the shares, which may be for a `fault`.
     """
     error = None if fault is None else fault.as_status()
     node_storages = list(shares.values())
@@ -283,7 +284,7 @@ def reported(
     same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
     if same and is_known:
         return ()
-    sets = _sets_reported(storage, shares)
+    sets = _set_statuses(storage, shares)
     worst = max((each["health"] for each in sets), key=HEALTH.index, default=HEALTH[0])
     said: Object = {"ready": ready, "health": worst, "allocationSets": sets, "error": error}
     status = {**said, **more}
@@ -306,7 +307,7 @@ def health(severity: str | None) -> str:
     return "Faulted" if severity == "Fatal" else "Degraded"
 
 
-def _sets_reported(
+def _set_statuses(
     storage: NnfStorage, shares: Mapping[Key, NnfNodeStorage | None]
 ) -> list[dict[str, Any]]:
     labelled = node_storage_keys(storage)
@@ -354,7 +355,7 @@ def given_back(
         ]
         stuck = any(node_storage.status.error for node_storage in node_storages)
         left = {each.metadata.key: each for each in node_storages}
-        return [*removals, *(reported(storage, left) if stuck else ())]
+        return [*removals, *(status_changes(storage, left) if stuck else ())]
     return [reports.remove_finalizer(kinds.NNF_STORAGE, storage.metadata, labels.STORAGE_FINALIZER)]
 
 

@@ -87,7 +87,7 @@ def pinned_for(storage: Meta) -> Key | None:
     return Key(namespace, carried[labels.PINNED_PROFILE_NAME])
 
 
-def demand_copy(obj: Object, owner: Kind, meta: Meta) -> None:
+def check_copy(obj: Object, owner: Kind, meta: Meta) -> None:
     """Raise the Fault of a profile that has the place of an owner's copy and is none."""
     if labels.is_owner(owner, meta, obj["metadata"].get("labels") or {}):
         return
@@ -278,7 +278,7 @@ def lustre_commands(
         path: _overrides(options.variable_override),
         of_clients: _overrides(clients.variable_override),
     }
-    return commandlines.grouped(LUSTRE, lines, variables, overrides)
+    return commandlines.collect(LUSTRE, lines, variables, overrides)
 
 
 def commands_of(
@@ -291,7 +291,7 @@ def commands_of(
     path = f"data.{file_system}Storage"
     found = commandlines.lines_of(options.commands, path)
     overrides = {path: _overrides(options.variable_override)}
-    return commandlines.grouped(file_system, found, variables, overrides)
+    return commandlines.collect(file_system, found, variables, overrides)
 
 
 def _overrides(override: Mapping[str, str]) -> Mapping[str, str]:

@@ -343,7 +343,7 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
 def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     found = snapshot.instances.get(directive.values["name"])
     if found is not None:
-        instances.demand_shared(found.object, snapshot.workflow, snapshot.groups)
+        instances.check_may_use(found.object, snapshot.workflow, snapshot.groups)
         raise_for(found.object.status.error)  # nothing comes of it, and its breakdown would wait
     return _propose(snapshot, index, directive)
 

@@ -155,14 +155,14 @@ def own(manager: JobManager, request: Request, inactive: int = errno.ENOENT) -> 
 def growing(manager: JobManager, request: Request, over: int = errno.ENOENT) -> Entry:
     """Return the active job that a request adds to the log of. Raises RpcError as `own` does.
 
-    And as `demand_room` does.
+    And as `charge_quota` does.
     """
     entry = own(manager, request, over)
-    demand_room(manager, entry, request)
+    charge_quota(manager, entry, request)
     return entry
 
 
-def demand_room(manager: JobManager, entry: Entry, request: Request) -> None:
+def charge_quota(manager: JobManager, entry: Entry, request: Request) -> None:
     """Count what a guest adds to a log in its quota.
 
     Raises RpcError, ENOSPC or EFBIG, for more than may be in a log, which is in memory, and read
@@ -170,12 +170,12 @@ def demand_room(manager: JobManager, entry: Entry, request: Request) -> None:
     """
     if not request.cred.owner and full(entry):
         raise RpcError(errno.ENOSPC, f"the job's log has {_MOST_EVENTS} events: no more fit")
-    size = demand_small(request)
+    size = check_size(request)
     if not request.cred.owner:
         manager.charge(entry, size)
 
 
-def demand_small(request: Request) -> int:
+def check_size(request: Request) -> int:
     """Return the bytes of a request. Raises RpcError(EFBIG) for more than is kept of a guest's."""
     size = len(msgspec.json.encode(request.payload))
     if not request.cred.owner and size > _LARGEST:

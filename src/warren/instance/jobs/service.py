@@ -11,8 +11,8 @@ from warren.instance.jobs.manager import Entry, Inactive, JobManager
 from warren.instance.jobs.purging import Limits
 from warren.instance.jobs.requests import (
     ANY,
-    demand_room,
-    demand_small,
+    charge_quota,
+    check_size,
     full,
     growing,
     own,
@@ -80,7 +80,7 @@ class JobManagerService:
     async def _raise(self, request: Request) -> Payload:
         entry = own(self._manager, request)
         asked = read(request, requests.Raise)
-        demand_small(request)
+        check_size(request)
         if not _ends(entry, asked):
             growing(self._manager, request)
         context = _exception(request, asked)
@@ -100,7 +100,7 @@ class JobManagerService:
 
     async def _urgency(self, request: Request) -> Payload:
         entry = running(self._manager, request)
-        demand_room(self._manager, entry, request)
+        charge_quota(self._manager, entry, request)
         asked = read(request, requests.Urgency)
         if not urgency.HOLD <= asked.urgency <= urgency.EXPEDITE:
             least, most = urgency.HOLD, urgency.EXPEDITE
@@ -167,7 +167,7 @@ class JobManagerService:
 
     async def _raise_all(self, request: Request) -> Payload:
         asked = read(request, requests.RaiseAll)
-        size = demand_small(request)
+        size = check_size(request)
         entries = [
             entry
             for entry in selected_jobs(self._manager, request, asked)

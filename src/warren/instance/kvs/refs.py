@@ -28,7 +28,7 @@ from warren.rfc.treeobj import Algorithm
 INLINE: Final = 72
 """Base64 characters of the longest value that is in its directory; others are blobs."""
 
-BLOB: Final = 2**20
+LARGEST_BLOB: Final = 2**20
 """Bytes of the largest blob."""
 
 KEPT: Final = 64 * 2**20
@@ -226,8 +226,8 @@ class Refs:
         if 4 * ((len(node) + 2) // 3) <= INLINE:
             return treeobj.val(bytes(node))
         refs = []
-        for start in range(0, len(node), BLOB):
-            blob = bytes(node[start : start + BLOB])
+        for start in range(0, len(node), LARGEST_BLOB):
+            blob = bytes(node[start : start + LARGEST_BLOB])
             refs.append(treeobj.blobref(blob, self.algorithm))
             if keep:
                 self._made.keep(refs[-1], blob)

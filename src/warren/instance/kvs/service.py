@@ -120,7 +120,7 @@ class KvsService:
             self._kvs.charge(name, size + len(writer), self._most, under_way=bool(writer))
         if not writer:
             # What has a writer is a running job's, which has nowhere else to put it: it waits.
-            self._demand_room()
+            self._check_room()
         if operations:
             await self._kvs.transact(operations, writer, sequence)
         return await self._stand(request, name)
@@ -132,7 +132,7 @@ class KvsService:
             answer["rootref"] = await self._kvs.refs.ref(self._kvs.root(name))
         return {"rootseq": self._kvs.version(name), **answer}
 
-    def _demand_room(self) -> None:
+    def _check_room(self) -> None:
         if self._kvs.full is not None:
             raise RpcError(errno.ENOSPC, self._kvs.full)
 
@@ -147,7 +147,7 @@ class KvsService:
             raise RpcError(errno.EPROTO, "kvs.namespace-create takes a namespace and its owner")
         if not name or "." in name or flags != 0:
             raise RpcError(errno.EINVAL, "a namespace has a name without dots, and no flags")
-        self._demand_room()
+        self._check_room()
         entries: dict[str, Any] = {}
         if rootref is not None:
             entries = dirents.Copied(self._kvs.blob).behind(_ref(rootref))

@@ -17,7 +17,7 @@ from typing import Final
 import orjson
 
 from warren.instance.kvs.operations import PRIMARY
-from warren.instance.kvs.refs import BLOB
+from warren.instance.kvs.refs import LARGEST_BLOB
 from warren.instance.kvs.service import LARGEST, Lookup
 from warren.instance.kvs.store import Kvs, LookupResult
 from warren.instance.kvs.tree import VALUE
@@ -45,7 +45,7 @@ _KNOWN: Final = _SHAPES | WATCH | WAITCREATE | _WAYS | STREAM | WATCH_INITIAL_SE
 class KvsWatch:
     """The `kvs-watch` service."""
 
-    def __init__(self, kvs: Kvs, *, largest: int = LARGEST, part: int = BLOB) -> None:
+    def __init__(self, kvs: Kvs, *, largest: int = LARGEST, part: int = LARGEST_BLOB) -> None:
         """`largest` is how many bytes a value has in one answer; of a stream, each has `part`."""
         self._kvs = kvs
         self._largest = largest

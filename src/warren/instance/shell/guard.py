@@ -15,11 +15,13 @@ from collections.abc import Callable
 from warren.base.processes import adopt_orphans, descendants, end, kill
 
 
-def run_guarded(life: Callable[[], int], buried: Callable[[], None], patience: float = 10.0) -> int:
-    """Live a life in a child process and return its exit code, when nothing below is left.
+def run_guarded(
+    life: Callable[[], int], on_child_exit: Callable[[], None], patience: float = 10.0
+) -> int:
+    """Run `life` in a child process, and return its exit code once no process below is left.
 
-    SIGTERM and SIGINT are passed on to the child. `buried` is called in this process when the
-    child has ended, while its number is not free yet. What does not die is told of after
+    SIGTERM and SIGINT are passed on to the child. `on_child_exit` is called in this process when
+    the child has ended, while its number is not free yet. What does not die is told of after
     `patience` seconds, and left.
     """
     adopt_orphans()
@@ -43,7 +45,7 @@ def run_guarded(life: Callable[[], int], buried: Callable[[], None], patience: f
     os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
     for signum in passed:
         signal.signal(signum, signal.SIG_IGN)
-    buried()
+    on_child_exit()
     _, status = os.waitpid(child, 0)
     left = end(_below, patience, lambda: kill(_below))
     if left:

@@ -106,7 +106,7 @@ def become(user: Account) -> None:
     Raises OSError, or Refused where the kernel has not done what it said; the process must
     end then.
     """
-    bounds.come_first()
+    bounds.raise_oom_score()
     _leave_keyring()
     os.chdir("/")
     os.umask(0o022)

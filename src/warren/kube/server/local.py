@@ -6,7 +6,7 @@ from contextlib import aclosing, closing
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.kube.client import Event, Listing, NotFound
 from warren.kube.server.builtin import POD
-from warren.kube.server.logs import Logs, container_of, demand_begun
+from warren.kube.server.logs import Logs, check_begun, container_of
 from warren.kube.server.store import Store
 from warren.kube.server.writing import WriteOptions
 
@@ -34,7 +34,7 @@ class LocalClient:
 
     async def log(self, pod: Key, container: str, lines: int) -> AsyncIterator[bytes]:
         obj = self._store.get(POD, pod)
-        demand_begun(obj, container_of(obj, container))
+        check_begun(obj, container_of(obj, container))
         if self._printed is None:
             raise NotFound("what pods print is not kept by this cluster")
         with closing(self._printed.open(obj, container, lines)) as log:

@@ -203,7 +203,7 @@ class Store:
         metadata = dict(obj.get("metadata", {}))
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + self._new_uid()[:5]
-        _demand_names(kind, metadata)
+        _check_names(kind, metadata)
         if resource.namespaced:
             metadata["namespace"] = metadata.get("namespace") or "default"
         else:
@@ -393,7 +393,7 @@ class Store:
         new = writing.writable_part(old, made, options.status, self._resource(kind).status)
         new["metadata"] = writing.preserve(old["metadata"], new["metadata"])
         if new["metadata"] != old["metadata"]:
-            _demand_names(kind, new["metadata"])
+            _check_names(kind, new["metadata"])
         return new
 
     async def delete(self, remove: Remove, options: WriteOptions = DEFAULT_OPTIONS) -> Object:
@@ -577,7 +577,7 @@ def _served(crd: Object) -> None:
         _fits(CRD, Key("", name), [Cause("metadata.name", "FieldValueInvalid", why)])
 
 
-def _demand_names(kind: Kind, metadata: Mapping[str, Any]) -> None:
+def _check_names(kind: Kind, metadata: Mapping[str, Any]) -> None:
     """Raise Invalid for names, labels and annotations that no API takes."""
     _fits(kind, Key("", metadata.get("name") or ""), naming.violations(kind, metadata))
 

@@ -31,7 +31,7 @@ from warren.node.copying.latency import Latency
 from warren.node.copying.linked import Linked, Names
 from warren.node.copying.metadata import Metadata
 from warren.node.copying.pace import Pace
-from warren.node.copying.quiet import BeingWritten, settled
+from warren.node.copying.quiet import BeingWritten, wait_quiet
 from warren.node.copying.retry import MARK, Retry
 from warren.node.copying.tally import Refused, Tally, words
 from warren.node.copying.target import InUse, close, open_alone
@@ -104,7 +104,7 @@ class Copier:
                 self._workers.close()
                 self._close_up()
             self._sync()
-            self._demand_all()
+            self._check_all_copied()
         except (OSError, Refused) as error:
             self._tally.fail(error)
         self._tally.end()
@@ -182,7 +182,7 @@ class Copier:
         except OSError as error:
             self._tally.fail(error, self._target.path(there, name))
 
-    def _demand_all(self) -> None:
+    def _check_all_copied(self) -> None:
         """Refuse to be content with fewer files than there were, or more."""
         counted, files = self._tally.total_files, self._tally.files
         if not self._tally.failed and files != counted:
@@ -615,7 +615,7 @@ class Copier:
             raise Refused(self._source.path(here, source), words(error)) from None
         try:
             try:
-                known = settled(reading, known)
+                known = wait_quiet(reading, known)
             except BeingWritten:
                 path = self._source.path(here, source)
                 raise Refused(path, "is being written to") from None
@@ -646,7 +646,7 @@ class Copier:
             at = self._retry.begin(known, writing)
             self._tally.keep(at)
             copied = self._transfer.copy(reading, writing, known, at)
-            self._demand_same(names, known, os.fstat(reading), copied)
+            self._check_unchanged(names, known, os.fstat(reading), copied)
             if self._verify and (where := difference(reading, writing)) is not None:
                 said = f"differs from its source in byte {where} when it is read back"
                 raise Refused(self._target.path(there, target), said)
@@ -657,7 +657,7 @@ class Copier:
         finally:
             close(writing)
 
-    def _demand_same(
+    def _check_unchanged(
         self, names: Names, known: os.stat_result, now: os.stat_result, copied: int
     ) -> None:
         here, source, _, _ = names

@@ -67,7 +67,7 @@ def _copy_open(name: str, reading: int, there: int) -> int | None:
     size, mode = known.st_size, known.st_mode & _FILE
     if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1 or size > SMALL:
         return None
-    if known.st_blocks * 512 < size or metadata.kept(reading):
+    if known.st_blocks * 512 < size or metadata.copied_attributes(reading):
         return None
     if not quiet.is_quiet(reading, known):
         return None

@@ -38,7 +38,7 @@ class Metadata:
         """
         is_directory = stat.S_ISDIR(self.known.st_mode)
         mode = self.known.st_mode & (_DIRECTORY if is_directory else _FILE)
-        for name in kept(target):
+        for name in copied_attributes(target):
             if name not in self.attributes:
                 if name == acl.NAME:
                     # Its mask would be the group's right when it is gone.
@@ -58,13 +58,13 @@ class Metadata:
 
 def read(descriptor: int, known: os.stat_result) -> Metadata:
     """Return what an open file has. Raises OSError."""
-    names = kept(descriptor)
+    names = copied_attributes(descriptor)
     if not names:
         return Metadata(known, _NO_ATTRIBUTES)
     return Metadata(known, {name: os.getxattr(descriptor, name) for name in names if name != MARK})
 
 
-def kept(descriptor: int) -> list[str]:
+def copied_attributes(descriptor: int) -> list[str]:
     """Return the names of those extended attributes of an open file that copies have, too.
 
     Raises OSError.
@@ -80,7 +80,7 @@ def kept(descriptor: int) -> list[str]:
 
 def hands_down(directory: int) -> bool:
     """Return whether what is made in an open directory gets an ACL. Raises OSError."""
-    return _INHERITED in kept(directory)
+    return _INHERITED in copied_attributes(directory)
 
 
 def _set(target: int, name: str, value: bytes) -> bool:

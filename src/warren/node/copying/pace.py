@@ -5,8 +5,9 @@ import time
 from typing import Final
 
 _SLICES: Final = 8
-"""Into how many pieces the bytes of one second are cut at least."""
-_LEAST: Final = 2**16
+"""How many pieces, at least, the bytes of one second are copied in."""
+_LEAST_PIECE: Final = 2**16
+"""Bytes."""
 
 
 class Pace:
@@ -19,7 +20,7 @@ class Pace:
 
     def piece(self, most: int) -> int:
         """Return how many bytes to copy at once, at most."""
-        return min(most, max(_LEAST, self._rate // _SLICES)) if self._rate else most
+        return min(most, max(_LEAST_PIECE, self._rate // _SLICES)) if self._rate else most
 
     def delay(self, count: int, now: float) -> float:
         """Return how long to wait after so many bytes have been copied.
@@ -32,7 +33,7 @@ class Pace:
             self._next = max(self._next, now) + count / self._rate
             return self._next - now
 
-    def keep(self, count: int) -> None:
-        """Wait as long as it takes after so many bytes have been copied."""
+    def throttle(self, count: int) -> None:
+        """Sleep until the next bytes may be copied, after so many have been."""
         if self._rate:
             time.sleep(self.delay(count, time.monotonic()))

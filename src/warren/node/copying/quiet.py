@@ -49,7 +49,7 @@ def is_quiet(descriptor: int, known: os.stat_result) -> bool:
     return True
 
 
-def settled(descriptor: int, known: os.stat_result) -> os.stat_result:
+def wait_quiet(descriptor: int, known: os.stat_result) -> os.stat_result:
     """Wait until an open file is quiet; return what is known of it then.
 
     Raises BeingWritten, and OSError.

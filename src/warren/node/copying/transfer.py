@@ -66,7 +66,7 @@ class Transfer:
                 break
             copied += count
             self._count_in(count)
-            self._pace.keep(count)
+            self._pace.throttle(count)
         return copied
 
     def _copy_small(self, source: int, target: int, size: int) -> int:
@@ -79,7 +79,7 @@ class Transfer:
                 written = os.write(target, data)
                 data = data[written:]
                 copied += written
-                self._pace.keep(written)
+                self._pace.throttle(written)
             if last:
                 break
         self._count_in(copied)

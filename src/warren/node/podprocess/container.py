@@ -31,8 +31,8 @@ class Container:
         self._container = container
         self.state: dict[str, Any] = {"name": container["name"]}
         self._process: subprocess.Popen[bytes] | None = None
-        self._own: int | None = None
-        """A handle of the container's first process."""
+        self._pidfd: int | None = None
+        """Of the container's first process."""
         self._has_ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -51,7 +51,7 @@ class Container:
         self._pod.tell()
         assert self._process is not None
         log = Log(f"{self._pod.directory}/{self._container['name']}.log")
-        knowing = asyncio.ensure_future(self._know_own(information))
+        opening = asyncio.ensure_future(self._open_pidfd(information))
         reading = asyncio.ensure_future(_read(output, log))
         try:
             _when_ended(self._process.pid, self._has_ended.set)
@@ -59,7 +59,7 @@ class Container:
             # What it has left running has died with it; its last words are in the pipe.
             await asyncio.wait({reading}, timeout=2)
             reading.cancel()
-            knowing.cancel()
+            opening.cancel()
         finally:
             log.close()
         code = self._process.poll()
@@ -92,7 +92,7 @@ class Container:
         return output, information
 
     def _bound(self) -> None:
-        """Leave memory and processes to others: the user may have a container do anything."""
+        """Limit what this process takes of memory and processes: its commands may be any user's."""
         # An agent that was started before this was installed says neither.
         first = self._pod.plan.get("oomScoreAdj", 0)
         with suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
@@ -102,32 +102,33 @@ class Container:
         if self._pod.is_root and "processes" in self._pod.plan:
             resource.setrlimit(resource.RLIMIT_NPROC, self._pod.plan["processes"])
 
-    async def _know_own(self, information: int) -> None:
+    async def _open_pidfd(self, information: int) -> None:
+        """Open the pidfd of the first process, whose id bubblewrap tells."""
         text = b""
         reader = await _reader(information)
         while chunk := await reader.read(4096):
             text += chunk
         try:
-            self._own = os.pidfd_open(json.loads(text)["child-pid"])
+            self._pidfd = os.pidfd_open(json.loads(text)["child-pid"])
         except (ValueError, KeyError, OSError):
-            self._own = None  # it has ended
+            self._pidfd = None  # it has ended
         if self._pod.stopping:
             self.signal(signal.SIGTERM)
 
     def signal(self, number: int) -> None:
         """Send a signal to its first process."""
-        if self._own is not None:
+        if self._pidfd is not None:
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._own, number)
+                signal.pidfd_send_signal(self._pidfd, number)
         if number == signal.SIGKILL and self._process is not None:
             # It waits for that one, unless the user has stopped it.
             self._process.kill()
             asyncio.get_running_loop().call_later(_DYING, self._has_ended.set)
 
     def _ended(self, code: int, words: str) -> None:
-        if self._own is not None:
-            os.close(self._own)
-            self._own = None
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
         self.state |= {"finishedAt": time.time(), "exitCode": code, "message": words}
         self._pod.tell()
 

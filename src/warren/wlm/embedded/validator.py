@@ -11,7 +11,7 @@ from warren.base.accounts import groups_of
 from warren.base.errors import UserMistake
 from warren.base.placing import Locality
 from warren.directives import rules as directive_rules
-from warren.directives.diagnostics import demand_none
+from warren.directives.diagnostics import raise_findings
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import location, nodelocal
@@ -109,7 +109,7 @@ class StorageValidator:
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
-        view.unsaved(spec, self._unsaved)
+        view.unsaved_results(spec, self._unsaved)
         self._check_expiry(spec)
         directives = self._checked(texts, spec, userid) if texts else ()
         rewritten = self._rewritten(spec, directives)
@@ -133,7 +133,7 @@ class StorageValidator:
         self, texts: Sequence[str], spec: Mapping[str, Any], userid: int
     ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
-        before = view.awaited(spec)
+        before = view.awaited_jobs(spec)
         contained = self._containers() if any("container" in text for text in texts) else NOTHING
         none = contained if isinstance(contained, str) else None
         facts = Facts(
@@ -161,7 +161,7 @@ class StorageValidator:
             ),
         )
         checked = directive_rules.check_directives(texts, self._rules())
-        demand_none(findings(checked.directives, facts, checked.findings))
+        raise_findings(findings(checked.directives, facts, checked.findings))
         return [each for each in checked.directives if each is not None]
 
     def _by_groups(self, texts: Sequence[str]) -> bool:
@@ -195,13 +195,13 @@ class StorageValidator:
                     asked.append((kind, own))
                     where += self._localities(directive, own, profile)
             nodes = resources.nodes_of(spec["resources"])
-            maximums.demand_within(asked, nodes, self._floor, self._maximums)
+            maximums.check_maximums(asked, nodes, self._floor, self._maximums)
             changed = resources.rewritten(
                 spec["resources"], needs, self._floor, self._largest(), where
             )
             wired = self._wired(directives)
             if wired is not None:
-                nodelocal.demand_enough(wired, nodes)
+                nodelocal.check_enough_nodes(wired, nodes)
         except Fault as fault:
             raise UserMistake(f"{str(fault)[:1].upper()}{str(fault)[1:]}.") from fault
         attributes = spec.get("attributes") or {}

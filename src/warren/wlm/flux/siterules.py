@@ -22,19 +22,19 @@ class SiteRules:
         self.configure(rabbit)
 
     def configure(self, rabbit: Rabbit) -> None:
-        """Have other rules from now on."""
+        """Take other rules from now on."""
         self._rabbit = rabbit
         self._presets = Presets(rabbit.directives)
 
-    def meant(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
+    def expand_presets(self, jobspec: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a jobspec with the directives of its presets. Unknown ones are left."""
         try:
-            meant: Mapping[str, Any] = self._presets(jobspec)
+            expanded: Mapping[str, Any] = self._presets(jobspec)
         except UserMistake:
             return jobspec
-        return meant
+        return expanded
 
-    def demand_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
+    def check_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that the site does not let this user have."""
         self._presets(jobspec)
         texts = view.directives(jobspec)
@@ -42,7 +42,7 @@ class SiteRules:
         if not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(jobspec)
-        view.unsaved(jobspec, self._rabbit.unsaved_results)
+        view.unsaved_results(jobspec, self._rabbit.unsaved_results)
         view.expires(jobspec)
         creates = instances.named_in(texts, ("create_persistent",))
         if creates and self._rabbit.restricts_persistent and userid != self._owner:

@@ -69,7 +69,7 @@ def of_hook(name: str, found: Registered) -> Iterator[Check]:
     )
     yield from _attributes(found.attributes)
     try:
-        config = hookfile.demand_config(found.config or b"{}", "the configuration")
+        config = hookfile.read_config(found.config or b"{}", "the configuration")
     except UserMistake as mistake:
         yield Check("configuration", False, str(mistake))
         return
@@ -192,7 +192,7 @@ def of_node(name: str) -> Iterator[Check]:
     )
     try:
         text = found.config.read_bytes() if found.config else b"{}"
-        config = hookfile.demand_config(text, str(found.config))
+        config = hookfile.read_config(text, str(found.config))
     except UserMistake as mistake:
         yield Check("mom's configuration", False, str(mistake))
         return
@@ -200,7 +200,7 @@ def of_node(name: str) -> Iterator[Check]:
         words = "where it is depends on the vnode's vntype: see warren pbs test --vntype TYPE"
         yield Check("ATOM", None, words)
     else:
-        yield of_socket(hookfile.resolved(config, qmgr.node())["unix_socket_file"])
+        yield of_socket(hookfile.settings_for(config, qmgr.node())["unix_socket_file"])
 
 
 def of_socket(place: Any) -> Check:

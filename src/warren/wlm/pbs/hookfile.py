@@ -53,13 +53,13 @@ def is_ours(content: bytes) -> bool:
     return content.startswith(_MARK)
 
 
-def demand_ours(content: bytes, name: str) -> None:
+def check_ours(content: bytes, name: str) -> None:
     """Raise UserMistake unless a hook is this one."""
     if not is_ours(content):
         raise UserMistake(f"The hook {name} is another one: choose a name with --name.")
 
 
-def demand_config(content: bytes, name: str) -> Mapping[str, Any]:
+def read_config(content: bytes, name: str) -> Mapping[str, Any]:
     """Read a configuration by the hook's own rules. Raises UserMistake with `name`.
 
     Also for what the hook would ignore, with a line in the log of every mom for every job.
@@ -74,7 +74,7 @@ def demand_config(content: bytes, name: str) -> Mapping[str, Any]:
     return config
 
 
-def resolved(config: Mapping[str, Any], node: str, vntype: str = "") -> Mapping[str, Any]:
+def settings_for(config: Mapping[str, Any], node: str, vntype: str = "") -> Mapping[str, Any]:
     """Return what a configuration says for a node of a type, by the hook's own rules."""
     settings = _names()["resolved"](config, node, lambda: vntype.split(","))
     return dict(vars(settings))
@@ -87,9 +87,10 @@ def cut_short(config: Mapping[str, Any], alarm: float) -> list[str]:
     """
     names = _names()
     usable, kept = 1 - names["MARGIN"], names["RESERVE"]
-    layers = {"": resolved(config, "")}
-    layers |= {f"nodes.{name}": resolved(config, name) for name in config.get("nodes", {})}
-    layers |= {f"vn_type.{name}": resolved(config, "", name) for name in config.get("vn_type", {})}
+    layers = {"": settings_for(config, "")}
+    layers |= {f"nodes.{name}": settings_for(config, name) for name in config.get("nodes", {})}
+    types = config.get("vn_type", {})
+    layers |= {f"vn_type.{name}": settings_for(config, "", name) for name in types}
 
     return [
         place

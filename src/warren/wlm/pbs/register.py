@@ -58,13 +58,13 @@ def shipped_is_on(qmgr: Qmgr) -> bool:
     return shipped is not None and shipped.get("enabled") == "true"
 
 
-def demand_alone(qmgr: Qmgr) -> None:
+def check_shipped_hook_off(qmgr: Qmgr) -> None:
     """Raise UserMistake where PBS's own hook would register each job a second time."""
     if shipped_is_on(qmgr):
         raise UserMistake(f"{TWICE} first.")
 
 
-def demand_name(name: str) -> None:
+def check_name(name: str) -> None:
     """Raise UserMistake unless PBS would take a name for a hook of a site's."""
     if not NAMES.fullmatch(name):
         raise UserMistake(f"--name {name}: letters, digits, '_', '.' and '-' make a hook's name.")

@@ -63,13 +63,13 @@ class Trial:
             config=None if self.config is None else str(self.config),
             alarm=self.alarm,
         )
-        return Happened(event, rehearsed(scenario))
+        return Happened(event, run_rehearsal(scenario))
 
 
-def rehearsed(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
+def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
     """Run a hook in a process of its own, isolated and optimized as a mom has it.
 
-    Give what happened, an outcome last: `alarm` where the alarm has killed it.
+    Return what happened, the outcome last: `alarm` where the alarm has killed it.
     """
     command = [sys.executable, "-I", "-S", "-OO", rehearsal.__file__]
     text = json.dumps(scenario)

@@ -173,7 +173,7 @@ class ApiServer:
         if not self._authorizer.allowed(request[_USER], attributes):
             raise RequestError(403, "Forbidden", forbidden(request[_USER], attributes))
 
-    def _demand_room(self, user: User) -> None:
+    def _check_room(self, user: User) -> None:
         full = self._store.full
         # Components come again, by themselves: what they write is not to be piled up here.
         if full is not None and (self._store.stuck or user.name not in self._components):
@@ -280,7 +280,7 @@ class ApiServer:
         if target.subresource == LOG and request.method != "GET":
             raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
         if verb in _ADDING:
-            self._demand_room(request[_USER])
+            self._check_room(request[_USER])
         match request.method, bool(target.name):
             case "GET", True if target.subresource == LOG:
                 return await self._log(request, target)
@@ -488,7 +488,7 @@ class ApiServer:
     async def _log(self, request: web.Request, target: _Target) -> web.StreamResponse:
         pod = self._store.get(target.kind, target.key)
         asked = podlogs.read_request(request, pod)
-        logs.demand_begun(pod, asked.container)
+        logs.check_begun(pod, asked.container)
         if self._printed is None:
             raise NotFound("what pods print is not kept by this cluster")
 

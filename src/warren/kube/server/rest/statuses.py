@@ -53,7 +53,7 @@ class Failure(NamedTuple):
 
 
 def failure(error: Exception) -> Failure | None:
-    """Return the answer for what a request has raised; None for what is a bug of ours."""
+    """Return the answer to a request that has raised an error; None where the error is a bug."""
     match error:
         case web.HTTPException():
             reason = "RequestEntityTooLarge" if error.status == 413 else "BadRequest"
@@ -106,7 +106,7 @@ _TOO_LARGE: Final[Mapping[str, Any]] = {
     "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
     "retryAfterSeconds": 1,
 }
-"""By this client-go knows that it is to list or watch again without a resourceVersion."""
+"""Tells client-go to list or watch again without a resourceVersion."""
 
 
 def deletion_status(kind: Kind, obj: Object) -> dict[str, Any]:

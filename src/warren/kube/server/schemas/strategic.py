@@ -79,22 +79,22 @@ def _object(old: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     for name, order in patch.items():
         plain = name.removeprefix(_ORDER)
         if plain != name:
-            wanted = _demand_list(name, order)
+            wanted = _check_list(name, order)
             if isinstance(new.get(plain), list):
                 new[plain] = _ordered(plain, new[plain], wanted)
     return new
 
 
-def _demand_list(name: str, value: Any) -> Sequence[Any]:
+def _check_list(name: str, value: Any) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         raise Refused(f"{name}: this is not a list")
     return value
 
 
 def _plain(name: str, value: Any) -> Sequence[Any]:
-    if any(isinstance(each, Mapping | list | tuple) for each in _demand_list(name, value)):
+    if any(isinstance(each, Mapping | list | tuple) for each in _check_list(name, value)):
         raise Refused(f"{name}: this is not a list of plain values")
-    return _demand_list(name, value)
+    return _check_list(name, value)
 
 
 def _merged(name: str, old: Any, value: Any) -> Any:

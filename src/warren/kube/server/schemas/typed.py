@@ -69,7 +69,7 @@ def check(value: Any, schema: Schema, path: Path = ()) -> None:
 
 def fields_of(value: Any, schema: Schema) -> Fields:
     """Return the fields that a manager owns by applying this value."""
-    return _under(Part(value, schema, declared=True))
+    return _owned_fields(Part(value, schema, declared=True))
 
 
 def compare(old: Any, new: Any, schema: Schema) -> Difference | None:
@@ -78,22 +78,22 @@ def compare(old: Any, new: Any, schema: Schema) -> Difference | None:
     Cheap where the two share what has not changed, which is not looked into.
     """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        old, new = _differing(old, new)
+        old, new = _without_common(old, new)
     elif not (_is_list(old) and _is_list(new)):
         return None
     before, after = parts(old, schema), parts(new, schema)
     if before is None or after is None:
         return None
     changed: dict[str, Fields] = {}
-    removed = {name: _whole(part) for name, part in before.items() if name not in after}
+    removed = {name: _all_fields(part) for name, part in before.items() if name not in after}
     for name, part in after.items():
         if name not in before:
-            changed[name] = _whole(part)
+            changed[name] = _all_fields(part)
         elif before[name].value != part.value:
             inner = compare(before[name].value, part.value, part.schema)
             if inner is None:
-                changed[name] = _whole(part)
-                gone = _below(before[name])
+                changed[name] = _all_fields(part)
+                gone = _inner_fields(before[name])
             else:
                 gone = inner.removed
                 if inner.changed:
@@ -167,24 +167,26 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list | tuple)
 
 
-def _under(part: Part, *, everywhere: bool = False) -> Fields:
-    """Return what is owned under a part; `everywhere` says of each that it is owned itself."""
+def _owned_fields(part: Part, *, everywhere: bool = False) -> Fields:
+    """Return the fields under a part that are owned; all of them, themselves, if `everywhere`."""
     found = parts(part.value, part.schema)
     if not found:
         return {}
-    under = {name: _under(inner, everywhere=everywhere) for name, inner in found.items()}
+    under = {name: _owned_fields(inner, everywhere=everywhere) for name, inner in found.items()}
     return under if part.declared and not everywhere else {SELF: {}, **under}
 
 
-def _whole(part: Part) -> Fields:
-    return _under(part, everywhere=True)
+def _all_fields(part: Part) -> Fields:
+    """Return a part and all that is under it, each as owned itself."""
+    return _owned_fields(part, everywhere=True)
 
 
-def _below(part: Part) -> Fields:
-    return {name: under for name, under in _whole(part).items() if name != SELF}
+def _inner_fields(part: Part) -> Fields:
+    """Return all that is under a part, without the part itself."""
+    return {name: under for name, under in _all_fields(part).items() if name != SELF}
 
 
-def _differing(
+def _without_common(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return two maps without what they agree on."""
