@@ -79,7 +79,10 @@ async def up(
     Metrics are served on a socket that is `exposed`.
     """
     if config_file is not None:
-        config.demand(config_file)  # before there is a state directory
+        config.demand(config_file)
+    state.demand_owner()
+    if state.is_new:
+        await _decided(state, None, asked, exposed)  # before there is a state directory
     state.prepare()
     logs.configure_file(state.logs / "control.log")
     try:
@@ -116,15 +119,20 @@ def _unusable(state: StateDir, error: BaseException) -> str | None:
     )
 
 
-async def _run(
-    state: StateDir,
-    asked: Asked,
-    config_file: Path | None,
-    ready: Callable[[Cluster], None],
-    exposed: socket.socket | None,
-) -> None:
-    state.running.unlink(missing_ok=True)
-    known = clustershape.load(state.shape)
+@dataclass(frozen=True, kw_only=True)
+class _Decided:
+    """What a cluster is to be, and why it is not more."""
+
+    shape: ClusterShape
+    isolated: bool
+    why_not_isolated: str | None
+    why_no_images: str | None
+
+
+async def _decided(
+    state: StateDir, known: ClusterShape | None, asked: Asked, exposed: socket.socket | None
+) -> _Decided:
+    """Decide what is to be, over what is `known`. Raises UserMistake, and writes nothing."""
     isolated = asked.isolated if asked.isolated is not None or known is None else known.isolated
     why_not = None if isolated else await namespaces.available()
     if isolated is None:
@@ -148,6 +156,26 @@ async def _run(
         )
     if shape.port is not None:
         apiserver.demand_free(shape.port)
+    return _Decided(
+        shape=shape,
+        isolated=isolated,
+        why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
+        why_no_images=(
+            None if shape.flash == "image" else why_no_images or f"--flash {shape.flash} was given"
+        ),
+    )
+
+
+async def _run(
+    state: StateDir,
+    asked: Asked,
+    config_file: Path | None,
+    ready: Callable[[Cluster], None],
+    exposed: socket.socket | None,
+) -> None:
+    state.running.unlink(missing_ok=True)
+    decided = await _decided(state, clustershape.load(state.shape), asked, exposed)
+    shape, isolated = decided.shape, decided.isolated
     # What cannot be is not remembered: all of that was refused before anything is written.
     with privately():
         if config_file is not None:
@@ -160,10 +188,8 @@ async def _run(
     cluster = Cluster(
         shape=shape,
         isolated=isolated,
-        why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
-        why_no_images=(
-            None if shape.flash == "image" else why_no_images or f"--flash {shape.flash} was given"
-        ),
+        why_not_isolated=decided.why_not_isolated,
+        why_no_images=decided.why_no_images,
         config=config_file or state.config,
     )
     stopped = _stop_signal()
