@@ -23,7 +23,7 @@ from warren.dws.binding import Phase
 from warren.dws.jobs import abort
 from warren.dws.jobs.jobsnapshot import Job
 from warren.dws.jobs.timeouts import Timeouts
-from warren.dws.objects.decoding import Malformed
+from warren.dws.objects.decoding import Malformed, OthersMalformed
 from warren.kube.client import Conflict, Forbidden, Refused, Unavailable
 
 KEY = Key("default", "fluxjob-7")
@@ -535,6 +535,33 @@ def test_a_configuration_that_cannot_be_read_is_no_jobs_mistake() -> None:
     conducted(story, JOB)
 
 
+def test_a_rabbit_that_cannot_be_read_is_no_mistake_of_a_running_job() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await dependents(api, await workflow(api, "PreRun", ready=True))
+        await malformed(api, kinds.STORAGE, Key("default", "r0"), spec=5)
+        async with informed(api):
+            with pytest.raises(OthersMalformed, match="Storage r0: "):
+                await conductor.reconcile(7)
+
+        assert asked(jobs, "fail") == []
+        assert jobs.passes == []
+
+    conducted(story, replace(WITH_NODES, phase=Phase.RUNNING))
+
+
+def test_persistent_storage_whose_servers_cannot_be_read_is_no_mistake_of_its_users() -> None:
+    async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
+        await using(api, await workflow(api, ready=True))
+        await malformed(api, kinds.SERVERS, Key("default", "pers"), spec=5)
+        async with informed(api):
+            with pytest.raises(OthersMalformed, match="Servers pers: "):
+                await conductor.reconcile(7)
+
+        assert asked(jobs, "fail", "release") == []
+
+    conducted(story, JOB)
+
+
 def test_what_is_asked_about_a_job_is_answered_when_the_api_is_back() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         away = api.refusals["create", kinds.WORKFLOW] = Unavailable("it is away")
@@ -1038,9 +1065,12 @@ def test_a_pass_that_is_to_be_made_later_is() -> None:
 
 
 @pytest.mark.parametrize(("other", "back"), [(True, ("n1",)), (False, ("n0", "n1"))])
+@pytest.mark.parametrize("is_read", [True, False])
 def test_nodes_that_another_job_that_was_let_go_has_do_not_return(
-    other: bool, back: tuple[str, ...]
+    other: bool, back: tuple[str, ...], is_read: bool
 ) -> None:
+    """Also where the other job's Workflow cannot be read."""
+
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
         conductor.configure(Settings(returns=True))
         marked = {labels.ABORTED: "before"}
@@ -1050,6 +1080,8 @@ def test_nodes_that_another_job_that_was_let_go_has_do_not_return(
         await child(api, kinds.COMPUTES, made, KEY, data=[{"name": "n0"}, {"name": "n1"}])
         second = raw_workflow(JOBDW, state="Teardown", metadata={"name": "fluxjob-8"})
         second["metadata"]["annotations"] = marked if other else {}
+        if not is_read:
+            second["spec"] = {"desiredState": 5}
         await api.add(kinds.WORKFLOW, second)
         data = [{"name": "n0"}, {"name": "n5"}]
         await api.add(kinds.COMPUTES, {"metadata": meta("fluxjob-8", "default"), "data": data})

@@ -20,7 +20,7 @@ KEY = Key("default", "wide")
 POOLED = Key("default", "pooled")
 NID = "10.0.0.1@tcp"
 FAR = "10.9.9.9@tcp"
-OWN = {"kind": "NnfStorage", "name": KEY.name, "namespace": KEY.namespace}
+REFERENCE = {"kind": "NnfStorage", "name": KEY.name, "namespace": KEY.namespace}
 FAR_MGT = Key("nnf-system", "far")
 Sets = Mapping[str, Sequence[str]]
 WHOLE: Sets = {"mgt": ["r0"], "ost": ["r1"]}
@@ -80,6 +80,11 @@ def shares(api: Api) -> Sequence[str]:
     return api.keys(kinds.NNF_NODE_STORAGE)
 
 
+def own(api: Api) -> Object:
+    """Return by what the storage claims its name."""
+    return {**REFERENCE, "uid": api.find(kinds.NNF_STORAGE, KEY)["metadata"]["uid"]}
+
+
 def status(api: Api) -> Any:
     return api.find(kinds.NNF_STORAGE, KEY)["status"]
 
@@ -107,7 +112,7 @@ def test_a_file_system_comes_when_its_rabbit_says_where_and_goes_the_other_way_r
         await caught_up()
         mgt, ost = "r0/default-wide-mgt-0", "r1/default-wide-ost-0"
         assert shares(api) == [mgt]
-        assert api.find(kinds.LUSTRE_MGT, Key("r0", "wide"))["spec"]["claimList"] == [OWN]
+        assert api.find(kinds.LUSTRE_MGT, Key("r0", "wide"))["spec"]["claimList"] == [own(api)]
         await ready(api, mgt)
         assert shares(api) == [mgt, ost]
         await ready(api, ost)
@@ -142,7 +147,7 @@ def test_a_file_system_of_an_external_mgs_comes_when_an_admin_has_told_of_that()
         await caught_up()
         assert shares(api) == ["r0/default-wide-mdt-0", "r1/default-wide-ost-0"]
         told = api.find(kinds.LUSTRE_MGT, FAR_MGT)["status"]["claimList"]
-        assert told == [{"reference": OWN, "fsname": "aaaaaaaa"}]
+        assert told == [{"reference": own(api), "fsname": "aaaaaaaa"}]
 
         await api.remove(kinds.NNF_STORAGE, KEY)
         for each in shares(api):
@@ -164,7 +169,7 @@ def test_a_file_system_of_a_pool_comes_when_there_is_an_mgt_in_that(pool: str | 
         await caught_up()
         users = api.find(kinds.PERSISTENT, POOLED)["spec"].get("consumerReferences")
         if pool == "p":
-            assert users == [OWN]
+            assert users == [REFERENCE]
             assert len(shares(api)) == 2
         else:
             assert users is None
@@ -216,7 +221,7 @@ def test_a_file_system_is_decided_on_without_a_look_at_all_others(external: str)
         await storage(api, WITHOUT_MGT if external else WHOLE, external)
         await caught_up()
         claimed = api.find(kinds.LUSTRE_MGT, FAR_MGT if external else Key("r0", "wide"))
-        assert claimed["spec"]["claimList"] == [OWN]
+        assert claimed["spec"]["claimList"] == [own(api)]
         assert status(api)["mgsAddress"] == (FAR if external else NID)
 
         await api.remove(kinds.NNF_STORAGE, KEY)

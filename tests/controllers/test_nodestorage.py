@@ -10,7 +10,7 @@ from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.controllers.machines import CAPACITY, Noting
 from tests.dws.builders import STAMP, meta
 from warren.base.objects import Key
-from warren.controllers.nodestorage import RabbitReconciler
+from warren.controllers.nodestorage import AT_ONCE, RabbitReconciler
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
@@ -343,6 +343,55 @@ def test_a_share_that_has_changed_meanwhile_is_looked_at_again() -> None:
             assert status(api) == said()
 
     with_rabbit(story)
+
+
+# Many at a time
+
+
+class Hanging(Noting):
+    """A machine on which what one user's profile has run does not end."""
+
+    async def make(self, volume: Volume) -> None:
+        if volume.userid == 1:
+            await asyncio.sleep(30)
+            raise NodeTrouble("hang did not end within 30 s")
+        await super().make(volume)
+
+
+async def shares_of(user: int, count: int, api: Api) -> None:
+    for number in range(count):
+        made = share(1)
+        made["metadata"] = meta(f"u{user}-{number}", "r0")
+        made["spec"]["userID"] = user
+        await api.add(STORAGE, made)
+
+
+def is_made(api: Api, name: str) -> bool:
+    return bool((api.find(STORAGE, Key("r0", name)).get("status") or {}).get("ready"))
+
+
+def test_shares_whose_commands_hang_hold_up_no_other_users() -> None:
+    async def story(api: Api) -> None:
+        rabbit = RabbitReconciler(api, api.informers, Hanging("r0"), "r0")
+        await shares_of(1, AT_ONCE - 1, api)
+        async with running(api, rabbit.reconciler.run()):
+            await shares_of(2, 1, api)
+            assert is_made(api, "u2-0")
+
+    alone(story)
+
+
+def test_after_as_many_hanging_shares_as_there_may_be_another_users_is_the_next() -> None:
+    async def story(api: Api) -> None:
+        rabbit = RabbitReconciler(api, api.informers, Hanging("r0"), "r0")
+        await shares_of(1, 5 * AT_ONCE, api)
+        async with running(api, rabbit.reconciler.run()):
+            await shares_of(2, 1, api)
+            assert not is_made(api, "u2-0")
+            await asyncio.sleep(31)
+            assert is_made(api, "u2-0")
+
+    alone(story)
 
 
 # The rabbit's own word

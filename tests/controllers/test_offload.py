@@ -17,7 +17,7 @@ from warren.base.objects import Change, Key, Kind, Object, key_of, merged
 from warren.controllers.offload import Offload
 from warren.dws import containerauth, kinds, labels
 from warren.dws.containerauth import Found
-from warren.dws.objects.decoding import read
+from warren.dws.objects.decoding import OthersMalformed, read
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import movements
 from warren.dws.offload.requests import Refusal
@@ -335,6 +335,17 @@ def test_a_copy_is_taken_back_where_it_cannot_be_told_whether_its_job_has_ended(
                 await service.create(workflow, body())
         (left,) = api.store.everything(KIND)
         assert left["metadata"]["deletionTimestamp"]
+
+    told(story)
+
+
+def test_a_file_system_that_cannot_be_read_is_no_mistake_of_a_request() -> None:
+    async def story(api: Api, service: Offload) -> None:
+        await put(
+            api, kinds.LUSTRE, {"metadata": meta("odd"), "kind": "LustreFileSystem", "spec": 5}
+        )
+        with pytest.raises(OthersMalformed, match="LustreFileSystem odd: "):
+            await asked(service)
 
     told(story)
 

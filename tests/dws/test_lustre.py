@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import meta
 from tests.rfc.vectors import vector
-from warren.base.objects import Key
 from warren.dws import commandlines
 from warren.dws.access import clientmounts
 from warren.dws.objects.decoding import read
-from warren.dws.objects.lustrefilesystems import LustreClaim, NnfLustreMGT
-from warren.dws.objects.meta import Reference
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT
 from warren.dws.objects.nnfstorages import NnfStorageSet, NodeCount
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.storage import lustre, storageprofiles
@@ -150,10 +148,6 @@ def test_no_name_comes_twice_before_all_have_come() -> None:
     assert (len(seen), name) == (26**2, "yx")
 
 
-def reference(name: str) -> Reference:
-    return Reference(kind="NnfStorage", name=name, namespace="default")
-
-
 def mgt(claims: list[str], given_names: dict[str, str], **status: Any) -> NnfLustreMGT:
     spec = {"claimList": [{"kind": "NnfStorage", "name": c, "namespace": "default"}
                           for c in claims], "fsNameBlackList": ["aaaaaaab"]}  # fmt: skip
@@ -196,6 +190,11 @@ def test_a_name_that_was_given_back_is_not_given_out_at_once() -> None:
     assert [each["fsname"] for each in again.patch["status"]["claimList"]] == ["aaaaaaac"]
 
 
-def test_a_claim_is_of_one_object() -> None:
-    claim = LustreClaim(reference=reference("a"), fsname="x")
-    assert claim.reference.key == Key("default", "a")
+def test_a_claim_is_of_one_object_and_not_of_a_later_one_of_its_name() -> None:
+    one = {"kind": "NnfStorage", "name": "a", "namespace": "default", "uid": "1"}
+    later = {**one, "uid": "2"}
+    told = {"claimList": [{"reference": one, "fsname": "aaaaaaaa"}], "fsNameNext": "aaaaaaac"}
+    obj = {"metadata": meta("m", "r0"), "spec": {"claimList": [later]}, "status": told}
+    change = lustre.naming_change(read(obj, NnfLustreMGT))
+    assert change is not None
+    assert change.patch["status"]["claimList"] == [{"reference": later, "fsname": "aaaaaaac"}]

@@ -10,7 +10,7 @@ from tests.dws.builders import DELETING, changes, error, made, meta, removed
 from warren.base.objects import Change, Key, Kind, Object, Write, key_of
 from warren.dws import kinds, labels
 from warren.dws.objects.decoding import read
-from warren.dws.objects.lustrefilesystems import NnfLustreMGT
+from warren.dws.objects.lustrefilesystems import LustreMgtStatus, NnfLustreMGT
 from warren.dws.objects.meta import Error
 from warren.dws.objects.nnfstorages import (
     NnfNodeBlockStorage,
@@ -32,7 +32,8 @@ NAMING = Key("r0", "wf-0")
 """The key of the storage's own NnfLustreMGT."""
 NIDS = {"r0": "10.0.0.1@tcp", "r1": "10.0.0.2@tcp"}
 FAR = "10.9.9.9@tcp"
-OWN = {"kind": "NnfStorage", "name": "wf-0", "namespace": "default"}
+REFERENCE = {"kind": "NnfStorage", "name": "wf-0", "namespace": "default"}
+OWN = {**REFERENCE, "uid": "uid-wf-0"}
 OTHER = {"kind": "NnfStorage", "name": "other", "namespace": "default"}
 WHOLE: Sets = {"mgt": [("r0", 1)], "mdt": [("r1", 1)], "ost": [("r0", 2), ("r1", 1)]}
 WITHOUT_MGT: Sets = {"mdt": [("r0", 1)], "ost": [("r1", 1)]}
@@ -254,6 +255,26 @@ def test_a_file_system_of_an_external_mgs_is_made_at_once_when_it_has_its_name()
     assert told["lustreMgtReference"]["name"] == "far"
 
 
+def test_a_name_that_an_earlier_storage_had_is_not_taken_for_ones_own() -> None:
+    """Its MGS knows the targets that it had."""
+    profile, earlier = external(FAR), {**OWN, "uid": "uid-earlier"}
+    serving = far_mgt([OTHER, earlier])
+    told = {"claimList": [{"reference": earlier, "fsname": "aaaaaaab"}]}
+    serving = msgspec.structs.replace(serving, status=msgspec.convert(told, LustreMgtStatus))
+    (asked,) = decide(seen(stored(WITHOUT_MGT), serving, profile=profile))
+    assert isinstance(asked, Change)
+    assert asked.patch == {"spec": {"claimList": [OTHER, OWN]}}
+
+
+def test_a_name_that_was_claimed_without_a_uid_by_earlier_controllers_stays() -> None:
+    serving = far_mgt([REFERENCE])
+    told = {"claimList": [{"reference": REFERENCE, "fsname": "aaaaaaab"}]}
+    serving = msgspec.structs.replace(serving, status=msgspec.convert(told, LustreMgtStatus))
+    writes = decide(seen(stored(WITHOUT_MGT), serving, profile=external(FAR)))
+    assert len(made_keys(writes, kinds.NNF_NODE_STORAGE)) == 2
+    assert changes(writes, kinds.LUSTRE_MGT) == []
+
+
 @pytest.mark.parametrize("deleted", [True, False])
 def test_an_mgs_for_which_no_admin_has_made_anything_is_told(deleted: bool) -> None:
     elsewhere = far_mgt(address="10.7.7.7@tcp")
@@ -316,7 +337,7 @@ def chosen(snapshot: LustreSnapshot) -> Key:
     (change,) = decide(snapshot)
     assert isinstance(change, Change)
     assert change.kind == kinds.PERSISTENT
-    assert change.patch["spec"]["consumerReferences"][-1] == OWN
+    assert change.patch["spec"]["consumerReferences"][-1] == REFERENCE
     return change.key
 
 
@@ -339,7 +360,7 @@ def test_one_that_is_not_well_is_better_than_none() -> None:
 
 
 def test_a_user_of_an_mgt_that_is_not_well_any_more_goes_on() -> None:
-    writes = decide(pooled(not_well(OWN)))
+    writes = decide(pooled(not_well(REFERENCE)))
     assert changes(writes, kinds.PERSISTENT) == []
     assert len(made_keys(writes, kinds.NNF_NODE_STORAGE)) == 2
 
@@ -363,7 +384,7 @@ def test_a_pool_that_has_no_mgt_is_told_with_how_to_make_one(members: list[Membe
 
 
 def test_a_user_of_a_pools_mgt_goes_on() -> None:
-    writes = decide(pooled(member("a", "10.0.0.9@tcp", [OWN])))
+    writes = decide(pooled(member("a", "10.0.0.9@tcp", [REFERENCE])))
     assert changes(writes, kinds.PERSISTENT) == []
     assert len(made_keys(writes, kinds.NNF_NODE_STORAGE)) == 2
 
@@ -377,9 +398,8 @@ def test_an_mgt_of_a_pool_that_is_going_is_not_kept() -> None:
 
 # Commands for its MGS
 
-REQUESTER = {**OWN, "uid": "uid-wf-0"}
 SETTING = {"mgtOptions": {"preMountCommands": ["lctl set_param -P osc.$FS_NAME-*.checksums=1"]}}
-ASKED = {"reference": REQUESTER, "commands": ["lctl set_param -P osc.aaaaaaab-*.checksums=1"]}
+ASKED = {"reference": OWN, "commands": ["lctl set_param -P osc.aaaaaaab-*.checksums=1"]}
 SET = read({"metadata": meta("wf-0"), "data": {"lustreStorage": SETTING}}, NnfStorageProfile)
 
 
@@ -411,13 +431,13 @@ def test_the_mgs_is_configured_when_all_targets_are_there_and_before_clients_com
 
     told = status(decide(whole(stored(WHOLE), configured(ASKED), profile=SET)))
     assert (told["ready"], told["error"]) == (False, None)
-    answer = {"reference": REQUESTER, "ready": True}
+    answer = {"reference": OWN, "ready": True}
     done = whole(stored(WHOLE), configured(ASKED, answers=[answer]), profile=SET)
     assert status(decide(done))["ready"] is True
 
 
 def test_an_mgs_that_fails_to_be_configured_is_told_with_its_rabbit() -> None:
-    answer = {"reference": REQUESTER, "ready": False, "error": error("no such file", "Major")}
+    answer = {"reference": OWN, "ready": False, "error": error("no such file", "Major")}
     found = whole(stored(WHOLE), configured(ASKED, answers=[answer]), profile=SET)
     told = status(decide(found))
     assert told["ready"] is False
@@ -440,7 +460,7 @@ def test_an_mgs_of_a_pool_is_configured_on_its_rabbit_and_one_elsewhere_is_not()
         options = {**SETTING["mgtOptions"], "externalMgs": asked}
         data = {"lustreStorage": {"mgtOptions": options}}
         profile = read({"metadata": meta("wf-0"), "data": data}, NnfStorageProfile)
-        pools = {"p": [member("a", FAR, [OWN])]}
+        pools = {"p": [member("a", FAR, [REFERENCE])]}
         return decide(whole(stored(WITHOUT_MGT), mgt, profile=profile, pools=pools))
 
     of_pool = found(configured(key=Key("r7", "a"), address=FAR), "pool:p")
@@ -526,7 +546,7 @@ def test_then_what_gave_out_its_names_goes_and_then_it_is_let_go_of() -> None:
 
 
 def test_a_storage_that_goes_gives_back_its_name_and_its_mgt_of_a_pool() -> None:
-    consumer = [OTHER, OWN]
+    consumer = [OTHER, REFERENCE]
     pools = {"p": [member("a", FAR, consumer), member("b", "10.0.0.8@tcp")]}
     serving = far_mgt([OTHER, OWN])
     other = far_mgt([OTHER], key=Key("x", "y"))

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 
 from tests.dws.builders import DELETING, changes, made, meta, removed
 from warren.base.objects import Kind, Object, Write
-from warren.dws import kinds, labels
+from warren.dws import commandlines, kinds, labels
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
+from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.systemstorages import NnfSystemStorage
-from warren.dws.storage import systemstorage
+from warren.dws.storage import nnfstorage, systemstorage
 from warren.dws.storage.systemstorage import SystemStorageSnapshot
 
 PROFILE = {"kind": "NnfStorageProfile", "name": "system", "namespace": "nnf-system"}
@@ -250,6 +251,17 @@ def test_who_was_listed_before_a_rabbit_has_joined_has_no_place_in_it_yet() -> N
     writes = systemstorage.decide(seen(obj, **{**found, "computes": listed}))
     (data,) = changes(writes, kinds.COMPUTES)
     assert data["data"] == [{"name": "n0"}, {"name": "n1"}]
+
+
+def test_commands_of_a_profile_that_is_for_jobs_too_have_values_for_what_they_name() -> None:
+    line = "mark $JOBID $DIRECTIVE_INDEX $WORKFLOW_UID $USERID $GROUPID"
+    data = {"xfsStorage": {"userCommands": {"postActivate": [line]}}}
+    profile = read({"metadata": meta("local"), "data": data}, NnfStorageProfile)
+    shares = nnfstorage.children_of(whole(raw(type="xfs"))["storage"], profile)
+    for share, _ in shares.values():
+        found = commandlines.decode(share["metadata"]["annotations"][labels.COMMANDS])
+        words = ["mark", "none", "0", raw()["metadata"]["uid"], "0", "0"]
+        assert found.vectors("userCommands.postActivate", {}) == [words]
 
 
 def test_all_of_it_is_given_back_and_the_access_first() -> None:

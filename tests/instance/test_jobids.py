@@ -5,6 +5,7 @@ import errno
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,10 +97,11 @@ async def test_many_jobs_at_once_need_few_marks() -> None:
         assert 0 < sum(b"max_jobid" in record for record in journal.records) <= 5
 
 
+@pytest.mark.parametrize("mark", [b"{}", b'{"max_jobid": 1, "x": ' + b"[" * 10**5])
 @virtually
-async def test_a_mark_that_cannot_be_read_leaves_what_the_jobs_say() -> None:
+async def test_a_mark_that_cannot_be_read_leaves_what_the_jobs_say(mark: bytes) -> None:
     async with opened() as kvs:
-        await kvs.commit([put("checkpoint.job-ingest", b"{}")])
+        await kvs.commit([put("checkpoint.job-ingest", mark)])
         latest = JobId(7 << 24)
 
         assert JobIdAllocator(kvs, SetClock(), lambda: latest).next()[0] > latest

@@ -219,6 +219,36 @@ def test_a_configuration_that_is_refused_leaves_no_state_directory(
     assert not state.exists()
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("--port TAKEN", "cannot be taken"),
+        ("--separate --metrics-port FREE", "--metrics-port: the parts of this cluster"),
+        ("--no-conductor", "--no-conductor: where all is one process"),
+    ],
+)
+def test_options_that_are_refused_leave_no_state_directory(
+    tmp_path: Path, options: str, words: str, is_there: bool
+) -> None:
+    state = tmp_path / "state"
+    if is_there:
+        state.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = options.replace("TAKEN", str(taken.getsockname()[1])).replace("FREE", port)
+        done = subprocess.run(
+            [sys.executable, "-m", "warren", "up", "--statedir", str(state), *given.split()],
+            capture_output=True,
+            text=True,
+        )
+
+    assert done.returncode == 1, done
+    assert words in done.stderr
+    assert list(tmp_path.rglob("*")) == ([state] if is_there else [])
+
+
 def test_a_state_file_of_a_newer_version_is_refused(own_cluster: Cluster) -> None:
     own_cluster.down()
     with sqlite3.connect(own_cluster.state.jobs) as connection:

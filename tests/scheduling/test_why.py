@@ -297,7 +297,9 @@ def test_a_job_beyond_the_depth_of_its_queue_is_told_so(graph: Graph) -> None:
     queue = waiting((whole(8), 10), (whole(7), 10), (whole(1), 1))
 
     assert why(graph, queue, running).kinds == (Kind.TURN,)
-    assert why(graph, queue, running, depth=2).kinds == (Kind.DEPTH,)
+    told = why(graph, queue, running, depth=2)
+    assert told.kinds == (Kind.DEPTH,)
+    assert "but 2 jobs of its queue that cannot start wait before it, and" in told.sentence
     assert why(graph, queue[1:], running, depth=2).kinds == (Kind.TURN,)
 
 
@@ -309,6 +311,36 @@ def test_no_job_is_told_that_it_is_beyond_the_depth_by_jobs_that_wait_for_an_adm
     queue = waiting(*[(want(1, ssd=2), 10)] * 4, (whole(1), 1))
 
     assert why(graph, queue, depth=2).kinds == (Kind.TURN,)
+
+
+ALIKE: list[tuple[Request, float]] = [(want(2, ssd=2), 10)] * 64
+DIFFERENT: list[tuple[Request, float]] = [(want(1, ssd=size), 10) for size in range(1, 9)]
+"""What waits for an administrator where all flash is down."""
+
+
+def test_a_job_beyond_those_that_wait_for_an_administrator_is_told_how_many_there_are() -> None:
+    graph = Graph(system((4, 8), (4, 8)))
+    graph.set_ssds("r0", up=False)
+    graph.set_ssds("r1", up=False)
+
+    alike = why(graph, waiting(*ALIKE, (whole(1), 1)), depth=1)
+    assert alike.kinds == (Kind.DEPTH,)
+    assert "but 64 jobs of its queue wait before it for an administrator" in alike.sentence
+    different = why(graph, waiting(*DIFFERENT, (whole(1), 1)), depth=1)
+    assert "but jobs of its queue with 8 different requests wait before it" in different.sentence
+
+
+def test_each_is_told_of_the_limit_of_its_own_queue() -> None:
+    graph = Graph(system((4, 8), (4, 8)))
+    graph.set_ssds("r0", up=False)
+    graph.set_ssds("r1", up=False)
+    all_jobs = waiting(*ALIKE, (whole(1), 1), *DIFFERENT, (whole(1), 1))
+    queues = [all_jobs[:65], all_jobs[65:]]
+    asked = [queue[-1] for queue in queues]
+
+    told = dict(reasons(graph, queues, (), NOW, passing=True, depth=1, asked=asked))
+    assert "but 64 jobs of its queue" in told[asked[0].job].sentence
+    assert "with 8 different requests" in told[asked[1].job].sentence
 
 
 def test_only_reservations_that_are_in_the_way_are_named(graph: Graph) -> None:

@@ -35,7 +35,7 @@ from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.assignments import Computes, Servers
 from warren.dws.objects.breakdowns import DirectiveBreakdown
 from warren.dws.objects.datamovements import NnfDataMovement
-from warren.dws.objects.decoding import Malformed, read
+from warren.dws.objects.decoding import Malformed, read, read_other
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
@@ -266,7 +266,7 @@ class Conductor:
                 found = raw or await self._client.get(kinds.SERVERS, key)
             except NotFound:
                 continue
-            used[key] = read(found, Servers)
+            used[key] = read_other(found, Servers)
         return replace(snapshot, used=used) if used else snapshot
 
     async def _with_flash(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -305,14 +305,14 @@ class Conductor:
         for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by("compute", node):
                 raw = known.get(key_of(other))
-                if raw and key_of(raw) != own and abort.is_marked(read(raw, Workflow)):
+                if raw and key_of(raw) != own and abort.bears_mark(raw):
                     stuck.add(node)
         return replace(snapshot, stuck=stuck) if stuck else snapshot
 
     def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
         known = self.informers.of(kinds.STORAGE)
         found = {name: known.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
-        return {name: read(raw, Storage) for name, raw in found.items() if raw is not None}
+        return {name: read_other(raw, Storage) for name, raw in found.items() if raw is not None}
 
     def _known(self, job: int) -> Job:
         return self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)

@@ -10,7 +10,6 @@ from warren.dws.jobs import abort
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.objects.workflows import Workflow
 from warren.dws.rabbits import alerts, selftest
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -71,13 +70,13 @@ class Returning:
         for each in self._servers.by("rabbit", storage.metadata.name):
             for name in labels.workflow_of(each):
                 raw = self._workflows.get(Key.parse(name))
-                if raw and abort.is_marked(read(raw, Workflow)):
+                if raw and abort.bears_mark(raw):
                     return True
         return False
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        if self._workflows.get(key) is not None or not abort.is_marked(read(obj, Workflow)):
+        if self._workflows.get(key) is not None or not abort.bears_mark(obj):
             return
         for raw in self._storages.all():
             annotations = raw["metadata"].get("annotations") or {}

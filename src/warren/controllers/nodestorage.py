@@ -6,6 +6,7 @@ from typing import Final
 from warren.base.objects import Change, Create, Key, Object, key_of
 from warren.controllers.machine import Machine
 from warren.controllers.profilecommands import commands_of
+from warren.controllers.users import user_by
 from warren.dws import kinds, labels, reports
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Target, Volume
@@ -21,6 +22,11 @@ from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
 _PROBE: Final = 60.0
 """Seconds after which a rabbit looks again whether its flash can be used."""
+
+AT_ONCE: Final = 16
+"""Shares that are worked on at a time, so that a few whose commands hang hold up no others. One
+costs 2 KiB; but all volumes of each are made at a time, and wait for the lock of their disk, for
+so long. Where one user's shares are all of them, other users' are the next."""
 
 
 class _GivenUp(Exception):
@@ -52,7 +58,9 @@ class RabbitReconciler:
         self._shares = informers.of(kinds.NNF_NODE_STORAGE)
         self._blocks = informers.of(kinds.NNF_NODE_BLOCK_STORAGE)
         self._nodes = informers.of(kinds.NNF_NODE)
-        self.reconciler: Reconciler[Key] = Reconciler("rabbit", self.reconcile, limit=limit)
+        self.reconciler: Reconciler[Key] = Reconciler(
+            "rabbit", self.reconcile, workers=AT_ONCE, limit=limit, user=user_by(self._shares)
+        )
         self.announcer: Reconciler[Key] = Reconciler(
             "rabbit node", self.announce, workers=1, limit=limit
         )

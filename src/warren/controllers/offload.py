@@ -16,7 +16,7 @@ import msgspec
 
 from warren.base.objects import Change, Key, Object, Remove, key_of
 from warren.dws import containerauth, kinds, labels, offloadtokens
-from warren.dws.objects.decoding import read
+from warren.dws.objects.decoding import read, read_other
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice, movements, requests
@@ -142,7 +142,7 @@ class Offload:
         on_compute = (await self._client.list(mounts, node, own)).items
         file_systems = (await self._client.list(kinds.LUSTRE)).items
         ends = requests.ends(
-            request, on_compute, [read(obj, LustreFileSystem) for obj in file_systems]
+            request, on_compute, [read_other(obj, LustreFileSystem) for obj in file_systems]
         )
         namespace, carried = movements.servers(workflow, ends)
         on_rabbits = (await self._client.list(mounts, namespace, carried)).items

@@ -161,6 +161,11 @@ class StateDir:
         except OSError:
             return None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing says yet what the cluster is."""
+        return not os.path.exists(self.shape)
+
     def prepare(self) -> None:
         """Make the directory, for its owner alone. Raises UserMistake where that cannot be."""
         self.check_owner()

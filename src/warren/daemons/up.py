@@ -78,7 +78,10 @@ async def up(
     Metrics are served on `metrics_socket`, where there is one.
     """
     if config_file is not None:
-        config.check(config_file)  # before there is a state directory
+        config.check(config_file)
+    state.check_owner()
+    if state.is_new:
+        await _decided(state, None, asked, metrics_socket)  # before there is a state directory
     state.prepare()
     logs.configure_file(state.logs / "control.log")
     try:
@@ -115,15 +118,20 @@ def _unusable(state: StateDir, error: BaseException) -> str | None:
     )
 
 
-async def _run(
-    state: StateDir,
-    asked: Asked,
-    config_file: Path | None,
-    ready: Callable[[Cluster], None],
-    metrics_socket: socket.socket | None,
-) -> None:
-    state.running.unlink(missing_ok=True)
-    known = clustershape.load(state.shape)
+@dataclass(frozen=True, kw_only=True)
+class _Decided:
+    """What a cluster is to be, and why it is not more."""
+
+    shape: ClusterShape
+    isolated: bool
+    why_not_isolated: str | None
+    why_no_images: str | None
+
+
+async def _decided(
+    state: StateDir, known: ClusterShape | None, asked: Asked, metrics_socket: socket.socket | None
+) -> _Decided:
+    """Decide what is to be, over what is `known`. Raises UserMistake, and writes nothing."""
     isolated = asked.isolated if asked.isolated is not None or known is None else known.isolated
     why_not = None if isolated else await namespaces.available()
     if isolated is None:
@@ -147,6 +155,26 @@ async def _run(
         )
     if shape.port is not None:
         apiserver.check_port_free(shape.port)
+    return _Decided(
+        shape=shape,
+        isolated=isolated,
+        why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
+        why_no_images=(
+            None if shape.flash == "image" else why_no_images or f"--flash {shape.flash} was given"
+        ),
+    )
+
+
+async def _run(
+    state: StateDir,
+    asked: Asked,
+    config_file: Path | None,
+    ready: Callable[[Cluster], None],
+    metrics_socket: socket.socket | None,
+) -> None:
+    state.running.unlink(missing_ok=True)
+    decided = await _decided(state, clustershape.load(state.shape), asked, metrics_socket)
+    shape, isolated = decided.shape, decided.isolated
     # What cannot be is not remembered: all of that was refused before anything is written.
     with privately():
         if config_file is not None:
@@ -159,10 +187,8 @@ async def _run(
     cluster = Cluster(
         shape=shape,
         isolated=isolated,
-        why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
-        why_no_images=(
-            None if shape.flash == "image" else why_no_images or f"--flash {shape.flash} was given"
-        ),
+        why_not_isolated=decided.why_not_isolated,
+        why_no_images=decided.why_no_images,
         config=config_file or state.config,
     )
     stopped = _stop_signal()

@@ -64,7 +64,7 @@ class JobIdAllocator:
             return 0
         try:
             return msgspec.json.decode(text, type=_Mark).max_jobid
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             # It was changed by hand. The jobs that are left tell the most of it.
             log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
             return 0

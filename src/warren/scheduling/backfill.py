@@ -12,11 +12,12 @@ of different ones eight times `depth`.
 """
 
 from bisect import insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from heapq import heapify, heappop, heapreplace
 from math import inf
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from warren.rfc.fluid import JobId
 from warren.scheduling.graph import Graph
@@ -25,10 +26,16 @@ from warren.scheduling.reasons import Reason
 from warren.scheduling.refusals import Refusal
 from warren.scheduling.request import Request
 
-_UNHELPED: Final = 8
-"""How many different requests that wait for an administrator are tried, in depths of a queue."""
-_REPEATED: Final = 64
-"""How many jobs that wait for an administrator are passed, in depths of a queue."""
+
+class Limit(IntEnum):
+    """How far a queue is looked at, in its depths."""
+
+    WAITING = 1
+    """Jobs that wait for others."""
+    UNHELPED = 8
+    """Different requests that wait for an administrator."""
+    REPEATED = 64
+    """Jobs that wait for an administrator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +119,19 @@ def decide(
 
 
 def consider(
-    plan: "Plan", queues: Iterable[Iterable[Waiting]], depth: int
+    plan: "Plan",
+    queues: Iterable[Iterable[Waiting]],
+    depth: int,
+    reached: MutableMapping[int, Limit] | None = None,
 ) -> Iterator[tuple[Waiting, Start | Blocked | None]]:
-    """Yield the jobs that are looked at, each with what becomes of it; None if it just waits."""
+    """Yield the jobs that are looked at, each with what becomes of it; None if it just waits.
+
+    For queues that are looked at no further, `reached` is told by their number which limit it is.
+    """
     lines = [iter(queue) for queue in queues]
-    left = [depth] * len(lines)
-    unhelped = [_UNHELPED * depth] * len(lines)
-    passed = [_REPEATED * depth] * len(lines)
+    left = [Limit.WAITING * depth] * len(lines)
+    unhelped = [Limit.UNHELPED * depth] * len(lines)
+    passed = [Limit.REPEATED * depth] * len(lines)
     firsts = [(number, next(line, None)) for number, line in enumerate(lines)]
     heads = [(first.place, number, first) for number, first in firsts if first is not None]
     heapify(heads)
@@ -132,6 +145,9 @@ def consider(
         elif not isinstance(said, Start):
             left[number] -= 1
         more = left[number] and unhelped[number] and passed[number]
+        if not more and reached is not None:
+            repeated = Limit.UNHELPED if not unhelped[number] else Limit.REPEATED
+            reached[number] = repeated if left[number] else Limit.WAITING
         following = next(lines[number], None) if more else None
         if following is None:
             heappop(heads)

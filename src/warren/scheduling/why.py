@@ -13,6 +13,7 @@ from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import (
     Blocked,
+    Limit,
     Plan,
     Reservation,
     Running,
@@ -43,16 +44,25 @@ def reasons(
     plan = Plan(graph.shadow(), running, now, passing=passing)
     left = {each.job: each for each in asked}
     lacks: dict[Request, Reason] = {}
-    for waiting, said in consider(plan, queues, depth):
+    lines = [iter(queue) for queue in queues]
+    reached: dict[int, Limit] = {}
+    for waiting, said in consider(plan, lines, depth, reached):
         if left.pop(waiting.job, None) is not None:
             reason = _TURN if isinstance(said, Start) else _reason(plan, waiting, lacks)
             at = said.at if isinstance(said, Blocked) else inf
             yield waiting.job, replace(reason, at=at)
         if not left:
             return
+    limits: dict[JobId, Limit] = {}
+    if len({*reached.values()}) > 1:
+        # Which queue a job is in is seen by what is left of each.
+        rest = ((each.job, at) for number, at in reached.items() for each in lines[number])
+        limits = {job: at for job, at in rest if job in left}
+    usual = next(iter(reached.values()), Limit.WAITING)
     for waiting in left.values():
         reason = _reason(plan, waiting, lacks)
-        yield waiting.job, _too_deep(depth) if reason is _TURN else reason
+        limit = limits.get(waiting.job, usual)
+        yield waiting.job, _too_deep(depth, limit) if reason is _TURN else reason
 
 
 def earliest(
@@ -65,12 +75,20 @@ def earliest(
 _TURN = Reason(kinds=(Kind.TURN,), sentence="starts when the scheduler comes to it: there is room")
 
 
-def _too_deep(depth: int) -> Reason:
+def _too_deep(depth: int, limit: Limit) -> Reason:
+    most = limit * depth
+    wait = "waits" if most == 1 else "wait"
+    before = {
+        Limit.WAITING: f"{plural(most, 'job')} of its queue that cannot start {wait} before it",
+        Limit.UNHELPED: f"jobs of its queue with {most} different requests wait before it for an "
+        "administrator to bring back what they need",
+        Limit.REPEATED: f"{most} jobs of its queue wait before it for an administrator to bring "
+        "back what they need",
+    }
     return Reason(
         kinds=(Kind.DEPTH,),
-        sentence=f"waits for its turn: there is room, but {plural(depth, 'job')} of its queue that "
-        f"cannot start {'waits' if depth == 1 else 'wait'} before it, and the scheduler looks at "
-        "no more (sched.queue-depth)",
+        sentence=f"waits for its turn: there is room, but {before[limit]}, and the scheduler looks "
+        "at no more (sched.queue-depth)",
         numbers={"queue_depth": depth},
     )
 

@@ -1,11 +1,13 @@
 """`warren conductor audit`: where jobs, Workflows, nodes and rabbits do not agree."""
 
+import errno
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from warren.base.errors import UserMistake
 from warren.base.objects import Change
 from warren.base.printable import printable
 from warren.cli.common import ask_instance, f58, json_option, print_json, run, statedir_option
@@ -41,6 +43,7 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
     API is found by `warren doctor`.
     """
     state.check_owner()
+    _check_instance_owner(state)
     first = {(each.about, each.why) for each in _differences(state)}
     time.sleep(_BETWEEN)  # what was just coming or going is none
     found = [each for each in _differences(state) if (each.about, each.why) in first]
@@ -53,6 +56,21 @@ def audit(state: StateDir, repair: bool, as_json: bool) -> None:
         _tell(found, repair=repair)
     if left:
         raise click.exceptions.Exit(1)
+
+
+def _check_instance_owner(state: StateDir) -> None:
+    """Raise UserMistake for a guest of the instance: root is one at another user's."""
+    from warren.rpc.message import RpcError
+
+    try:
+        ask_instance(state, identity.find)
+    except RpcError as error:
+        if error.errnum != errno.EPERM:
+            raise
+        raise UserMistake(
+            "Jobs are compared by the owner of the instance alone, and this user is none: run it "
+            "as that user, or as root where access.allow-root-owner is set."
+        ) from error
 
 
 def _differences(state: StateDir) -> list[Difference]:

@@ -65,6 +65,11 @@ def is_marked(workflow: Workflow) -> bool:
     return labels.ABORTED in workflow.metadata.annotations
 
 
+def bears_mark(workflow: Object) -> bool:
+    """Return whether that was done for a Workflow, be it one that can be read or not."""
+    return labels.ABORTED in (workflow["metadata"].get("annotations") or {})
+
+
 def nodes_of(workflow: Object) -> frozenset[str]:
     """Return the compute nodes of a job for whose Workflow that was done; it may be gone."""
     annotations = workflow["metadata"].get("annotations") or {}

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from warren.base.errors import UserMistake
+from warren.base.errors import Retryable, UserMistake
 from warren.base.objects import Object
 
 T = TypeVar("T")
@@ -17,6 +17,12 @@ T = TypeVar("T")
 
 class Malformed(UserMistake):
     """An object that is not of its kind, or no object; the sentence names the path."""
+
+
+class OthersMalformed(Retryable):
+    """An object is not of its kind, and not of those whose work it was read for."""
+
+    delay = 30.0
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -58,6 +64,14 @@ def read(obj: Object, kind: type[T]) -> T:
         metadata = obj.get("metadata", {})
         raise Malformed(f"{obj.get('kind')} {metadata.get('name')}: {error}") from None
     return found
+
+
+def read_other(obj: Object, kind: type[T]) -> T:
+    """Decode an object of others. Raises OthersMalformed: no job may fail for it."""
+    try:
+        return read(obj, kind)
+    except Malformed as error:
+        raise OthersMalformed(str(error)) from error
 
 
 def read_json(text: bytes | str, kind: type[T]) -> T:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from warren.base.objects import Key
 from warren.dws.objects.decoding import Struct
-from warren.dws.objects.meta import Error, Meta, Reference
+from warren.dws.objects.meta import Error, Meta
 
 
 class VolumesSpec(Struct, frozen=True):
@@ -44,13 +44,11 @@ class LustreFileSystem(Struct, frozen=True):
     status: LustreStatus = LustreStatus()
 
 
-class LustreClaim(Struct, frozen=True):
-    reference: Reference
-    fsname: str = ""
-
-
 class Requester(Struct, frozen=True):
-    """The NnfStorage that asks for commands: one that was made later, by its name, is another."""
+    """The NnfStorage that asks for a name, or for commands: a later one of its name is another.
+
+    Claims of names that were made by earlier versions have no `uid`.
+    """
 
     kind: str = ""
     name: str = ""
@@ -60,6 +58,11 @@ class Requester(Struct, frozen=True):
     @property
     def key(self) -> Key:
         return Key(self.namespace, self.name)
+
+
+class LustreClaim(Struct, frozen=True):
+    reference: Requester
+    fsname: str = ""
 
 
 class MgsCommands(Struct, frozen=True):
@@ -81,7 +84,7 @@ class LustreMgtSpec(Struct, frozen=True):
     addresses: tuple[str, ...] = ()
     fs_name_start: str = "aaaaaaaa"
     fs_name_black_list: tuple[str, ...] = ()
-    claim_list: tuple[Reference, ...] = ()
+    claim_list: tuple[Requester, ...] = ()
     command_list: tuple[MgsCommands, ...] = ()
 
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Key
 from warren.dws import kinds, reports
-from warren.dws.objects.lustrefilesystems import NnfLustreMGT
-from warren.dws.objects.meta import Reference
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT, Requester
 from warren.dws.objects.nnfstorages import NnfStorageSet
 
 SETS: Final = ("mgt", "mdt", "mgtmdt", "ost")
@@ -127,14 +126,14 @@ def naming_change(mgt: NnfLustreMGT) -> Change | None:
     Those that claim it no more are forgotten. None where all have a name, which is not given out
     again before all others were.
     """
-    wanted = {each.key: each for each in mgt.spec.claim_list}
-    given = [each for each in mgt.status.claim_list if each.reference.key in wanted]
-    known = {each.reference.key for each in given}
+    wanted = dict.fromkeys(mgt.spec.claim_list)
+    given = [each for each in mgt.status.claim_list if each.reference in wanted]
+    known = {each.reference for each in given}
     taken = {each.fsname for each in given} | {*mgt.spec.fs_name_black_list}
     upcoming = mgt.status.fs_name_next or mgt.spec.fs_name_start
-    fresh: list[tuple[Reference, str]] = []
-    for key, reference in wanted.items():
-        if key in known:
+    fresh: list[tuple[Requester, str]] = []
+    for reference in wanted:
+        if reference in known:
             continue
         while upcoming in taken:
             upcoming = next_name(upcoming)
@@ -146,12 +145,15 @@ def naming_change(mgt: NnfLustreMGT) -> Change | None:
     claims = [*((each.reference, each.fsname) for each in given), *fresh]
     status = {
         "fsNameNext": upcoming,
-        "claimList": [
-            {"reference": reference_to(each.kind, each.key), "fsname": name}
-            for each, name in claims
-        ],
+        "claimList": [{"reference": reference_of(each), "fsname": name} for each, name in claims],
     }
     return reports.status(kinds.LUSTRE_MGT, mgt.metadata, status)
+
+
+def reference_of(requester: Requester) -> dict[str, str]:
+    """Return the reference by which a storage has asked for something."""
+    found = reference_to(requester.kind, requester.key)
+    return {**found, "uid": requester.uid} if requester.uid else found
 
 
 def reference_to(kind: str, key: Key) -> dict[str, str]:

@@ -13,14 +13,14 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
 from warren.dws import kinds, labels, reports
 from warren.dws.faults import Fault
-from warren.dws.objects.lustrefilesystems import NnfLustreMGT
+from warren.dws.objects.lustrefilesystems import NnfLustreMGT, Requester
 from warren.dws.objects.meta import Reference
 from warren.dws.objects.nnfstorages import NnfNodeBlockStorage, NnfNodeStorage, NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import instances
 from warren.dws.storage import locks, lustre, mgscommands, nnfstorage
-from warren.dws.storage.lustre import reference_to
+from warren.dws.storage.lustre import reference_of, reference_to
 from warren.dws.storage.nnfstorage import Served
 
 POOL = "pool:"
@@ -89,7 +89,7 @@ class LustreSnapshot:
 
     @property
     def reference(self) -> dict[str, str]:
-        return reference_to(kinds.NNF_STORAGE.name, self.storage.metadata.key)
+        return reference_of(mgscommands.requester(self.storage))
 
 
 def decide(snapshot: LustreSnapshot) -> Sequence[Write]:
@@ -121,8 +121,8 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
     if snapshot.mgs_rabbit is None and (keeping := _kept(snapshot, address)):
         return keeping
     if not snapshot.is_only_mgt:
-        claims = {each.reference.key: each.fsname for each in mgt.status.claim_list}
-        name = claims.get(snapshot.storage.metadata.key, "")
+        given = (each for each in mgt.status.claim_list if _is_of(each.reference, snapshot))
+        name = next((each.fsname for each in given), "")
         if not name:
             return _claimed(snapshot, mgt)
     wanted = nnfstorage.children_of(snapshot.storage, snapshot.profile, Served(address, name))
@@ -264,10 +264,17 @@ def _own_mgt(snapshot: LustreSnapshot, address: str) -> Create:
 
 def _claimed(snapshot: LustreSnapshot, mgt: NnfLustreMGT) -> Sequence[Write]:
     key = snapshot.storage.metadata.key
-    if any(each.key == key for each in mgt.spec.claim_list):
+    if any(_is_of(each, snapshot) for each in mgt.spec.claim_list):
         return ()  # its name comes
-    claims = [reference_to(each.kind, each.key) for each in mgt.spec.claim_list]
+    # The name of an earlier storage of its name is not its own: that MGS knows its targets.
+    claims = [reference_of(each) for each in mgt.spec.claim_list if each.key != key]
     return [_claiming(mgt, [*claims, snapshot.reference])]
+
+
+def _is_of(claimant: Requester, snapshot: LustreSnapshot) -> bool:
+    """Return whether a claim is the storage's own: those of earlier versions have no uid."""
+    own = mgscommands.requester(snapshot.storage)
+    return claimant.key == own.key and claimant.uid in ("", own.uid)
 
 
 def _claiming(mgt: NnfLustreMGT, claims: Sequence[Object], **more: Any) -> Change:
@@ -304,7 +311,7 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
     for mgt in snapshot.mgts:
         if any(each.key == key for each in mgt.spec.claim_list) and mgt.metadata.key != own:
             left = [each for each in mgt.spec.claim_list if each.key != key]
-            claims = [reference_to(each.kind, each.key) for each in left]
+            claims = [reference_of(each) for each in left]
             writes.append(_claiming(mgt, claims, **mgscommands.spec_without(mgt, snapshot.storage)))
     own_consumer = _consumer(snapshot)
     writes += [

@@ -94,7 +94,7 @@ def request_change(mgt: NnfLustreMGT, storage: NnfStorage, lines: Sequence[str])
 
     A storage asks once.
     """
-    own = _requester(storage)
+    own = requester(storage)
     if any(each.reference == own for each in mgt.spec.command_list):
         return None
     others = [each for each in mgt.spec.command_list if each.reference.key != own.key]
@@ -116,13 +116,14 @@ def spec_without(mgt: NnfLustreMGT, storage: NnfStorage) -> dict[str, Any]:
 
 def _listed(found: Sequence[MgsCommands]) -> list[dict[str, Any]]:
     return [
-        {"reference": _reference(each.reference), "commands": [*each.commands]} for each in found
+        {"reference": lustre.reference_of(each.reference), "commands": [*each.commands]}
+        for each in found
     ]
 
 
 def are_run(mgt: NnfLustreMGT, storage: NnfStorage) -> bool:
     """Return whether the commands for a storage were run. Raises Fault where they failed."""
-    own = _requester(storage)
+    own = requester(storage)
     for each in mgt.status.command_list:
         if each.reference == own:
             if not each.ready:
@@ -182,7 +183,8 @@ def _answer(reference: Requester, trouble: NodeTrouble | None) -> MgsAnswer:
 
 
 def _answered(answer: MgsAnswer) -> Object:
-    said: dict[str, Any] = {"reference": _reference(answer.reference), "ready": answer.ready}
+    reference = lustre.reference_of(answer.reference)
+    said: dict[str, Any] = {"reference": reference, "ready": answer.ready}
     error = answer.error
     if error is not None:
         words = {"userMessage": error.user_message} if error.user_message else {}
@@ -195,12 +197,8 @@ def _answered(answer: MgsAnswer) -> Object:
     return said
 
 
-def _requester(storage: NnfStorage) -> Requester:
+def requester(storage: NnfStorage) -> Requester:
+    """Return by what a storage asks."""
     meta = storage.metadata
     kind = kinds.NNF_STORAGE.name
     return Requester(kind=kind, name=meta.name, namespace=meta.namespace, uid=meta.uid)
-
-
-def _reference(requester: Requester) -> dict[str, str]:
-    found = lustre.reference_to(requester.kind, requester.key)
-    return {**found, "uid": requester.uid} if requester.uid else found

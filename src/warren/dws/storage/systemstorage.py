@@ -307,7 +307,14 @@ def _owner(obj: NnfSystemStorage) -> children.Owner:
         kind=kinds.SYSTEM_STORAGE,
         meta=obj.metadata,
         labels=_labels(obj),
-        variables={},
+        # A profile may be one for jobs, too, and its commands name what is the job's.
+        variables={
+            "$JOBID": "none",
+            "$DIRECTIVE_INDEX": "0",
+            "$WORKFLOW_UID": obj.metadata.uid,
+            "$USERID": "0",
+            "$GROUPID": "0",
+        },
         userid=0,
         groupid=0,
     )
