@@ -1,5 +1,7 @@
 """What the commands share: finding the instance, and how job ids are spelled for people."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,20 @@ def test_what_processes_call_themselves_does_nothing_to_an_admins_terminal(
     told = capsys.readouterr()
     assert told.out.startswith(r"rabbit-0: process 7: \x1b]0;me\x07 of someone keeps")
     assert told.err == "warren: rabbit-0: \\x1b[2J\n"
+
+
+def test_what_a_command_uses_logs_nothing_into_its_output() -> None:
+    program = """
+import structlog
+from warren.cli.common import run
+
+async def work() -> None:
+    structlog.get_logger().debug("a connection ends")
+    structlog.get_logger().error("something is broken")
+
+run(work())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "something is broken" in ended.stderr
+    assert "a connection ends" not in ended.stderr

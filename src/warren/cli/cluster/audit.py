@@ -69,7 +69,7 @@ def _check_instance_owner(state: StateDir) -> None:
             raise
         raise UserMistake(
             "Jobs are compared by the owner of the instance alone, and this user is none: run it "
-            "as that user, or as root where access.allow-root-owner is set."
+            "as the owner, or as root where access.allow-root-owner is set."
         ) from error
 
 
