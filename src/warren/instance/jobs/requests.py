@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from warren.instance.jobs.manager import Entry, Inactive, JobManager
+from warren.instance.kvs.quota import size_read
 from warren.lifecycle.states import ACTIVE
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Request, RpcError
@@ -176,11 +177,14 @@ def demand_room(manager: JobManager, entry: Entry, request: Request) -> None:
 
 
 def demand_small(request: Request) -> int:
-    """Return the bytes of a request. Raises RpcError(EFBIG) for more than is kept of a guest's."""
-    size = len(msgspec.json.encode(request.payload))
-    if not request.cred.owner and size > _LARGEST:
+    """Return the bytes that a request is counted for.
+
+    Raises RpcError(EFBIG) for more than is kept of a guest's.
+    """
+    text = msgspec.json.encode(request.payload)
+    if not request.cred.owner and len(text) > _LARGEST:
         raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST} bytes")
-    return size
+    return size_read(text)
 
 
 def full(entry: Entry) -> bool:
