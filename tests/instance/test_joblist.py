@@ -443,10 +443,10 @@ async def test_no_users_jobs_make_an_answer_longer_than_others_can_read() -> Non
         jobs = []
         for _ in range(220):
             jobs.append(await life.submit_as(GUEST, name="N" * 1024))
-            for key in "abcd":
-                memo = {key: "x" * 15_000}
+            for key in "abcdefgh":
+                memo = {key: "x" * 7500}
                 await ask.rpc("job-manager.memo", {"id": jobs[-1], "memo": memo})
-            long = ask.rpc("job-manager.memo", {"id": jobs[-1], "memo": {"e": "x" * 15_000}})
+            long = ask.rpc("job-manager.memo", {"id": jobs[-1], "memo": {"i": "x" * 7500}})
             assert await refused(long) == errno.EFBIG
         # Altogether they have 13 MB.
         assert await refused(listed(life)) == errno.EFBIG

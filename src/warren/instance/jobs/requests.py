@@ -19,8 +19,11 @@ ANY: Final = frozenset({-1, 2**32 - 1, 2**64 - 1})
 
 _MOST_EVENTS: Final = 1000
 """Events of a job after which its user adds none but its end."""
-_LARGEST: Final = 2**14
-"""Bytes of what a user adds to a job's log at once."""
+_LARGEST: Final = 2**13
+"""Bytes of what a user adds to a job's log at once.
+
+The whole log and the longest jobspec are one message to the readers of the journal.
+"""
 _LONGEST_MEMO: Final = 2**16
 """Bytes of a job's whole memo: every user has it in every list of jobs."""
 
