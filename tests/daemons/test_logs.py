@@ -45,3 +45,15 @@ def test_a_log_is_bounded_while_its_process_runs_and_is_the_owners_alone(tmp_pat
         line.rpartition("=")[2] for each in kept[::-1] for line in each.read_text().splitlines()
     ]
     assert numbers == [f"{each}" for each in range(1000 - len(numbers), 1000)]
+
+
+def test_what_users_name_is_logged_as_a_terminal_may_show_it() -> None:
+    before, output = structlog.get_config(), io.StringIO()
+    try:
+        logs.configure(output)
+        structlog.get_logger().info("copy", reason="/a/\x1b[2J\x1b[31m\r\x9b\u202e\nlevel=error ƒ")
+    finally:
+        structlog.configure(**before)
+    line = output.getvalue().removesuffix("\n")
+    assert line.isprintable()
+    assert "ƒ" in line

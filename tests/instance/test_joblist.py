@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 from typing import Any
 
 import pytest
@@ -432,3 +433,25 @@ async def test_purged_jobs_are_neither_listed_nor_counted() -> None:
         found = await stats(life)
         assert found["job_states"]["inactive"] == found["successful"] == 1
         assert found["inactive_purged"] == 2
+
+
+@virtually
+async def test_no_users_jobs_make_an_answer_longer_than_others_can_read() -> None:
+    """Names and memos are as long as their users make them."""
+    async with alive(generous=False) as life:
+        ask = life.bus.handle(GUEST)
+        jobs = []
+        for _ in range(220):
+            jobs.append(await life.submit_as(GUEST, name="N" * 1024))
+            for key in "abcdefgh":
+                memo = {key: "x" * 7500}
+                await ask.rpc("job-manager.memo", {"id": jobs[-1], "memo": memo})
+            long = ask.rpc("job-manager.memo", {"id": jobs[-1], "memo": {"i": "x" * 7500}})
+            assert await refused(long) == errno.EFBIG
+        # Altogether they have 13 MB.
+        assert await refused(listed(life)) == errno.EFBIG
+        assert len(await listed(life, attrs=["name"])) == len(jobs)
+        answers = [each async for each in life.bus.handle().stream("job-list.list", {})]
+
+        assert sorted(job["id"] for each in answers for job in each["jobs"]) == jobs
+        assert max(len(json.dumps(each)) for each in answers) < 2 * 2**20

@@ -529,3 +529,18 @@ async def test_a_malformed_commit_is_refused(malformed: dict[str, Any]) -> None:
 
         assert await refused(user(OWNER).rpc("kvs.commit", request)) == errno.EPROTO
         assert kvs.get("b") is None
+
+
+@virtually
+async def test_one_commit_of_a_guests_makes_no_more_entries_than_all_others_can_wait_for() -> None:
+    """Also by few keys that are deep, or by one directory."""
+    deep = [operation(f"{each}{'.a' * 62}", b"") for each in range(200)]
+    leaf = treeobj.directory({"a": treeobj.val(b"")})
+    wide = treeobj.directory({str(each): leaf for each in range(5000)})
+    async with serving() as (kvs, user):
+        for ops in (deep, [{"key": "b", "flags": 0, "dirent": wide}]):
+            request = {"namespace": "job-1", "ops": ops}
+            assert await refused(user(GUEST).rpc("kvs.commit", request)) == errno.EMSGSIZE
+            assert kvs.get("a", "job-1") == b"mine"
+            assert kvs.version("job-1") == 1
+        await user(OWNER).rpc("kvs.commit", {"namespace": "job-1", "ops": deep})

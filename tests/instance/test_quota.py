@@ -81,7 +81,7 @@ async def test_one_users_requests_fill_its_own_part_and_no_others() -> None:
             await submitted(life, GUEST, **LARGE)
         assert failed.value.errnum == errno.ENOSPC
         assert str(failed.value) == (
-            f"jobs of user {GUEST} hold 790 KiB of the 1.00 MiB that each user has "
+            f"jobs of user {GUEST} hold 794 KiB of the 1.00 MiB that each user has "
             "(kvs.user-limit): ask the owner to purge those that are over"
         )
         # It was not taken, and counts for nothing.
@@ -143,3 +143,45 @@ async def test_a_job_that_is_refused_counts_for_nothing() -> None:
                 submitted(life, GUEST, attributes=attributes, **LARGE)
             ) == errno.EINVAL  # fmt: skip
         await submitted(life, GUEST, **LARGE)
+
+
+@virtually
+async def test_what_is_small_as_a_text_and_large_in_memory_is_counted_as_it_is_there() -> None:
+    """Else one user's jobs would take the memory of all, within the limit."""
+    async with alive(config=LIMITED, generous=False) as life:
+        assert (
+            await refused(submitted(life, GUEST, attributes={"a": [{}] * 15_000})) == errno.ENOSPC
+        )
+        job = await submitted(life, GUEST)
+        await life.kvs.commit([create_namespace(keys.guest(job), GUEST)])
+        writing = life.bus.handle(GUEST)
+
+        deep = [{"key": f"{each}{'.a' * 60}", "flags": 0, "dirent": treeobj.val(b"")}
+                for each in range(20)]  # fmt: skip
+        before = life.kvs.quota.bytes_of(keys.guest(job))
+        await writing.rpc("kvs.commit", {"namespace": keys.guest(job), "ops": deep})
+        # Each name is a directory of its own.
+        assert life.kvs.quota.bytes_of(keys.guest(job)) - before > 20 * 60 * 200
+
+        held = life.kvs.quota.bytes_of(keys.guest(job))
+        memo = {"id": job, "memo": {str(each): {} for each in range(500)}}
+        await writing.rpc("job-manager.memo", memo)
+        assert life.kvs.quota.bytes_of(keys.guest(job)) - held > 500 * 64
+
+
+@virtually
+async def test_what_small_things_take_is_counted_after_a_restart_too() -> None:
+    journal = MemoryJournal()
+    async with alive(journal, config=LIMITED, generous=False) as life:
+        job = await submitted(life, GUEST, attributes={"a": [{}] * 3000})
+        await life.kvs.commit([create_namespace(keys.guest(job), GUEST)])
+        tree = {"a": {"type": "dir", "ver": 1, "data": {
+            str(each): {"type": "dir", "ver": 1, "data": {"b": treeobj.val(b"")}}
+            for each in range(200)
+        }}}  # fmt: skip
+        ops = [{"key": key, "flags": 0, "dirent": each} for key, each in tree.items()]
+        await life.bus.handle(GUEST).rpc("kvs.commit", {"namespace": keys.guest(job), "ops": ops})
+        held = life.kvs.quota.bytes_of(keys.guest(job))
+        assert held > 3000 * 64 + 200 * 300
+    async with alive(journal, config=LIMITED) as life:
+        assert life.kvs.quota.bytes_of(keys.guest(job)) > 3000 * 64 + 200 * 300

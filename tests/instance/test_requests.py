@@ -23,6 +23,7 @@ from warren.lifecycle.states import Result, State
 from warren.rfc import resource_set
 from warren.rfc.fluid import JobId
 from warren.rfc.jobflags import WAITABLE
+from warren.rpc import message
 from warren.rpc.message import Payload, RpcError
 
 STRANGER = GUEST + 1
@@ -239,6 +240,33 @@ async def test_a_user_adds_only_so_much_to_a_jobs_log_but_ends_it_always() -> No
         await ask(life, "memo", id=job, memo={"a": 1})  # the owner's own affair
         await ask(life, "raise", GUEST, id=job, type="cancel", severity=0)
         await life.until(job, "clean")
+
+
+@virtually
+async def test_the_log_of_no_job_is_longer_than_readers_of_the_journal_can_read() -> None:
+    """A conductor of its own process would lose its connection, again and again, for all jobs."""
+    async with alive(generous=False) as life:
+        job = await queued(life, attributes={"a": "y" * 3 * 2**20})
+        size = 2**14
+        while await taken(life, job, size) is False:
+            size -= 2**8
+        while await taken(life, job, size):
+            pass
+        journal = life.bus.handle().stream("job-manager.events-journal", {})
+        told = await anext(aiter(journal))
+
+        assert told["id"] == job
+        assert len(told["events"]) == 1000
+        assert len(bytes(message.pack(told))) < message.LONGEST
+
+
+async def taken(life: Life, job: JobId, size: int) -> bool | None:
+    """Return whether a note of so many bytes is taken; None where the log is full."""
+    try:
+        await ask(life, "raise", GUEST, id=job, type="a", severity=7, note="x" * size)
+    except RpcError as error:
+        return None if error.errnum == errno.ENOSPC else False
+    return True
 
 
 @virtually

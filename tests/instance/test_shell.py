@@ -19,6 +19,7 @@ from warren.instance.shell.tasks import NOTHING, CannotStart, Inherited, Spawner
 from warren.instance.simulated import Play, SimulatedSpawner
 from warren.lifecycle.states import Result
 from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio, treeobj
+from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
 from warren.rpc.message import Payload, RpcError
@@ -496,3 +497,40 @@ async def test_a_shell_that_may_not_write_any_more_ends_its_tasks(spawner: Spawn
 @virtually
 async def test_a_shell_that_may_not_do_anything_ends() -> None:
     assert await _shell(Breaking(lambda topic, payload: True, nodes=1)).run() == 1
+
+
+class Full(Recording):
+    """A `Handle` of an instance that has room for so many bytes of output, and little more."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__(_job(1))
+        self._room = room
+
+    async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+        if topic == "kvs.commit" and payload is not None:
+            size = sum(len(treeobj.read_val(each["dirent"])) for each in payload["ops"])
+            if size > self._room:
+                raise RpcError(errno.ENOSPC, "the disk is full")
+            self._room -= size
+        return await super().rpc(topic, payload)
+
+    @property
+    def output(self) -> list[Event]:
+        found = [op for each in self.commits for op in each["ops"] if op["key"] == "output"]
+        text = b"".join(treeobj.read_val(op["dirent"]) for op in found)
+        return eventlog.decode(text.decode())
+
+
+@virtually
+async def test_a_job_goes_on_without_the_output_that_there_is_no_room_for() -> None:
+    """Another user may have filled the disk: that ends no job which prints."""
+    handle = Full(room=3000)
+    shell = _shell(handle)
+    shell.spawner = Chattering(1000)
+
+    assert await shell.run() == 0
+    assert handle.complaints == ["the output of node0 is cut off here: the disk is full"]
+    assert stdio.streams(handle.output) == (2, 2)
+    told = [event.name for event in handle.output].index("log")
+    assert told > 1
+    assert not [event for event in handle.output[told:] if "data" in event.context]

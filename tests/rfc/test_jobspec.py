@@ -271,3 +271,24 @@ def test_whatever_can_be_scheduled_is_accepted_and_counted(
     )
     found = jobspec.summary(accepted)
     assert (found.slots, found.tasks, found.choice) == counted
+
+
+@pytest.mark.parametrize(
+    ("path", "most"), [("job.name", 1024), ("project", 1024), ("bank", 1024), ("cwd", 4096)]
+)
+def test_what_all_users_read_of_a_job_is_not_long(path: str, most: int) -> None:
+    above, _, name = path.rpartition(".")
+    for length in (most, most + 1):
+        value = {name: "x" * length}
+        spec = jobspec.make(["true"], attributes={above: value} if above else value)
+        if length > most:
+            words = rf"attributes\.system\.{path} has {length} characters, and {most} at most"
+            with pytest.raises(BadFormat, match=words):
+                jobspec.check(spec)
+        else:
+            jobspec.check(spec)
+
+
+def test_a_job_without_a_name_has_its_programs_and_no_longer_one_than_a_file_has() -> None:
+    assert jobspec.name(jobspec.make(["/bin/true"])) == "true"
+    assert jobspec.name(jobspec.make(["x" * 300])) == "x" * 255

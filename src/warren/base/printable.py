@@ -1,5 +1,13 @@
 """Text of others as a terminal may show it."""
 
+import json
+import re
+from typing import Final
+
+_DELETE: Final = "\x7f"
+_BEYOND: Final = re.compile(r"[^\x00-\x7e]")
+"""What JSON leaves as it is: in a JSON text it stands in strings alone."""
+
 
 def printable(text: str) -> str:
     r"""Return `text` with every character escaped that is not printed: ESC is `\x1b`.
@@ -11,3 +19,17 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def printable_json(text: str) -> str:
+    r"""Return a JSON text that says the same with letters that are printed, such as `\u202e`.
+
+    JSON escapes but some of those that are not.
+    """
+    return _BEYOND.sub(
+        lambda found: found[0] if found[0].isprintable() else _escaped(found[0]), text
+    )
+
+
+def _escaped(letter: str) -> str:
+    return json.dumps(letter)[1:-1] if letter != _DELETE else r"\u007f"

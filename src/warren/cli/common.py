@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from warren.base.errors import UserMistake
-from warren.base.printable import printable
+from warren.base.printable import printable, printable_json
 from warren.daemons.statedir import VARIABLE, StateDir
 from warren.rfc import fluid
 
@@ -193,7 +193,8 @@ def require_running(state: StateDir) -> dict[str, Any]:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON: indented for a person, one line for a program."""
-    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False))
+    text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False)
+    click.echo(printable_json(text))
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], right: str = "") -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import BinaryIO, Final, TextIO, cast
 
 import structlog
+from structlog.typing import EventDict, WrappedLogger
 
 from warren.base.errors import UserMistake
+from warren.base.printable import printable
 
 _LARGEST: Final = 16 * 2**20
 
@@ -98,11 +100,16 @@ def configure(output: TextIO = sys.stderr) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(
-                key_order=["timestamp", "level", "event"], drop_missing=True
-            ),
+            _Printed(key_order=["timestamp", "level", "event"], drop_missing=True),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(lossy(output)),
         cache_logger_on_first_use=True,
     )
+
+
+class _Printed(structlog.processors.LogfmtRenderer):
+    """Writes events as a terminal may show them: names of users' files are in them."""
+
+    def __call__(self, logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
+        return printable(super().__call__(logger, name, event_dict))

@@ -19,7 +19,7 @@ from warren.instance.config import Config
 from warren.instance.jobids import JobIdAllocator
 from warren.instance.jobs.manager import JobManager
 from warren.instance.kvs import Kvs, put
-from warren.instance.kvs.quota import PER_JOB
+from warren.instance.kvs.quota import PER_JOB, size_read
 from warren.instance.queues import Queues
 from warren.rfc import canonical, signed_request
 from warren.rfc import jobspec as jobspecs
@@ -127,7 +127,7 @@ class Ingest:
             "version": 1,
         }
         if not cred.owner:
-            count = len(asked.token) + len(text) + PER_JOB
+            count = len(asked.token) + size_read(text) + PER_JOB
             self._kvs.quota.charge(keys.guest(job), cred.userid, count)
         stored = [
             *mark,

@@ -15,6 +15,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
+
 from warren.instance.jobs.jobtap import Jobtap
 from warren.instance.jobs.manager import JobManager
 from warren.instance.servicetables import JobList as JobListTable
@@ -35,6 +37,10 @@ _COMPARISONS_PER_TURN: Final = 20_000
 """Comparisons that are made before other requests have their turn."""
 _BATCH: Final = 500
 """Jobs in one answer of a stream."""
+_FULL: Final = 2**20
+"""Bytes of jobs after which an answer of a stream is sent, however few these are."""
+_LARGEST: Final = 12 * 2**20
+"""Bytes of jobs in one answer that is no stream: clients read no more of one message."""
 _QUEUE_AND_RESULT: Final = attrgetter("queue", "result")
 
 
@@ -111,22 +117,30 @@ class JobList:
 
     async def _list(self, request: Request) -> Payload:
         query = _query(request, self._most_comparisons)
-        found = []
+        found, size = [], 0
         async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
             async for each in jobs:
+                size += _size(each)
+                if size > _LARGEST:
+                    words = (
+                        f"they have over {_LARGEST} bytes: ask for a stream, or for less of them"
+                    )
+                    raise RpcError(errno.EFBIG, words)
                 found.append(each)
         return {"jobs": found}
 
     async def _stream(self, request: Request) -> AsyncIterator[Payload]:
         query = _query(request, self._most_comparisons)
         batch: list[dict[str, Any]] = []
+        size = 0
         head: dict[str, Any] = {"version": 1}
         async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
             async for each in jobs:
                 batch.append(each)
-                if len(batch) == _BATCH:
+                size += _size(each)
+                if len(batch) == _BATCH or size > _FULL:
                     yield {**head, "jobs": batch}
-                    batch, head = [], {}
+                    batch, size, head = [], 0, {}
         if batch or head:
             yield {**head, "jobs": batch}
 
@@ -235,6 +249,11 @@ class JobList:
             names = sorted({queue for queue, _ in (*counts, *ended) if queue is not None})
             stats["queues"] = [{"name": name, **_count(counts, ended, name)} for name in names]
         return stats
+
+
+def _size(described: Mapping[str, Any]) -> int:
+    """Return how many bytes a job takes in an answer: its user says how long some of it is."""
+    return len(msgspec.json.encode(described))
 
 
 def _lives(each: Listed) -> bool:

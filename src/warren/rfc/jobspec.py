@@ -19,6 +19,14 @@ _DEEPEST: Final = 100
 """Of resources in resources. No machine has as many, and no stack is to be tried."""
 
 
+_LONGEST_NAME: Final = 1024
+"""Characters of a job's name."""
+_LONGEST_PATH: Final = 4096
+"""Characters of a path (PATH_MAX)."""
+_LONGEST_PROGRAM: Final = 255
+"""Characters of a file's name (NAME_MAX): there is no program with a longer one."""
+
+
 def make(
     command: Sequence[str],
     *,
@@ -103,8 +111,18 @@ def check(spec: Any) -> Jobspec:
     )
     job = system.get("job", {})
     _require(isinstance(job, Mapping), "attributes.system.job", "is not an object")
+    _require_short(job.get("name"), "attributes.system.job.name", _LONGEST_NAME)
+    for key in ("project", "bank"):
+        _require_short(system.get(key), f"attributes.system.{key}", _LONGEST_NAME)
+    _require_short(system.get("cwd"), "attributes.system.cwd", _LONGEST_PATH)
     summary(spec)
     return spec  # type: ignore[no-any-return]
+
+
+def _require_short(value: Any, path: str, most: int) -> None:
+    """Refuse a text that is long: every user has it in every list of jobs."""
+    if isinstance(value, str) and len(value) > most:
+        _require(False, path, f"has {len(value)} characters, and {most} at most")
 
 
 def _check_resource(resource: Any, path: str, depth: int) -> None:
@@ -254,7 +272,7 @@ def name(spec: Jobspec) -> str:
     """Return the job's name: the one it asked for, or that of its program."""
     given = system(spec).get("job", {}).get("name")
     program: str = spec["tasks"][0]["command"][0]
-    return str(given) if given else program.rsplit("/", 1)[-1]
+    return str(given) if given else program.rsplit("/", 1)[-1][:_LONGEST_PROGRAM]
 
 
 def without_environment(spec: Jobspec) -> dict[str, Any]:

@@ -74,10 +74,12 @@ def _check_instance_owner(state: StateDir) -> None:
 
 
 def _differences(state: StateDir) -> list[Difference]:
+    from warren.cli.job.listing import list_jobs
+
     async def query(handle: "Handle") -> tuple[dict[int, str | None], dict[str, str], str]:
         active = {"states": [sum(each.bit for each in ACTIVE)]}
         request = {"attrs": ["annotations"], "max_entries": 0, "constraint": active}
-        jobs = (await handle.rpc("job-list.list", request))["jobs"]
+        jobs = await list_jobs(handle, request)
         status = await handle.rpc("resource.status")
         named = {each["id"]: _workflow(each) for each in jobs}
         drained = {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}

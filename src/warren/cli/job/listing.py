@@ -123,7 +123,7 @@ def jobs(
         if wanted:
             found, missing = await _jobs_by_id(handle, wanted, attributes)
         else:
-            found, missing = await _list_jobs(handle, request), []
+            found, missing = await list_jobs(handle, request), []
         if "contextual_info" in asked and not as_json:
             reasons = await waits.reasons(handle, found)
             found = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in found]
@@ -184,7 +184,8 @@ def _print_formats() -> None:
         click.echo(f"{name:<10} {what}\n           {form}")
 
 
-async def _list_jobs(handle: "Handle", request: Mapping[str, Any]) -> list[Attributes]:
+async def list_jobs(handle: "Handle", request: Mapping[str, Any]) -> list[Attributes]:
+    """Return the jobs that `job-list.list` is asked for, however many they are."""
     found: list[Attributes] = []
     stream = handle.stream("job-list.list", request)
     async with aclosing(stream) as answers:  # type: ignore[type-var]

@@ -1,12 +1,16 @@
 """What the job manager is asked, as it stands on the wire, and which users may ask it."""
 
 import errno
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from warren.instance.jobs.manager import Entry, Inactive, JobManager
+from warren.instance.kvs.quota import size_read
+from warren.lifecycle.job import update
 from warren.lifecycle.states import ACTIVE
+from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Request, RpcError
 
@@ -15,8 +19,13 @@ ANY: Final = frozenset({-1, 2**32 - 1, 2**64 - 1})
 
 _MOST_EVENTS: Final = 1000
 """Events of a job after which its user adds none but its end."""
-_LARGEST: Final = 2**14
-"""Bytes of what a user adds to a job's log at once."""
+_LARGEST: Final = 2**13
+"""Bytes of what a user adds to a job's log at once.
+
+The whole log and the longest jobspec are one message to the readers of the journal.
+"""
+_LONGEST_MEMO: Final = 2**16
+"""Bytes of a job's whole memo: every user has it in every list of jobs."""
 
 Id = Annotated[int, msgspec.Meta(ge=-1)]
 Userid = Annotated[int, msgspec.Meta(ge=-1, lt=2**32)]
@@ -176,11 +185,23 @@ def charge_quota(manager: JobManager, entry: Entry, request: Request) -> None:
 
 
 def check_size(request: Request) -> int:
-    """Return the bytes of a request. Raises RpcError(EFBIG) for more than is kept of a guest's."""
-    size = len(msgspec.json.encode(request.payload))
-    if not request.cred.owner and size > _LARGEST:
+    """Return the bytes that a request is counted for.
+
+    Raises RpcError(EFBIG) for more than is kept of a guest's.
+    """
+    text = msgspec.json.encode(request.payload)
+    if not request.cred.owner and len(text) > _LARGEST:
         raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST} bytes")
-    return size
+    return size_read(text)
+
+
+def check_memo_size(entry: Entry, memo: Mapping[str, Any]) -> None:
+    """Raise RpcError(EFBIG) where a memo would be longer than is shown of a guest's job."""
+    foreseen = update(entry.foreseen(), Event(0.0, "memo", memo))
+    size = len(msgspec.json.encode(foreseen.memo))
+    if size > _LONGEST_MEMO:
+        words = f"the job's memo would have {size} bytes, and {_LONGEST_MEMO} at most"
+        raise RpcError(errno.EFBIG, words)
 
 
 def full(entry: Entry) -> bool:

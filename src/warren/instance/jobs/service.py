@@ -12,6 +12,7 @@ from warren.instance.jobs.purging import Limits
 from warren.instance.jobs.requests import (
     ANY,
     charge_quota,
+    check_memo_size,
     check_size,
     full,
     growing,
@@ -131,10 +132,12 @@ class JobManagerService:
         asked = read(request, requests.Memo)
         if not asked.memo:
             return {}
+        self._manager.processor.check(entry, "memo", asked.memo)
+        if not request.cred.owner:
+            check_memo_size(entry, asked.memo)
         if asked.volatile:
             self._manager.processor.note(entry, "memo", asked.memo)
         else:
-            self._manager.processor.check(entry, "memo", asked.memo)
             self._manager.processor.post(entry, "memo", asked.memo)
         await self._manager.wait_committed()
         return {}

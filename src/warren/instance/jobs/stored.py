@@ -9,7 +9,7 @@ import structlog
 from warren.instance import keys
 from warren.instance.jobs import subset
 from warren.instance.kvs import PRIMARY, Kvs, Operation, Quota, graft, put, unlink
-from warren.instance.kvs.quota import PER_JOB
+from warren.instance.kvs.quota import PER_JOB, size_read
 from warren.lifecycle.job import Job, replay
 from warren.lifecycle.states import State
 from warren.rfc import eventlog, fluid, resource_set
@@ -47,7 +47,8 @@ class Stored:
             return
         if held is None:
             found = self._kvs.size(fluid.kvs(job)) + self._kvs.size(".", keys.guest(job))
-            held = PER_JOB + found
+            texts = [self._kvs.get(keys.of(job, name)) or b"" for name in ("jobspec", "eventlog")]
+            held = PER_JOB + found + sum(size_read(text) - len(text) for text in texts)
         self.quota.hold(keys.guest(job), userid, held)
 
     def ids(self) -> Iterator[JobId]:

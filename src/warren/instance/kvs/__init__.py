@@ -7,7 +7,7 @@
 - `watches`: who waits for which key.
 - `refs`: tree objects, blobs and their digests, made on demand.
 - `spelling`: keys as users write them.
-- `quota`: what guests' jobs hold, by user.
+- `quota`: what guests' jobs hold, by user; `cost`: what a guest's operations are counted for.
 - `store`: all of it together.
 - `service`, `watching`: what may be asked of it over the bus.
 """

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from warren.instance.kvs import dirents
+from warren.instance.kvs import cost, dirents
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.packs import Pack
@@ -30,9 +30,6 @@ from warren.rpc.message import Cred, Payload, Request, RpcError
 _SYNC: Final = 4
 _COMMIT: Final = 1 | 2 | _SYNC
 """NO_MERGE and TXN_COMPACT change nothing here, and what is committed is synced in any case."""
-
-_OVERHEAD: Final = 100
-"""Bytes that any operation is counted for besides its key and value."""
 
 LARGEST: Final = 8 * 2**20
 """Bytes of the longest value that is in one answer: longer ones are streamed, or read in blobs."""
@@ -116,7 +113,10 @@ class KvsService:
         blobs = self._kvs.blob if request.cred.owner else None
         operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
         if not request.cred.owner:
-            size = sum(len(each.key) + len(each.value) + _OVERHEAD for each in operations)
+            if sum(map(cost.entries, operations)) > cost.MOST:
+                words = f"the commit makes over {cost.MOST} entries: send less in one"
+                raise RpcError(errno.EMSGSIZE, words)
+            size = sum(map(cost.size, operations))
             self._kvs.charge(name, size + len(writer), self._most, under_way=bool(writer))
         if not writer:
             # What has a writer is a running job's, which has nowhere else to put it: it waits.

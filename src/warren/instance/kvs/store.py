@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from warren.instance.kvs import cost
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY, Operation, Record
 from warren.instance.kvs.packs import LARGEST, Pack
@@ -282,18 +283,19 @@ class Kvs:
         space.taken += count
 
     def size(self, key: str, namespace: str = PRIMARY) -> int:
-        """Return how many bytes a value has, or all that are in a directory; 0 for none.
+        """Return how many bytes a value takes, or all that is in a directory; 0 for none.
 
-        Links are not followed.
+        As `cost` has it. Links are not followed.
         """
         total, waiting = 0, [self.find(split_key(key), namespace).node]
         while waiting:
             node = waiting.pop()
             if isinstance(node, VALUE):
-                total += len(node)
+                total += len(node) + cost.ENTRY
             elif isinstance(node, Pack):
                 total += len(node.blob)
             elif isinstance(node, Directory):
+                total += cost.DIRECTORY
                 waiting += node.values()
         return total
 

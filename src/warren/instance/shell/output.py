@@ -2,12 +2,14 @@
 
 What may wait is bounded: a task that prints faster than it is written down has to wait.
 What goes to the log is bounded in all, since the log is in the instance's memory: the rest
-is read and dropped, and the log says so, once.
+is read and dropped, and the log says so, once. So is what the instance has no room for, which
+is no reason to end a job: another user may have filled the disk.
 """
 
 import asyncio
+import errno
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +22,7 @@ from warren.instance.shell.tasks import Task
 from warren.instance.shell.templates import fill_in, is_shared
 from warren.rfc import eventlog, stdio
 from warren.rfc.eventlog import Event
+from warren.rpc.message import RpcError
 
 STREAMS: Final = ("stdout", "stderr")
 _PENDING: Final = 64
@@ -53,6 +56,8 @@ class Output:
         self._pending: asyncio.Queue[Event | None] = asyncio.Queue(_PENDING)
         self._left = dict.fromkeys(STREAMS, part.options.limit)
         self._files: dict[str, _File] = {}
+        self._cut_off = False
+        """Whether the instance had no room for some of it."""
 
     # Files
 
@@ -195,14 +200,38 @@ class Output:
         """Write down what comes, as much at a time as there is, to its end."""
         ended = False
         while not ended:
-            texts, length = [], 0
+            events, texts, length = [], [], 0
             event = await self._pending.get()
             while event is not None:
-                texts.append(eventlog.encode(event))
-                length += len(texts[-1])
+                if not (self._cut_off and _is_data(event)):
+                    events.append(event)
+                    texts.append(eventlog.encode(event))
+                    length += len(texts[-1])
                 if length >= _BATCH or self._pending.empty():
                     break
                 event = self._pending.get_nowait()
             ended = event is None
             if texts:
-                await self._append("output", "".join(texts))
+                await self._write_log(events, "".join(texts))
+
+    async def _write_log(self, events: Sequence[Event], text: str) -> None:
+        """Write events down; where there is no room for the output in them, all but that.
+
+        Raises RpcError.
+        """
+        try:
+            await self._append("output", text)
+        except RpcError as error:
+            if error.errnum != errno.ENOSPC or self._cut_off:
+                raise
+            self._cut_off = True
+            words = f"the output of {self._part.host} is cut off here: {error}"
+            now = self._clock.now()
+            told = stdio.log(now, WARNING, words, rank=self._part.rank, component="shell")
+            kept = [told, *(event for event in events if not _is_data(event))]
+            await self._append("output", "".join(map(eventlog.encode, kept)))
+
+
+def _is_data(event: Event) -> bool:
+    """Return whether an event is of what a task has printed, and not that this has ended."""
+    return "data" in event.context
