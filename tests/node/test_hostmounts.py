@@ -81,5 +81,5 @@ def test_no_mount_is_detached_that_has_come_to_the_path_of_one_that_is_to_go(
     assert {str(others), str(tmp_path / "renamed")} <= node.mounts()
     subprocess.run([*program, str(tmp_path / "renamed")], check=True)
     assert str(tmp_path / "renamed") not in node.mounts()
-    assert subprocess.run([*program, str(tmp_path / "none")], check=False).returncode == 1
+    subprocess.run([*program, str(tmp_path / "none")], check=True)
     subprocess.run([*enter, "umount", str(others)], check=True)

@@ -16,7 +16,10 @@ _DETACH: Final = 0x2
 
 def detach(mount: int, path: str) -> bool:
     """Detach a mount, if it still is at a path; return whether it was. Raises OSError."""
-    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return False  # it is at another one, which is its user's doing
     try:
         here = f"/proc/self/fd/{opened}"
         if f"mnt_id:\t{mount}\n" not in Path(f"/proc/self/fdinfo/{opened}").read_text():
