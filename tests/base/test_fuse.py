@@ -39,18 +39,21 @@ def silent() -> Iterator[Silent]:
 
 
 @contextmanager
-def silent_of(userid: int) -> Iterator[Silent]:
-    """Have such a file system of any user's."""
+def silent_of(userid: int, alone: Path | None = None) -> Iterator[Silent]:
+    """Have such a file system of any user's: for all users, or at a place for that user `alone`."""
     try:
         server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
         pytest.skip(f"no FUSE server can be here: {error}")
-    place = Path(tempfile.mkdtemp(prefix="silent-", dir="/tmp"))
-    place.chmod(0o755)
-    options = f"fd={server},rootmode=40000,user_id={userid},group_id={userid},allow_other".encode()
-    if _libc.mount(b"silent", os.fsencode(place), b"fuse", 0, options) != 0:
+    place = alone or Path(tempfile.mkdtemp(prefix="silent-", dir="/tmp"))
+    options = f"fd={server},rootmode=40000,user_id={userid},group_id={userid}"
+    if alone is None:
+        place.chmod(0o755)
+        options += ",allow_other"
+    if _libc.mount(b"silent", os.fsencode(place), b"fuse", 0, options.encode()) != 0:
         os.close(server)
-        place.rmdir()
+        if alone is None:
+            place.rmdir()
         pytest.skip(f"no FUSE file system can be mounted: {os.strerror(ctypes.get_errno())}")
 
     asked = threading.Event()
@@ -72,11 +75,12 @@ def silent_of(userid: int) -> Iterator[Silent]:
     try:
         yield Silent(place, asked)
     finally:
-        _libc.umount2(os.fsencode(place), _FORCE)  # whatever waits for it still goes on
-        _libc.umount2(os.fsencode(place), _DETACH)
+        # Whatever waits for it still goes on. Once: below it there may be another file system.
+        _libc.umount2(os.fsencode(place), _FORCE | _DETACH)
         serving.join(10)
         os.close(server)
-        place.rmdir()
+        if alone is None:
+            place.rmdir()
 
 
 def states(process: int) -> list[str]:

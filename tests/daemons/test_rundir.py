@@ -3,12 +3,13 @@
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.base.test_fuse import silent_of
 from tests.harness import users
 from warren.base.errors import UserMistake
 from warren.daemons import rundir
@@ -111,6 +112,19 @@ def test_a_directory_goes_with_all_that_is_in_it_even_if_it_is_in_use(state: Sta
     given(state)
     tmpdir.sweep(state.tmp)
     assert list(state.tmp.iterdir()) == []
+
+
+@root
+@pytest.mark.parametrize("remove", [lambda top: tmpdir.remove(top, 1, 0), tmpdir.sweep])
+def test_a_directory_goes_with_what_its_user_has_mounted_there_and_root_may_not_enter(
+    state: StateDir, remove: Callable[[Path], object]
+) -> None:
+    path = given(state)
+    with silent_of(1000, path):
+        with pytest.raises(PermissionError):
+            path.stat()
+        remove(state.tmp)
+        assert list(state.tmp.iterdir()) == []
 
 
 @root

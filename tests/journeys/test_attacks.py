@@ -150,7 +150,8 @@ def test_a_descriptor_that_is_on_its_way_keeps_neither_node_nor_flash(
         job = one.submit("/usr/bin/python3", "-c", sends, str(way), dw=SCRATCH)
         one.cluster.wait_event(job, "clean")
         assert one.cluster.job(job)["success"]
-        assert process.wait(60) == -9
+        # It was not seen to use it, and goes on without.
+        assert process.poll() is None
     wait_for(lambda: leftovers(one.cluster.state) == [])
 
 

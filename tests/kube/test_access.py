@@ -19,8 +19,10 @@ import yaml
 
 from warren.base.errors import UserMistake
 from warren.kube import kubeconfig, webhook
+from warren.kube.admission import User
 from warren.kube.kubeconfig import Access
 from warren.kube.server.access import tls
+from warren.kube.server.access.authentication import Authenticator
 
 FILES = ("ca.crt", "server.crt", "server.key")
 
@@ -522,3 +524,10 @@ def test_what_is_plain_is_read_without_the_official_package(tmp_path: Path) -> N
         "kubeconfig.load(Path(sys.argv[1])); assert 'kubernetes' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+
+
+def test_bytes_that_are_no_text_are_no_token() -> None:
+    users = Authenticator({"of-the-admin": User("admin", frozenset())})
+
+    assert users.user("Bearer \udce9", None) is None
+    assert users.user("Bearer of-the-admin", None) is not None

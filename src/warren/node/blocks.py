@@ -259,8 +259,7 @@ class Blocks:
                 raise
             found = await disk.find(name)
             userid = found.userid if found else 0
-            users = partial(_users, devices, userid)
-            left = await self._patience.wait(what, userid, users)
+            left = await self._patience.wait(what, userid, partial(on_devices, devices))
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
@@ -268,9 +267,9 @@ class Blocks:
                 if not self._patience.ends(userid):
                     raise kept from trouble
                 waited_for = 0 if self._patience.is_lost(what) else userid
-                if await in_thread(_are_spared, devices, userid, waited_for):
+                if await in_thread(_are_spared, devices, waited_for):
                     raise kept from trouble
-                await self._take(disk, name, what, left)
+                await self._take(disk, name, what, userid, left)
         self._patience.forget(what)
         try:
             await usercommands.run(profile, usercommands.POST_DEACTIVATE, {})
@@ -278,20 +277,24 @@ class Blocks:
         except NodeTrouble as trouble:  # there is nothing left that it could keep
             log.warning("a command of the profile failed", volume=what, why=trouble)
 
-    async def _take(self, disk: Disk, name: str, what: str, left: Sequence[Process]) -> None:
+    async def _take(
+        self, disk: Disk, name: str, what: str, userid: int, left: Sequence[Process]
+    ) -> None:
         """Free a volume that is kept by other users, or by what cannot be found."""
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:
+            if not left:
+                # Only where there is no other way: what keeps it may be any user's, who has copied
+                # a mount namespace in which it was mounted.
+                await self._patience.end(what, userid, partial(with_hidden_files, userid))
             raise NodeTrouble(f"{what} is kept by {describe(left)}: {trouble}") from trouble
         await disk.give_back(name)
         log.warning("flash taken while in use", volume=what, by=describe(left))
 
     async def users_of(self, group: str, name: str) -> list[Process]:
-        """Return the processes that use a volume, or may. Raises NodeTrouble."""
-        disk = self._disk(group)
-        found = await disk.find(name)
-        return await in_thread(_users, await disk.devices(name), found.userid if found else 0)
+        """Return the processes that are seen to use a volume. Raises NodeTrouble."""
+        return await in_thread(on_devices, await self._disk(group).devices(name))
 
     async def suspects(self, group: str, name: str) -> list[Process]:
         """Return the processes of whom a volume is, if it has a device. Raises NodeTrouble.
@@ -336,17 +339,11 @@ class Blocks:
             proto.unlink(missing_ok=True)
 
 
-def _are_spared(devices: Sequence[str], userid: int, waited_for: int) -> bool:
+def _are_spared(devices: Sequence[str], waited_for: int) -> bool:
     """Return whether devices are not cut off from what uses them.
 
     Root may have reasons, and what a node has mounted is not given up. Processes of the volume's
-    user have just been killed, and are `waited_for` for a time. Others have it from that user
-    alone.
+    user have just been killed, and are `waited_for` for a time.
     """
-    users = _users(devices, userid)
+    users = on_devices(devices)
     return any(each.userid in (0, waited_for) for each in users) or are_mounted_by_root(devices)
-
-
-def _users(devices: Sequence[str], userid: int) -> list[Process]:
-    """Return the processes that use devices; where none is seen to, those of the user that may."""
-    return on_devices(devices) or (with_hidden_files(userid) if devices and userid != 0 else [])

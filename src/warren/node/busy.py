@@ -49,11 +49,14 @@ class GracePeriod:
         # A clock that was set back must not make it longer.
         if since <= now < since + self._seconds:
             raise InUse(f"{what} is in use by {describe(processes)}")
-        if self.ends(userid):
-            doomed, processes = await in_thread(_end, find, userid)
-            for each in doomed:
-                log.warning("process killed", uses=what, process=str(each))
-        return processes
+        return await self.end(what, userid, find) if self.ends(userid) else processes
+
+    async def end(self, what: str, userid: int, find: Callable[[], list[Process]]) -> list[Process]:
+        """Kill the processes of a user that keep `what`, or may; return the others."""
+        doomed, others = await in_thread(_end, find, userid)
+        for each in doomed:
+            log.warning("process killed", uses=what, process=str(each))
+        return others
 
     def ends(self, userid: int) -> bool:
         """Return whether processes of a user are ended for the storage that they keep."""

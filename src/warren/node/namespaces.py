@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import socket
+import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -147,8 +148,11 @@ class Namespace:
         if holder is None:
             return
         gone = self._remembered_mounts() - mount_points(os.getpid())
-        for point in sorted(gone & mount_points(holder), reverse=True):
-            await commands.run([*await self.enter(), "umount", "--lazy", point])
+        found = [mount for mount in _mount_table(holder) if mount.point in gone]
+        for mount in sorted(found, key=lambda each: each.point, reverse=True):
+            # By its id: a user who owns its directory may have another mount at its path by now.
+            program = [sys.executable, "-P", "-m", "warren.node.detaching"]
+            await commands.run([*await self.enter(), *program, str(mount.id), mount.point])
 
     def _remember_mounts(self) -> None:
         """Write down what the machine has mounted, whole or not at all."""

@@ -126,8 +126,9 @@ def _strays(id: int) -> bool:
     """Return whether a process uses a file of a mount that is not in its namespace (any more).
 
     An overlay, for instance, that outlives the namespace in which it was made of a job's storage.
+    What is the machine's keeps no storage: shells of jobs have its files open on their nodes.
     """
-    mounts = {mount for mount, _ in mount_lines(id)}
+    mounts = {mount for each in (id, os.getpid()) for mount, _ in mount_lines(each)}
     return any(mount not in mounts for link, mount in _files_used(id) if _is_mounted(link))
 
 

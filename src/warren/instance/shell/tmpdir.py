@@ -63,8 +63,8 @@ def place(root: Path, job: int, rank: int) -> Path:
 def make_for(root: Path, job: int, rank: int, userid: int, group: int, limit: int) -> None:
     """As root: make the directory of a user's shell, of `limit` bytes. Raises OSError."""
     path = place(root, job, rank)
+    _detach(path)
     if path.exists():  # of a shell before this one
-        _detach(path)
         subprocess.run(_removal(path), check=False)
     path.mkdir(0o700)
     os.chown(path, userid, group)
@@ -102,8 +102,12 @@ def sweep(root: Path) -> None:
 
 
 def _detach(path: Path) -> None:
-    """Detach a directory's own file system, with all that is in it, if it has one."""
-    if os.geteuid() == 0 and path.is_mount():
+    """Detach a directory's own file system, with all that is in it, if it has one.
+
+    It is not asked for: its user may have mounted something of a server's there, which answers
+    root with an error, or not at all (fuse(4)).
+    """
+    if os.geteuid() == 0:
         with suppress(OSError):  # then what is in it is removed
             bounded.detach(path)
 

@@ -27,7 +27,8 @@ class Authenticator:
                 return named
         if not authorization:
             return ANONYMOUS
-        given = authorization.removeprefix(_BEARER).encode()
+        # Bytes that are no text are no token, and no mistake of ours.
+        given = authorization.removeprefix(_BEARER).encode(errors="surrogateescape")
         # All are compared, so that the time that it takes tells nothing.
         found = [user for token, user in self._tokens if hmac.compare_digest(given, token)]
         return found[0] if found and authorization.startswith(_BEARER) else None

@@ -1,0 +1,42 @@
+"""Detaching of one mount, by its id: run as a program in the mount namespace that it is in.
+
+Its path may lead elsewhere by then: where users may rename directories, mount points are not
+spared. Nothing else is ever unmounted.
+"""
+
+import ctypes
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+_DETACH: Final = 0x2
+
+
+def detach(mount: int, path: str) -> bool:
+    """Detach a mount, if it still is at a path; return whether it was. Raises OSError."""
+    try:
+        opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return False  # it is at another one, which is its user's doing
+    try:
+        here = f"/proc/self/fd/{opened}"
+        if f"mnt_id:\t{mount}\n" not in Path(f"/proc/self/fdinfo/{opened}").read_text():
+            return False
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.umount2(os.fsencode(here), _DETACH) != 0:
+            number = ctypes.get_errno()
+            if number == errno.EINVAL:  # a directory in it
+                return False
+            raise OSError(number, os.strerror(number), path)
+        return True
+    finally:
+        os.close(opened)
+
+
+if __name__ == "__main__":
+    try:
+        detach(int(sys.argv[1]), sys.argv[2])
+    except OSError as error:
+        sys.exit(f"{error.filename}: {error.strerror}")
