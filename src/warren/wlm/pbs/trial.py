@@ -41,15 +41,15 @@ class Trial:
     vntype: str | None
     alarm: float
 
-    def events(self) -> "Iterator[Happened]":
+    def events(self) -> "Iterator[EventResult]":
         """Run the hook for each event of the job; without a begin it has no end."""
         for event in rehearsal.EVENTS:
-            happened = self._run(event)
-            yield happened
-            if not happened.accepted:
+            result = self._run(event)
+            yield result
+            if not result.accepted:
                 return
 
-    def _run(self, event: str) -> "Happened":
+    def _run(self, event: str) -> "EventResult":
         vnode = rehearsal.VnodeFields(
             sharing=rehearsal.SHARING[f"ND_{self.sharing.upper()}"], vntype=self.vntype
         )
@@ -63,7 +63,7 @@ class Trial:
             config=None if self.config is None else str(self.config),
             alarm=self.alarm,
         )
-        return Happened(event, run_rehearsal(scenario))
+        return EventResult(event, run_rehearsal(scenario))
 
 
 def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Happened:
+class EventResult:
     """What came of one event."""
 
     event: str
