@@ -107,7 +107,7 @@ class _OnNode:
         return self.nodes.place(self.name, path)
 
     def has(self, path: str) -> bool:
-        return self.nodes.has(self.name, path)
+        return self.nodes.has_storage(self.name, path)
 
 
 def run_shell(
