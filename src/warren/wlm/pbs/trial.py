@@ -12,13 +12,13 @@ from typing import Any, Final
 from warren.node import commands
 from warren.wlm.pbs import rehearsal
 
-_BEGIN: Final = {
+_BEGIN_VERDICTS: Final = {
     "accept": "accepted",
     "reject": "rejected; the vnodes would stay online",
     "error": "failed; PBS would take the vnodes offline",
     "alarm": "killed by the alarm; PBS would take the vnodes offline",
 }
-_END: Final = {
+_END_VERDICTS: Final = {
     "accept": "accepted",
     "reject": "rejected, which PBS would log and no more",
     "error": "failed, which PBS would log and no more",
@@ -104,4 +104,4 @@ class EventResult:
     @property
     def verdict(self) -> str:
         outcome = self.happenings[-1]["outcome"]
-        return (_BEGIN if self.event == "execjob_begin" else _END)[outcome]
+        return (_BEGIN_VERDICTS if self.event == "execjob_begin" else _END_VERDICTS)[outcome]

@@ -96,7 +96,7 @@ class Bodies:
         return self._checked(value) if brackets > self._deepest else value
 
     def _checked(self, value: Any) -> Any:
-        if deeper(value, self._deepest):
+        if is_nested_deeper(value, self._deepest):
             raise RequestError(
                 400,
                 "BadRequest",
@@ -111,7 +111,7 @@ class Bodies:
             return await asyncio.to_thread(read, data)
 
 
-def deeper(value: Any, levels: int) -> bool:
+def is_nested_deeper(value: Any, levels: int) -> bool:
     """Return whether objects and lists are nested deeper than so many levels."""
     found = [value]
     for _ in range(levels):
