@@ -189,7 +189,7 @@ def passes() -> Iterator[Result]:
         ]
 
         def once(queue: list[Waiting] = queue) -> None:
-            assert len(list(decide(graph, [queue], running, 0.0, passing=True, depth=32))) == 1
+            assert len(list(decide(graph, [queue], running, 0.0, backfilling=True, depth=32))) == 1
 
         yield Result(
             name=f"pass, {count} wait and 10,000 run", value=median_ms(once), unit="ms", budget=200
@@ -237,7 +237,7 @@ def whys() -> Iterator[Result]:
 
         def once(asked: Waiting = asked) -> None:
             line = [*queue, asked]
-            list(reasons(graph, [line], running, 0.0, passing=True, depth=32, asked=[asked]))
+            list(reasons(graph, [line], running, 0.0, backfilling=True, depth=32, asked=[asked]))
             if not graph.fits(asked.request):
                 earliest(graph, running, 0.0, asked.request)
 

@@ -135,6 +135,6 @@ def _snapshot(job: Job, workflow: Object | None) -> JobSnapshot:
         computes=read({"metadata": _META, "data": []}, Computes),
         configuration=read(configuration, SystemConfiguration),
         mounted=("compute-00",),
-        floor=1,
+        min_allocation=1,
         now=0.0,
     )

@@ -1072,7 +1072,7 @@ def test_nodes_that_another_job_that_was_let_go_has_do_not_return(
     """Also where the other job's Workflow cannot be read."""
 
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        conductor.configure(Settings(returns=True))
+        conductor.configure(Settings(return_to_service=True))
         marked = {labels.ABORTED: "before"}
         made = await workflow(api, "Teardown", ready=True)
         change = Change(kind=kinds.WORKFLOW, key=KEY, patch={"metadata": {"annotations": marked}})
@@ -1098,7 +1098,7 @@ def test_nodes_return_whose_workflow_went_while_no_conductor_was_there(returns: 
     """Those of one that is still there wait for it, also where it is not marked yet."""
 
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        settings = Settings(returns=returns)
+        settings = Settings(return_to_service=returns)
         following = Conductor(api, api.informers, jobs, api.clock, GIB, settings)
         wiring = {"r0": ("n0", "n1"), "r1": ("n2", "n3")}
         await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration(wiring)))
@@ -1134,7 +1134,9 @@ def test_nodes_return_beside_an_object_that_cannot_be_read(
     annotations: dict[str, str], data: Any, heard: list[MutableMapping[str, Any]]
 ) -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        following = Conductor(api, api.informers, jobs, api.clock, GIB, Settings(returns=True))
+        following = Conductor(
+            api, api.informers, jobs, api.clock, GIB, Settings(return_to_service=True)
+        )
         wiring = {"r0": ("n0", "n1"), "r1": ("n2", "n3")}
         await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration(wiring)))
         bad = raw_workflow(JOBDW, state="Teardown", metadata={"name": "fluxjob-8"})
@@ -1162,7 +1164,7 @@ def test_nodes_return_when_a_workflow_that_was_deleted_is_gone(
     returns: bool, back: list[tuple[Any, ...]]
 ) -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        conductor.configure(Settings(returns=returns))
+        conductor.configure(Settings(return_to_service=returns))
         noted = {labels.ABORTED: "before", labels.ABORTED_NODES: "n[0-1]"}
         await workflow(api, "Teardown", finalizers=["nnf"])
         await api.change(kinds.WORKFLOW, KEY, {"metadata": {"annotations": noted}})

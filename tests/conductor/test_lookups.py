@@ -255,7 +255,7 @@ def test_whether_rabbits_return_is_a_setting_that_may_be_changed() -> None:
         await api.add(kinds.STORAGE, {"metadata": metadata, "spec": {"state": "Disabled"}})
         async with running(api, conductor.run()):
             assert api.find(kinds.NNF_STORAGE, selftest.key_of("r0")) is None
-            conductor.configure(Settings(returns=True))
+            conductor.configure(Settings(return_to_service=True))
             await caught_up()
             assert api.find(kinds.NNF_STORAGE, selftest.key_of("r0")) is not None
 

@@ -59,7 +59,7 @@ def test_links_are_tested_by_policy_or_not_at_all() -> None:
     said = network('probe = "1m"\nprobe-timeout = "2s"\nprobe-failures = 5')
     assert said.link_policy() == links.Policy(interval=60.0, failures=5)
     assert said.policy() == Policy(answer=2.0)
-    assert not network('probe = "infinity"\nprobe-failures = 1').link_policy().tests
+    assert not network('probe = "infinity"\nprobe-failures = 1').link_policy().enabled
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_what_comes_or_goes_between_two_looks_is_not_there_still() -> None:
         processes={2: "ƒA", 3: "ƒB", 4: "ƒA"},
     )
 
-    assert before.still(after) == OnNodes(
+    assert before.also_in(after) == OnNodes(
         volumes=frozenset({("r0", "b")}),
         mounts=frozenset({("n0", "/b")}),
         processes={2: "ƒA"},
@@ -179,7 +179,7 @@ def test_a_volume_that_is_waited_for_is_not_overdue() -> None:
 
 def test_a_volume_that_is_kept_by_an_unknown_process_is_told_with_all_that_helps() -> None:
     (late,) = audit.overdue(to_go("something has it open", "Major"))
-    found = audit.unseen(late, late.names[1], "ada", "process 7 (sh of ada)")
+    found = audit.overdue_finding(late, late.names[1], "ada", "process 7 (sh of ada)")
 
     assert (found.sort, found.where, found.name) == (Sort.VOLUME, "r0", "uid-share-1")
     assert found.why == (
@@ -194,7 +194,7 @@ def test_a_volume_whose_workflow_is_gone_and_whose_user_has_no_process_is_told_a
 ):
     (late,) = audit.overdue(to_go("something has it open", "Major") | {kinds.WORKFLOW: []})
 
-    assert audit.unseen(late, late.names[0], "user 1001", "").why == (
+    assert audit.overdue_finding(late, late.names[0], "user 1001", "").why == (
         "8.00 MiB of user 1001 (user 1001) are to go, and no process is seen to keep them: "
         "something has it open. End the processes of user 1001 on r0, or restart these nodes"
     )

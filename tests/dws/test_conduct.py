@@ -46,10 +46,10 @@ from warren.dws.jobs.jobactions import (
     Fail,
     Finish,
     FreeNodes,
-    Later,
     Memo,
     Note,
     Release,
+    RequeueAfter,
     Start,
     Undrain,
 )
@@ -101,7 +101,7 @@ def seen(the_job: Job, wf: Workflow | None = None, **others: Any) -> JobSnapshot
         "servers": {"wf-0": servers()},
         "computes": computes(),
         "configuration": configuration(),
-        "floor": 4 * GIB,
+        "min_allocation": 4 * GIB,
         "now": NOON,
     }
     return JobSnapshot(job=the_job, workflow=wf, raw=RAW, **{**view, **others})
@@ -302,7 +302,7 @@ def test_a_conductor_shows_what_one_before_it_did_not_come_to(
         return [each for each in decide(seen(job(phase), wf, **known)) if isinstance(each, Memo)]
 
     assert shown(**SERVED) == memos
-    assert shown(**SERVED, shown=SHOWN) == []
+    assert shown(**SERVED, shown_memos=SHOWN) == []
 
 
 def test_rabbits_are_not_shown_before_the_servers_that_name_them_are_seen() -> None:
@@ -514,7 +514,7 @@ def test_flash_is_looked_up_only_where_it_matters(other: JobSnapshot) -> None:
 
 
 def test_storage_of_more_than_the_floor_is_as_large_as_it_is_needed() -> None:
-    actions = decide(seen(job(Phase.STARTING), at("Proposal"), floor=1))
+    actions = decide(seen(job(Phase.STARTING), at("Proposal"), min_allocation=1))
     ((allocated,),) = [each["spec"]["allocationSets"] for each in changes(actions, kinds.SERVERS)]
     assert allocated["allocationSize"] == SIZE
 
@@ -781,8 +781,8 @@ def test_errors_are_not_told_when_the_job_is_over() -> None:
     ("transient", "actions"),
     [
         (None, []),
-        (0.0, [Later(10.0)]),
-        (7.5, [Later(2.5)]),
+        (0.0, [RequeueAfter(10.0)]),
+        (7.5, [RequeueAfter(2.5)]),
         (
             10.0,
             [
@@ -804,7 +804,7 @@ def test_a_condition_that_may_heal_is_given_time(
 
 def test_an_ending_job_goes_on_while_its_condition_may_heal() -> None:
     wf = at("DataOut", ready=False, **TRANSIENT)
-    assert decide(seen(job(Phase.ENDING, ran=True), wf, transient=1.0)) == [Later(9.0)]
+    assert decide(seen(job(Phase.ENDING, ran=True), wf, transient=1.0)) == [RequeueAfter(9.0)]
 
 
 # A Workflow that is gone, or torn down
@@ -1002,9 +1002,9 @@ def test_a_state_that_takes_too_long_ends_the_job_which_hears_what_was_waited_fo
 
 
 def test_before_it_does_it_is_looked_at_when_it_would() -> None:
-    assert overdue("Setup", 7.5) == [Later(2.5)]
+    assert overdue("Setup", 7.5) == [RequeueAfter(2.5)]
     busy = overdue("Setup", 9, status=TRANSIENT, view={"transient": 8.0})
-    assert busy == [Later(2.0), Later(1.0)]
+    assert busy == [RequeueAfter(2.0), RequeueAfter(1.0)]
 
 
 def test_an_unmount_that_takes_too_long_is_the_end_of_what_was_to_be_copied_out() -> None:
@@ -1023,7 +1023,9 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
     assert [type(each) for each in late] == [Fail, Note, Change]
     assert (late[0].type, late[0].severity) == ("teardown-timeout", 1)
     assert asked(late) == ["Teardown"]
-    assert overdue("DataOut", 100, Phase.ENDING, view={"moved": NOON - 40}) == [Later(60.0)]
+    assert overdue("DataOut", 100, Phase.ENDING, view={"last_copy_progress": NOON - 40}) == [
+        RequeueAfter(60.0)
+    ]
     # The job was told, and then the conductor was started again.
     again = overdue("DataOut", 101, Phase.ENDING, warned=True)
     assert [type(each) for each in again] == [Note, Change]
@@ -1186,15 +1188,17 @@ def test_nodes_of_a_job_that_was_let_go_return_when_its_storage_is_gone() -> Non
         job(Phase.OVER),
         workflow(JOBDW, state="Teardown", ready=True, metadata=marked),
         computes=computes("n0", "n1"),
-        returns=True,
+        return_to_service=True,
     )
     undrained, removed = decide(view)
 
     assert undrained == Undrain(("n0", "n1"), "failed to unmount rabbit")
     assert isinstance(removed, Remove)
-    assert decide(replace(view, stuck={"n0"}))[0] == Undrain(("n1",), "failed to unmount rabbit")
-    assert decide(replace(view, stuck={"n0", "n1"})) == [removed]
-    assert decide(replace(view, returns=False)) == [removed]
+    assert decide(replace(view, shared_with_aborted={"n0"}))[0] == Undrain(
+        ("n1",), "failed to unmount rabbit"
+    )
+    assert decide(replace(view, shared_with_aborted={"n0", "n1"})) == [removed]
+    assert decide(replace(view, return_to_service=False)) == [removed]
     # What its end was waited for has nothing to return.
     unmarked = workflow(JOBDW, state="Teardown", ready=True)
     assert not any(isinstance(each, Undrain) for each in decide(replace(view, workflow=unmarked)))

@@ -23,7 +23,7 @@ from tests.dws.test_conduct import SINGLE, at, job, seen
 from warren.dws import kinds, labels, tolerance
 from warren.dws.binding import Phase
 from warren.dws.jobs.conduct import decide
-from warren.dws.jobs.jobactions import Drain, Fail, Later
+from warren.dws.jobs.jobactions import Drain, Fail, RequeueAfter
 from warren.dws.jobs.jobsnapshot import JobSnapshot
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.breakdowns import AllocationNeed
@@ -89,7 +89,7 @@ def test_a_job_fails_that_cannot_do_without(found: JobSnapshot) -> None:
 @pytest.mark.parametrize(("limit", "wait"), [(None, 6.0), (30.0, 26.0)])
 def test_other_nodes_have_some_time_after_the_first_error(limit: float | None, wait: float) -> None:
     found = in_setup("Error", transient=4.0, timeouts=Timeouts(transient=limit))
-    assert decide(found) == [Later(wait)]
+    assert decide(found) == [RequeueAfter(wait)]
 
 
 def test_of_a_state_that_is_over_anyhow_nothing_is_told() -> None:

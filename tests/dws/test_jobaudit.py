@@ -10,7 +10,7 @@ from tests.dws.builders import BINDING, JOBDW, meta, rabbit, workflow
 from warren.base.objects import Change
 from warren.dws import kinds, labels, tolerance
 from warren.dws.jobs import abort
-from warren.dws.jobs.jobaudit import Difference, Sides, Undrain, differences, remedies
+from warren.dws.jobs.jobaudit import Difference, Observed, Undrain, differences, remedies
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import ComputeLink, Storage, StorageAccess
@@ -28,7 +28,7 @@ def found(
     drained: Mapping[str, str] | None = None,
     instance: str = "here",
 ) -> list[Difference]:
-    sides = Sides(
+    observed = Observed(
         jobs=jobs or {},
         workflows=workflows,
         storages=storages,
@@ -36,7 +36,7 @@ def found(
         drained=drained or {},
         instance=instance,
     )
-    return differences(sides, BINDING.job, lambda number: f"f{number}", 0.0)
+    return differences(observed, BINDING.job, lambda number: f"f{number}", 0.0)
 
 
 def of(name: str, state: str = "PreRun", **options: Any) -> Any:

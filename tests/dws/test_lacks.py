@@ -37,7 +37,7 @@ def telling(name: str, said: str) -> NnfNode:
 
 @given(REASONS)
 def test_what_an_agent_says_is_read_as_it_was_meant(lacks: dict[str, str]) -> None:
-    said = rabbitstorages.said_of_lacks(lacks)
+    said = rabbitstorages.encode_lacks(lacks)
 
     assert rabbitstorages.lacks(seen("r0", said).metadata) == lacks
     assert set(rabbitstorages.makes_of(storage("r0", said))) == set(TYPES) - set(lacks)
@@ -48,7 +48,7 @@ def test_a_type_is_refused_where_no_rabbit_makes_it_and_nowhere_else(
     lacking: list[dict[str, str]], kind: str
 ) -> None:
     """The index by which jobs are let in, and the reason by which they are not, agree."""
-    said = [rabbitstorages.said_of_lacks(each) for each in lacking]
+    said = [rabbitstorages.encode_lacks(each) for each in lacking]
     indexed = any(kind in rabbitstorages.makes_of(storage("r0", each)) for each in said)
     why = rabbitstorages.why_not_made(kind, [seen(f"r{n}", each) for n, each in enumerate(said)])
 
@@ -70,14 +70,14 @@ def test_a_rabbit_that_says_nothing_that_can_be_read_makes_all_but_lustre(said: 
     ],
 )
 def test_a_reason_names_some_of_the_rabbits(names: list[str], told: str) -> None:
-    said = rabbitstorages.said_of_lacks({"gfs2": "no kernel"})
+    said = rabbitstorages.encode_lacks({"gfs2": "no kernel"})
     assert rabbitstorages.why_not_made("gfs2", [seen(name, said) for name in names]) == told
 
 
 def test_each_reason_has_its_rabbits() -> None:
     found = [
-        seen("r0", rabbitstorages.said_of_lacks({"xfs": "no mkfs"})),
-        seen("r1", rabbitstorages.said_of_lacks({"xfs": "no kernel"})),
+        seen("r0", rabbitstorages.encode_lacks({"xfs": "no mkfs"})),
+        seen("r1", rabbitstorages.encode_lacks({"xfs": "no kernel"})),
     ]
     assert rabbitstorages.why_not_made("xfs", found) == "no mkfs on r0; no kernel on r1"
 
@@ -114,5 +114,5 @@ def test_a_storage_carries_what_its_rabbit_makes_for_sets_to_ask_for() -> None:
 
 @given(REASONS, st.sampled_from(TYPES))
 def test_a_rabbit_either_makes_a_type_or_lacks_it(lacks: dict[str, str], kind: str) -> None:
-    obj = storage("r0", rabbitstorages.said_of_lacks(lacks))
+    obj = storage("r0", rabbitstorages.encode_lacks(lacks))
     assert (kind in rabbitstorages.makes_of(obj)) is not (kind in rabbitstorages.lacks_of(obj))

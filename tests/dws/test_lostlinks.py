@@ -125,8 +125,8 @@ def test_nodes_test_at_times_of_their_own_and_a_lost_link_more_often(
     well, lost = (policy.pause(lost=each, chance=chance) for each in (False, True))
     assert 0.8 * interval <= well <= interval
     assert lost <= min(well, 10.0)
-    assert policy.tests
-    assert not Policy(interval=math.inf).tests
+    assert policy.enabled
+    assert not Policy(interval=math.inf).enabled
 
 
 @given(st.floats(1.0, 1e6), st.integers(1, 9))

@@ -196,11 +196,11 @@ class Perilog:
         return dict.fromkeys([*topics, "job.state.cleanup", "job.restart"], self.step)
 
     def step(self, job: Job) -> None:
-        job = self.tap.foreseen(job.id) or job
+        job = self.tap.with_pending_events(job.id) or job
         if job.state is State.DEPEND:
             if "wait" not in job.ever_depended:
                 self.tap.dependency_add(job.id, "wait")
-                job = self.tap.foreseen(job.id) or job
+                job = self.tap.with_pending_events(job.id) or job
             if "wait" in job.dependencies and "dependency" not in self.holds:
                 self.tap.dependency_remove(job.id, "wait")
         if job.state is State.RUN:
@@ -212,21 +212,21 @@ class Perilog:
             tasks_gone = job.status is not None or not self.tap.executing(job.id)
             if "after" not in job.ever_epilogs and tasks_gone:
                 self.tap.epilog_start(job.id, "after")
-            job = self.tap.foreseen(job.id) or job
+            job = self.tap.with_pending_events(job.id) or job
             if "after" in job.epilogs and "epilog" not in self.holds:
                 self.tap.epilog_finish(job.id, "after", 0)
 
     def _finish(self, job_id: JobId) -> None:
-        job = self.tap.foreseen(job_id)
+        job = self.tap.with_pending_events(job_id)
         if job is not None and "before" in job.prologs and "prolog" not in self.holds:
             self.tap.prolog_finish(job_id, "before", 0)
 
     def let_go(self, job: JobId) -> None:
         """Let go of everything."""
         self.holds.clear()
-        foreseen = self.tap.foreseen(job)
-        if foreseen is not None:
-            self.step(foreseen)
+        pending = self.tap.with_pending_events(job)
+        if pending is not None:
+            self.step(pending)
 
 
 @dataclass(frozen=True)

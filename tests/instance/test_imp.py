@@ -37,7 +37,7 @@ def signed(library: FakeLibrary, payload: bytes = b"{}", userid: int = USER) -> 
 
 
 def proven(library: FakeLibrary, token: str | None, userid: int = USER, now: float = NOW) -> bytes:
-    return imp.proven(token, userid, Munge(lambda: library), now=now, ttl=TTL)
+    return imp.proven_payload(token, userid, Munge(lambda: library), now=now, ttl=TTL)
 
 
 # The proof

@@ -15,7 +15,7 @@ from tests.kube.test_api import WORKFLOWS, Caller, told_to_server
 from tests.kube.test_protobuf import enveloped, field
 from warren.dws.kinds import WORKFLOW
 from warren.kube.server.rest import yamltext
-from warren.kube.server.rest.bodies import Bodies, deeper
+from warren.kube.server.rest.bodies import Bodies, is_nested_deeper
 from warren.kube.server.rest.requests import RequestError
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -82,8 +82,8 @@ def test_values_that_are_nested_too_deeply_are_refused(opening: str) -> None:
 
 
 def test_as_deep_as_may_be_is_read() -> None:
-    assert not deeper(read("[" * 20 + "]" * 20), 20)
-    assert deeper(read("[" * 20 + "]" * 20), 19)
+    assert not is_nested_deeper(read("[" * 20 + "]" * 20), 20)
+    assert is_nested_deeper(read("[" * 20 + "]" * 20), 19)
     refused("[" * 21 + "]" * 21)
 
 
@@ -127,8 +127,8 @@ def test_the_levels_of_a_value_are_counted(value: Any) -> None:
         inner = it.values() if isinstance(it, dict) else it if isinstance(it, list) else None
         return 0 if inner is None else 1 + max(map(levels, inner), default=0)
 
-    assert not deeper(value, levels(value))
-    assert levels(value) == 0 or deeper(value, levels(value) - 1)
+    assert not is_nested_deeper(value, levels(value))
+    assert levels(value) == 0 or is_nested_deeper(value, levels(value) - 1)
 
 
 # Requests

@@ -44,7 +44,9 @@ def decided(
     graph: Graph, queue: Iterable[Waiting], running: Sequence[Running] = (), **options: Any
 ) -> tuple[list[JobId], dict[JobId, float]]:
     """Return who starts, and who is blocked, until when."""
-    found = list(decide(graph, [queue], running, NOW, **{"passing": True, "depth": 32, **options}))
+    found = list(
+        decide(graph, [queue], running, NOW, **{"backfilling": True, "depth": 32, **options})
+    )
     starts = [each.waiting.job for each in found if isinstance(each, Start)]
     return starts, {each.waiting.job: each.at for each in found if isinstance(each, Blocked)}
 
@@ -201,14 +203,14 @@ def test_who_should_have_ended_may_end_at_any_moment(graph: Graph) -> None:
     assert decided(graph, waiting((whole(4), 1), (whole(1), 1)), running) == ([], {1: NOW})
 
 
-def test_without_passing_no_job_gets_what_one_before_it_could_have(graph: Graph) -> None:
+def test_without_backfilling_no_job_gets_what_one_before_it_could_have(graph: Graph) -> None:
     running = have(graph, (whole(3), NOW + 60))
     queue = waiting((whole(2), 1), (whole(1), 1))
-    assert decided(graph.shadow(), queue, running, passing=False) == ([], {1: NOW + 60})
+    assert decided(graph.shadow(), queue, running, backfilling=False) == ([], {1: NOW + 60})
 
     first = want(2, constraint='{"ranks":["0-2"]}', exclusive=True)
     queue = waiting((first, 1), (want(1, constraint='{"ranks":["0-1"]}'), 1), (whole(1), 1))
-    assert decided(graph, queue, running, passing=False) == ([3], {1: NOW + 60})
+    assert decided(graph, queue, running, backfilling=False) == ([3], {1: NOW + 60})
 
 
 def test_so_many_of_a_queue_are_looked_at_as_may_be(graph: Graph) -> None:
@@ -232,7 +234,7 @@ def test_who_waits_in_one_queue_does_not_use_up_the_depth_of_another(graph: Grap
     mine = waiting(*[(whole(4), 1.0)] * 9)
     others = [Waiting(place=(0, 50), job=JobId(50), request=WHOLE, duration=1)]
 
-    found = decide(graph, [mine, others], running, NOW, passing=True, depth=3)
+    found = decide(graph, [mine, others], running, NOW, backfilling=True, depth=3)
     assert [each.waiting.job for each in found] == [1, 50]
 
 
@@ -269,25 +271,25 @@ def test_of_jobs_for_an_administrator_so_many_are_passed_and_no_more(graph: Grap
     assert decided(graph, waiting(*same * 64, (WHOLE, 1)), depth=1) == ([], {1: inf})
 
 
-def test_without_passing_a_job_that_waits_for_an_administrator_uses_up_the_depth(
+def test_without_backfilling_a_job_that_waits_for_an_administrator_uses_up_the_depth(
     graph: Graph,
 ) -> None:
     graph.set_ssds("r0", up=False)
     queue = waiting(*[(want(1, ssd=2, constraint='{"ranks":["0"]}'), inf)] * 2, (WHOLE, 1))
 
-    assert decided(graph.shadow(), queue, passing=False, depth=2)[0] == []
-    assert decided(graph, queue, passing=False, depth=3)[0] == [3]
+    assert decided(graph.shadow(), queue, backfilling=False, depth=2)[0] == []
+    assert decided(graph, queue, backfilling=False, depth=3)[0] == [3]
 
 
 def test_queues_are_served_in_the_order_of_all_their_jobs(graph: Graph) -> None:
     queue = waiting(*[(WHOLE, inf)] * 6)
 
-    found = decide(graph, [queue[1::2], queue[::2]], [], NOW, passing=True, depth=3)
+    found = decide(graph, [queue[1::2], queue[::2]], [], NOW, backfilling=True, depth=3)
     assert [each.waiting.job for each in found if isinstance(each, Start)] == [1, 2, 3, 4]
 
 
 def test_who_listens_no_longer_has_let_nothing_else_be_taken(graph: Graph) -> None:
-    for _ in decide(graph, [waiting(*[(WHOLE, inf)] * 4)], [], NOW, passing=True, depth=4):
+    for _ in decide(graph, [waiting(*[(WHOLE, inf)] * 4)], [], NOW, backfilling=True, depth=4):
         break
     assert matched(graph, whole(3))
     assert isinstance(graph.match(whole(4)), Refusal)
@@ -347,20 +349,20 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
     r: dict[str, Any],
     before: list[tuple[Request, float]],
     wanted: list[tuple[Request, float]],
-    passing: bool,
+    backfilling: bool,
 ) -> None:
     graph, oracle = Graph(r), Oracle(r)
     running = begun(graph, before)
     queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
     blocked: list[Blocked] = []
-    for each in decide(graph, [queue], list(running), NOW, passing=passing, depth=32):
+    for each in decide(graph, [queue], list(running), NOW, backfilling=backfilling, depth=32):
         if isinstance(each, Blocked):
             assert each.at == moment(oracle, graph, running, each.waiting.request)
             blocked.append(each)
             continue
         running.append(Running(NOW + each.waiting.duration, each.waiting.job, each.allocation))
         for other in blocked:
-            if other.at == inf or not passing:
+            if other.at == inf or not backfilling:
                 possible = graph.possible(other.waiting.request)
                 places = [graph._inventory.places[p.rank] for p in each.allocation.pieces]
                 assert not any(possible >> place & 1 for place in places)
@@ -371,25 +373,25 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
 @settings(deadline=None, max_examples=200)
 @given(systems, jobs, st.booleans())
 def test_every_job_begins_by_the_moment_that_it_was_first_told(
-    r: dict[str, Any], wanted: list[tuple[Request, float]], passing: bool
+    r: dict[str, Any], wanted: list[tuple[Request, float]], backfilling: bool
 ) -> None:
-    all_begin_in_time(r, wanted, passing)
+    all_begin_in_time(r, wanted, backfilling)
 
 
 @settings(deadline=None, max_examples=200)
 @given(systems, jobs, st.lists(st.integers(0, 6), min_size=8, max_size=8), st.booleans())
 def test_so_does_every_job_that_wants_flash_on_any_of_its_nodes_rabbits(
-    r: dict[str, Any], wanted: list[tuple[Request, float]], gib: list[int], passing: bool
+    r: dict[str, Any], wanted: list[tuple[Request, float]], gib: list[int], backfilling: bool
 ) -> None:
     shared = [
         (replace(one, shared=(Shared(1, more),)) if more and one.nodes else one, duration)
         for (one, duration), more in zip(wanted, gib, strict=False)
     ]
-    all_begin_in_time(r, shared, passing)
+    all_begin_in_time(r, shared, backfilling)
 
 
 def all_begin_in_time(
-    r: dict[str, Any], wanted: list[tuple[Request, float]], passing: bool
+    r: dict[str, Any], wanted: list[tuple[Request, float]], backfilling: bool
 ) -> None:
     graph = Graph(r)
     queue = waiting(*((one, each) for one, each in wanted if graph.feasible(one) is None))
@@ -397,7 +399,7 @@ def all_begin_in_time(
     running: list[Running] = []
     now = NOW
     while True:
-        for each in decide(graph, [list(queue)], running, now, passing=passing, depth=32):
+        for each in decide(graph, [list(queue)], running, now, backfilling=backfilling, depth=32):
             job = each.waiting.job
             if isinstance(each, Blocked):
                 assert each.at <= told.get(job, inf)

@@ -182,7 +182,7 @@ def test_after_a_restart_the_same_is_decided(
     queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
 
     def said(one: Graph, jobs: Sequence[Running]) -> list[Any]:
-        found = decide(one, [queue], jobs, NOW, passing=True, depth=32)
+        found = decide(one, [queue], jobs, NOW, backfilling=True, depth=32)
         return [
             (each.waiting.job, each.allocation if isinstance(each, Start) else each.at)
             for each in found

@@ -30,7 +30,7 @@ def why(
 ) -> Reason:
     """Return why a job of a queue, the last unless it is said, does not start."""
     asked = next((each for each in queue if each.job == job), queue[-1])
-    options = {"passing": True, "depth": 32, **options}
+    options = {"backfilling": True, "depth": 32, **options}
     ((found, reason),) = reasons(graph, [queue], running, NOW, asked=[asked], **options)
     assert found == asked.job
     return reason
@@ -284,12 +284,12 @@ def test_flash_that_is_reserved_is_told_as_nodes_are() -> None:
     assert why(graph, late, running).numbers == {"behind": [1], "reserved_at": NOW + 60}
 
 
-def test_without_passing_the_first_who_waits_holds_up_the_others(graph: Graph) -> None:
+def test_without_backfilling_the_first_who_waits_holds_up_the_others(graph: Graph) -> None:
     running = have(graph, (whole(7), NOW + 60))
     queue = waiting((whole(8), 10), (whole(1), 1))
 
     assert why(graph, queue, running).kinds == (Kind.TURN,)
-    assert why(graph, queue, running, passing=False).numbers["behind"] == [1]
+    assert why(graph, queue, running, backfilling=False).numbers["behind"] == [1]
 
 
 def test_a_job_beyond_the_depth_of_its_queue_is_told_so(graph: Graph) -> None:
@@ -338,7 +338,7 @@ def test_each_is_told_of_the_limit_of_its_own_queue() -> None:
     queues = [all_jobs[:65], all_jobs[65:]]
     asked = [queue[-1] for queue in queues]
 
-    told = dict(reasons(graph, queues, (), NOW, passing=True, depth=1, asked=asked))
+    told = dict(reasons(graph, queues, (), NOW, backfilling=True, depth=1, asked=asked))
     assert "but 64 jobs of its queue" in told[asked[0].job].sentence
     assert "with 8 different requests" in told[asked[1].job].sentence
 
@@ -477,7 +477,7 @@ def test_whoever_waits_starts_once_all_that_it_is_told_in_turn_is_gone(
     r: dict[str, Any],
     before: list[tuple[Request, float]],
     wanted: list[tuple[Request, float]],
-    passing: bool,
+    backfilling: bool,
     depth: int,
     data: st.DataObject,
 ) -> None:
@@ -492,7 +492,7 @@ def test_whoever_waits_starts_once_all_that_it_is_told_in_turn_is_gone(
         return
     job = data.draw(st.sampled_from(queue)).job
     for _ in range(2 * len(wanted) + 2):
-        for each in decide(graph, [[*queue]], running, NOW, passing=passing, depth=depth):
+        for each in decide(graph, [[*queue]], running, NOW, backfilling=backfilling, depth=depth):
             if isinstance(each, Start):
                 queue.remove(each.waiting)
                 end = NOW + each.waiting.duration
@@ -500,7 +500,7 @@ def test_whoever_waits_starts_once_all_that_it_is_told_in_turn_is_gone(
         mine = next((each for each in queue if each.job == job), None)
         if mine is None:
             return
-        reason = why(graph, queue, running, job, passing=passing, depth=depth)
+        reason = why(graph, queue, running, job, backfilling=backfilling, depth=depth)
         taken = together(parts(graph, each.allocation) for each in running)
         room = oracle.fits(mine.request, taken)
         match reason.kind:

@@ -29,20 +29,20 @@ class Actions:
         end: Sequence[Action],
         parallel: int,
         owner: str,
-        counted: Callable[[Event, bool], None] = lambda event, succeeded: None,
+        on_ended: Callable[[Event, bool], None] = lambda event, succeeded: None,
     ) -> None:
         """`owner` is what commands are known by to be this service's, also by its next life.
 
-        `counted` is told of each command that has ended, and whether it succeeded.
+        `on_ended` is told of each command that has ended, and whether it succeeded.
         """
         self._by_event: Mapping[Event, Sequence[Action]] = {"start": start, "end": end}
         # Ends that fail again and again must not keep jobs from starting.
-        self._places: Mapping[Event, asyncio.Semaphore] = {
+        self._slots: Mapping[Event, asyncio.Semaphore] = {
             "start": asyncio.Semaphore(parallel),
             "end": asyncio.Semaphore(parallel),
         }
         self._owner = owner
-        self._counted = counted
+        self._on_ended = on_ended
 
     def due(self, event: Event) -> bool:
         """Return whether there is anything to do."""
@@ -54,16 +54,16 @@ class Actions:
         Raises NodeTrouble, with its words. They have run before if the service died: commands
         must bear to be repeated.
         """
-        async with self._places[event]:
+        async with self._slots[event]:
             for action in self._by_event[event]:
                 try:
                     said = await commands.perform(
                         action.command, self._environment(event, job), seconds=action.seconds
                     )
                 except NodeTrouble:
-                    self._counted(event, False)
+                    self._on_ended(event, False)
                     raise
-                self._counted(event, True)
+                self._on_ended(event, True)
                 log.info("command done", jobid=job.jobid, command=action.command[0], said=said)
 
     async def clear(self, job: Registration) -> None:

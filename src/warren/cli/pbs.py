@@ -166,13 +166,13 @@ def test(
         alarm=alarm,
     )
     accepted = True
-    for happened in trial.events():
-        accepted = happened.accepted
+    for result in trial.events():
+        accepted = result.accepted
         if as_json:
-            print_json(vars(happened))
+            print_json(vars(result))
             continue
-        click.echo(happened.event)
-        for line in (*happened.log, happened.verdict):
+        click.echo(result.event)
+        for line in (*result.log, result.verdict):
             click.echo(f"  {line}")
     sys.exit(0 if accepted else 1)
 

@@ -30,7 +30,7 @@ STATES: Final = ("free", "allocated", "down")
 """What the scheduler knows, in the order of the listing."""
 CHOICES: Final = (*STATES, "up", "all")
 """What may be listed: nodes that are up are free or allocated, or both."""
-CARED: Final = ("avail", *(state for state in State if state not in ("free", "allocated")))
+ADMIN_STATES: Final = ("avail", *(state for state in State if state not in ("free", "allocated")))
 """What administrators know of nodes."""
 
 _DRAINED: Final = (State.DRAINED, State.DRAINING)
@@ -296,7 +296,7 @@ def _only(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
 @resource.command("status")
 @statedir_option
 @json_option
-@_choosing(CARED, "all")
+@_choosing(ADMIN_STATES, "all")
 @_listing(_STATUS_FIELDS, _STATUS)
 def status(
     state: StateDir,
@@ -310,12 +310,12 @@ def status(
     """Show node status for administrators."""
     known = _known(state)
     ranks = known.chosen(queues, include)
-    nodes = [node for node in known.nodes if node["rank"] in ranks and _cared(node) in states]
-    rows = list(cared_for(nodes, idset.decode(known.status["offline"]), form.fields))
+    nodes = [node for node in known.nodes if node["rank"] in ranks and _admin_state(node) in states]
+    rows = list(status_rows(nodes, idset.decode(known.status["offline"]), form.fields))
     _print({"nodes": nodes} if as_json else rows, form, header=not no_header)
 
 
-def cared_for(
+def status_rows(
     nodes: Iterable[Node], offline: Collection[int], shown: Collection[str]
 ) -> Iterator[Node]:
     """Return the rows of nodes: those that are in one state, and there or not, share one.
@@ -323,7 +323,7 @@ def cared_for(
     Those are told apart by what is `shown` alone.
     """
     marked = [
-        ({"state": _cared(node), "up": "✗" if node["rank"] in offline else "✔"}, node)
+        ({"state": _admin_state(node), "up": "✗" if node["rank"] in offline else "✔"}, node)
         for node in nodes
     ]
     rows = _together(marked, shown)
@@ -342,8 +342,8 @@ def _together(
         yield {**marks, **_names(members)}
 
 
-def _cared(node: Node) -> str:
-    return node["state"] if node["state"] in CARED else "avail"
+def _admin_state(node: Node) -> str:
+    return node["state"] if node["state"] in ADMIN_STATES else "avail"
 
 
 def _names(nodes: Sequence[Node]) -> dict[str, Any]:

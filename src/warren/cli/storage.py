@@ -101,19 +101,19 @@ def summaries(
         for configuration in configurations
         for node in configuration["spec"].get("storageNodes", ())
     }
-    holders: dict[str, dict[str, set[str]]] = {}
+    owners: dict[str, dict[str, set[str]]] = {}
     for share in shares:
-        sort, name = _holder(share)
-        own = holders.setdefault(share["metadata"]["namespace"], {})
-        own.setdefault(sort, set()).add(name)
-    return [_rabbit(storage, flash, computes, holders) for storage in storages]
+        kind, name = _owner(share)
+        own = owners.setdefault(share["metadata"]["namespace"], {})
+        own.setdefault(kind, set()).add(name)
+    return [_rabbit(storage, flash, computes, owners) for storage in storages]
 
 
-_SORTS: Final = ("workflows", "persistent", "system")
+_OWNER_KINDS: Final = ("workflows", "persistent", "system")
 
 
-def _holder(share: Object) -> tuple[str, str]:
-    """Return what a share is of: one of `_SORTS`, and its name."""
+def _owner(share: Object) -> tuple[str, str]:
+    """Return what a share is of: one of `_OWNER_KINDS`, and its name."""
     carried = share["metadata"].get("labels") or {}
     if labels.WORKFLOW_NAME in carried:
         return "workflows", carried[labels.WORKFLOW_NAME]
@@ -142,10 +142,10 @@ def _rabbit(
     storage: Object,
     flash: Mapping[str, int],
     computes: Mapping[str, list[str]],
-    holders: Mapping[str, Mapping[str, set[str]]],
+    owners: Mapping[str, Mapping[str, set[str]]],
 ) -> dict[str, Any]:
     name = storage["metadata"]["name"]
-    own = holders.get(name, {})
+    own = owners.get(name, {})
     status = storage.get("status", {})
     return {
         "name": name,
@@ -155,7 +155,7 @@ def _rabbit(
         "capacity": status.get("capacity", 0),
         "allocated": flash.get(name, 0),
         "computes": computes.get(name, []),
-        **{sort: sorted(own.get(sort, ())) for sort in _SORTS},
+        **{kind: sorted(own.get(kind, ())) for kind in _OWNER_KINDS},
     }
 
 

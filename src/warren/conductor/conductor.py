@@ -62,7 +62,7 @@ class Settings:
     """Those that jobs may name with `requires`, where that is known."""
     drains: bool = True
     """Whether nodes are drained that jobs lose to failing storage."""
-    returns: bool = False
+    return_to_service: bool = False
     """Whether what was taken out of service with a job returns by itself (`rabbits.selftest`)."""
     kept_movements: int = 0
     """How many copies are kept with the record of a job."""
@@ -117,8 +117,8 @@ class Conductor:
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT).compare(self._mount_changed)
         informers.of(kinds.NNF_DATA_MOVEMENT)
-        self._returning = Returning(client, informers, clock, enabled=settings.returns)
-        self._left_drains = LeftDrains(informers, jobs, enabled=settings.returns)
+        self._returning = Returning(client, informers, clock, enabled=settings.return_to_service)
+        self._left_drains = LeftDrains(informers, jobs, enabled=settings.return_to_service)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
         informers.of(kinds.STORAGE).listen(self._rabbit_changed)
 
@@ -126,8 +126,8 @@ class Conductor:
         """Lead by other settings from now on: limits hold for the states that jobs are in."""
         if settings != self._settings:
             self._settings = settings
-            self._returning.configure(enabled=settings.returns)
-            self._left_drains.configure(enabled=settings.returns)
+            self._returning.configure(enabled=settings.return_to_service)
+            self._left_drains.configure(enabled=settings.return_to_service)
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
@@ -267,7 +267,7 @@ class Conductor:
             except NotFound:
                 continue
             used[key] = read_other(found, Servers)
-        return replace(snapshot, used=used) if used else snapshot
+        return replace(snapshot, existing_servers=used) if used else snapshot
 
     async def _with_flash(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which rabbits' flash the job was given, where that matters."""
@@ -297,8 +297,8 @@ class Conductor:
     def _with_stuck(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which nodes of a job that was let go another such job has, too."""
         workflow, computes = snapshot.workflow, snapshot.computes
-        nodes = {*snapshot.left}
-        if snapshot.returns and workflow and computes and abort.is_marked(workflow):
+        nodes = {*snapshot.nodes_to_undrain}
+        if snapshot.return_to_service and workflow and computes and abort.is_marked(workflow):
             nodes |= {each.name for each in computes.data}
         own, known = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
         stuck = set()
@@ -307,7 +307,7 @@ class Conductor:
                 raw = known.get(key_of(other))
                 if raw and key_of(raw) != own and abort.bears_mark(raw):
                     stuck.add(node)
-        return replace(snapshot, stuck=stuck) if stuck else snapshot
+        return replace(snapshot, shared_with_aborted=stuck) if stuck else snapshot
 
     def _rabbits(self, names: Iterable[str]) -> dict[str, Storage]:
         known = self.informers.of(kinds.STORAGE)
@@ -368,20 +368,20 @@ class Conductor:
             mounted=self._mounted(known),
             unmounted=self._unmounted(known),
             instance=self._jobs.instance,
-            shown=self._shown.get(known.id, {}),
+            shown_memos=self._shown.get(known.id, {}),
             drains=settings.drains,
-            left=self._left.get(known.id, ()),
-            returns=settings.returns,
+            nodes_to_undrain=self._left.get(known.id, ()),
+            return_to_service=settings.return_to_service,
             kept_movements=settings.kept_movements,
             movements=self._movements(known),
-            floor=self._floor,
+            min_allocation=self._floor,
             largest=self._capacities.largest(),
             policy=settings.policy,
             daemons=settings.daemons,
             transient=self._transient_for(known.id, workflow),
             timeouts=settings.timeouts,
             unsaved=settings.unsaved,
-            moved=self._moved(known),
+            last_copy_progress=self._last_copy_progress(known),
             now=self._clock.now(),
         )
 
@@ -401,7 +401,7 @@ class Conductor:
         late = {each.metadata.namespace for each in mounts if not each.all_in("mounted")}
         return late | (set(job.nodes) - {each.metadata.namespace for each in mounts})
 
-    def _moved(self, job: Job) -> float | None:
+    def _last_copy_progress(self, job: Job) -> float | None:
         """Return when copies of a job last went on, where its time runs while they do."""
         if job.phase is not Phase.ENDING or not self._settings.timeouts.teardown_after:
             return None
@@ -425,7 +425,7 @@ class Conductor:
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do what was decided, in order; return the seconds after which to look again."""
         delay = None
-        for action in jobactions.together(actions):
+        for action in jobactions.merge_notes(actions):
             match action:
                 case Create() | Change() | Remove():
                     await perform(self._client, [action])
@@ -453,7 +453,7 @@ class Conductor:
                         await self._jobs.note(job, {jobactions.CONTAINER_LOG: text})
                 case jobactions.Memo(values):
                     await self._show(job, values)
-                case jobactions.Later(seconds):
+                case jobactions.RequeueAfter(seconds):
                     delay = _sooner(delay, seconds)
         return delay
 
@@ -480,7 +480,7 @@ class Conductor:
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         known = self._jobs.job(job)
         past = conduct.is_past(obj, known, self._jobs.binding.finalizer)
-        left = abort.nodes_of(obj) if gone and self._settings.returns else ()
+        left = abort.nodes_of(obj) if gone and self._settings.return_to_service else ()
         if left:
             self._left[job] = left
         if past and not left and job not in self._transient:

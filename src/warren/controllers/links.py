@@ -69,7 +69,7 @@ class LinkReconciler:
             return None  # it is made when the rabbit is known, which is news
         meta = read(raw, NnfNode).metadata
         rabbit = links.rabbit_of(meta)
-        if not rabbit or not self._policy.tests:
+        if not rabbit or not self._policy.enabled:
             await perform(self._client, links.report_writes(meta, None))
             return None
         why = await self._probe(rabbit)

@@ -76,7 +76,7 @@ class RabbitReconciler:
         if raw is None:
             carries = {
                 field: {name: value for name, value in values.items() if value is not None}
-                for field, values in (await self._carried()).items()
+                for field, values in (await self._metadata()).items()
             }
             node = {
                 "metadata": {"name": key.name, "namespace": key.namespace, **carries},
@@ -88,7 +88,7 @@ class RabbitReconciler:
         carried: dict[str, dict[str, str | None]] = {}
         failure, status = None, None
         try:
-            carried = await self._carried()
+            carried = await self._metadata()
             capacity, nid = await self._machine.capacity(), await self._machine.lnet_nid()
             status = rabbitstorages.ready_status(self._rabbit, capacity, current.status, nid)
         except NodeTrouble as trouble:
@@ -120,12 +120,12 @@ class RabbitReconciler:
             return None
         return _PROBE
 
-    async def _carried(self) -> dict[str, dict[str, str | None]]:
-        """Return what the object of the rabbit says of it. Raises NodeTrouble."""
+    async def _metadata(self) -> dict[str, dict[str, str | None]]:
+        """Return the labels and annotations of the rabbit's NnfNode. Raises NodeTrouble."""
         return {
             "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
             "annotations": {
-                labels.LACKS: rabbitstorages.said_of_lacks(await self._machine.lacks()),
+                labels.LACKS: rabbitstorages.encode_lacks(await self._machine.lacks()),
                 labels.NETWORK: "true" if self._over_network else None,
             },
         }

@@ -62,7 +62,7 @@ class _Doctor:
         if self._settings.rabbit:
             wanted.append(kinds.NNF_NODE_STORAGE)
         objects = {kind: (await self._client.list(kind, self._name)).items for kind in wanted}
-        there = before.still(await in_thread(self._resources))
+        there = before.also_in(await in_thread(self._resources))
         left = [
             Finding(sort=Sort.PROCESS, where=self._name, name=str(process), why=why)
             for process, why in sorted(there.processes.items())

@@ -365,7 +365,7 @@ def leads_by(settings: config.Config) -> Settings:
         daemons=settings.daemons,
         # Which nodes a site lets be drained, by queues, is the instance's to know.
         drains=rabbit.drain_compute_nodes and not rabbit.drain_queues,
-        returns=rabbit.return_to_service,
+        return_to_service=rabbit.return_to_service,
         kept_movements=rabbit.save_datamovements,
     )
 

@@ -45,11 +45,11 @@ class Doctor:
         before = self._resources()
         objects = await list_examined(self._client)
         active = await self._active()
-        there = before.still(self._resources())
+        there = before.also_in(self._resources())
         users = await self._users(audit.pending_removal(objects))
         return [
             *self._kept(users),
-            *await self._unseen(audit.overdue(objects), there.volumes, users),
+            *await self._overdue_findings(audit.overdue(objects), there.volumes, users),
             *audit.orphaned_objects(there, objects, active),
         ]
 
@@ -90,7 +90,7 @@ class Doctor:
             found[rabbit, name] = await self._nodes.users_of_volume(rabbit, name)
         return {place: users for place, users in found.items() if users}
 
-    async def _unseen(
+    async def _overdue_findings(
         self,
         overdue: Sequence[Overdue],
         there: Collection[tuple[str, str]],
@@ -106,7 +106,7 @@ class Doctor:
             for name in (each for each in late.names if (late.rabbit, each) in there):
                 suspects = await self._nodes.suspects_of_volume(late.rabbit, name)
                 candidates = usage.describe(suspects, _CANDIDATES) if suspects else ""
-                found.append(audit.unseen(late, name, user, candidates))
+                found.append(audit.overdue_finding(late, name, user, candidates))
         return found
 
     def _kept(self, users: Mapping[tuple[str, str], Sequence[Process]]) -> list[Finding]:

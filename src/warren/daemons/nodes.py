@@ -46,10 +46,10 @@ class Nodes:
         shape: ClusterShape,
         *,
         isolated: bool,
-        patience: GracePeriod | None = None,
+        grace: GracePeriod | None = None,
     ) -> None:
-        """`patience` is for storage that is in use when it is to be given back."""
-        self._patience = patience
+        """`grace` is what storage gets that is in use when it is to be given back."""
+        self._grace = grace
         self._state = state
         self._isolated = isolated
         self._owner = os.geteuid()
@@ -58,7 +58,7 @@ class Nodes:
         self._disks = {}
         if shape.flash == "image":
             self._disks = {rabbit: _disk(rabbit, state, shape) for rabbit in self._rabbits}
-        self._blocks = Blocks(self._disk, state.flash, patience=patience)
+        self._blocks = Blocks(self._disk, state.flash, patience=grace)
         self._flash: Flash = self._blocks if self._disks else self._directories
         self._namespaces: dict[str, Namespace] = {}
 
@@ -75,7 +75,7 @@ class Nodes:
     def machine(self, node: str) -> NamespacedMachine | LinkingMachine:
         """Return the machine that is a node."""
         if self._isolated:
-            return NamespacedMachine(node, self._flash, self.namespace(node), self._patience)
+            return NamespacedMachine(node, self._flash, self.namespace(node), self._grace)
         return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
 
     def pods(self, rabbit: str) -> Pods:
@@ -132,7 +132,7 @@ class Nodes:
                 raise NodeTrouble(f"{node} has lost its mount namespace, and its agent makes none")
             time.sleep(_PAUSE)
 
-    def has(self, node: str, path: str) -> bool:
+    def has_storage(self, node: str, path: str) -> bool:
         """Return whether a process that has entered a node finds the storage that is at `path`."""
         if self._isolated:
             return path in mount_points(os.getpid())
@@ -208,19 +208,19 @@ class Nodes:
         return [(name, disk) for name, disk in self._disks.items() if isinstance(disk, LoopDisk)]
 
     def processes(self) -> list[int]:
-        """Return the processes in the mount namespaces of nodes: jobs' tasks, and their kin."""
-        return processes(self.namespace(node) for node in self._made())
+        """Return the processes in the mount namespaces of nodes: tasks, and what they started."""
+        return processes(self.namespace(node) for node in self._nodes_with_namespace())
 
-    def _made(self) -> list[str]:
+    def _nodes_with_namespace(self) -> list[str]:
         """Return the nodes that ever had a mount namespace."""
         return [record.parent.name for record in self._state.nodes.glob("*/holder")]
 
     async def end(self) -> None:
         """Release every node: whatever is mounted is unmounted, whatever attached, detached.
 
-        Raises NodeTrouble if something is in use, when all else is let go of.
+        Raises NodeTrouble if something is in use, after all else has been released.
         """
-        for node in self._made():
+        for node in self._nodes_with_namespace():
             self.namespace(node).end()
         ends = await asyncio.gather(*map(loops.detach, self.loops()), return_exceptions=True)
         for end in ends:

@@ -65,7 +65,9 @@ class NodeShell:
             raise imp.Refused("jobs of guests do not run: access.allow-guest-user is not set")
         sign = settings.sign
         credentials = munge.of_this_machine(sign.munge.socket_path)
-        request = imp.proven(order.J, order.userid, credentials, now=time.time(), ttl=sign.max_ttl)
+        request = imp.proven_payload(
+            order.J, order.userid, credentials, now=time.time(), ttl=sign.max_ttl
+        )
         user = imp.account(order.userid)
         if user is None:
             raise imp.Refused(f"there is no user {order.userid} on this machine")
@@ -105,7 +107,7 @@ class _OnNode:
         return self.nodes.place(self.name, path)
 
     def has(self, path: str) -> bool:
-        return self.nodes.has(self.name, path)
+        return self.nodes.has_storage(self.name, path)
 
 
 def run_shell(

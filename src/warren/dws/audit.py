@@ -72,7 +72,7 @@ class OnNodes:
     processes: Mapping[int, str]
     """The tasks of jobs: process ids, and the ids of the jobs."""
 
-    def still(self, later: "OnNodes") -> "OnNodes":
+    def also_in(self, later: "OnNodes") -> "OnNodes":
         """Return what was there, and is there later, too: not what is just coming or going."""
         return OnNodes(
             volumes=self.volumes & later.volumes,
@@ -241,7 +241,7 @@ def overdue(objects: Mapping[Kind, Sequence[Object]]) -> list[Overdue]:
     return found
 
 
-def unseen(late: Overdue, name: str, user: str, candidates: str) -> Finding:
+def overdue_finding(late: Overdue, name: str, user: str, candidates: str) -> Finding:
     """Return the finding that a volume is kept, and that no process is seen to keep it.
 
     `candidates` names the processes of its user, of which any may do so; it may be empty.

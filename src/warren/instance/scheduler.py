@@ -76,9 +76,9 @@ class JobScheduler:
         """The same by end."""
         self._external = ExternalAllocations()
         self._reasons: dict[JobId, tuple[str, float]] = {}
-        self._read = 0.0
+        self._graph_read = 0.0
         """When the graph was taken to be what there is."""
-        self._heard: float | None = None
+        self._rabbits_changed: float | None = None
         """When the last news of a rabbit came."""
         self._news = asyncio.Event()
 
@@ -90,7 +90,7 @@ class JobScheduler:
 
     async def run(self) -> None:
         """Look for room whenever there may be some, until cancelled."""
-        self._read = self._clock.now()
+        self._graph_read = self._clock.now()
         while True:
             await self._news.wait()
             self._news.clear()
@@ -142,21 +142,21 @@ class JobScheduler:
         if held is None:
             return
         if final:
-            self._let_go(held)
+            self._drop(held)
             self._graph.give_back(held.allocation)
             # In the same step: what the job leaves on rabbits is not free in between.
             self._take_external(self._external.hold(job, holding=False))
         else:
             ranks = {rank.rank for rank in resource_set.decode(r)}
-            kept, freed = _parted(held.allocation, ranks)
-            self._let_go(held)
+            kept, freed = _split(held.allocation, ranks)
+            self._drop(held)
             self._hold(held._replace(allocation=kept))
             self._graph.give_back(freed)
         self._news.set()
 
     def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
         try:
-            kept, _ = _parted(self._graph.decode(r), free)
+            kept, _ = _split(self._graph.decode(r), free)
         except BadFormat as error:
             return str(error)
         conflict = self._graph.conflict(kept)
@@ -169,7 +169,7 @@ class JobScheduler:
     def expiration(self, job: JobId, expiration: float) -> None:
         held = self._held.get(job)
         if held is not None:
-            self._let_go(held)
+            self._drop(held)
             self._hold(held._replace(end=expiration or inf))
             self._news.set()
 
@@ -190,7 +190,7 @@ class JobScheduler:
         that is known.
         """
         self._graph.set_ssds(rabbit, up=up, state=state, capacity=capacity, labels=labels)
-        self._heard = self._clock.now()
+        self._rabbits_changed = self._clock.now()
         self._news.set()
 
     def set_external(
@@ -234,10 +234,10 @@ class JobScheduler:
         operations: list[Operation] = []
         decisions = decide(
             self._graph,
-            [self._line(places) for places in self._queues.values()],
+            [self._in_order(places) for places in self._queues.values()],
             self._running,
             now,
-            passing=self._config.policy == "easy",
+            backfilling=self._config.policy == "easy",
             depth=self._config.queue_depth,
         )
         for decision in decisions:
@@ -269,7 +269,7 @@ class JobScheduler:
             sched = {"resource_summary": hosts, "reason_pending": None, "t_estimate": None}
             self._reply({"id": job, "type": SUCCESS, "R": r, "annotations": {"sched": sched}})
 
-    def _line(self, places: Sequence[tuple[int, int]]) -> Iterator[Waiting]:
+    def _in_order(self, places: Sequence[tuple[int, int]]) -> Iterator[Waiting]:
         for _, number in places:
             if JobId(number) in self._waiting:
                 yield self._waiting[JobId(number)][1]
@@ -290,7 +290,7 @@ class JobScheduler:
         self._held[held.job] = held
         insort(self._running, held)
 
-    def _let_go(self, held: Running) -> None:
+    def _drop(self, held: Running) -> None:
         del self._held[held.job]
         del self._running[bisect_left(self._running, held)]
 
@@ -355,7 +355,9 @@ class JobScheduler:
         """Return why a job waits, with the arithmetic; or what one of a jobspec would wait for."""
         number, spec = request.payload.get("id"), request.payload.get("jobspec")
         if spec is not None:
-            queue, waiting = _foreseen(spec, request.payload.get("priority", urgency.DEFAULT))
+            queue, waiting = _as_if_submitted(
+                spec, request.payload.get("priority", urgency.DEFAULT)
+            )
         elif type(number) is not int:
             raise RpcError(errno.EPROTO, "sched.why takes id, or jobspec")
         elif JobId(number) not in self._waiting:
@@ -371,7 +373,7 @@ class JobScheduler:
             "reason": reason.sentence,
             "before": bisect_left(line, waiting.place),
             **reason.numbers,
-            "map": {"read": self._read, "heard": self._heard},
+            "map": {"read": self._graph_read, "heard": self._rabbits_changed},
         }
         if reason.at < inf:
             told["t_estimate"] = reason.at
@@ -386,7 +388,7 @@ class JobScheduler:
     ) -> Iterator[tuple[JobId, Reason]]:
         """Yield why jobs wait, with `more` that there might be in the queues."""
         # Of copies: while one client is answered, others come and leave.
-        lines = {queue: self._line([*places]) for queue, places in self._queues.items()}
+        lines = {queue: self._in_order([*places]) for queue, places in self._queues.items()}
         for queue, waiting in more.items():
             line = lines.get(queue, iter(()))
             lines[queue] = iter(merge(line, [waiting], key=lambda each: each.place))
@@ -395,7 +397,7 @@ class JobScheduler:
             lines.values(),
             self._running,
             self._clock.now(),
-            passing=self._config.policy == "easy",
+            backfilling=self._config.policy == "easy",
             depth=self._config.queue_depth,
             asked=asked,
         )
@@ -411,7 +413,7 @@ class JobScheduler:
         return {}
 
 
-def _foreseen(spec: Any, priority: Any) -> tuple[str, Waiting]:
+def _as_if_submitted(spec: Any, priority: Any) -> tuple[str, Waiting]:
     """Return the queue and the place that a job would have, if it came now. Raises RpcError."""
     if type(priority) is not int:
         raise RpcError(errno.EPROTO, "sched.why takes priority as a number")
@@ -432,7 +434,7 @@ def _is_pair(each: Any) -> bool:
     return isinstance(each, list) and [type(number) for number in each] == [int, int]
 
 
-def _parted(allocation: Allocation, ranks: Collection[int]) -> tuple[Allocation, Allocation]:
+def _split(allocation: Allocation, ranks: Collection[int]) -> tuple[Allocation, Allocation]:
     """Part what stays taken from what is free when some nodes have been given back.
 
     Flash stays: it holds a job's data until the job is over.

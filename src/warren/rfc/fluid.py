@@ -144,9 +144,9 @@ def _value(word: str) -> int:
         return _from_emoji(word)
     if word.startswith("0x"):
         if len(word) == 2 or word[2:].strip(_HEXADECIMAL):
-            raise _foreign(word, 2, _HEXADECIMAL, "hexadecimal digit")
+            raise _wrong_character(word, 2, _HEXADECIMAL, "hexadecimal digit")
         return int(word[2:], 16)
-    raise _foreign(word, 0, "0123456789", "digit")
+    raise _wrong_character(word, 0, "0123456789", "digit")
 
 
 def _from_words(word: str) -> int:
@@ -197,9 +197,9 @@ def _from_f58(word: str) -> int:
         for letter in word[1:]:
             value = value * 58 + _DIGIT[letter]
     except KeyError:
-        raise _foreign(word, 1, ALPHABET, "digit of base 58") from None
+        raise _wrong_character(word, 1, ALPHABET, "digit of base 58") from None
     if len(word) == 1:
-        raise _foreign(word, 1, ALPHABET, "digit of base 58")
+        raise _wrong_character(word, 1, ALPHABET, "digit of base 58")
     return value
 
 
@@ -210,12 +210,12 @@ def _from_emoji(word: str) -> int:
     for letter in word:
         digit = EMOJI.find(letter)
         if digit < 0:
-            raise _foreign(word, 0, EMOJI, "emoji of RFC 19")
+            raise _wrong_character(word, 0, EMOJI, "emoji of RFC 19")
         value = value * 576 + digit
     return value
 
 
-def _foreign(word: str, start: int, allowed: str, name: str) -> BadFormat:
+def _wrong_character(word: str, start: int, allowed: str, name: str) -> BadFormat:
     place = len(word) - len(word[start:].lstrip(allowed))
     if place == len(word):
         return _not_an_id(word, f"a {name} is missing at {place}")

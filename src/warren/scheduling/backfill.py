@@ -102,17 +102,17 @@ def decide(
     running: Sequence[Running],
     now: float,
     *,
-    passing: bool,
+    backfilling: bool,
     depth: int,
 ) -> Iterator[Start | Blocked]:
     """Return, one after the other, which jobs get what, and which wait for what.
 
     Each of the `queues` is in order, and looked at until `depth` of it are left waiting for
     others; `running` is by end. What is given is taken from the graph when it is returned: a caller
-    that stops has taken no more than it has been given. Without `passing` no job gets what one
+    that stops has taken no more than it has been given. Without `backfilling` no job gets what one
     that waits before it could ever have.
     """
-    plan = Plan(graph, running, now, passing=passing)
+    plan = Plan(graph, running, now, backfilling=backfilling)
     for _, said in consider(plan, queues, depth):
         if said is not None:
             yield said
@@ -159,12 +159,12 @@ class Plan:
     """One look at all waiting jobs, and what was reserved in it."""
 
     def __init__(
-        self, graph: Graph, running: Sequence[Running], now: float, *, passing: bool
+        self, graph: Graph, running: Sequence[Running], now: float, *, backfilling: bool
     ) -> None:
         self._graph = graph
         self._running = list(running)
         self._now = now
-        self._passing = passing
+        self._backfilling = backfilling
         self._reserved: list[Reserved] = []
         self._waited: list[Request] = []
         """What waiting jobs asked for, be it reserved or not."""
@@ -194,12 +194,12 @@ class Plan:
             self._waited.append(request)
             return None  # it would delay a reservation
         self._refused.add(request)
-        unhelped = self._passing and self._graph.fits_never_as_is(request)
+        unhelped = self._backfilling and self._graph.fits_never_as_is(request)
         if not unhelped and any(self._graph.overlap(request, other) for other in self._waited):
             self._waited.append(request)
             return None
         reservation = None if unhelped else self.reservation(request)
-        if reservation is not None or not self._passing:
+        if reservation is not None or not self._backfilling:
             self._reserve(Reserved(waiting, reservation))
         else:
             self._unhelped.add(request)
@@ -230,7 +230,7 @@ class Plan:
     def _keep(self, unreserved: Graph, reserved: Reserved) -> float:
         """Take from a graph what is reserved; return by when jobs have ended that may have it."""
         reservation = reserved.reservation
-        if reservation is None or reservation.allocation is None or not self._passing:
+        if reservation is None or reservation.allocation is None or not self._backfilling:
             unreserved.reserve(reserved.waiting.request)
             return -inf
         assert reservation.left is not None

@@ -32,7 +32,7 @@ def reasons(
     running: Sequence[Running],
     now: float,
     *,
-    passing: bool,
+    backfilling: bool,
     depth: int,
     asked: Iterable[Waiting],
 ) -> Iterator[tuple[JobId, Reason]]:
@@ -41,7 +41,7 @@ def reasons(
     The options are those of `backfill.decide`. What jobs lack is looked for once for all that
     want the same.
     """
-    plan = Plan(graph.shadow(), running, now, passing=passing)
+    plan = Plan(graph.shadow(), running, now, backfilling=backfilling)
     left = {each.job: each for each in asked}
     lacks: dict[Request, Reason] = {}
     lines = [iter(queue) for queue in queues]
@@ -69,7 +69,7 @@ def earliest(
     graph: Graph, running: Sequence[Running], now: float, request: Request
 ) -> Reservation | None:
     """Return when there will be room by the time limits of running jobs, if no other takes it."""
-    return Plan(graph, running, now, passing=True).reservation(request)
+    return Plan(graph, running, now, backfilling=True).reservation(request)
 
 
 _TURN = Reason(kinds=(Kind.TURN,), sentence="starts when the scheduler comes to it: there is room")

@@ -1,4 +1,4 @@
-"""What marks an instance's Workflows among those of others: kept with its jobs, in its KVS."""
+"""The id by which an instance knows its Workflows from others: kept with its jobs, in its KVS."""
 
 import base64
 import errno
@@ -11,8 +11,8 @@ from warren.rpc.message import Handle, RpcError
 KEY: Final = "warren.instance"
 
 
-async def find(handle: Handle) -> str:
-    """Return the mark; the empty one while there is none. Raises RpcError."""
+async def find_instance_id(handle: Handle) -> str:
+    """Return the id of the instance; empty while it has none. Raises RpcError."""
     try:
         request = {"key": KEY, "namespace": "primary", "flags": 0}
         found = await handle.rpc("kvs.lookup", request)

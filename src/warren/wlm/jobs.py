@@ -214,7 +214,7 @@ class FluxJobs:
 
         With that, Workflows are made without a label, and those that have one are another's.
         """
-        known = await identity.find(self._handle)
+        known = await identity.find_instance_id(self._handle)
         if known:
             return known
         made = uuid4().hex

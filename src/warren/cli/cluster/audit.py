@@ -15,7 +15,7 @@ from warren.cli.storage import list_objects
 from warren.daemons.statedir import StateDir
 from warren.dws import kinds
 from warren.dws.jobs import jobaudit
-from warren.dws.jobs.jobaudit import Difference, Sides, Undrain
+from warren.dws.jobs.jobaudit import Difference, Observed, Undrain
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
@@ -63,7 +63,7 @@ def _check_instance_owner(state: StateDir) -> None:
     from warren.rpc.message import RpcError
 
     try:
-        ask_instance(state, identity.find)
+        ask_instance(state, identity.find_instance_id)
     except RpcError as error:
         if error.errnum != errno.EPERM:
             raise
@@ -83,13 +83,13 @@ def _differences(state: StateDir) -> list[Difference]:
         status = await handle.rpc("resource.status")
         named = {each["id"]: _workflow(each) for each in jobs}
         drained = {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
-        return named, drained, await identity.find(handle)
+        return named, drained, await identity.find_instance_id(handle)
 
     workflows, storages, mounts = list_objects(
         state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT
     )
     jobs, drained, instance = ask_instance(state, query)
-    sides = Sides(
+    observed = Observed(
         jobs=jobs,
         workflows=[read(each, Workflow) for each in workflows],
         storages=[read(each, Storage) for each in storages],
@@ -97,7 +97,7 @@ def _differences(state: StateDir) -> list[Difference]:
         drained=drained,
         instance=instance,
     )
-    return jobaudit.differences(sides, BINDING.job, f58, time.time())
+    return jobaudit.differences(observed, BINDING.job, f58, time.time())
 
 
 def _workflow(job: Mapping[str, Any]) -> str | None:

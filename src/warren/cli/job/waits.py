@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Attributes = Mapping[str, Any]
 
-_OF_STORAGE: Final = (State.DEPEND.bit, State.RUN.bit, State.CLEANUP.bit)
+_STORAGE_STATES: Final = (State.DEPEND.bit, State.RUN.bit, State.CLEANUP.bit)
 _SECONDS: Final = 2.0
 _NO_CONDUCTOR: Final = "waits for its storage, whose conductor does not answer"
 
@@ -36,7 +36,7 @@ async def _storage(handle: "Handle", jobs: Iterable[Attributes], seconds: float)
     ids = [
         job["id"]
         for job in jobs
-        if job["state"] in _OF_STORAGE
+        if job["state"] in _STORAGE_STATES
         and (
             DEPENDENCY in (job.get("dependencies") or ())
             or "rabbit_workflow" in job.get("annotations", {}).get("user", {})
@@ -70,14 +70,14 @@ async def _scheduling(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int,
     # all that the first job of each kind has.
     asked = [job for job in waiting if job["id"] not in reasons]
     if asked:
-        ids = [job["id"] for job in sorted(asked, key=_knows)]
+        ids = [job["id"] for job in sorted(asked, key=_has_annotated_reason)]
         with suppress(RpcError):  # another scheduler may have no such topic
             answer = await handle.rpc("sched.waits", {"ids": ids})
             reasons.update((int(job), reason) for job, reason in answer["waits"].items())
     return reasons
 
 
-def _knows(job: Attributes) -> bool:
+def _has_annotated_reason(job: Attributes) -> bool:
     sched = job.get("annotations", {}).get("sched") or {}
     return bool(sched.get("reason_pending") or sched.get("t_estimate"))
 

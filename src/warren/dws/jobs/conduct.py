@@ -21,16 +21,16 @@ from warren.dws.jobs.jobactions import (
     Fail,
     Finish,
     FreeNodes,
-    Later,
     Memo,
     Note,
     Release,
+    RequeueAfter,
     Start,
     Undrain,
-    ask,
-    last_record,
-    let_go,
-    record,
+    record_duration,
+    record_summary,
+    release_workflow,
+    request_state,
 )
 from warren.dws.jobs.jobsnapshot import (
     Job,
@@ -167,7 +167,7 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
         asked = "is torn down: a user or an admin has asked for it"
         return [Fail("dws", f"Workflow {workflow.metadata.name} {asked}")]
     overdue = [] if failing else trouble.overdue(snapshot, workflow)
-    late = any(not isinstance(each, Later) for each in overdue)
+    late = any(not isinstance(each, RequeueAfter) for each in overdue)
     if late or (errors and snapshot.job.phase not in (Phase.ENDING, Phase.OVER)):
         return [*errors, *overdue]
     return [*errors, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
@@ -205,7 +205,7 @@ def _without_workflow(snapshot: JobSnapshot) -> list[Action]:
         case Phase.ENDING:
             return [Finish()]
         case Phase.OVER:
-            return _undrained(snapshot, snapshot.left)
+            return _undrained(snapshot, snapshot.nodes_to_undrain)
         case _:
             return []
 
@@ -227,7 +227,7 @@ def _deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if not reported:
         actions.append(Fail("dws", f"Workflow {workflow.metadata.name} was deleted"))
     if job.binding.finalizer in workflow.metadata.finalizers:
-        actions.append(let_go(job, workflow))
+        actions.append(release_workflow(job, workflow))
     return actions
 
 
@@ -290,20 +290,20 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if policy.maximums:
         wanted = maximums.needs_by_type(snapshot.breakdowns.values())
         nodes_wanted = resources.nodes_of(own)
-        maximums.check_maximums(wanted, nodes_wanted, snapshot.floor, policy.maximums)
+        maximums.check_maximums(wanted, nodes_wanted, snapshot.min_allocation, policy.maximums)
     changed = resources.Rewritten(own, {})
     if policy.reserves:
         where = localities(snapshot)
-        changed = resources.rewritten(own, needs, snapshot.floor, snapshot.largest, where)
+        changed = resources.rewritten(own, needs, snapshot.min_allocation, snapshot.largest, where)
     breakdowns = snapshot.breakdowns.values()
-    nodes = nodelocal.nodes_for(breakdowns, snapshot.used, snapshot.configuration)
+    nodes = nodelocal.nodes_for(breakdowns, snapshot.existing_servers, snapshot.configuration)
     if nodes is not None:
         nodelocal.check_enough_nodes(nodes, resources.nodes_of(own))
     # It was shown when the Workflow was made, if the conductor did not end in between.
     name = {"rabbit_workflow": snapshot.job.workflow.name}
     return [
-        *([] if name.items() <= snapshot.shown.items() else [Memo(name)]),
-        *record(snapshot, workflow),
+        *([] if name.items() <= snapshot.shown_memos.items() else [Memo(name)]),
+        *record_duration(snapshot, workflow),
         Note({"rabbit_workflow": snapshot.raw}),
         Release(changed.resources, changed.constraints, nodes, required),
     ]
@@ -326,7 +326,7 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
     check_breakdowns(snapshot, workflow)
     needs = [need for each in needs_of(snapshot).values() for need in each]
     own, where = snapshot.job.resources, localities(snapshot)
-    if not resources.is_still_enough(own, needs, snapshot.floor, where):
+    if not resources.is_still_enough(own, needs, snapshot.min_allocation, where):
         raise Fault(
             "the job has lost its Workflow, and what its #DW directives need has changed since it "
             "was submitted: submit it again"
@@ -344,19 +344,27 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             assigned, rabbits = _assign_servers(snapshot)
             # What is shown tells the plugin that the job's storage is being made: it heeds no
             # refusal after that, so all that may be refused comes before.
-            return [*assigned, ask(snapshot, workflow, State.SETUP), Memo({"rabbits": rabbits})]
+            return [
+                *assigned,
+                request_state(snapshot, workflow, State.SETUP),
+                Memo({"rabbits": rabbits}),
+            ]
         case State.SETUP:
             assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
             return [
                 *missed,
-                *record(snapshot, workflow),
+                *record_duration(snapshot, workflow),
                 *assigned,
-                ask(snapshot, workflow, State.DATA_IN),
+                request_state(snapshot, workflow, State.DATA_IN),
             ]
         case State.DATA_IN:
-            return [*missed, *record(snapshot, workflow), ask(snapshot, workflow, State.PRE_RUN)]
+            return [
+                *missed,
+                *record_duration(snapshot, workflow),
+                request_state(snapshot, workflow, State.PRE_RUN),
+            ]
         case State.PRE_RUN:
-            return [*missed, *record(snapshot, workflow), Start(workflow.status.env)]
+            return [*missed, *record_duration(snapshot, workflow), Start(workflow.status.env)]
         case _:
             return []
 
@@ -366,7 +374,7 @@ def _missed(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
     As the Servers have it, which may be seen after the Workflow.
     """
-    if workflow.spec.desired_state is State.PROPOSAL or "rabbits" in snapshot.shown:
+    if workflow.spec.desired_state is State.PROPOSAL or "rabbits" in snapshot.shown_memos:
         return []
     needs, configuration = needs_of(snapshot), snapshot.configuration
     if not needs:
@@ -399,7 +407,9 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     reserved = resources.counts(snapshot.job.resources)
     where = localities(snapshot)
     flash = snapshot.flash if snapshot.policy.reserves else placement.unreserved_flash(counts)
-    filled = placement.allocation_sets(every, counts, snapshot.floor, flash, reserved, where)
+    filled = placement.allocation_sets(
+        every, counts, snapshot.min_allocation, flash, reserved, where
+    )
     rabbits = {*counts, *(share["name"] for each in filled for share in each["storage"])}
     sets = iter(filled)
     actions: list[Action] = []
@@ -433,22 +443,25 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job = snapshot.job
     if workflow.spec.desired_state is State.TEARDOWN:
         if is_complete(workflow, State.TEARDOWN):
-            return [*record(snapshot, workflow), Finish()]
+            return [*record_duration(snapshot, workflow), Finish()]
         if is_refused(workflow):
             return [Finish()]
         return _free_nodes(snapshot, workflow)
     dropped = unsavedresults.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
     if not job.ran or job.abandoned or dropped or workflow.status.status == "Error":
-        return [*last_record(snapshot, workflow), ask(snapshot, workflow, State.TEARDOWN)]
+        return [
+            *record_summary(snapshot, workflow),
+            request_state(snapshot, workflow, State.TEARDOWN),
+        ]
     if not workflow.reached or workflow.status.state is None:
         return []
     following = ADVANCE[workflow.status.state]
     actions: list[Action] = []
     if workflow.status.state in (State.POST_RUN, State.DATA_OUT):
-        actions.extend(record(snapshot, workflow))
+        actions.extend(record_duration(snapshot, workflow))
     if following is State.TEARDOWN:
-        actions += last_record(snapshot, workflow)
-    return [*actions, ask(snapshot, workflow, following)]
+        actions += record_summary(snapshot, workflow)
+    return [*actions, request_state(snapshot, workflow, following)]
 
 
 def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -464,12 +477,12 @@ def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _aborted(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         # Of a job that was let go before its storage nothing has been kept yet.
-        kept = last_record(snapshot, workflow) if abort.is_marked(workflow) else []
-        return [*kept, ask(snapshot, workflow, State.TEARDOWN)]
+        kept = record_summary(snapshot, workflow) if abort.is_marked(workflow) else []
+        return [*kept, request_state(snapshot, workflow, State.TEARDOWN)]
     if not (is_complete(workflow, State.TEARDOWN) or is_refused(workflow)):
         return []
     held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
-    freed = [let_go(snapshot.job, workflow)] if held else []
+    freed = [release_workflow(snapshot.job, workflow)] if held else []
     removed = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
     return [*_returned(snapshot, workflow), *freed, removed]
 
@@ -487,14 +500,14 @@ def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _returned(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Let jobs have the nodes again that had a job's storage which was let go before it."""
-    if not (snapshot.returns and abort.is_marked(workflow)):
+    if not (snapshot.return_to_service and abort.is_marked(workflow)):
         return []
     data = snapshot.computes.data if snapshot.computes is not None else ()
     return _undrained(snapshot, {each.name for each in data})
 
 
 def _undrained(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
-    nodes = {*nodes} - {*snapshot.stuck}
+    nodes = {*nodes} - {*snapshot.shared_with_aborted}
     return [Undrain(tuple(sorted(nodes)), abort.REASON)] if nodes else []
 
 

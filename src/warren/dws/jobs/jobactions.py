@@ -93,8 +93,8 @@ class Memo:
 
 
 @dataclass(frozen=True)
-class Later:
-    """Look again after so many seconds."""
+class RequeueAfter:
+    """Reconcile the job again after so many seconds."""
 
     seconds: float
 
@@ -111,7 +111,7 @@ Action = (
     | Note
     | KeepLogs
     | Memo
-    | Later
+    | RequeueAfter
 )
 
 
@@ -125,8 +125,8 @@ TIMING: Final = re.compile("rabbit_([a-z]+)_timing")
 """The keys of notes that say how long a state took."""
 
 
-def together(actions: Iterable[Action]) -> list[Action]:
-    """Return the same actions, notes that follow each other as one: each costs a job a commit."""
+def merge_notes(actions: Iterable[Action]) -> list[Action]:
+    """Return the same actions, with adjacent notes as one: each costs a job a commit."""
     joined: list[Action] = []
     for action in actions:
         last = joined[-1] if joined else None
@@ -137,18 +137,18 @@ def together(actions: Iterable[Action]) -> list[Action]:
     return joined
 
 
-def record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    """Keep how long the present state took."""
+def record_duration(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Return the note of how long the present state took, if that is known."""
     state = workflow.status.state
     if state is None or workflow.status.elapsed_time_last_state is None:
         return []
     return [Note({f"rabbit_{state.lower()}_timing": workflow.status.elapsed_time_last_state})]
 
 
-def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    """Keep the Workflow, the summary of its storage, copies as a site wants, and logs.
+def record_summary(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    """Return what keeps the Workflow, the summary of its storage, copies as a site wants, and logs.
 
-    Before Teardown takes them away.
+    Asked for before Teardown, which takes them away.
     """
     told = summary.summary(
         workflow,
@@ -160,7 +160,7 @@ def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     )
     kept: dict[str, Any] = {"rabbit_workflow": snapshot.raw, SUMMARY: told}
     if snapshot.kept_movements:
-        first = sorted(snapshot.movements, key=_was_successful)[: snapshot.kept_movements]
+        first = sorted(snapshot.movements, key=_has_not_failed)[: snapshot.kept_movements]
         kept["rabbit_datamovements"] = first
     actions: list[Action] = [Note(kept)]
     logs = podsummary.logs_to_keep(snapshot.pods)
@@ -169,13 +169,13 @@ def last_record(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return actions
 
 
-def _was_successful(movement: Object) -> bool:
+def _has_not_failed(movement: Object) -> bool:
     status = movement.get("status") or {}
     return status.get("state") != "Finished" or status.get("status") == "Success"
 
 
-def ask(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:
-    """Ask for a state. When Teardown begins, the Workflow is let go of: it may be deleted then."""
+def request_state(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:
+    """Return the write that asks for a state; for Teardown, it removes our finalizer, too."""
     finalizer = snapshot.job.binding.finalizer
     metadata: dict[str, Any] = {}
     if state is State.DATA_OUT:
@@ -190,5 +190,6 @@ def ask(snapshot: JobSnapshot, workflow: Workflow, state: State) -> Change:
     )
 
 
-def let_go(job: Job, workflow: Workflow) -> Change:
+def release_workflow(job: Job, workflow: Workflow) -> Change:
+    """Return the write that removes our finalizer: the Workflow may be deleted then."""
     return reports.remove_finalizer(kinds.WORKFLOW, workflow.metadata, job.binding.finalizer)

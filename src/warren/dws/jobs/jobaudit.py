@@ -17,7 +17,7 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.rabbits import health, outofservice
 from warren.dws.rabbits.outofservice import Action
 
-_OURS: Final = (abort.REASON, health.REASON, tolerance.REASON)
+_STORAGE_DRAINS: Final = (abort.REASON, health.REASON, tolerance.REASON)
 """The reasons for which nodes are drained that have lost storage."""
 
 
@@ -40,8 +40,8 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sides:
-    """What each side says."""
+class Observed:
+    """What the jobs, the API and the nodes are seen to be."""
 
     jobs: Mapping[int, str | None]
     """The active jobs, with the Workflow that each was told it has."""
@@ -55,30 +55,33 @@ class Sides:
 
 
 def differences(
-    sides: Sides, job: Callable[[str], int | None], spelled: Callable[[int], str], now: float
+    observed: Observed,
+    job_of: Callable[[str], int | None],
+    format_id: Callable[[int], str],
+    now: float,
 ) -> list[Difference]:
     """Return what does not agree.
 
-    `job` returns the job of a Workflow's name, None for others'; `spelled` writes an id down.
+    `job_of` returns the job of a Workflow's name, None for others'; `format_id` writes an id down.
     """
     return [
-        *_of_workflows(sides, job, spelled),
-        *_of_jobs(sides, spelled),
-        *_of_nodes(sides),
-        *_of_rabbits(sides, now),
+        *_of_workflows(observed, job_of, format_id),
+        *_of_jobs(observed, format_id),
+        *_of_nodes(observed),
+        *_of_rabbits(observed, now),
     ]
 
 
 def _of_workflows(
-    sides: Sides, job: Callable[[str], int | None], spelled: Callable[[int], str]
+    observed: Observed, job_of: Callable[[str], int | None], format_id: Callable[[int], str]
 ) -> Iterator[Difference]:
-    for each in sides.workflows:
-        meta, number = each.metadata, job(each.metadata.name)
-        if number is None or number in sides.jobs:
+    for each in observed.workflows:
+        meta, number = each.metadata, job_of(each.metadata.name)
+        if number is None or number in observed.jobs:
             continue
-        if labels.is_of_another(meta.labels, sides.instance):
+        if labels.is_of_another(meta.labels, observed.instance):
             continue  # it is not told either: its job is known to that instance alone
-        about, over = f"Workflow {meta.name}", f"its job {spelled(number)} is over"
+        about, over = f"Workflow {meta.name}", f"its job {format_id(number)} is over"
         if each.spec.desired_state is not State.TEARDOWN:
             patch = {"spec": {"desiredState": State.TEARDOWN}}
             remedy = Change(
@@ -92,26 +95,26 @@ def _of_workflows(
             yield Difference(about=about, why=f"{over}; its Teardown says: {each.status.message}")
 
 
-def _of_jobs(sides: Sides, spelled: Callable[[int], str]) -> Iterator[Difference]:
-    there = {each.metadata.name for each in sides.workflows}
-    for number, name in sides.jobs.items():
+def _of_jobs(observed: Observed, format_id: Callable[[int], str]) -> Iterator[Difference]:
+    there = {each.metadata.name for each in observed.workflows}
+    for number, name in observed.jobs.items():
         if name is not None and name not in there:
             yield Difference(
-                about=f"job {spelled(number)}",
+                about=f"job {format_id(number)}",
                 why=f"its Workflow {name} is gone: the conductor ends it; is one running?",
             )
 
 
-def _of_nodes(sides: Sides) -> Iterator[Difference]:
-    mounted = {each.spec.node for each in sides.mounts if not each.all_in("unmounted")}
+def _of_nodes(observed: Observed) -> Iterator[Difference]:
+    mounted = {each.spec.node for each in observed.mounts if not each.all_in("unmounted")}
     lost = {
         link.name
-        for storage in sides.storages
+        for storage in observed.storages
         for link in storage.status.access.computes
         if link.status != "Ready"
     }
-    for node, reason in sorted(sides.drained.items()):
-        if reason not in _OURS:
+    for node, reason in sorted(observed.drained.items()):
+        if reason not in _STORAGE_DRAINS:
             continue
         about, words = f"node {node}", f"is drained ({reason})"
         if reason == abort.REASON and node in mounted:
@@ -123,9 +126,9 @@ def _of_nodes(sides: Sides) -> Iterator[Difference]:
             yield Difference(about=about, why=why, remedy=Undrain(node))
 
 
-def _of_rabbits(sides: Sides, now: float) -> Iterator[Difference]:
-    there = {str(each.metadata.key) for each in sides.workflows}
-    for each in sides.storages:
+def _of_rabbits(observed: Observed, now: float) -> Iterator[Difference]:
+    there = {str(each.metadata.key) for each in observed.workflows}
+    for each in observed.storages:
         carried: Mapping[str, Any] = each.metadata.annotations
         cause = carried.get(labels.DISABLED_FOR)
         known = outofservice.note(carried, labels.DISABLED)

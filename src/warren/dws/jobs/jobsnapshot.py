@@ -77,8 +77,8 @@ class JobSnapshot:
     """The Workflow with all its fields, for the record."""
     breakdowns: Mapping[str, DirectiveBreakdown]
     servers: Mapping[str, Servers]
-    used: Mapping[Key, Servers] = field(default_factory=dict)
-    """The Servers of storage that outlives jobs, of which `nodelocal.existing_storage` tells."""
+    existing_servers: Mapping[Key, Servers] = field(default_factory=dict)
+    """The Servers of node-local storage that the job uses and does not make."""
     instances: Mapping[Key, PersistentStorageInstance] = field(default_factory=dict)
     """The persistent storage that the job makes, of which `made` tells, by its Servers."""
     computes: Computes | None
@@ -89,9 +89,9 @@ class JobSnapshot:
     """Those that have not mounted all of it; looked up where the job may lose some."""
     instance: str = ""
     """What marks the Workflows of the workload manager's instance; empty where nothing does."""
-    shown: Mapping[str, str] = field(default_factory=dict)
+    shown_memos: Mapping[str, str] = field(default_factory=dict)
     """The memos that this conductor has shown with the job."""
-    floor: int
+    min_allocation: int
     """The least size of one allocation, in bytes."""
     largest: int | None = None
     """How many GiB the largest rabbit has, where that is known."""
@@ -108,16 +108,16 @@ class JobSnapshot:
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""
     drains: bool = True
     """Whether nodes that a job loses are drained."""
-    stuck: Collection[str] = ()
-    """The nodes of a job that was let go before its storage that another such one has, too."""
-    left: Collection[str] = ()
-    """The nodes of a job that was let go before its storage, and whose Workflow has just gone."""
-    returns: bool = False
+    shared_with_aborted: Collection[str] = ()
+    """The nodes of an aborted job that another aborted job has, too: they stay drained."""
+    nodes_to_undrain: Collection[str] = ()
+    """The nodes of an aborted job whose Workflow has just gone."""
+    return_to_service: bool = False
     """Whether what was taken out of service with a job returns by itself."""
     timeouts: Timeouts = NO_TIMEOUTS
     unsaved: Unsaved = Unsaved.FLUSH
     """What becomes of what jobs have written that do not say."""
-    moved: float | None = None
+    last_copy_progress: float | None = None
     """When copies of the job last went on, where that matters."""
     kept_movements: int = 0
     """How many copies are kept with the record of a job; 0 for none."""

@@ -53,12 +53,12 @@ class Deadline:
 
 
 def deadline(
-    phase: Phase, workflow: Workflow, timeouts: Timeouts, moved: float | None
+    phase: Phase, workflow: Workflow, timeouts: Timeouts, last_copy_progress: float | None
 ) -> Deadline | None:
     """Return the first deadline of the state that a Workflow is asked for, if there is one.
 
-    `moved` is when copies of the job last went on. A state that is ready has none, nor one that no
-    controller has taken up.
+    `last_copy_progress` is when copies of the job last went on. A state that is ready has no
+    deadline, nor has one that no controller has taken up.
     """
     wanted, status = workflow.spec.desired_state, workflow.status
     began = _moment(status.desired_state_change)
@@ -83,7 +83,7 @@ def deadline(
         and wanted in (State.POST_RUN, State.DATA_OUT)
     ):
         latest = ended + (timeouts.teardown_latest or 10 * timeouts.teardown_after)
-        extended = max(ended, moved or ended) + timeouts.teardown_after
+        extended = max(ended, last_copy_progress or ended) + timeouts.teardown_after
         at = min(extended, max(latest, ended + timeouts.teardown_after))
         found.append(Deadline(at, "teardown-timeout", _TEARDOWN_AFTER, severity=1))
     return min(found, key=lambda each: each.at, default=None)

@@ -8,7 +8,14 @@ from warren.dws import tolerance
 from warren.dws.binding import Phase
 from warren.dws.breakdown.allocationneeds import PER_COMPUTE
 from warren.dws.jobs import timeouts, waits
-from warren.dws.jobs.jobactions import Action, Drain, Fail, Later, ask, last_record
+from warren.dws.jobs.jobactions import (
+    Action,
+    Drain,
+    Fail,
+    RequeueAfter,
+    record_summary,
+    request_state,
+)
 from warren.dws.jobs.jobsnapshot import JobSnapshot, is_refused, needs_of
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflow import copysteps, states
@@ -49,7 +56,7 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     else:
         return []
     if wait > 0:
-        return [Later(wait)]
+        return [RequeueAfter(wait)]
     failed = Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)
     return _without_nodes(snapshot, workflow) or [failed]
 
@@ -102,11 +109,11 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     if workflow.spec.force_ready:
         return []
-    limit = timeouts.deadline(job.phase, workflow, snapshot.timeouts, snapshot.moved)
+    limit = timeouts.deadline(job.phase, workflow, snapshot.timeouts, snapshot.last_copy_progress)
     if limit is None:
         return []
     if limit.at > snapshot.now:
-        return [Later(limit.at - snapshot.now)]
+        return [RequeueAfter(limit.at - snapshot.now)]
     reason = waits.reason(job, workflow, snapshot.configuration)
     # A job that copies take too long for has not failed; one of which a copy has failed has.
     severity = 0 if _has_failed_copies(workflow) else limit.severity
@@ -115,8 +122,8 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _without_nodes(snapshot, workflow) or [failed]
     return [
         *([] if job.warned else [failed]),
-        *last_record(snapshot, workflow),
-        ask(snapshot, workflow, State.TEARDOWN),
+        *record_summary(snapshot, workflow),
+        request_state(snapshot, workflow, State.TEARDOWN),
     ]
 
 

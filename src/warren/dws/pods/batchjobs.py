@@ -6,8 +6,8 @@ from typing import Final
 from warren.dws.objects.decoding import Struct
 from warren.dws.objects.meta import Meta
 
-_GOOD: Final = ("Complete", "SuccessCriteriaMet", "Suspended")
-_LAST: Final = ("Complete", "Failed")
+_NO_FAILURE: Final = ("Complete", "SuccessCriteriaMet", "Suspended")
+_FINAL: Final = ("Complete", "Failed")
 _HOST: Final = "kubernetes.io/hostname"
 
 
@@ -57,7 +57,7 @@ class BatchJob(Struct, frozen=True):
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
-        """What is the case."""
+        """The conditions that are true."""
         return tuple(each for each in self.status.conditions or () if each.status == "True")
 
     @property
@@ -73,12 +73,12 @@ class BatchJob(Struct, frozen=True):
     @property
     def failure(self) -> Condition | None:
         """Why it has failed, if it has."""
-        return next((each for each in self.conditions if each.type not in _GOOD), None)
+        return next((each for each in self.conditions if each.type not in _NO_FAILURE), None)
 
     @property
     def has_ended(self) -> bool:
         """Whether no other pod of it will be made."""
-        return any(each.type in _LAST for each in self.conditions)
+        return any(each.type in _FINAL for each in self.conditions)
 
     @property
     def is_complete(self) -> bool:

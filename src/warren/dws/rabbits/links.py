@@ -63,7 +63,8 @@ class Policy:
         return seconds * (1.0 - _JITTER * chance)
 
     @property
-    def tests(self) -> bool:
+    def enabled(self) -> bool:
+        """Whether links are tested at all."""
         return self.interval < math.inf
 
     @property
@@ -72,7 +73,7 @@ class Policy:
 
         The first test may fail just then.
         """
-        return (self.failures - 1) * self.interval * (1.0 - _JITTER) if self.tests else math.inf
+        return (self.failures - 1) * self.interval * (1.0 - _JITTER) if self.enabled else math.inf
 
 
 class LostLink(msgspec.Struct, frozen=True, kw_only=True):

@@ -208,7 +208,7 @@ def _carried(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
     return patch
 
 
-def said_of_lacks(lacks: Mapping[str, str]) -> str:
+def encode_lacks(lacks: Mapping[str, str]) -> str:
     """Write which types of file systems a rabbit does not make, and why."""
     return json.dumps(dict(sorted(lacks.items())), separators=(",", ":"))
 

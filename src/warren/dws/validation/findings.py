@@ -1,4 +1,4 @@
-"""What directives mean together, and on their cluster: whether each can be carried out.
+"""What is wrong with directives together, and on their cluster: whether each can be carried out.
 
 Asked before a job is accepted, so that its author hears at once, with the place of each mistake;
 in Proposal, where a real cluster asks; and by `warren check` (dws-spec section 2.2).
@@ -24,21 +24,21 @@ from warren.dws.validation.persistentstorage import (
 def findings(
     directives: Sequence[Directive | None], facts: Facts, known: Sequence[Finding] = ()
 ) -> list[Finding]:
-    """Return the mistakes of directives in order: those that are known, and all of their meaning.
+    """Return the mistakes of directives in order: those that are known, and those found here.
 
     What follows from a mistake that is known is left out.
     """
     by_directive: dict[int, list[Finding]] = {}
     for found in known:
         by_directive.setdefault(found.directive, []).append(found)
-    job = JobDirectives.of(directives, by_directive, _MEANINGS)
+    job = JobDirectives.of(directives, by_directive, _VALIDATORS)
     all_of_them: list[Finding] = []
     for index, directive in enumerate(directives):
         own = by_directive.get(index, [])
         all_of_them += own
         if directive is None:
             continue
-        for mistake in _meaning(directive, index, job, facts, faultless=not own):
+        for mistake in _validate(directive, index, job, facts, faultless=not own):
             found = Finding(index, mistake)
             whole = mistake.start == directive.command.start
             if whole or not any(found.overlaps(other) for other in own):
@@ -46,9 +46,9 @@ def findings(
     return all_of_them
 
 
-_Meaning = Callable[[Directive, int, JobDirectives, Facts], Iterator[Mistake]]
+_Validator = Callable[[Directive, int, JobDirectives, Facts], Iterator[Mistake]]
 
-_MEANINGS: Final[Mapping[str, _Meaning]] = {
+_VALIDATORS: Final[Mapping[str, _Validator]] = {
     "jobdw": jobdw,
     "create_persistent": create_persistent,
     "destroy_persistent": destroy_persistent,
@@ -57,16 +57,16 @@ _MEANINGS: Final[Mapping[str, _Meaning]] = {
     "copy_out": copy,
     "container": container,
 }
-"""What each command means. One that is not here is a site's own, and its driver's."""
+"""What checks each command. One that is not here is of a site, and left to its driver."""
 
 
-def _meaning(
+def _validate(
     directive: Directive, index: int, job: JobDirectives, facts: Facts, *, faultless: bool
 ) -> Iterator[Mistake]:
-    meaning = _MEANINGS.get(directive.command.text)
-    if meaning is None:
+    validator = _VALIDATORS.get(directive.command.text)
+    if validator is None:
         return
-    wrong = list(meaning(directive, index, job, facts))
+    wrong = list(validator(directive, index, job, facts))
     yield from wrong
     if faultless and not wrong and facts.profiles is not None:
         yield from profile_mistakes(directive, facts.profiles)

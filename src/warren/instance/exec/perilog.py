@@ -227,14 +227,14 @@ class Perilog:
         if not (held or settings.prolog or settings.epilog):
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
-        foreseen = self._tap.foreseen(job.id) or job
+        pending = self._tap.with_pending_events(job.id) or job
         both = (settings.before, settings.after)
         under_way = UnderWay(
             executing=self._tap.executing(job.id),
             running=frozenset(each for each in both if (job.id, each) in self._running),
             ended=self._ended.get(job.id),
         )
-        for action in decide(foreseen, settings, under_way):
+        for action in decide(pending, settings, under_way):
             match action:
                 case Start(description) if description == settings.before:
                     self._tap.prolog_start(job.id, description)
@@ -274,7 +274,7 @@ class Perilog:
                 reason = f"{outcome.step.subject} {outcome.trouble} for job {f58}"
                 await self._drain([outcome.node.rank], reason)
         status = max((each.status for each in outcomes), default=0)
-        job = self._tap.foreseen(perilog.job)
+        job = self._tap.with_pending_events(perilog.job)
         if ends and job is not None:
             # Under way until its end is posted: the exception has the job looked at.
             if troubled:

@@ -92,7 +92,7 @@ class EventProcessor:
         """Raise RpcError(EINVAL) for an event that would be lost if it were posted now."""
         event = Event(self._clock.now(), name, context)
         try:
-            update(entry.foreseen(), event)
+            update(entry.with_pending_events(), event)
             keys.log_event(entry.job.id, event)
             if name == "jobspec-update":
                 jobspecs.check(updated_jobspec(entry.jobspec, context))
@@ -257,7 +257,7 @@ class EventProcessor:
 
         Raises RpcError(EINVAL) for other nodes than the job's, and outside of CLEANUP.
         """
-        job = entry.foreseen()
+        job = entry.with_pending_events()
         known = subset.ranks(entry.r) if entry.r is not None else frozenset()
         if job.state is not State.CLEANUP or not known.issuperset(ranks):
             raise RpcError(errno.EINVAL, "only nodes of a job in CLEANUP can be given back")

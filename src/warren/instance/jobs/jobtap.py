@@ -126,8 +126,8 @@ class Jobtap(Protocol):
         """Return a job's R without `scheduling`, if it has resources."""
         ...
 
-    def foreseen(self, job: JobId) -> Job | None:
-        """Return an active job as it will be when everything that is posted has been applied."""
+    def with_pending_events(self, job: JobId) -> Job | None:
+        """Return an active job with all events that are posted for it applied."""
         ...
 
     def executing(self, job: JobId) -> bool:

@@ -43,8 +43,8 @@ class Entry:
     aux: dict[tuple[str, str], Any] = field(default_factory=dict)
     """What plugins keep with the job, by plugin and name."""
 
-    def foreseen(self) -> Job:
-        """Return the job as it will be when all queued events are applied."""
+    def with_pending_events(self) -> Job:
+        """Return the job with its queued events applied."""
         job = self.job
         for event in self.queue:
             with suppress(UserMistake):

@@ -278,7 +278,7 @@ class JobManager:
     def allocate(self, entry: Entry, r: Mapping[str, Any]) -> None:
         """Allocate resources to a job without the scheduler. Raises RpcError(EINVAL)."""
         self.processor.check(entry, "alloc", {"bypass": True})
-        if not entry.foreseen().alloc_bypass:
+        if not entry.with_pending_events().alloc_bypass:
             raise RpcError(errno.EINVAL, "the job's resources come from the scheduler")
         entry.r = r
         self._commits.add(put(keys.of(entry.job.id, "R"), orjson.dumps(r)))

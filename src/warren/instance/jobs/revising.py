@@ -40,7 +40,7 @@ async def revise(manager: JobManager, entry: Entry, updates: Mapping[str, Any], 
 
 
 def _check_state(entry: Entry, updates: Mapping[str, Any], cred: Cred) -> None:
-    job = entry.foreseen()
+    job = entry.with_pending_events()
     if job.immutable and not cred.owner:
         raise RpcError(errno.EPERM, "the instance's owner has changed the job: only he may again")
     if job.state in (State.CLEANUP, State.INACTIVE):

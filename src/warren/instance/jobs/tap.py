@@ -63,9 +63,9 @@ class Tap:
         r = None if found is None else found.r
         return None if r is None else resource_set.without_scheduling(r)
 
-    def foreseen(self, job: JobId) -> Job | None:
+    def with_pending_events(self, job: JobId) -> Job | None:
         found = self._manager.find(job)
-        return found.foreseen() if isinstance(found, Entry) else None
+        return found.with_pending_events() if isinstance(found, Entry) else None
 
     def executing(self, job: JobId) -> bool:
         found = self._manager.find(job)
@@ -89,17 +89,17 @@ class Tap:
         entry = self._manager.active_job(job)
         context = {"description": description}
         self._processor.check(entry, "dependency-add", context)
-        foreseen = entry.foreseen()
-        if description in foreseen.dependencies:
+        pending = entry.with_pending_events()
+        if description in pending.dependencies:
             return
-        if description in foreseen.ever_depended:
+        if description in pending.ever_depended:
             if self._manager.restarting:
                 return  # its plugin has forgotten that it let go
             raise RpcError(errno.EEXIST, f"dependency {description} has held the job before")
         self._processor.post(entry, "dependency-add", context)
 
     def dependency_remove(self, job: JobId, description: str) -> None:
-        if description not in self._manager.active_job(job).foreseen().dependencies:
+        if description not in self._manager.active_job(job).with_pending_events().dependencies:
             raise RpcError(errno.ENOENT, f"there is no dependency {description}")
         self.post(job, "dependency-remove", {"description": description})
 
@@ -135,7 +135,10 @@ class Tap:
 
     def update_jobspec(self, job: JobId, updates: Mapping[str, Any]) -> None:
         entry = self._manager.active_job(job)
-        if self._processor.stack.about is not entry and entry.foreseen().state is State.RUN:
+        if (
+            self._processor.stack.about is not entry
+            and entry.with_pending_events().state is State.RUN
+        ):
             raise RpcError(errno.EINVAL, "the job has its resources already")
         self.post(job, "jobspec-update", updates)
 
@@ -144,8 +147,8 @@ class Tap:
 
     def reprioritize_job(self, job: JobId, priority: int) -> None:
         entry = self._manager.active_job(job)
-        foreseen = entry.foreseen()
-        if foreseen.state is not State.SCHED or foreseen.priority != priority:
+        pending = entry.with_pending_events()
+        if pending.state is not State.SCHED or pending.priority != priority:
             self.post(job, "priority", {"priority": priority})
 
     def reprioritize_all(self) -> None:

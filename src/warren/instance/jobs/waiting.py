@@ -11,7 +11,7 @@ class Waiting:
     """The waitable jobs, and the callers that wait for one of them or for any."""
 
     def __init__(self) -> None:
-        self._lives: set[JobId] = set()
+        self._active: set[JobId] = set()
         """Jobs that have not ended."""
         self._ended: dict[JobId, None] = {}
         """Jobs that have ended and were not yet waited for, in the order in which they ended."""
@@ -20,17 +20,17 @@ class Waiting:
 
     def add(self, job: JobId) -> None:
         """Add a job that may be waited for."""
-        self._lives.add(job)
+        self._active.add(job)
 
     def ended(self, job: JobId) -> None:
         """Note that it has ended."""
-        self._lives.discard(job)
+        self._active.discard(job)
         self._ended[job] = None
         self._serve(job)
 
     def forget(self, job: JobId) -> None:
         """Remove a job that was purged, or rejected."""
-        self._lives.discard(job)
+        self._active.discard(job)
         self._ended.pop(job, None)
 
     async def wait(self, job: JobId | None) -> JobId:
@@ -40,9 +40,9 @@ class Waiting:
         """
         if job is None:
             spoken_for = len(self._for_one) + len(self._for_any)
-            if spoken_for >= len(self._lives) + len(self._ended):
+            if spoken_for >= len(self._active) + len(self._ended):
                 raise RpcError(errno.ECHILD, "there are no more waitable jobs")
-        elif job in self._for_one or not (job in self._lives or job in self._ended):
+        elif job in self._for_one or not (job in self._active or job in self._ended):
             raise RpcError(errno.ECHILD, "the job cannot be waited for, or not any more")
         answer: asyncio.Future[JobId] = asyncio.get_running_loop().create_future()
         if job is None:

@@ -24,7 +24,7 @@ from warren.base.errors import WarrenError
 from warren.rpc import munge
 from warren.rpc.munge import Munge
 
-_POWERS: Final = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
+_CAPABILITIES: Final = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 """What root itself may lack in a container, and what it takes to run jobs of others."""
 
 _PR_SET_DUMPABLE: Final = 4
@@ -64,7 +64,7 @@ def refusal(userid: int) -> str | None:
             f"this instance is user {os.geteuid()}'s, who cannot run jobs as other users: "
             "an instance for several users is root's"
         )
-    lacking = [name for name, bit in _POWERS.items() if not _effective() >> bit & 1]
+    lacking = [name for name, bit in _CAPABILITIES.items() if not _effective() >> bit & 1]
     if lacking:
         return f"this instance cannot run jobs as other users here: it lacks {', '.join(lacking)}"
     return None if account(userid) is not None else f"there is no user {userid} on this machine"
@@ -85,7 +85,9 @@ def account(userid: int) -> Account | None:
     )
 
 
-def proven(token: str | None, userid: int, with_munge: Munge, *, now: float, ttl: float) -> bytes:
+def proven_payload(
+    token: str | None, userid: int, with_munge: Munge, *, now: float, ttl: float
+) -> bytes:
     """Return the payload of a signed request, if it is this user's and all of it is proven.
 
     Mechanism `none` proves nothing here. Raises Refused.

@@ -64,7 +64,7 @@ class Terminals:
 
 _KVS: Final = Stream(type="kvs")
 _NO_TERMINALS: Final = Terminals()
-_ON: Final = Binding()
+_DEFAULT_BINDING: Final = Binding()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Options:
     per_resource: tuple[str, int] | None = None
     """A type of resource, and how many tasks there are for each."""
     pmi: bool = True
-    cpus: Binding = _ON
+    cpus: Binding = _DEFAULT_BINDING
     gpus: Literal["on", "off", "per-task"] = "on"
     pty: Terminals = _NO_TERMINALS
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -110,15 +110,15 @@ def read(given: Any) -> Options:
     # Said of stdout alone, it is said of both.
     usual = stdout if "type" in _object(output, "stdout", "output.") else _KVS
     return Options(
-        verbose=_whole(given, "verbose"),
-        nosetpgrp=_switch(given, "nosetpgrp"),
+        verbose=_count(given, "verbose"),
+        nosetpgrp=_flag(given, "nosetpgrp"),
         stdout=stdout,
         stderr=_output(output, "stderr", usual),
         append=_one_of(output, "mode", ("truncate", "append"), "truncate", "output.") == "append",
         limit=_limit(output.get("limit")),
         stdin=_input(_object(given, "input")),
         exit_timeout=_exit_timeout(given.get("exit-timeout")),
-        exit_on_error=_switch(given, "exit-on-error"),
+        exit_on_error=_flag(given, "exit-on-error"),
         rlimits=_rlimits(_object(given, "rlimit")),
         signal=_signal(given.get("signal")),
         taskmap=_taskmap(given.get("taskmap")),
@@ -138,7 +138,7 @@ def per_resource(given: Any, where: str) -> tuple[str, int] | None:
     if (
         not isinstance(given, Mapping)
         or given.get("type") not in ("node", "core")
-        or not _is_whole(given.get("count", 1))
+        or not _is_integer(given.get("count", 1))
         or given.get("count", 1) < 1
     ):
         raise CannotRun(f"{where} is not a type, node or core, and a count from 1 on")
@@ -161,7 +161,7 @@ def _output(output: Mapping[str, Any], name: str, usual: Stream) -> Stream:
     return Stream(
         type=type_,  # type: ignore[arg-type]
         path=path if type_ == "file" else "",
-        label=_switch(given, "label", where) if "label" in given else usual.label,
+        label=_flag(given, "label", where) if "label" in given else usual.label,
         lines=_one_of(buffer, "type", ("none", "line"), usually, f"{where}buffer.") == "line",
     )
 
@@ -204,7 +204,7 @@ def _rlimits(given: Mapping[str, Any]) -> dict[int, int]:
         number = getattr(resource, f"RLIMIT_{str(name).upper()}", None)
         if number is None:
             _refuse(f"rlimit.{name}", "is no limit of this system")
-        if not _is_whole(value) or not -1 <= value < 2**63:
+        if not _is_integer(value) or not -1 <= value < 2**63:
             _refuse(f"rlimit.{name}", f"is {value!r}, not a whole number, or -1 for no limit")
         found[number] = value
     return found
@@ -218,7 +218,7 @@ def _signal(given: Any) -> tuple[int, float] | None:
     if not isinstance(given, Mapping):
         _refuse("signal", f"is {given!r}, not an object with signum or timeleft")
     signum = given.get("signum", int(signal.SIGUSR1))
-    if not _is_whole(signum) or not 0 < signum < signal.NSIG:
+    if not _is_integer(signum) or not 0 < signum < signal.NSIG:
         _refuse("signal.signum", f"is {signum!r}, not the number of a signal")
     return signum, _seconds(given.get("timeleft", TIME_LEFT), "signal.timeleft")
 
@@ -254,11 +254,11 @@ def _pty(given: Any) -> Terminals:
         return Terminals(ranks=None)
     if not isinstance(given, Mapping):
         _refuse("pty", f"is {given!r}, not a switch, or an object with ranks or interactive")
-    interactive = _switch(given, "interactive", "pty.")
+    interactive = _flag(given, "interactive", "pty.")
     ranks = _ranks(given.get("ranks", 0 if interactive else "all"))
     if interactive and ranks is not None:
         ranks |= {0}
-    capture = _switch(given, "capture", "pty.") if "capture" in given else not interactive
+    capture = _flag(given, "capture", "pty.") if "capture" in given else not interactive
     size = _size(given.get("size"))
     return Terminals(ranks=ranks, interactive=interactive, capture=capture, size=size)
 
@@ -291,21 +291,21 @@ def _object(holder: Mapping[str, Any], key: str, where: str = "") -> Mapping[str
     return value
 
 
-def _switch(holder: Mapping[str, Any], key: str, where: str = "") -> bool:
+def _flag(holder: Mapping[str, Any], key: str, where: str = "") -> bool:
     value = holder.get(key, False)
     if value not in (0, 1):
         _refuse(f"{where}{key}", f"is {value!r}, not true or false")
     return bool(value)
 
 
-def _whole(holder: Mapping[str, Any], key: str) -> int:
+def _count(holder: Mapping[str, Any], key: str) -> int:
     value = holder.get(key, 0)
     if not isinstance(value, int) or value < 0:
         _refuse(key, f"is {value!r}, not a number from 0 on")
     return int(value)
 
 
-def _is_whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 

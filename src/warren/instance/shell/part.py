@@ -20,7 +20,7 @@ from warren.rfc.taskmap import Block
 MOST_TASKS: Final = 2**16
 """Tasks of one job on one node: more than nodes run, and few enough to be listed."""
 
-_AUTHORS: Final = ("cwd", "environment", "exec", "files", "shell")
+_SIGNED_ATTRIBUTES: Final = ("cwd", "environment", "exec", "files", "shell")
 """Attributes that say what is done as the author, and where."""
 
 
@@ -126,8 +126,12 @@ def as_signed(spec: Mapping[str, Any], signed: Mapping[str, Any]) -> dict[str, A
         {**task, "command": own["command"]}
         for task, own in zip(spec["tasks"], signed["tasks"], strict=True)
     ]
-    system = {key: value for key, value in jobspecs.system(spec).items() if key not in _AUTHORS}
-    system |= {key: value for key, value in jobspecs.system(signed).items() if key in _AUTHORS}
+    system = {
+        key: value for key, value in jobspecs.system(spec).items() if key not in _SIGNED_ATTRIBUTES
+    }
+    system |= {
+        key: value for key, value in jobspecs.system(signed).items() if key in _SIGNED_ATTRIBUTES
+    }
     return {**spec, "tasks": tasks, "attributes": {**spec["attributes"], "system": system}}
 
 

@@ -82,8 +82,8 @@ class DwsPlugin:
         if "dw" not in jobspecs.system(self._tap.jobspec(job.id)):
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
-        foreseen = self._tap.foreseen(job.id) or job
-        for action in decide(foreseen, HOLDS, executing=self._tap.executing(job.id)):
+        pending = self._tap.with_pending_events(job.id) or job
+        for action in decide(pending, HOLDS, executing=self._tap.executing(job.id)):
             self._do(job, action)
 
     def _do(self, job: Job, action: Action) -> None:
@@ -115,7 +115,7 @@ class DwsPlugin:
             self._tap.at(since + self._epilog_timeout, partial(self._late, job))
 
     def _late(self, job: JobId) -> None:
-        found = self._tap.foreseen(job)
+        found = self._tap.with_pending_events(job)
         if found is not None and EPILOG in found.epilogs:
             self._tap.raise_exception(job, EPILOG_TIMEOUT, 0, "DWS epilog timed out")
 
@@ -150,7 +150,7 @@ class DwsPlugin:
                 return
             if exception is None:
                 log.warning("the conductor has refused", method=method, reason=reply.errstr)
-            elif self._tap.foreseen(job) is not None:
+            elif self._tap.with_pending_events(job) is not None:
                 note = f"DWS workflow interactions failed: {reply.errstr}"
                 self._tap.raise_exception(job, exception, 0, note)
 
@@ -173,7 +173,7 @@ class DwsPlugin:
 
     async def _resource_update(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.ResourceUpdate)
-        job = self._tap.foreseen(JobId(message.id))
+        job = self._tap.with_pending_events(JobId(message.id))
         if job is not None and DEPENDENCY in job.dependencies:
             if message.errmsg is not msgspec.UNSET:
                 note = f"DWS workflow interactions failed: {message.errmsg}"
@@ -199,7 +199,7 @@ class DwsPlugin:
 
     async def _prolog_remove(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.PrologRemove)
-        job = self._tap.foreseen(JobId(message.id))
+        job = self._tap.with_pending_events(JobId(message.id))
         if job is not None and PROLOG in job.prologs and job.state is State.RUN:
             self._tap.post(job.id, ENVIRONMENT, {"variables": message.variables})
             self._tap.prolog_finish(job.id, PROLOG, 0)
@@ -207,7 +207,7 @@ class DwsPlugin:
 
     async def _release(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.Release)
-        job = self._tap.foreseen(JobId(message.id))
+        job = self._tap.with_pending_events(JobId(message.id))
         r = self._tap.resources(JobId(message.id))
         if job is not None and EPILOG in job.epilogs and r is not None:
             named = set(hostlist.decode(message.nodelist))
@@ -218,7 +218,7 @@ class DwsPlugin:
 
     async def _epilog_remove(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.EpilogRemove)
-        job = self._tap.foreseen(JobId(message.id))
+        job = self._tap.with_pending_events(JobId(message.id))
         if job is not None and EPILOG in job.epilogs:
             self._tap.epilog_finish(job.id, EPILOG, 0)
         return {}

@@ -12,13 +12,13 @@ from typing import Any, Final
 from warren.node import commands
 from warren.wlm.pbs import rehearsal
 
-_BEGIN: Final = {
+_BEGIN_VERDICTS: Final = {
     "accept": "accepted",
     "reject": "rejected; the vnodes would stay online",
     "error": "failed; PBS would take the vnodes offline",
     "alarm": "killed by the alarm; PBS would take the vnodes offline",
 }
-_END: Final = {
+_END_VERDICTS: Final = {
     "accept": "accepted",
     "reject": "rejected, which PBS would log and no more",
     "error": "failed, which PBS would log and no more",
@@ -41,15 +41,15 @@ class Trial:
     vntype: str | None
     alarm: float
 
-    def events(self) -> "Iterator[Happened]":
+    def events(self) -> "Iterator[EventResult]":
         """Run the hook for each event of the job; without a begin it has no end."""
         for event in rehearsal.EVENTS:
-            happened = self._run(event)
-            yield happened
-            if not happened.accepted:
+            result = self._run(event)
+            yield result
+            if not result.accepted:
                 return
 
-    def _run(self, event: str) -> "Happened":
+    def _run(self, event: str) -> "EventResult":
         vnode = rehearsal.VnodeFields(
             sharing=rehearsal.SHARING[f"ND_{self.sharing.upper()}"], vntype=self.vntype
         )
@@ -63,7 +63,7 @@ class Trial:
             config=None if self.config is None else str(self.config),
             alarm=self.alarm,
         )
-        return Happened(event, run_rehearsal(scenario))
+        return EventResult(event, run_rehearsal(scenario))
 
 
 def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Happened:
+class EventResult:
     """What came of one event."""
 
     event: str
@@ -104,4 +104,4 @@ class Happened:
     @property
     def verdict(self) -> str:
         outcome = self.happenings[-1]["outcome"]
-        return (_BEGIN if self.event == "execjob_begin" else _END)[outcome]
+        return (_BEGIN_VERDICTS if self.event == "execjob_begin" else _END_VERDICTS)[outcome]

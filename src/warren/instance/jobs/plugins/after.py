@@ -106,8 +106,8 @@ class After:
             self._answer(job.id, description, answer)
 
     def _answer(self, job: JobId, description: str, answer: Answer) -> None:
-        foreseen = self._tap.foreseen(job)
-        if foreseen is None or foreseen.state is not State.DEPEND:
+        pending = self._tap.with_pending_events(job)
+        if pending is None or pending.state is not State.DEPEND:
             return  # another of its dependencies has ended it
         if answer is Answer.MET:
             self._tap.dependency_remove(job, description)
@@ -117,11 +117,11 @@ class After:
 
     def _outstanding(self, job: JobId) -> Mapping[str, _Waits]:
         """Return what still holds a job; nothing before it is validated, or once it is over."""
-        foreseen = self._tap.foreseen(job)
-        if foreseen is None or foreseen.state is not State.DEPEND:
+        pending = self._tap.with_pending_events(job)
+        if pending is None or pending.state is not State.DEPEND:
             return {}
         waits = self._waits.get(job, {})
-        return {name: waits[name] for name in waits if name in foreseen.dependencies}
+        return {name: waits[name] for name in waits if name in pending.dependencies}
 
     def _forget(self, job: Job) -> None:
         for waits in self._waits.pop(job.id, {}).values():

@@ -36,19 +36,19 @@ class BeginTime:
         moment = float(wanted.value)
         self._moments.setdefault(job.id, {})[description] = moment
         self._tap.dependency_add(job.id, description)
-        self._tap.at(moment, partial(self._come, job.id))
+        self._tap.at(moment, partial(self._on_moment, job.id))
 
-    def _come(self, job: JobId) -> None:
-        found = self._tap.foreseen(job)
+    def _on_moment(self, job: JobId) -> None:
+        found = self._tap.with_pending_events(job)
         if found is not None:
             self._settle(found)
 
     def _settle(self, job: Job) -> None:
         now = self._clock.now()
         for description, moment in self._moments.get(job.id, {}).items():
-            foreseen = self._tap.foreseen(job.id)
-            waits = foreseen is not None and foreseen.state is State.DEPEND
-            if waits and foreseen and description in foreseen.dependencies and moment <= now:
+            pending = self._tap.with_pending_events(job.id)
+            waits = pending is not None and pending.state is State.DEPEND
+            if waits and pending and description in pending.dependencies and moment <= now:
                 self._tap.dependency_remove(job.id, description)
 
     def _forget(self, job: Job) -> None:

@@ -69,8 +69,8 @@ class Singleton:
         self._names[job.id] = name
         alike = self._alike.setdefault(name, Alike())
         alike.active.add(job.id)
-        foreseen = self._tap.foreseen(job.id)
-        if foreseen is not None and DESCRIPTION in foreseen.dependencies:
+        pending = self._tap.with_pending_events(job.id)
+        if pending is not None and DESCRIPTION in pending.dependencies:
             alike.waiting.add(job.id)
 
     def _remove(self, job: Job) -> None:
@@ -90,7 +90,7 @@ class Singleton:
 
     def _release(self, alike: Alike) -> None:
         first = alike.released()
-        found = None if first is None else self._tap.foreseen(first)
+        found = None if first is None else self._tap.with_pending_events(first)
         if first is not None and found is not None and found.state is State.DEPEND:
             alike.waiting.discard(first)
             self._tap.dependency_remove(first, DESCRIPTION)

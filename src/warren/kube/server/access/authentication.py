@@ -14,7 +14,7 @@ class Authenticator:
     """Knows the tokens of a few users, and reads certificates that TLS has verified."""
 
     def __init__(self, tokens: Mapping[str, User]) -> None:
-        self._tokens = [(token.encode(), _member(user)) for token, user in tokens.items()]
+        self._tokens = [(token.encode(), _authenticated(user)) for token, user in tokens.items()]
 
     def user(self, authorization: str, certificate: Mapping[str, Any] | None) -> User | None:
         """Return the user of a request; None for an unknown token.
@@ -34,7 +34,7 @@ class Authenticator:
         return found[0] if found and authorization.startswith(_BEARER) else None
 
 
-def _member(user: User) -> User:
+def _authenticated(user: User) -> User:
     return User(user.name, user.groups | {AUTHENTICATED})
 
 
@@ -43,4 +43,4 @@ def _of_certificate(certificate: Mapping[str, Any]) -> User | None:
     subject = [pair for part in certificate.get("subject", ()) for pair in part]
     names = [value for name, value in subject if name == "commonName"]
     groups = {value for name, value in subject if name == "organizationName"}
-    return _member(User(names[0], frozenset(groups))) if names else None
+    return _authenticated(User(names[0], frozenset(groups))) if names else None

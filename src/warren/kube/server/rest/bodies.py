@@ -74,7 +74,7 @@ class Bodies:
 
     async def _read(self, content_type: str, data: bytes) -> Any:
         if content_type == protobuf.CONTENT_TYPE:
-            return self._checked(await self._aside(protobuf.decode, data))
+            return self._checked(await self._read_in_thread(protobuf.decode, data))
         if content_type in _YAML:
             # What is JSON is YAML, too; kubectl applies so.
             with suppress(orjson.JSONDecodeError):
@@ -86,7 +86,7 @@ class Bodies:
                     f"the body is {len(data)} bytes of YAML, of which {self._largest_yaml} are "
                     f"read: send it as JSON, of which {self.largest} are",
                 )
-            return await self._aside(partial(yamltext.load, deepest=self._deepest), data)
+            return await self._read_in_thread(partial(yamltext.load, deepest=self._deepest), data)
         return self._json(data)
 
     def _json(self, data: bytes) -> Any:
@@ -96,7 +96,7 @@ class Bodies:
         return self._checked(value) if brackets > self._deepest else value
 
     def _checked(self, value: Any) -> Any:
-        if deeper(value, self._deepest):
+        if is_nested_deeper(value, self._deepest):
             raise RequestError(
                 400,
                 "BadRequest",
@@ -104,14 +104,14 @@ class Bodies:
             )
         return value
 
-    async def _aside(self, read: Callable[[bytes], Any], data: bytes) -> Any:
+    async def _read_in_thread(self, read: Callable[[bytes], Any], data: bytes) -> Any:
         if len(data) <= self._small:
             return read(data)
         async with self._thread:
             return await asyncio.to_thread(read, data)
 
 
-def deeper(value: Any, levels: int) -> bool:
+def is_nested_deeper(value: Any, levels: int) -> bool:
     """Return whether objects and lists are nested deeper than so many levels."""
     found = [value]
     for _ in range(levels):
