@@ -197,7 +197,7 @@ def check_size(request: Request) -> int:
 
 def check_memo_size(entry: Entry, memo: Mapping[str, Any]) -> None:
     """Raise RpcError(EFBIG) where a memo would be longer than is shown of a guest's job."""
-    foreseen = update(entry.foreseen(), Event(0.0, "memo", memo))
+    foreseen = update(entry.with_pending_events(), Event(0.0, "memo", memo))
     size = len(msgspec.json.encode(foreseen.memo))
     if size > _LONGEST_MEMO:
         words = f"the job's memo would have {size} bytes, and {_LONGEST_MEMO} at most"
