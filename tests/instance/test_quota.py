@@ -102,9 +102,9 @@ async def test_what_is_written_for_all_of_a_users_jobs_is_counted_together() -> 
         await written(life, jobs[0], 600_000)
         assert await refused(written(life, jobs[1], 600_000)) == errno.ENOSPC
         await written(life, jobs[1], 600_000, OWNER)
-        memo: dict[str, Any] = {"id": jobs[1], "memo": {"a": "x" * 10_000}}
+        memo: dict[str, Any] = {"id": jobs[1], "memo": {"a": "x" * 7_000}}
         adding = life.bus.handle(GUEST)
-        assert await refused(_often(50, adding, memo)) == errno.ENOSPC
+        assert await refused(_often(100, adding, memo)) == errno.ENOSPC
         # The way out is never closed.
         await life.bus.handle(GUEST).rpc("job-manager.raise", {"id": jobs[1], "type": "cancel"})
 
