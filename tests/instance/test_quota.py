@@ -102,9 +102,19 @@ async def test_what_is_written_for_all_of_a_users_jobs_is_counted_together() -> 
         await written(life, jobs[0], 600_000)
         assert await refused(written(life, jobs[1], 600_000)) == errno.ENOSPC
         await written(life, jobs[1], 600_000, OWNER)
-        memo: dict[str, Any] = {"id": jobs[1], "memo": {"a": "x" * 7_000}}
+        memo: dict[str, Any] = {"id": jobs[1]}
         adding = life.bus.handle(GUEST)
-        assert await refused(_often(100, adding, memo)) == errno.ENOSPC
+        held = life.kvs.quota.bytes_of(keys.guest(jobs[1]))
+        whole: dict[str, Any] = {f"b{n}": "x" * 7_000 for n in range(9)}
+        for each in ({name: text} for name, text in whole.items()):
+            await adding.rpc("job-manager.memo", {"id": jobs[1], "memo": each})
+        counted = life.kvs.quota.bytes_of(keys.guest(jobs[1]))
+        assert counted > held + 9 * 7_000
+        # What is refused for its size counts for nothing.
+        assert await refused(_often(1, adding, {**memo, "memo": {"c": "x" * 7_000}})) == errno.EFBIG
+        assert life.kvs.quota.bytes_of(keys.guest(jobs[1])) == counted
+        again = {**memo, "memo": {"b0": "x" * 7_000}}
+        assert await refused(_often(100, adding, again)) == errno.ENOSPC
         # The way out is never closed.
         await life.bus.handle(GUEST).rpc("job-manager.raise", {"id": jobs[1], "type": "cancel"})
 

@@ -502,14 +502,17 @@ async def test_a_shell_that_may_not_do_anything_ends() -> None:
 class Full(Recording):
     """A `Handle` of an instance that has room for so many bytes of output, and little more."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, *, shrinks: bool = False) -> None:
+        """Others take what is left as soon as something did not fit, if it `shrinks`."""
         super().__init__(_job(1))
         self._room = room
+        self._shrinks = shrinks
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
         if topic == "kvs.commit" and payload is not None:
             size = sum(len(treeobj.read_val(each["dirent"])) for each in payload["ops"])
             if size > self._room:
+                self._room = 0 if self._shrinks else self._room
                 raise RpcError(errno.ENOSPC, "the disk is full")
             self._room -= size
         return await super().rpc(topic, payload)
@@ -534,3 +537,12 @@ async def test_a_job_goes_on_without_the_output_that_there_is_no_room_for() -> N
     told = [event.name for event in handle.output].index("log")
     assert told > 1
     assert not [event for event in handle.output[told:] if "data" in event.context]
+
+
+@virtually
+async def test_a_job_goes_on_where_there_is_no_room_to_say_that_its_output_is_cut_off() -> None:
+    handle = Full(room=3000, shrinks=True)
+    shell = _shell(handle)
+    shell.spawner = Chattering(1000)
+
+    assert await shell.run() == 0

@@ -128,13 +128,15 @@ class JobManagerService:
         return {}
 
     async def _memo(self, request: Request) -> Payload:
-        entry = growing(self._manager, request)
+        entry = own(self._manager, request)
         asked = read(request, requests.Memo)
+        if asked.memo:
+            self._manager.processor.check(entry, "memo", asked.memo)
+            if not request.cred.owner:
+                check_memo_size(entry, asked.memo)
+        charge_quota(self._manager, entry, request)
         if not asked.memo:
             return {}
-        self._manager.processor.check(entry, "memo", asked.memo)
-        if not request.cred.owner:
-            check_memo_size(entry, asked.memo)
         if asked.volatile:
             self._manager.processor.note(entry, "memo", asked.memo)
         else:

@@ -217,19 +217,21 @@ class Output:
     async def _write_log(self, events: Sequence[Event], text: str) -> None:
         """Write events down; where there is no room for the output in them, all but that.
 
-        Raises RpcError.
+        And where there is none for that either, nothing. Raises RpcError.
         """
         try:
             await self._append("output", text)
         except RpcError as error:
-            if error.errnum != errno.ENOSPC or self._cut_off:
+            if error.errnum != errno.ENOSPC:
                 raise
+            if self._cut_off:
+                return
             self._cut_off = True
             words = f"the output of {self._part.host} is cut off here: {error}"
             now = self._clock.now()
             told = stdio.log(now, WARNING, words, rank=self._part.rank, component="shell")
             kept = [told, *(event for event in events if not _is_data(event))]
-            await self._append("output", "".join(map(eventlog.encode, kept)))
+            await self._write_log(kept, "".join(map(eventlog.encode, kept)))
 
 
 def _is_data(event: Event) -> bool:
