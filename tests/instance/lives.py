@@ -15,7 +15,7 @@ from warren.instance import keys, users
 from warren.instance.config import Config
 from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import LARGEST, JobInfo
-from warren.instance.joblist import JobList
+from warren.instance.joblist import MOST_BYTES, JobList
 from warren.instance.jobs.jobtap import Jobtap, Plugin
 from warren.instance.jobs.manager import JobManager
 from warren.instance.jobs.service import JobManagerService
@@ -307,6 +307,7 @@ async def alive(
     seconds: float = 1.0,
     largest_lookup: int = LARGEST,
     most_comparisons: int = MOST_COMPARISONS,
+    most_bytes: int = MOST_BYTES,
 ) -> AsyncIterator[Life]:
     """One life. What it does not leave in the journal, the next one does not know."""
     clock = clock or VirtualClock()
@@ -331,6 +332,7 @@ async def alive(
         queues=bool(config.queues),
         private=config.job_list.private,
         most_comparisons=most_comparisons,
+        most_bytes=most_bytes,
     )
     bus.register("job-list", listing.methods())
     async with living(kvs.run, manager.run, scheduler.run, execution.run):

@@ -438,7 +438,7 @@ async def test_purged_jobs_are_neither_listed_nor_counted() -> None:
 @virtually
 async def test_no_users_jobs_make_an_answer_longer_than_others_can_read() -> None:
     """Names and memos are as long as their users make them."""
-    async with alive(generous=False) as life:
+    async with alive(generous=False, most_bytes=12 * 2**20) as life:
         ask = life.bus.handle(GUEST)
         jobs = []
         for _ in range(220):

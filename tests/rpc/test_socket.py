@@ -26,7 +26,7 @@ from tests.rpc.services import (
 )
 from warren.rpc import server, sockets
 from warren.rpc.bus import Bus, Method
-from warren.rpc.message import NOT_FLUX, Handle, Payload, Request, RpcError
+from warren.rpc.message import LONGEST, NOT_FLUX, Handle, Payload, Request, RpcError
 
 
 @pytest.fixture
@@ -83,6 +83,20 @@ async def test_the_kernel_says_who_asks_and_no_message_does(path: Path) -> None:
         assert (await wire.hear())["payload"] == {"userid": OWNER, "owner": False}
         await wire.say({**claims, "topic": "test.secret"})
         assert (await wire.hear())["errnum"] == errno.EPERM
+
+
+@really
+async def test_an_answer_longer_than_clients_read_is_refused_and_the_connection_goes_on(
+    path: Path,
+) -> None:
+    async def large(request: Request) -> Payload:
+        return {"text": "x" * LONGEST}
+
+    bus = bus_with(Services())
+    bus.register("large", {"get": Method(large, guest=True)})
+    async with serving(bus, path), connected(path) as handle:
+        assert await errnum_of(handle.rpc("large.get")) == errno.EFBIG
+        assert (await handle.rpc("test.whoami"))["userid"] == OWNER
 
 
 @pytest.mark.parametrize("name", ["x", f"{GUEST}-x", f"{OWNER}", f"0{OWNER}-x", f"-{OWNER}-x"])

@@ -39,8 +39,8 @@ _BATCH: Final = 500
 """Jobs in one answer of a stream."""
 _FULL: Final = 2**20
 """Bytes of jobs after which an answer of a stream is sent, however few these are."""
-_LARGEST: Final = 12 * 2**20
-"""Bytes of jobs in one answer that is no stream: clients read no more of one message."""
+MOST_BYTES: Final = 48 * 2**20
+"""Bytes of jobs in one answer that is no stream: clients of Flux read no more of one message."""
 _QUEUE_AND_RESULT: Final = attrgetter("queue", "result")
 
 
@@ -75,11 +75,14 @@ class JobList:
         queues: bool = False,
         private: bool = False,
         most_comparisons: int = MOST_COMPARISONS,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         """Hide other users' jobs from guests if `private`; count by queue if `queues`.
 
-        A search that compares more often than `most_comparisons` is refused.
+        A search that compares more often than `most_comparisons` is refused, and an answer of over
+        `most_bytes` that is no stream.
         """
+        self._most_bytes = most_bytes
         self._most_comparisons = most_comparisons
         self._manager = manager
         self._queues = queues
@@ -121,10 +124,9 @@ class JobList:
         async with aclosing(self._found(query, request.cred)) as jobs:  # type: ignore[type-var]
             async for each in jobs:
                 size += _size(each)
-                if size > _LARGEST:
-                    words = (
-                        f"they have over {_LARGEST} bytes: ask for a stream, or for less of them"
-                    )
+                if size > self._most_bytes:
+                    most = self._most_bytes
+                    words = f"they have over {most} bytes: ask for a stream, or for less of them"
                     raise RpcError(errno.EFBIG, words)
                 found.append(each)
         return {"jobs": found}

@@ -24,6 +24,8 @@ WAITING: Final = 1000
 """Answers of one stream that may wait for their reader before it is cut off."""
 
 _CHUNK: Final = 2**16
+_AROUND: Final = 2**10
+"""Bytes that a message has at most around the payload of an answer."""
 _PARTING: Final = 0
 """The tag of the last error of a connection, which answers no request."""
 
@@ -263,11 +265,11 @@ class Peer(Forwarder):
         if request.streaming:
             async with aclosing(self._handler.follow(request)) as answers:  # type: ignore[type-var]
                 async for answer in answers:
-                    await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
+                    await self._send(_answer_message(tag, answer))
             await self._send(Message(tag=tag, errnum=errno.ENODATA))
         else:
             answer = await self._handler.ask(request)
-            await self._send(Message(tag=tag, errnum=0, payload=message.pack(answer)))
+            await self._send(_answer_message(tag, answer))
 
     async def _send(self, sent: Message) -> None:
         line = message.encode(sent)
@@ -281,6 +283,14 @@ class Peer(Forwarder):
     def _write(self, line: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(line)
+
+
+def _answer_message(tag: int, answer: Payload) -> Message:
+    """Return the message of an answer. Raises RpcError(EFBIG) for more than clients read."""
+    payload = message.pack(answer)
+    if len(payload) > LONGEST - _AROUND:
+        raise RpcError(errno.EFBIG, f"the answer has over {LONGEST - _AROUND} bytes: ask for less")
+    return Message(tag=tag, errnum=0, payload=payload)
 
 
 class RequestHandler(ABC):
