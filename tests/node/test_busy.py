@@ -25,8 +25,8 @@ from tests.node.processes import eventually
 from warren.base import fuse
 from warren.base.bytesize import MIB
 from warren.base.processes import status
-from warren.dws.node import InUse, NodeTrouble, Volume
-from warren.node import usage
+from warren.dws.node import CannotBeCutOff, InUse, NodeTrouble, Volume
+from warren.node import blocks, usage
 from warren.node.blocks import Blocks
 from warren.node.busy import GracePeriod, Policy
 from warren.node.directory import Directories
@@ -535,6 +535,34 @@ def test_flash_that_is_kept_unseen_is_taken_and_its_next_user_has_it_alone(
         assert process.poll() is None
         asyncio.run(rabbit.machine.release("node1", "b"))
     eventually(lambda: rabbit.disk.loops() == [])
+
+
+@pytest.mark.parametrize("trouble", [NodeTrouble("it is busy"), CannotBeCutOff("it is busy")])
+def test_what_may_keep_flash_is_ended_only_if_that_can_never_be_cut_off(
+    rabbit: Rabbit, unseen: str, monkeypatch: pytest.MonkeyPatch, trouble: NodeTrouble
+) -> None:
+    suspected: list[int] = []
+
+    async def cut_off(name: str) -> None:
+        raise trouble
+
+    def with_hidden_files(userid: int) -> list[usage.Process]:
+        suspected.append(userid)
+        return []
+
+    with rabbit.used(unseen + READ_AND_WRITE, userid=rabbit.user.userid) as process:
+        rabbit.unmount_at_last()
+        with pytest.raises(InUse):
+            rabbit.release()
+        rabbit.clock.seconds += SECONDS
+        with monkeypatch.context() as patched:
+            patched.setattr(rabbit.disk, "cut_off", cut_off)
+            patched.setattr(blocks, "with_hidden_files", with_hidden_files)
+            with pytest.raises(NodeTrouble, match="it is busy"):
+                rabbit.release()
+        assert bool(suspected) == isinstance(trouble, CannotBeCutOff)
+        assert process.poll() is None
+        process.kill()
 
 
 async def next_volume(rabbit: Rabbit) -> str:

@@ -31,6 +31,10 @@ class NodeTrouble(Retryable):
         }
 
 
+class CannotBeCutOff(NodeTrouble):
+    """What is in use cannot be taken from its users, by its kind or by that of the kernel."""
+
+
 class InUse(NodeTrouble):
     """Something is in use that is to be given back, and is waited for: nothing is wrong yet."""
 

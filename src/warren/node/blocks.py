@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Target, Volume
+from warren.dws.node import LUSTRE, CannotBeCutOff, NodeTrouble, RawVolumes, Target, Volume
 from warren.node import abilities, commands, filesystems, lustre, usercommands
 from warren.node.busy import GracePeriod
 from warren.node.filesystems import NO_CLUSTER, Cluster
@@ -284,7 +284,7 @@ class Blocks:
         try:
             await disk.cut_off(name)
         except NodeTrouble as trouble:
-            if not left:
+            if not left and isinstance(trouble, CannotBeCutOff):
                 # Only where there is no other way: what keeps it may be any user's, who has copied
                 # a mount namespace in which it was mounted.
                 await self._patience.end(what, userid, partial(with_hidden_files, userid))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from warren.dws.node import NodeTrouble
+from warren.dws.node import CannotBeCutOff, NodeTrouble
 from warren.node import commands, filesystems
 from warren.node.threads import in_thread
 
@@ -149,7 +149,7 @@ async def cut_off(loop: Loop) -> None:
     except OSError as error:
         raise NodeTrouble(f"{loop.device} cannot be cut off: {error.strerror}") from error
     if size:
-        raise NodeTrouble(f"{loop.device} cannot be cut off: the kernel has left it as it was")
+        raise CannotBeCutOff(f"{loop.device} cannot be cut off: the kernel has left it as it was")
 
 
 def _move_away(device: str) -> None:

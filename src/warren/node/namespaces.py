@@ -149,7 +149,8 @@ class Namespace:
             return
         gone = self._remembered_mounts() - mount_points(os.getpid())
         found = [mount for mount in _mount_table(holder) if mount.point in gone]
-        for mount in sorted(found, key=lambda each: each.point, reverse=True):
+        # Of several at one point the last is on top.
+        for mount in sorted(reversed(found), key=lambda each: each.point, reverse=True):
             # By its id: a user who owns its directory may have another mount at its path by now.
             program = [sys.executable, "-P", "-m", "warren.node.detaching"]
             await commands.run([*await self.enter(), *program, str(mount.id), mount.point])

@@ -16,7 +16,7 @@ import structlog
 
 from warren.dws import commandlines
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
-from warren.dws.node import NodeTrouble, Volume
+from warren.dws.node import CannotBeCutOff, NodeTrouble, Volume
 from warren.node import commands
 from warren.node.blocks import VolumeRecord
 from warren.node.filesystems import vector
@@ -119,7 +119,7 @@ class VolumeGroup:
         await commands.run(["lvchange", "--addtag", _MADE, self._path(name)])
 
     async def cut_off(self, name: str) -> None:
-        raise NodeTrouble(f"{self._path(name)} cannot be cut off: it is no loop device")
+        raise CannotBeCutOff(f"{self._path(name)} cannot be cut off: it is no loop device")
 
     async def give_back(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
         row = (await self._rows()).get(name)
