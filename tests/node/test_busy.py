@@ -89,6 +89,16 @@ class Time:
         return self.seconds
 
 
+def _in_place(process: "subprocess.Popen[bytes]") -> "Iterator[subprocess.Popen[bytes]]":
+    """Yield a process once it has said that it is where it is to be; kill it in the end."""
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"in\n"
+        yield process
+    finally:
+        process.kill()
+
+
 @dataclass
 class Rabbit:
     """A rabbit that is its own compute node, with a volume of a user's mounted on it."""
@@ -155,12 +165,7 @@ class Rabbit:
         # Root may go where the user may not: the directories of tests are shut to others.
         stand = ["sh", "-c", 'cd "$0" && exec "$@"', self.path, sys.executable, "-c", program]
         with subprocess.Popen([*enter, *stand], stdout=subprocess.PIPE) as process:
-            try:
-                assert process.stdout is not None
-                assert process.stdout.readline() == b"in\n"
-                yield process
-            finally:
-                process.kill()
+            yield from _in_place(process)
 
 
 @pytest.fixture
@@ -389,12 +394,7 @@ def innocent(user: User) -> Iterator["subprocess.Popen[bytes]"]:
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, user=user.userid, extra_groups=[], cwd="/"
     ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"in\n"
-            yield process
-        finally:
-            process.kill()
+        yield from _in_place(process)
 
 
 def test_no_user_has_processes_of_the_jobs_user_killed_by_a_copy_of_a_nodes_namespace(
