@@ -128,6 +128,16 @@ def test_a_directory_goes_with_what_its_user_has_mounted_there_and_root_may_not_
 
 
 @root
+def test_another_shell_of_a_job_has_a_directory_where_its_user_has_mounted_something(
+    state: StateDir,
+) -> None:
+    path = given(state)
+    with silent_of(1000, path):
+        given(state)
+        assert path.stat().st_uid == 1000
+
+
+@root
 def test_a_directory_of_a_shell_before_it_is_made_anew(state: StateDir) -> None:
     (given(state) / "file").touch()
 
