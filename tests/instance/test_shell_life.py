@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness.lines import Line
+from tests.instance import instance as instances
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.parts import virtually
 from tests.instance.test_shell import Chattering, Waiting
@@ -652,3 +653,38 @@ async def test_shells_find_each_other_though_the_instance_forgets_who_was_there(
 
             assert instance.job(job).result is Result.COMPLETED
             assert instance.names(job, "guest.exec.eventlog").count("shell.start") == 1
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@virtually
+async def test_no_shell_waits_for_the_answer_of_a_leader_that_has_gone(
+    restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is lost when the leader has heard that the other node's tasks have ended."""
+    heard = asyncio.Event()
+
+    class Lossy(Line):
+        async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
+            answer = await super().rpc(topic, payload)
+            if topic.endswith(".leave") and not heard.is_set():
+                heard.set()
+                await asyncio.sleep(5)
+                raise RpcError(errno.ECONNRESET)
+            return answer
+
+    monkeypatch.setattr(instances, "Line", Lossy)
+    async with machine(Play(seconds=3)) as m:
+        async with m.instance() as instance:
+            job = await submit(instance, nodes=2)
+            await heard.wait()
+            if not restarted:
+                await _until_over(instance, job)
+        async with m.instance() as instance:
+            await _until_over(instance, job)
+
+            assert instance.job(job).result is Result.COMPLETED
+
+
+async def _until_over(instance: Instance, job: JobId) -> None:
+    async with asyncio.timeout(60):
+        await instance.until(job)

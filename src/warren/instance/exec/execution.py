@@ -344,8 +344,9 @@ class JobExec:
             if isinstance(error, ShellStuck):
                 running.stuck.add(running.nodes[index].rank)
             status = _FAILED
-        if status != 0:
-            # Who waits for this shell in a barrier would wait for ever.
+        if status != 0 or index == 0:
+            # Others that wait for this shell would wait for ever; for a leader without a failure,
+            # one that lost the answer to its report with its connection.
             self._barriers.break_off(running.userid, running.meetings)
         ends.put_nowait((index, status))
 

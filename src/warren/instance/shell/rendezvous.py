@@ -3,7 +3,7 @@
 They gather in a barrier of the instance before any task starts. From then on they meet
 at the leader, whose memory outlives restarts of the instance, which that of a barrier does not.
 A shell that waits too long for the others holds a line open that the instance breaks when a
-shell of the job has failed.
+shell of the job has failed, or the leader has gone.
 """
 
 import asyncio
@@ -149,7 +149,10 @@ class Shells:
         await asyncio.sleep(_LAST_CHANCE)
 
     async def _broken(self) -> None:
-        """Wait until the instance says that a shell has failed; then raise RpcError."""
+        """Wait until the instance says that a shell has failed or the leader has gone; then raise.
+
+        Raises RpcError.
+        """
         await asyncio.sleep(_PATIENCE)
         # One more than there are shells: it is never complete, only broken.
         request = {"name": f"{self._label}-end", "nprocs": self._size + 1, "who": str(self._rank)}
