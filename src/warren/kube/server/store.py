@@ -32,7 +32,14 @@ from warren.kube.server.history import (
     in_version,
 )
 from warren.kube.server.labels import LabelIndex
-from warren.kube.server.refusals import Absent, Stale, Taken, TooLarge, Unserved, another
+from warren.kube.server.refusals import (
+    ObjectAlreadyExists,
+    ObjectConflict,
+    ObjectNotFound,
+    ResourceNotServed,
+    ResourceVersionTooLarge,
+    failed_precondition,
+)
 from warren.kube.server.resources import Invalid, Resource, established_status, from_crd
 from warren.kube.server.schemas import naming, own
 from warren.kube.server.schemas.apply import apply, track_update
@@ -159,9 +166,9 @@ class Store:
         return Listing([in_version(kind, objects[key]) for key in keys], str(version))
 
     def reach(self, version: int) -> None:
-        """Raise TooLarge for a version that there has not been yet."""
+        """Raise ResourceVersionTooLarge for a version that there has not been yet."""
         if version > self._durable:
-            raise TooLarge(version, self._durable)
+            raise ResourceVersionTooLarge(version, self._durable)
 
     def _sorted(self, group_resource: GroupResource) -> Sequence[Key]:
         """Return the keys of a resource in order; lists in pages ask for them again and again."""
@@ -177,7 +184,7 @@ class Store:
     def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
         """Return the changes after `since`.
 
-        Raises Expired where they are not known any more, and TooLarge where it is yet to come.
+        Raises Expired where they are not known any more, and ResourceVersionTooLarge where it is yet to come.
         """
         return self._history.follow(kind, self._start(kind, since), namespace)
 
@@ -226,7 +233,7 @@ class Store:
         metadata = dict(body["metadata"])
         group_resource, key = (kind.group, kind.plural), key_of(body)
         if self._newest(group_resource, key) is not None:
-            raise Taken(kind, key.name)
+            raise ObjectAlreadyExists(kind, key.name)
         metadata.update(
             uid=self._new_uid(),
             creationTimestamp=rfc3339(self._clock.now()),
@@ -333,7 +340,7 @@ class Store:
                     kind, key, new, "DELETED" if gone else "MODIFIED", options
                 )
             # It has changed while a webhook looked: what was made of it is out of date.
-        raise Stale(kind, key.name)
+        raise ObjectConflict(kind, key.name)
 
     async def _changed(
         self,
@@ -535,7 +542,7 @@ class Store:
     def _resource(self, kind: Kind) -> Resource:
         resource = self._resources.get((kind.group, kind.plural))
         if resource is None or kind.version not in resource.versions:
-            raise Unserved()
+            raise ResourceNotServed()
         return resource
 
     def _table(self, kind: Kind) -> dict[Key, Object]:
@@ -545,7 +552,7 @@ class Store:
     def _visible(self, kind: Kind, key: Key) -> Object:
         obj = self._table(kind).get(key)
         if obj is None:
-            raise Absent(kind, key.name)
+            raise ObjectNotFound(kind, key.name)
         return obj
 
     def _newest(self, group_resource: GroupResource, key: Key) -> Object | None:
@@ -556,7 +563,7 @@ class Store:
     def _writable(self, kind: Kind, key: Key) -> Object:
         obj = self._newest((kind.group, kind.plural), key)
         if obj is None:
-            raise Absent(kind, key.name)
+            raise ObjectNotFound(kind, key.name)
         return obj
 
 
@@ -598,9 +605,11 @@ def _meant(kind: Kind, obj: Object, seen: Any, uid: Any) -> None:
     """Raise Conflict where an object is not the one, or not in the version, that is meant."""
     metadata = obj["metadata"]
     if uid is not None and uid != metadata["uid"]:
-        raise Stale(kind, metadata["name"], another("UID", uid, metadata["uid"]))
+        raise ObjectConflict(
+            kind, metadata["name"], failed_precondition("UID", uid, metadata["uid"])
+        )
     if seen is not None and seen != metadata["resourceVersion"]:
-        raise Stale(kind, metadata["name"])
+        raise ObjectConflict(kind, metadata["name"])
 
 
 def _is_held(kind: Kind, obj: Object) -> bool:

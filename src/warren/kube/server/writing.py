@@ -9,7 +9,7 @@ import orjson
 from warren.base.objects import Object
 from warren.kube.admission import ITSELF, User
 from warren.kube.client import Refused
-from warren.kube.server.refusals import Misaddressed
+from warren.kube.server.refusals import AddressMismatch
 from warren.kube.server.schemas.causes import Cause
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -111,14 +111,14 @@ _FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", 
 
 
 def stays(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise Misaddressed where metadata says that it is of an object of another name."""
+    """Raise AddressMismatch where metadata says that it is of an object of another name."""
     name, namespace = new.get("name"), new.get("namespace")
     if name is not None and name != old["name"]:
-        raise Misaddressed(
+        raise AddressMismatch(
             f"the name of the object ({name}) does not match the name on the URL ({old['name']})"
         )
     if namespace is not None and namespace != old.get("namespace", namespace):
-        raise Misaddressed(
+        raise AddressMismatch(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
 

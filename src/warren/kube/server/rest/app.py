@@ -23,7 +23,7 @@ from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden
 from warren.kube.server.access.impersonation import acting
 from warren.kube.server.builtin import BUILT_IN, CRD, REVIEWS
-from warren.kube.server.refusals import NoRoom
+from warren.kube.server.refusals import DiskFull
 from warren.kube.server.resources import LOG, Resource
 from warren.kube.server.rest import (
     discovery,
@@ -177,7 +177,7 @@ class ApiServer:
         full = self._store.full
         # Components come again, by themselves: what they write is not to be piled up here.
         if full is not None and (self._store.stuck or user.name not in self._components):
-            raise NoRoom(full)
+            raise DiskFull(full)
 
     def _allow_target(self, request: web.Request, target: _Target, verb: str) -> None:
         name, namespace = target.name, target.namespace

@@ -41,7 +41,7 @@ class LogRequest:
 
 
 def read_request(request: web.Request, pod: Object) -> LogRequest:
-    """Read the parameters of a request. Raises RequestError and NoLog for what cannot be had."""
+    """Read the parameters of a request. Raises RequestError and LogNotAvailable for what cannot be had."""
     name = pod["metadata"]["name"]
     container = container_of(pod, request.query.get("container", ""))
     if flag(request, "previous"):

@@ -16,7 +16,15 @@ from warren.kube.client import (
     Unavailable,
 )
 from warren.kube.server.access.impersonation import ImpersonationForbidden
-from warren.kube.server.refusals import Absent, Misaddressed, NoLog, NoRoom, Stale, Taken, TooLarge
+from warren.kube.server.refusals import (
+    AddressMismatch,
+    DiskFull,
+    LogNotAvailable,
+    ObjectAlreadyExists,
+    ObjectConflict,
+    ObjectNotFound,
+    ResourceVersionTooLarge,
+)
 from warren.kube.server.resources import Invalid
 from warren.kube.server.rest.requests import RequestError
 from warren.kube.server.schemas.apply import ApplyConflict
@@ -60,13 +68,13 @@ def failure(error: Exception) -> Failure | None:
             return Failure(error.status, reason, error.reason)
         case RequestError():
             return Failure(error.code, error.reason, str(error))
-        case Absent():
+        case ObjectNotFound():
             return Failure(404, "NotFound", str(error), _about(error))
-        case Taken():
+        case ObjectAlreadyExists():
             return Failure(409, "AlreadyExists", str(error), _about(error))
-        case Stale():
+        case ObjectConflict():
             return Failure(409, "Conflict", str(error), _about(error))
-        case Misaddressed() | NoLog():
+        case AddressMismatch() | LogNotAvailable():
             return Failure(400, "BadRequest", str(error))
         case NotFound():
             return Failure(404, "NotFound", str(error))
@@ -92,9 +100,9 @@ def failure(error: Exception) -> Failure | None:
             return Failure(422, "Invalid", str(error))
         case CallFailed():
             return Failure(500, "InternalError", f"Internal error occurred: {error}")
-        case NoRoom():
+        case DiskFull():
             return Failure(507, "InsufficientStorage", str(error))
-        case TooLarge():
+        case ResourceVersionTooLarge():
             return Failure(504, "Timeout", str(error), _TOO_LARGE)
         case Unavailable():
             return Failure(503, "ServiceUnavailable", str(error))
@@ -123,7 +131,7 @@ def deletion_status(kind: Kind, obj: Object) -> dict[str, Any]:
     }
 
 
-def _about(error: Absent | Taken | Stale) -> dict[str, Any]:
+def _about(error: ObjectNotFound | ObjectAlreadyExists | ObjectConflict) -> dict[str, Any]:
     """Return the details of a Status that name the object."""
     group = {"group": error.kind.group} if error.kind.group else {}
     return {"name": error.name, **group, "kind": error.kind.plural}

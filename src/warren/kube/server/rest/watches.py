@@ -11,7 +11,7 @@ from aiohttp import web
 from warren.base.objects import Kind, Object
 from warren.kube.client import Expired
 from warren.kube.server.history import ObjectChange, Subscription, WatchEvent
-from warren.kube.server.refusals import TooLarge
+from warren.kube.server.refusals import ResourceVersionTooLarge
 from warren.kube.server.rest.statuses import failure
 
 QUIET: Final = 15.0
@@ -72,7 +72,7 @@ class Watch:
                     await self._follow(changes, matches, bookmarks)
         except (TimeoutError, ConnectionError):
             pass  # as the client has asked, or it has hung up
-        except (Expired, TooLarge) as error:
+        except (Expired, ResourceVersionTooLarge) as error:
             status = failure(error)
             assert status is not None
             with suppress(ConnectionError):  # the client may be gone
