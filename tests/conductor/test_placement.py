@@ -54,7 +54,7 @@ def held_by(control: Control, job: JobId) -> dict[str, int]:
 
 
 def assigned(control: Control, job: JobId) -> Mapping[str, Any] | None:
-    for each in control.api.store.everything(kinds.SERVERS):
+    for each in control.api.store.objects_of(kinds.SERVERS):
         if each["metadata"]["name"] == f"fluxjob-{job}-0" and each["spec"].get("allocationSets"):
             (found,) = each["spec"]["allocationSets"]
             return dict(found)
@@ -66,7 +66,7 @@ def shares(control: Control, job: JobId) -> list[str]:
     label = "dataworkflowservices.github.io/workflow.name"
     return [
         each["metadata"]["namespace"]
-        for each in control.api.store.everything(kinds.NNF_NODE_STORAGE)
+        for each in control.api.store.objects_of(kinds.NNF_NODE_STORAGE)
         if each["metadata"]["labels"][label] == f"fluxjob-{job}"
     ]
 

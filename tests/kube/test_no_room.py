@@ -19,7 +19,7 @@ from warren.kube.kubeconfig import Access
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.rest.app import ApiServer
 
 ROOM = 2**20
@@ -30,7 +30,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 class Served:
     """An API server, and a way to ask it as a person or as a part of the cluster."""
 
-    embedded: Embedded
+    embedded: EmbeddedApi
     url: str
     pki: Path
 
@@ -50,14 +50,14 @@ class Served:
 
 @asynccontextmanager
 async def served(journal: SmallJournal, pki: Path) -> AsyncIterator[Served]:
-    embedded = Embedded(journal, SystemClock())
+    embedded = EmbeddedApi(journal, SystemClock())
     listener = socket.create_server(("127.0.0.1", 0))
     users = {name: User(name, frozenset({MASTERS})) for name in ("person", "part")}
     server = ApiServer(
         embedded.store, SystemClock(), Authenticator(users), embedded.authorizer, {"part"}
     )
     async with alongside(embedded.run()), alongside(server.run(listener, tls.ensure(pki))):
-        await embedded.begin()
+        await embedded.create_defaults()
         yield Served(embedded, f"https://127.0.0.1:{listener.getsockname()[1]}", pki)
 
 

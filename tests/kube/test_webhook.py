@@ -33,8 +33,8 @@ from warren.kube.client import Refused
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.rest import statuses
 from warren.kube.server.store import Store
+from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Service
 from warren.kube.server.webhooks.dispatch import Webhooks
-from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Service
 
 SERVICE = "warren-controllers.warren-system.svc"
 MUTATE = webhook.path("mutate", kinds.WORKFLOW)
@@ -74,7 +74,7 @@ async def in_process() -> AsyncIterator[Store]:
     """A store that has the rules of Workflows itself."""
     admission = WorkflowAdmission()
     store = Store(MemoryJournal(), SystemClock(), admission)
-    admission.connect(lambda kind: list(store.everything(kind)))
+    admission.connect(lambda kind: list(store.objects_of(kind)))
     async with admitting(store):
         yield store
 
@@ -92,7 +92,7 @@ async def by_webhook(certificate: Path, key: Path) -> AsyncIterator[Store]:
     webhooks = Webhooks(resolve=resolve)
     store = Store(MemoryJournal(), SystemClock(), webhooks)
     webhooks.connect(store)
-    admission.connect(lambda kind: list(store.everything(kind)))
+    admission.connect(lambda kind: list(store.objects_of(kind)))
     async with (
         answering(admission, certificate, key) as port,
         alongside(webhooks.run()),

@@ -274,7 +274,7 @@ def test_a_job_that_is_cancelled_does_not_wait_for_a_silent_copier(out: bool) ->
 
 
 def movements(control: Control) -> list[Object]:
-    return list(control.api.store.everything(kinds.NNF_DATA_MOVEMENT))
+    return list(control.api.store.objects_of(kinds.NNF_DATA_MOVEMENT))
 
 
 def status_of(control: Control, name: str) -> Object:

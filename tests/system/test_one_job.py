@@ -290,7 +290,7 @@ def test_a_job_whose_workflow_is_lost_while_it_is_queued_goes_on_with_another() 
                 await world.until(
                     lambda: any(
                         key_of(each) == key and each["metadata"]["uid"] != lost
-                        for each in store.everything(kinds.WORKFLOW)
+                        for each in store.objects_of(kinds.WORKFLOW)
                     )
                 )
                 results = [

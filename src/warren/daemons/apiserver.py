@@ -39,7 +39,7 @@ from warren.kube.server.access import authorization, tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS
 from warren.kube.server.builtin import NAMESPACE
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.local import LocalClient
 from warren.kube.server.logs import Logs
 from warren.kube.server.rest.app import ApiServer
@@ -62,7 +62,7 @@ class Endpoint:
     logs: Logs
     """What the pods of this machine print."""
 
-    async def serve(self, embedded: Embedded, clock: Clock) -> None:
+    async def serve(self, embedded: EmbeddedApi, clock: Clock) -> None:
         """Serve until cancelled."""
         users = {self.admin.token: User(ADMIN, frozenset({MASTERS}))}
         server = ApiServer(
@@ -71,18 +71,18 @@ class Endpoint:
             Authenticator(users),
             embedded.authorizer,
             self.components,
-            printed=self.logs,
+            pod_logs=self.logs,
         )
         await server.run(self.listener, self.tls)
 
 
-def build(journal: Journal, clock: Clock, *, plain: bool = False) -> Embedded:
+def build(journal: Journal, clock: Clock, *, plain: bool = False) -> EmbeddedApi:
     """Build the API of one cluster, with the rules of its kinds unless it is plain."""
     if plain:
-        return Embedded(journal, clock)
+        return EmbeddedApi(journal, clock)
     admission = WorkflowAdmission()
-    embedded = Embedded(journal, clock, [admission, ProfileAdmission()])
-    admission.connect(lambda kind: list(embedded.store.everything(kind)))
+    embedded = EmbeddedApi(journal, clock, [admission, ProfileAdmission()])
+    admission.connect(lambda kind: list(embedded.store.objects_of(kind)))
     return embedded
 
 
@@ -100,7 +100,7 @@ async def run(
         embedded = build(journal, clock, plain=plain)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(embedded.run(), name="api")
-            await embedded.begin()
+            await embedded.create_defaults()
             await establish(LocalClient(embedded.store))
             tasks.create_task(endpoint.serve(embedded, clock), name="api server")
             tasks.create_task(expire_events(LocalClient(embedded.store), clock), name="events")

@@ -54,7 +54,7 @@ from warren.journal import Journal
 from warren.kube.client import Client, LogReader
 from warren.kube.informer import Informer, Informers
 from warren.kube.runtime import Reconciler
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.local import LocalClient
 from warren.kube.server.logs import Logs
 from warren.rfc.fluid import JobId
@@ -112,7 +112,7 @@ class Control:
     """The control process: API server, controllers, conductor, instance, service for copies."""
 
     system: System
-    api: Embedded
+    api: EmbeddedApi
     instance: Instance
 
 
@@ -412,7 +412,7 @@ def control(shape: ClusterShape, ports: Ports) -> Control:
         asking["copy offload"] = partial(endpoint.serve, ports.client(local), informers)
 
     async def establish() -> None:
-        await embedded.begin()
+        await embedded.create_defaults()
         await apiserver.establish(local, shape, ports.instance.config.daemons)
         if endpoint is not None:
             await endpoint.announce(local)

@@ -61,7 +61,7 @@ def _container_names(pod: Object, field: str) -> Iterator[str]:
         yield str(each.get("name"))
 
 
-def check_begun(pod: Object, container: str) -> None:
+def check_started(pod: Object, container: str) -> None:
     """Raise LogNotAvailable where a container has not begun, and not ended either."""
     name = pod["metadata"]["name"]
     if not (pod.get("spec") or {}).get("nodeName"):

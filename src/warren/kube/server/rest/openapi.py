@@ -34,7 +34,7 @@ VERSION_2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _NOTHING: Final = ("2.0", "Warren")
 
 
-def nothing() -> bytes:
+def empty_document() -> bytes:
     """Return a document of OpenAPI version 2 (`/openapi/v2`) that describes nothing, in protobuf.
 
     kubectl checks the objects of a `kind: List` against it before it sends them, and passes
@@ -284,7 +284,7 @@ def _paths(kind: Kind) -> dict[str, Any]:
 
 def _collection(kind: Kind) -> dict[str, Any]:
     return {
-        "parameters": _steps(kind),
+        "parameters": _path_parameters(kind),
         "get": _operation(kind, "list"),
         "post": _operation(kind, "create"),
     }
@@ -296,14 +296,14 @@ def _single(kind: Kind) -> dict[str, Any]:
 
 def _status(kind: Kind, suffix: str = "Status") -> dict[str, Any]:
     return {
-        "parameters": [*_steps(kind), _parameter("name", "path")],
+        "parameters": [*_path_parameters(kind), _parameter("name", "path")],
         "get": _operation(kind, "read", suffix),
         "put": _operation(kind, "replace", suffix),
         "patch": _operation(kind, "patch", suffix),
     }
 
 
-def _steps(kind: Kind) -> list[dict[str, Any]]:
+def _path_parameters(kind: Kind) -> list[dict[str, Any]]:
     return [_parameter("namespace", "path")] if kind.namespaced else []
 
 

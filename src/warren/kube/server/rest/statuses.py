@@ -87,10 +87,12 @@ def failure(error: Exception) -> Failure | None:
         case Expired():
             return Failure(410, "Expired", str(error))
         case Rejected():
-            denied = f'admission webhook "{error.by}" denied the request: {error}'
+            denied = f'admission webhook "{error.webhook}" denied the request: {error}'
             return Failure(error.code, error.reason, denied)
         case Denied():
-            by = f'admission webhook "{error.by}" denied the request: ' if error.by else ""
+            by = (
+                f'admission webhook "{error.webhook}" denied the request: ' if error.webhook else ""
+            )
             return Failure(403, "Forbidden", f"{by}{error}")
         case ImpersonationForbidden():
             return Failure(403, "Forbidden", str(error))

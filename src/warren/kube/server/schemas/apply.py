@@ -77,7 +77,7 @@ class Owner(NamedTuple):
         return name + through + using
 
 
-class Cause(NamedTuple):
+class FieldConflict(NamedTuple):
     """One field of a conflict, and its owner."""
 
     field: str
@@ -94,7 +94,7 @@ class ApplyConflict(Conflict):
     `causes` are what a Status lists, each of type FieldManagerConflict.
     """
 
-    def __init__(self, causes: Iterable[Cause]) -> None:
+    def __init__(self, causes: Iterable[FieldConflict]) -> None:
         self.causes = tuple(causes)
         super().__init__(_message(self.causes))
 
@@ -329,7 +329,7 @@ def _last_applied(live: Object | None, shape: Schema) -> Fields:
 
 def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
     causes = [
-        Cause(path_text(path), owner)
+        FieldConflict(path_text(path), owner)
         for owner, entry in sorted(others.items())
         for path in paths(intersection(_fields(entry), changed))
     ]
@@ -337,7 +337,7 @@ def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
         raise ApplyConflict(causes)
 
 
-def _message(causes: Sequence[Cause]) -> str:
+def _message(causes: Sequence[FieldConflict]) -> str:
     if len(causes) == 1:
         return f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
     lines = []
