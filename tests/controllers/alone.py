@@ -153,7 +153,7 @@ class Counting:
 
     def waited(self, seconds: float) -> None: ...
 
-    def passed(self, outcome: Any, seconds: float) -> None:
+    def reconciled(self, outcome: Any, seconds: float) -> None:
         self._passes.append(outcome)
 
 

@@ -28,7 +28,7 @@ from warren.journal.committer import rewrite_limit
 from warren.kube import http, kubeconfig
 from warren.kube.admission import Admission, Denied, Operation, Review, User
 from warren.kube.client import Client, Event
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS, Authorizer
@@ -135,7 +135,7 @@ async def served(
     port: int = 0,
     quiet: float = BOOKMARK_INTERVAL,
     logs: Logs | None = None,
-) -> AsyncIterator[Access]:
+) -> AsyncIterator[ClusterAccess]:
     """An API server for the length of a block, on a port of its own or one that it had before."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -154,7 +154,7 @@ async def served(
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     context = tls.ensure(pki)
     async with alongside(server.run(listener, context)):
-        yield Access(server=url, authority=tls.authority(pki), token=TOKEN)
+        yield ClusterAccess(server=url, authority=tls.authority(pki), token=TOKEN)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from tests.journal.journals import SmallJournal
 from tests.kube.clusters import alongside
 from warren.base.clock import SystemClock
 from warren.kube.admission import User
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS
@@ -35,7 +35,7 @@ class Served:
     pki: Path
 
     async def ask(self, token: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        trusted = Access(server="", authority=tls.authority(self.pki), token="").tls()
+        trusted = ClusterAccess(server="", authority=tls.authority(self.pki), token="").tls()
         headers = {"Authorization": f"Bearer {token}"}
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"

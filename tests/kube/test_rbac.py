@@ -16,7 +16,7 @@ from warren.journal import MemoryJournal
 from warren.kube import http
 from warren.kube.admission import User
 from warren.kube.client import NotFound, Refused
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import CLUSTER_ROLE, MASTERS, ROLE, ROLE_BINDING
@@ -38,13 +38,15 @@ class Cluster:
         self._url = url
         self._pki = pki
 
-    def admin(self) -> Access:
-        return Access(server=self._url, authority=tls.authority(self._pki), token="admins-token")
+    def admin(self) -> ClusterAccess:
+        return ClusterAccess(
+            server=self._url, authority=tls.authority(self._pki), token="admins-token"
+        )
 
-    def named(self, name: str, *groups: str) -> Access:
+    def named(self, name: str, *groups: str) -> ClusterAccess:
         """Return a way in with a certificate."""
         certificate, key = tls.issue(self._pki, name, groups)
-        return Access(
+        return ClusterAccess(
             server=self._url, authority=tls.authority(self._pki), certificate=certificate, key=key
         )
 

@@ -46,7 +46,7 @@ async def answering(admission: Admission, certificate: Path, key: Path) -> Async
     """A webhook for the length of a block, on the port that is given."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    context = webhook.rotating(certificate, key)
+    context = webhook.rotating_context(certificate, key)
     async with alongside(webhook.serve(listener, context, admission)):
         yield listener.getsockname()[1]
 

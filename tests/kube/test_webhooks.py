@@ -935,7 +935,7 @@ async def test_a_service_shows_a_certificate_for_its_own_name(tmp_path: Path) ->
         async def handler(request: web.Request) -> web.Response:
             return web.Response(status=503)
 
-        context = webhook.rotating(certificate, key)
+        context = webhook.rotating_context(certificate, key)
         async with (
             listening(handler, context) as port,
             asking(Webhooks(resolve=lambda _: f"localhost:{port}"), clock=SystemClock()) as store,

@@ -32,7 +32,7 @@ from warren.kube import kubeconfig
 from warren.kube.admission import User
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 from warren.kube.server.access import authorization, tls
@@ -57,7 +57,7 @@ class Endpoint:
     tls: ssl.SSLContext
     components: frozenset[str]
     """The users that are parts of the cluster."""
-    admin: Access
+    admin: ClusterAccess
     """The access of the owner of the state directory; `STATEDIR/kubeconfig` says the same."""
     logs: Logs
     """What the pods of this machine print."""
@@ -191,10 +191,10 @@ def open_endpoint(state: StateDir, port: int | None, names: Collection[str] = ()
     context = tls.ensure(state.pki)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     authority = tls.authority(state.pki)
-    admin = Access(server=url, authority=authority, token=_token(state))
+    admin = ClusterAccess(server=url, authority=authority, token=_token(state))
     for name in names:
         certificate, key = tls.issue(state.pki, name)
-        access = Access(server=url, authority=authority, certificate=certificate, key=key)
+        access = ClusterAccess(server=url, authority=authority, certificate=certificate, key=key)
         kubeconfig.write(state.user(name), access, user=name)
     # Last: a process that finds it may expect the others.
     kubeconfig.write(state.kubeconfig, admin, user=ADMIN)

@@ -265,7 +265,7 @@ def _validator(
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
         profiles=lambda: [
             read(obj, NnfStorageProfile)
-            for obj in profiles.by("profiles", kinds.PROFILES_NAMESPACE)
+            for obj in profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ],
         rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
         feasible=graph.feasible,
@@ -282,7 +282,7 @@ def _validator(
         unsaved=rabbit.unsaved_results,
         containers=lambda: _containers(runners, applications),
         copy_profiles=lambda: frozenset(
-            obj["metadata"]["name"] for obj in copies.by("profiles", kinds.PROFILES_NAMESPACE)
+            obj["metadata"]["name"] for obj in copies.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ),
         why_not_made=partial(why_not_made, rabbits),
         is_made_by_some=partial(is_made_by_some, rabbits),
@@ -297,7 +297,7 @@ def _containers(runners: Informer, applications: Informer) -> dict[str, Containe
     reason = why_none(runners.values())
     if reason is not None:
         return reason
-    return containerprofiles.by_name(applications.by("profiles", kinds.PROFILES_NAMESPACE))
+    return containerprofiles.by_name(applications.by_index("profiles", kinds.PROFILES_NAMESPACE))
 
 
 def controllers(
