@@ -18,12 +18,12 @@ from warren.dws.jobs import placement
 from warren.dws.jobs.resources import rewritten
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.rfc.fluid import JobId
+from warren.scheduling.allocatedflash import flash_of
 from warren.scheduling.backfill import Running, Waiting, decide
 from warren.scheduling.graph import Allocation, Graph
-from warren.scheduling.held import flash_of
 from warren.scheduling.request import Request
 from warren.scheduling.topology import Chassis, describe
-from warren.scheduling.why import earliest, reasons
+from warren.scheduling.waitreasons import earliest, reasons
 
 BUDGET_MS = {1: 0.5, 16: 1.0, 256: 5.0, 4096: 80.0}
 NODES = 720 * 16

@@ -23,7 +23,7 @@ from warren.instance.simulated import Play
 from warren.instance.storagetables import Storage
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
-from warren.scheduling.held import flash_of
+from warren.scheduling.allocatedflash import flash_of
 
 BESIDE = {"dw": "#DW jobdw type=xfs capacity=60GiB name=beside"}
 ACROSS = {"dw": "#DW jobdw type=xfs capacity=45GiB name=across"}

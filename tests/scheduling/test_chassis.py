@@ -16,8 +16,8 @@ from warren.dws.faults import Fault
 from warren.dws.jobs.resources import rewritten
 from warren.rfc import jobspec
 from warren.rfc.errors import BadFormat
+from warren.scheduling.allocatedflash import flash_of
 from warren.scheduling.graph import Allocation, Graph, Refusal
-from warren.scheduling.held import flash_of
 from warren.scheduling.request import from_jobspec
 
 POOLS: dict[str, Any] = {"quantum": None}

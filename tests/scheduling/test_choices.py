@@ -4,7 +4,7 @@ import pytest
 
 from tests.scheduling.systems import want
 from warren.base.placing import Shared
-from warren.scheduling.beside import Reach, choose
+from warren.scheduling.flashplacement import Reach, choose
 
 
 def reaches(*chassis: tuple[int, int], beside: int = 0) -> list[Reach]:

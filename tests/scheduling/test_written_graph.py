@@ -13,9 +13,9 @@ from warren.base.placing import Held, Shared
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import Vertex
 from warren.scheduling import flash
+from warren.scheduling.allocatedflash import flash_of
 from warren.scheduling.flash import Pool, Quanta
 from warren.scheduling.graph import Graph, Refusal
-from warren.scheduling.held import flash_of
 from warren.scheduling.request import Request
 from warren.scheduling.topology import Chassis, describe
 

@@ -33,7 +33,7 @@ from warren.scheduling.external import External, ExternalAllocations
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.reasons import Reason
 from warren.scheduling.request import from_jobspec
-from warren.scheduling.why import earliest, reasons
+from warren.scheduling.waitreasons import earliest, reasons
 
 log = structlog.get_logger()
 

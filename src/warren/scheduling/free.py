@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from warren.base.placing import carries
-from warren.scheduling import beside
-from warren.scheduling.beside import Choice, Reach
+from warren.scheduling import flashplacement
 from warren.scheduling.flash import lowest
+from warren.scheduling.flashplacement import Choice, Reach
 from warren.scheduling.inventory import Inventory, Piece
 from warren.scheduling.matching import Group, MatchPolicy, shares
 from warren.scheduling.request import Part, Request
@@ -347,11 +347,11 @@ class FreeResources:
         reaches = self._reaches(able, request)
         if self.policy is not MatchPolicy.FIRST:
             every = [*reaches]
-            found = beside.choose(request, self._preferred(request, every), self._flash())
+            found = flashplacement.choose(request, self._preferred(request, every), self._flash())
             if found is not None:
                 return found
             reaches = iter(every)
-        return beside.choose(request, reaches, self._flash())
+        return flashplacement.choose(request, reaches, self._flash())
 
     def _preferred(self, request: Request, reaches: Sequence[Reach]) -> Iterator[Reach]:
         """Yield what the policy would take. Of so many chassis with so many nodes each, all."""

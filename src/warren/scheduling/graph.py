@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from warren.scheduling import lacks, refusals
+from warren.scheduling import refusals, shortage
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Allocation, Inventory, Piece, Properties, bits, ids
 from warren.scheduling.matching import MatchPolicy
@@ -283,7 +283,7 @@ class Graph:
         forever = self.blockers(request, ended=True) or ()
         # Where jobs will end, that is what it waits for; and it may start sooner all the same.
         now = self.blockers(request, ended=False)
-        return lacks.explain(request, view, forever, now)
+        return shortage.explain(request, view, forever, now)
 
     def blockers(self, request: Request, *, ended: bool) -> tuple[Kind, ...] | None:
         """Return what must be given back for a request to fit, or to fit when all jobs have ended.

@@ -256,7 +256,7 @@ def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str)
 
 
 def busy(request: Request, view: View) -> str:
-    """Return what a request waits for, without a close look: for that see `lacks`."""
+    """Return what a request waits for, without a close look: for that see `shortage`."""
     return f"waits for {wanting(request, view)}{_also(request, view)}{_kept_back(request, view)}"
 
 

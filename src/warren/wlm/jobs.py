@@ -31,7 +31,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
-from warren.scheduling.held import flash_of
+from warren.scheduling.allocatedflash import flash_of
 from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT

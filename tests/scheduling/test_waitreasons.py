@@ -18,7 +18,7 @@ from warren.scheduling.backfill import Running, Start, Waiting, decide
 from warren.scheduling.graph import Graph
 from warren.scheduling.reasons import KEPT, Kind, Reason
 from warren.scheduling.request import Request
-from warren.scheduling.why import earliest, reasons
+from warren.scheduling.waitreasons import earliest, reasons
 
 
 def why(

@@ -16,8 +16,8 @@ from warren.dws.jobs.placement import allocation_sets, reserve
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
+from warren.scheduling.allocatedflash import flash_of
 from warren.scheduling.graph import Allocation, Graph, Refusal
-from warren.scheduling.held import flash_of
 
 POOLS: dict[str, Any] = {"quantum": None}
 
