@@ -23,7 +23,7 @@ from warren.instance.simulated import Play
 from warren.instance.storagetables import Storage
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
-from warren.scheduling.allocatedflash import flash_of
+from warren.scheduling.allocatedflash import allocated_flash
 
 BESIDE = {"dw": "#DW jobdw type=xfs capacity=60GiB name=beside"}
 ACROSS = {"dw": "#DW jobdw type=xfs capacity=45GiB name=across"}
@@ -50,7 +50,7 @@ def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def held_by(control: Control, job: JobId) -> dict[str, int]:
     r = control.instance.kvs.lookup(keys.of(job, "R"))
-    return {each.rabbit: each.gib for each in flash_of(r)}
+    return {each.rabbit: each.gib for each in allocated_flash(r)}
 
 
 def assigned(control: Control, job: JobId) -> Mapping[str, Any] | None:

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.scheduling.systems import matched, system, want
 from warren.base.bytesize import GIB
 from warren.rfc.fluid import JobId
-from warren.scheduling.external import External, ExternalAllocations
+from warren.scheduling.external import ExternalAllocations, ExternalStorage
 from warren.scheduling.graph import Allocation, Graph, Refusal
 
 JOB = JobId(7)
@@ -16,28 +16,30 @@ JOB = JobId(7)
 
 def test_storage_of_no_job_counts_from_the_beginning_to_its_end() -> None:
     taken = ExternalAllocations()
-    made = External(sizes={"r0": 3 * GIB, "r1": 1})
-    assert taken.set("default/a", made, holding=False) == {"r0": 3, "r1": 1}
-    assert taken.set("default/b", External(sizes={"r0": GIB + 1}), holding=False) == {"r0": 5}
-    assert taken.set("default/a", None, holding=False) == {"r0": 2, "r1": 0}
-    assert taken.set("default/a", None, holding=False) == {}
+    made = ExternalStorage(sizes={"r0": 3 * GIB, "r1": 1})
+    assert taken.set("default/a", made, allocated=False) == {"r0": 3, "r1": 1}
+    assert taken.set("default/b", ExternalStorage(sizes={"r0": GIB + 1}), allocated=False) == {
+        "r0": 5
+    }
+    assert taken.set("default/a", None, allocated=False) == {"r0": 2, "r1": 0}
+    assert taken.set("default/a", None, allocated=False) == {}
 
 
 def test_storage_that_a_job_makes_counts_when_the_job_gives_its_resources_back() -> None:
     taken = ExternalAllocations()
-    made = External(sizes={"r0": 3 * GIB}, job=JOB)
-    assert taken.set("default/a", made, holding=True) == {}
-    assert taken.hold(JOB, holding=True) == {}
-    assert taken.hold(JOB, holding=False) == {"r0": 3}
-    assert taken.hold(JOB, holding=False) == {}
-    assert taken.set("default/a", None, holding=False) == {"r0": 0}
+    made = ExternalStorage(sizes={"r0": 3 * GIB}, job=JOB)
+    assert taken.set("default/a", made, allocated=True) == {}
+    assert taken.set_allocated(JOB, allocated=True) == {}
+    assert taken.set_allocated(JOB, allocated=False) == {"r0": 3}
+    assert taken.set_allocated(JOB, allocated=False) == {}
+    assert taken.set("default/a", None, allocated=False) == {"r0": 0}
 
 
 def test_after_a_restart_the_order_of_jobs_and_storage_does_not_matter() -> None:
     taken = ExternalAllocations()
-    made = External(sizes={"r0": 3 * GIB}, job=JOB)
-    assert taken.set("default/a", made, holding=False) == {"r0": 3}
-    assert taken.hold(JOB, holding=True) == {"r0": 0}
+    made = ExternalStorage(sizes={"r0": 3 * GIB}, job=JOB)
+    assert taken.set("default/a", made, allocated=False) == {"r0": 3}
+    assert taken.set_allocated(JOB, allocated=True) == {"r0": 0}
 
 
 class Counted(RuleBasedStateMachine):
@@ -46,7 +48,7 @@ class Counted(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.taken = ExternalAllocations()
-        self.known: dict[str, External] = {}
+        self.known: dict[str, ExternalStorage] = {}
         self.holding: set[JobId] = set()
         self.told: dict[str, int] = {}
 
@@ -60,15 +62,15 @@ class Counted(RuleBasedStateMachine):
         self.known.pop(name, None)
         storage = None
         if there:
-            storage = External(sizes={r: each * GIB for r, each in sizes.items()}, job=job)
+            storage = ExternalStorage(sizes={r: each * GIB for r, each in sizes.items()}, job=job)
             self.known[name] = storage
         holding = storage is not None and storage.job in self.holding
-        self.told |= self.taken.set(name, storage, holding=holding)
+        self.told |= self.taken.set(name, storage, allocated=holding)
 
     @rule(job=st.sampled_from([JobId(1), JobId(2)]), holding=st.booleans())
     def job(self, job: JobId, holding: bool) -> None:
         (self.holding.add if holding else self.holding.discard)(job)
-        self.told |= self.taken.hold(job, holding=holding)
+        self.told |= self.taken.set_allocated(job, allocated=holding)
 
     @invariant()
     def what_is_told_is_what_no_job_holds(self) -> None:

@@ -16,7 +16,7 @@ from warren.dws.jobs.placement import allocation_sets, reserve
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
-from warren.scheduling.allocatedflash import flash_of
+from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.graph import Allocation, Graph, Refusal
 
 POOLS: dict[str, Any] = {"quantum": None}
@@ -24,7 +24,7 @@ POOLS: dict[str, Any] = {"quantum": None}
 
 def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
     """Match, and give rabbit, nodes and GiB of what the job holds."""
-    found = flash_of(orjson.dumps(written(graph, matched(graph, request))))
+    found = allocated_flash(orjson.dumps(written(graph, matched(graph, request))))
     return [(each.rabbit, each.nodes, each.gib) for each in found]
 
 
@@ -163,7 +163,7 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
         if isinstance(found, Refusal):
             continue
         graph.take(found)
-        given_ = flash_of(orjson.dumps(written(graph, found)))
+        given_ = allocated_flash(orjson.dumps(written(graph, found)))
         per_rabbit = {each.rabbit: each.nodes for each in given_ if each.nodes}
         assert sum(per_rabbit.values()) == nodes
         assert where is Locality.ANY or len(per_rabbit) == len(given_)
@@ -235,14 +235,14 @@ def _fits(graph: Graph, nodes: int, beside: int, gib: int, late: set[int]) -> bo
 def test_an_r_without_a_graph_holds_no_flash() -> None:
     r = system((2, 64))
     del r["scheduling"]
-    assert flash_of(orjson.dumps(r)) == []
-    assert flash_of(orjson.dumps(system((2, 64), (1, 8), **POOLS))) == [
+    assert allocated_flash(orjson.dumps(r)) == []
+    assert allocated_flash(orjson.dumps(system((2, 64), (1, 8), **POOLS))) == [
         Held("r0", 2, 1, 64),
         Held("r1", 1, 1, 8),
     ]
-    assert flash_of(orjson.dumps(system((2, 65), quantum=4))) == [Held("r0", 2, 4, 16)]
+    assert allocated_flash(orjson.dumps(system((2, 65), quantum=4))) == [Held("r0", 2, 4, 16)]
     with pytest.raises(BadFormat, match=r"^R cannot be read: "):
-        flash_of('{"scheduling": {"graph": {"nodes": [{}]}}}')
+        allocated_flash('{"scheduling": {"graph": {"nodes": [{}]}}}')
 
 
 # Labels and colocation (seed statements 002.15, 002.16)
@@ -341,10 +341,10 @@ def test_before_it_is_known_what_rabbits_carry_no_job_is_refused_and_none_starts
 def test_what_a_rabbit_carried_is_read_again_from_r() -> None:
     """Set by set, storage is placed by what the scheduler saw, whatever has changed since."""
     graph = carrying({"rabbit=other", FAST})
-    (found,) = flash_of(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
+    (found,) = allocated_flash(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
     assert found == Held("r0", 1, 1, 5, frozenset({FAST}))
     graph.set_ssds("r0", up=True, labels={"a=1"})
-    (found,) = flash_of(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
+    (found,) = allocated_flash(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
     assert found.labels == {"a=1"}
 
 
@@ -382,7 +382,7 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
     found = graph.match(want(nodes, shared=tuple(shared)))
     if isinstance(found, Refusal):
         return
-    given_ = flash_of(orjson.dumps(written(graph, found)))
+    given_ = allocated_flash(orjson.dumps(written(graph, found)))
     counts = placement(shared, [Place(e.nodes, e.unit, e.units, e.labels) for e in given_])
     assert counts is not None
     for number, each in enumerate(given_):

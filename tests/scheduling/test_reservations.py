@@ -23,7 +23,7 @@ from tests.scheduling.test_backfill import (
     whole,
 )
 from warren.base.placing import Locality, Shared
-from warren.scheduling.backfill import Running, Start, decide
+from warren.scheduling.backfill import RunningJob, Start, decide
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
 
@@ -181,10 +181,10 @@ def test_after_a_restart_the_same_is_decided(
         known.append(each._replace(allocation=held))
     queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
 
-    def said(one: Graph, jobs: Sequence[Running]) -> list[Any]:
+    def said(one: Graph, jobs: Sequence[RunningJob]) -> list[Any]:
         found = decide(one, [queue], jobs, NOW, backfilling=True, depth=32)
         return [
-            (each.waiting.job, each.allocation if isinstance(each, Start) else each.at)
+            (each.pending.job, each.allocation if isinstance(each, Start) else each.at)
             for each in found
         ]
 

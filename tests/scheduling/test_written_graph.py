@@ -13,7 +13,7 @@ from warren.base.placing import Held, Shared
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import Vertex
 from warren.scheduling import flash
-from warren.scheduling.allocatedflash import flash_of
+from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.flash import Pool, Quanta
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
@@ -205,14 +205,14 @@ def test_what_is_held_is_told_in_the_order_of_the_nodes(
 ) -> None:
     graph = Graph(system((2, 4), (2, 8), quantum=quantum))
 
-    assert flash_of(orjson.dumps(written(graph, matched(graph, want(3, ssd=2))))) == found
+    assert allocated_flash(orjson.dumps(written(graph, matched(graph, want(3, ssd=2))))) == found
     # Also where the graph names the second rabbit first.
     r = written(graph, matched(graph, want(3, ssd=2)))
     r["scheduling"]["graph"]["nodes"].sort(key=lambda each: -_depth(each), reverse=True)
     chassis = [each for each in r["scheduling"]["graph"]["nodes"] if _depth(each) == 2]
     others = [each for each in r["scheduling"]["graph"]["nodes"] if _depth(each) != 2]
     r["scheduling"]["graph"]["nodes"] = [*reversed(chassis), *others]
-    assert flash_of(orjson.dumps(r)) == found
+    assert allocated_flash(orjson.dumps(r)) == found
 
 
 def _depth(vertex: dict[str, Any]) -> int:
@@ -223,9 +223,9 @@ def test_a_job_without_flash_holds_none_and_an_r_without_a_graph_tells_nothing()
 
     graph = Graph(system((2, 4)))
     r = written(graph, matched(graph, want(1)))
-    assert flash_of(orjson.dumps(r)) == [Held("r0", nodes=1, unit=1, units=0)]
+    assert allocated_flash(orjson.dumps(r)) == [Held("r0", nodes=1, unit=1, units=0)]
     del r["scheduling"]
-    assert flash_of(orjson.dumps(r)) == []
+    assert allocated_flash(orjson.dumps(r)) == []
 
 
 # Words

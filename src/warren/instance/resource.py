@@ -60,7 +60,7 @@ def configured_graph(r: Mapping[str, Any], config: Config) -> Graph:
     properties = queues.properties(config.queues, named, frozenset(hosts.values()))
     try:
         exclude = config.resource.exclude
-        excluded = drains.targets(exclude, hosts) if exclude else ()
+        excluded = drains.parse_targets(exclude, hosts) if exclude else ()
     except UserMistake as mistake:
         raise UserMistake(f"resource.exclude: {mistake}") from mistake
     return Graph(r, properties, excluded)
@@ -196,9 +196,9 @@ class Resources:
         async with self._turn:
             self._tell()
             try:
-                ranks = drains.targets(wanted, self._hosts)
+                ranks = drains.parse_targets(wanted, self._hosts)
                 context = decide(self._drains, self._hosts, ranks, reason, mode)
-            except drains.AsBefore as mistake:
+            except drains.AlreadyInState as mistake:
                 raise RpcError(errno.EEXIST, str(mistake)) from mistake
             except UserMistake as mistake:
                 raise RpcError(errno.EINVAL, str(mistake)) from mistake
@@ -341,7 +341,7 @@ class Resources:
         for event in _events(new):
             try:
                 self._drains = drains.update(self._drains, event, self._hosts)
-                self._offline = drains.offline(self._offline, event, self._hosts)
+                self._offline = drains.offline_after(self._offline, event, self._hosts)
             except BadFormat as error:
                 # It was changed by hand. The rest of it still holds.
                 log.error("event cannot be read", key=_LOG, reason=str(error))

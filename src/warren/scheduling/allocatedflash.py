@@ -76,7 +76,7 @@ class _Found:
     ranks: list[int] = field(default_factory=list)
 
 
-def flash_of(r: bytes | str) -> list[Held]:
+def allocated_flash(r: bytes | str) -> list[Held]:
     """Return the flash that the text of an R tells of, rabbit by rabbit, in the order of its nodes.
 
     Last are the rabbits that none of its nodes is wired to, in the order of the graph.

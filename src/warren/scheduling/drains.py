@@ -56,7 +56,7 @@ replaced; 2: the moment, too. A request without a mode is refused instead.
 """
 
 
-class AsBefore(UserMistake):
+class AlreadyInState(UserMistake):
     """Nodes are already what they were to become."""
 
 
@@ -71,7 +71,7 @@ def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> State:
     return State.ALLOCATED if used else State.FREE
 
 
-def targets(text: str, hosts: Hosts) -> tuple[int, ...]:
+def parse_targets(text: str, hosts: Hosts) -> tuple[int, ...]:
     """Read which nodes are meant: an idset of ranks, or a hostlist. Gives ranks, ascending.
 
     Raises UserMistake where it is neither, or names none or one that is not here.
@@ -115,7 +115,7 @@ def drain(
         )
     already = [rank for rank in ranks if rank in drains]
     if already and mode is None:
-        raise AsBefore(
+        raise AlreadyInState(
             f"{_name_nodes(already, hosts)} drained already: --update leaves that as it is, "
             "--force gives the new reason."
         )
@@ -132,7 +132,7 @@ def undrain(
     _check(mode, (None, "force"))
     others = [rank for rank in ranks if rank not in drains]
     if others and mode is None:
-        raise AsBefore(
+        raise AlreadyInState(
             f"{_name_nodes(others, hosts)} not drained: name others, or use --force for those that "
             "are."
         )
@@ -163,7 +163,7 @@ def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
     return changed
 
 
-def offline(gone: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
+def offline_after(offline_ranks: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
     """Return the nodes that are gone after an event of the log, of those that were before.
 
     Their ranks are those of this life: with `restart`, all is told anew. Raises BadFormat.
@@ -173,10 +173,10 @@ def offline(gone: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
             online = _idset(event, "online")
             return frozenset(rank for rank in _idset(event, "ranks") - online if rank in hosts)
         case "offline":
-            return gone | (_idset(event, "idset") & hosts.keys())
+            return offline_ranks | (_idset(event, "idset") & hosts.keys())
         case "online":
-            return gone - _idset(event, "idset")
-    return gone
+            return offline_ranks - _idset(event, "idset")
+    return offline_ranks
 
 
 def _idset(event: Event, key: str) -> frozenset[int]:

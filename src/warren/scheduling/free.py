@@ -12,9 +12,9 @@ from typing import Final
 from warren.base.placing import carries
 from warren.scheduling import flashplacement
 from warren.scheduling.flash import lowest
-from warren.scheduling.flashplacement import Choice, Reach
+from warren.scheduling.flashplacement import Candidate, Choice
 from warren.scheduling.inventory import Inventory, Piece
-from warren.scheduling.matching import Group, MatchPolicy, shares
+from warren.scheduling.matching import Group, MatchPolicy, node_counts
 from warren.scheduling.request import Part, Request
 
 _BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
@@ -269,7 +269,7 @@ class FreeResources:
                 groups.append((nodes, Group(nodes.bit_count(), self._given[index])))
         # A node on no chassis is in the way of no flash.
         left = max(request.all_nodes - rest.bit_count(), 0)
-        counts = shares(self.policy, [group for _, group in groups], left)
+        counts = node_counts(self.policy, [group for _, group in groups], left)
         chosen = _first(rest, min(rest.bit_count(), request.all_nodes))
         for (nodes, _), count in zip(groups, counts, strict=True):
             chosen |= _first(nodes, count)
@@ -306,7 +306,7 @@ class FreeResources:
         if self.policy is not MatchPolicy.FIRST:
             found = [*beside]
             groups = [Group(each.bit_count(), self._given[index]) for each, index, _ in found]
-            counts = shares(self.policy, groups, wanted)
+            counts = node_counts(self.policy, groups, wanted)
             beside = [
                 (_first(each, count), index, units)
                 for (each, index, units), count in zip(found, counts, strict=True)
@@ -328,7 +328,7 @@ class FreeResources:
         """Yield the pieces of nodes; what is shared of a rabbit is with the first of its nodes."""
         nodes = self._inventory.nodes
         for choice in self._choice(request, able) or ():
-            reach = choice.reach
+            reach = choice.candidate
             flash = self._inventory.chassis[reach.chassis].flash
             free, more = self._usable(reach.chassis), choice.shared
             if not choice.nodes:
@@ -339,7 +339,7 @@ class FreeResources:
                 chosen = _first(chosen, choice.nodes)
             for place in _places(chosen):
                 cores, gpus = self._share(request, place)
-                own = flash.some(free, reach.beside + more)
+                own = flash.some(free, reach.units_per_node + more)
                 free, more = flash.less(free, own), 0
                 yield Piece(nodes[place].rank, cores, own, gpus)
 
@@ -353,29 +353,31 @@ class FreeResources:
             reaches = iter(every)
         return flashplacement.choose(request, reaches, self._flash())
 
-    def _preferred(self, request: Request, reaches: Sequence[Reach]) -> Iterator[Reach]:
+    def _preferred(self, request: Request, reaches: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield what the policy would take. Of so many chassis with so many nodes each, all."""
-        groups = [Group(each.most, self._given[each.chassis]) for each in reaches]
+        groups = [Group(each.max_nodes, self._given[each.chassis]) for each in reaches]
         if request.chassis:
             by = self.policy is MatchPolicy.LEVEL
-            order = sorted(range(len(reaches)), key=lambda index: groups[index].given if by else 0)
+            order = sorted(
+                range(len(reaches)), key=lambda index: groups[index].given_gib if by else 0
+            )
             return (reaches[index] for index in order)
-        wanted = min(request.all_nodes, sum(each.most for each in groups))
-        counts = shares(self.policy, groups, wanted)
+        wanted = min(request.all_nodes, sum(each.max_nodes for each in groups))
+        counts = node_counts(self.policy, groups, wanted)
         return (
-            replace(reach, most=count)
+            replace(reach, max_nodes=count)
             for reach, count in zip(reaches, counts, strict=True)
             if count
         )
 
-    def _flash(self) -> Iterator[Reach]:
+    def _flash(self) -> Iterator[Candidate]:
         """Yield the flash of each chassis, whatever its nodes do."""
         for index, chassis in enumerate(self._inventory.chassis):
             free = chassis.flash.count(self._usable(index))
             if free and chassis.places:
-                yield Reach(index, 0, 0, 0, free, chassis.flash.unit, chassis.labels)
+                yield Candidate(index, 0, 0, 0, free, chassis.flash.unit, chassis.labels)
 
-    def _reaches(self, able: int, request: Request) -> Iterator[Reach]:
+    def _reaches(self, able: int, request: Request) -> Iterator[Candidate]:
         """Yield what a request could have of each chassis that has nodes for it."""
         gib = request.ssd_gib
         for index, chassis in enumerate(self._inventory.chassis):
@@ -390,7 +392,7 @@ class FreeResources:
             if request.chassis:
                 most = request.nodes_of_chassis if most >= request.nodes_of_chassis else 0
             if most:
-                yield Reach(index, nodes, most, units, free, chassis.flash.unit, chassis.labels)
+                yield Candidate(index, nodes, most, units, free, chassis.flash.unit, chassis.labels)
 
     def _share(self, request: Request, place: int) -> tuple[int, int]:
         """Return the cores and gpus of one node that are to be allocated."""

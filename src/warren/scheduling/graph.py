@@ -14,7 +14,7 @@ from warren.scheduling import refusals, shortage
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Allocation, Inventory, Piece, Properties, bits, ids
 from warren.scheduling.matching import MatchPolicy
-from warren.scheduling.reasons import KEPT, Kind, Reason
+from warren.scheduling.reasons import WITHHELD, Reason, ReasonKind
 from warren.scheduling.refusals import Refusal, View
 from warren.scheduling.request import Request
 
@@ -130,11 +130,11 @@ class Graph:
             self._ended.set_kept(index, units)
             self._free.set_kept(index, units)
 
-    def _kept(self, rabbit: str, back: Collection[Kind] = ()) -> Iterator[tuple[int, int]]:
+    def _kept(self, rabbit: str, back: Collection[ReasonKind] = ()) -> Iterator[tuple[int, int]]:
         """Yield how many units of which chassis are kept, but for what is given `back`."""
         numbers = self._inventory.rabbits.get(rabbit, ())
-        has = None if Kind.CAPACITY in back else self._capacity.get(rabbit)
-        external = 0 if Kind.EXTERNAL in back else self._external.get(rabbit, 0)
+        has = None if ReasonKind.CAPACITY in back else self._capacity.get(rabbit)
+        external = 0 if ReasonKind.EXTERNAL in back else self._external.get(rabbit, 0)
         for index in numbers:
             flash = self._inventory.chassis[index].flash
             there = flash.count(flash.whole)
@@ -285,30 +285,30 @@ class Graph:
         now = self.blockers(request, ended=False)
         return shortage.explain(request, view, forever, now)
 
-    def blockers(self, request: Request, *, ended: bool) -> tuple[Kind, ...] | None:
+    def blockers(self, request: Request, *, ended: bool) -> tuple[ReasonKind, ...] | None:
         """Return what must be given back for a request to fit, or to fit when all jobs have ended.
 
         No part of that would do. None if all of it would not.
         """
-        back = set(KEPT)
+        back = set(WITHHELD)
         if not self._would_fit(request, back, ended=ended):
             return None
         needed = []
-        for kind in KEPT:
+        for kind in WITHHELD:
             if self._would_fit(request, back - {kind}, ended=ended):
                 back.discard(kind)
             else:
                 needed.append(kind)
         return tuple(reversed(needed))
 
-    def _would_fit(self, request: Request, back: Collection[Kind], *, ended: bool) -> bool:
+    def _would_fit(self, request: Request, back: Collection[ReasonKind], *, ended: bool) -> bool:
         """Return whether there would be room if some of what is kept from jobs were given back."""
         view = self._view(request)
         nodes = view.offered
         kept = {
-            Kind.DRAINED: view.drained,
-            Kind.OFFLINE: view.offline,
-            Kind.TAGGED: view.tagged,
+            ReasonKind.DRAINED: view.drained,
+            ReasonKind.OFFLINE: view.offline,
+            ReasonKind.TAGGED: view.tagged,
         }
         for kind, held in kept.items():
             if kind not in back:
@@ -316,7 +316,7 @@ class Graph:
         room = self._whole if ended else self._free
         if request.flash:
             room = room.copy()
-            room.ready_as(self._whole if Kind.RABBITS in back else self._free)
+            room.ready_as(self._whole if ReasonKind.RABBITS in back else self._free)
             for rabbit in {*self._capacity, *self._external}:
                 for index, units in self._kept(rabbit, back):
                     room.set_kept(index, units)

@@ -12,7 +12,7 @@ from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Inventory, ids
-from warren.scheduling.reasons import Kind
+from warren.scheduling.reasons import ReasonKind
 from warren.scheduling.request import Request
 from warren.scheduling.tags import TAG
 
@@ -57,13 +57,13 @@ class View:
         return self.offered & ~self.drained & ~self.offline & ~self.tagged
 
     @property
-    def kept(self) -> Mapping[Kind, int]:
+    def kept(self) -> Mapping[ReasonKind, int]:
         """The nodes that are kept from the request for a time, each for one reason."""
         away = self.drained | self.offline
         return {
-            Kind.DRAINED: self.drained,
-            Kind.OFFLINE: self.offline & ~self.drained,
-            Kind.TAGGED: self.tagged & ~away,
+            ReasonKind.DRAINED: self.drained,
+            ReasonKind.OFFLINE: self.offline & ~self.drained,
+            ReasonKind.TAGGED: self.tagged & ~away,
         }
 
 
@@ -75,12 +75,12 @@ def never(request: Request, view: View) -> str:
     return said
 
 
-def never_kind(request: Request, view: View) -> Kind:
+def never_kind(request: Request, view: View) -> ReasonKind:
     """Return which of the reasons it is for which a request does not fit."""
     if view.excluded and view.whole.fits(request, view.meeting):
-        return Kind.EXCLUDED
+        return ReasonKind.EXCLUDED
     everything = (1 << len(view.inventory.nodes)) - 1
-    return Kind.CONSTRAINT if view.whole.fits(request, everything) else Kind.NEVER
+    return ReasonKind.CONSTRAINT if view.whole.fits(request, everything) else ReasonKind.NEVER
 
 
 def _missing(request: Request, view: View) -> str:
@@ -295,11 +295,12 @@ def _also(request: Request, view: View) -> str:
         return ""
     found = reachable_chassis(request, view, view.free.able(request, view.usable))
     return "".join(
-        list_withheld(kind, view, 0, found) for kind in (Kind.RABBITS, Kind.EXTERNAL, Kind.CAPACITY)
+        list_withheld(kind, view, 0, found)
+        for kind in (ReasonKind.RABBITS, ReasonKind.EXTERNAL, ReasonKind.CAPACITY)
     )
 
 
-def list_withheld(kind: Kind, view: View, nodes: int, chassis: Sequence[int]) -> str:
+def list_withheld(kind: ReasonKind, view: View, nodes: int, chassis: Sequence[int]) -> str:
     """Name what is kept from jobs for one reason, among some nodes, and some chassis by number.
 
     Empty where there is nothing.
@@ -307,28 +308,28 @@ def list_withheld(kind: Kind, view: View, nodes: int, chassis: Sequence[int]) ->
     rabbits = [view.inventory.chassis[index] for index in chassis]
     said = []
     match kind:
-        case Kind.RABBITS:
+        case ReasonKind.RABBITS:
             by_state: dict[str, list[str]] = {}
             for each in filter(view.free.down, chassis):
                 name = view.inventory.chassis[each].rabbit
                 by_state.setdefault(_standing(view, each), []).append(name)
             said = [f"{hostlist.encode(names)}{state}" for state, names in by_state.items()]
             return f"; not ready: {', '.join(said)}" if said else ""
-        case Kind.EXTERNAL:
+        case ReasonKind.EXTERNAL:
             taken = [each for one in rabbits if (each := view.external.get(one.rabbit, 0))]
             there = plural(len(taken), "rabbit")
             size = gib(sum(taken), up=True)
             return f"; storage of no running job has {size} of {there}" if taken else ""
-        case Kind.CAPACITY:
+        case ReasonKind.CAPACITY:
             said = [
                 f"{each.rabbit} has {gib(has, up=False)} of {gib(each.flash.gib, up=False)}"
                 for each in rabbits
                 if (has := view.capacity.get(each.rabbit, each.flash.gib)) < each.flash.gib
             ]
             return f"; {', '.join(said)}" if said else ""
-        case Kind.DRAINED | Kind.OFFLINE | Kind.TAGGED:
+        case ReasonKind.DRAINED | ReasonKind.OFFLINE | ReasonKind.TAGGED:
             kept = view.kept[kind] & nodes
-            word = f"tagged {TAG}" if kind is Kind.TAGGED else kind
+            word = f"tagged {TAG}" if kind is ReasonKind.TAGGED else kind
             return f"; {word}: {_hosts(view.inventory, kept)}" if kept else ""
         case _:
             return ""

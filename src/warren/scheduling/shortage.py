@@ -10,7 +10,7 @@ from typing import Any, Final
 from warren.base.bytesize import gib
 from warren.base.placing import carries
 from warren.base.words import plural
-from warren.scheduling.reasons import Kind, Reason
+from warren.scheduling.reasons import Reason, ReasonKind
 from warren.scheduling.refusals import (
     View,
     list_withheld,
@@ -23,23 +23,23 @@ from warren.scheduling.request import Request
 _NAMED: Final = 4
 """Rabbits that a sentence names."""
 
-_TOLD: Final = 64
+_MOST_RABBITS: Final = 64
 """Rabbits that the numbers tell of, those that lack the least first."""
 
 
 def explain(
-    request: Request, view: View, forever: Sequence[Kind], now: Sequence[Kind] | None
+    request: Request, view: View, forever: Sequence[ReasonKind], now: Sequence[ReasonKind] | None
 ) -> Reason:
     """Explain what a request waits for.
 
     `forever` is what must be given back even if all jobs end, and `now` what would do without
     the end of any; None if nothing would.
     """
-    own = _own(request, view)
+    own = _short_kind(request, view)
     kinds = (*forever, *(() if forever and now == forever else (own,)))
     rabbits = list(_rabbits(request, view)) if request.flash else []
     said = f"waits for {wanting(request, view)}"
-    if own in kinds or own is Kind.FLASH:
+    if own in kinds or own is ReasonKind.FLASH:
         said += _counts_text(own, request, view, rabbits)
     nodes = view.whole.able(request, view.offered)
     found = reachable_chassis(request, view, nodes)
@@ -50,32 +50,34 @@ def explain(
     return Reason(kinds=kinds, sentence=said, numbers=_numbers(request, view, rabbits))
 
 
-def _own(request: Request, view: View) -> Kind:
+def _short_kind(request: Request, view: View) -> ReasonKind:
     """Return what is short, by what is free."""
     if request.nodes is None:
-        return Kind.CORES
+        return ReasonKind.CORES
     if short_of_nodes(request, view) > 0:
-        return Kind.NODES
-    return Kind.FLASH if request.flash else Kind.CHASSIS
+        return ReasonKind.NODES
+    return ReasonKind.FLASH if request.flash else ReasonKind.CHASSIS
 
 
-def _counts_text(own: Kind, request: Request, view: View, rabbits: Sequence[dict[str, Any]]) -> str:
+def _counts_text(
+    own: ReasonKind, request: Request, view: View, rabbits: Sequence[dict[str, Any]]
+) -> str:
     match own:
-        case Kind.NODES:
+        case ReasonKind.NODES:
             counts = _nodes(request, view)
-            parts = [f"{counts[key]} {key}" for key in _STANDINGS if counts[key]]
+            parts = [f"{counts[key]} {key}" for key in _NODE_STATES if counts[key]]
             return f"; of {counts['would_do']} that would do, {' and '.join(_series(parts))}"
-        case Kind.CORES:
+        case ReasonKind.CORES:
             cores, _ = view.free.total(view.usable)
             all_cores, _ = view.whole.total(view.offered)
             return f"; {cores} of {all_cores} are free"
-        case Kind.FLASH if request.shared:
+        case ReasonKind.FLASH if request.shared:
             free = sorted((each["free_gib"] for each in rabbits), reverse=True)
             most = ", ".join(gib(each, up=False) for each in free[:_NAMED])
             others = f" and {len(free) - _NAMED} others less" if len(free) > _NAMED else ""
             are = "the rabbit has" if len(free) == 1 else "the rabbits have"
             return f"; of that, {are} {most}{others} free" if free else "; no rabbit has any free"
-        case Kind.FLASH:
+        case ReasonKind.FLASH:
             able = sum(each["nodes_with_flash"] for each in rabbits)
             # Of one that is not ready it is said that it is not.
             short = [each for each in rabbits if each["lacks_gib"] and "not_ready" not in each]
@@ -91,7 +93,7 @@ def _counts_text(own: Kind, request: Request, view: View, rabbits: Sequence[dict
             return ""
 
 
-_STANDINGS: Final = ("free", "taken", "drained", "offline", "tagged")
+_NODE_STATES: Final = ("free", "taken", "drained", "offline", "tagged")
 
 
 def _series(words: list[str]) -> list[str]:
@@ -127,7 +129,7 @@ def _rabbits(request: Request, view: View) -> Iterator[dict[str, Any]]:
         free, each = view.free.units(index), chassis.flash.units(request.ssd_gib)
         fit = min(nodes, free // each) if each else nodes
         lacks = (each - (free - fit * each)) * unit if fit < nodes else 0
-        told = {
+        entry = {
             "rabbit": chassis.rabbit,
             "free_gib": free * unit,
             "of_gib": chassis.flash.gib,
@@ -136,9 +138,9 @@ def _rabbits(request: Request, view: View) -> Iterator[dict[str, Any]]:
             "lacks_gib": lacks,
         }
         if view.free.not_ready(index):
-            told["not_ready"] = view.states.get(chassis.rabbit) or "not known"
-        found.append((lacks, index, told))
-    yield from (told for _, _, told in sorted(found, key=lambda each: each[:2]))
+            entry["not_ready"] = view.states.get(chassis.rabbit) or "not known"
+        found.append((lacks, index, entry))
+    yield from (entry for _, _, entry in sorted(found, key=lambda each: each[:2]))
 
 
 def _numbers(request: Request, view: View, rabbits: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -154,7 +156,7 @@ def _numbers(request: Request, view: View, rabbits: Sequence[dict[str, Any]]) ->
         numbers["flash"] = {
             "beside_gib": request.ssd_gib,
             "shared": [{"count": each.count, "gib": each.gib} for each in request.shared],
-            "rabbits": list(rabbits[:_TOLD]),
-            "rabbits_more": max(len(rabbits) - _TOLD, 0),
+            "rabbits": list(rabbits[:_MOST_RABBITS]),
+            "rabbits_more": max(len(rabbits) - _MOST_RABBITS, 0),
         }
     return numbers

@@ -31,7 +31,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
-from warren.scheduling.allocatedflash import flash_of
+from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT
@@ -303,7 +303,7 @@ class FluxJobs:
     async def flash(self, job: Job) -> Sequence[Held]:
         # The journal tells R without the graph that says which flash it is.
         try:
-            return flash_of(await self._record(job, "R"))
+            return allocated_flash(await self._record(job, "R"))
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
