@@ -63,7 +63,7 @@ def match() -> Iterator[Result]:
             assert isinstance(allocation, Allocation)
             graph.take(allocation)
             seen = graph.encode(allocation, starttime=0.0, expiration=0.0)
-            graph.text(allocation, seen)
+            graph.encode_text(allocation, seen)
             graph.give_back(allocation)
 
         yield Result(
@@ -91,8 +91,8 @@ def placements(graph: Graph) -> Iterator[Result]:
     ]  # fmt: skip
     for number in range(720):
         labels = {"tier=fast", "meta=yes"} if number % 10 else {"tier=fast"}
-        graph.set_ssds(f"rabbit{number}", up=True, labels=labels)
-    nodes, floor, largest = 11520, 4 * GIB, graph.largest
+        graph.set_rabbit(f"rabbit{number}", up=True, labels=labels)
+    nodes, floor, largest = 11520, 4 * GIB, graph.largest_chassis_gib
     wanted = placement.reserve(needs, nodes, floor, largest)
     yield Result(
         name=f"rewrite the resources of a job of {nodes} nodes",
@@ -117,7 +117,7 @@ def placements(graph: Graph) -> Iterator[Result]:
     )
     found = graph.match(request)
     assert isinstance(found, Allocation)
-    text = graph.text(found, graph.encode(found, starttime=0.0, expiration=0.0))
+    text = graph.encode_text(found, graph.encode(found, starttime=0.0, expiration=0.0))
     yield Result(
         name=f"read the flash of an R of {nodes} nodes",
         value=median_ms(lambda: allocated_flash(text)),
@@ -158,7 +158,7 @@ def _resident(path: Path) -> tuple[float, float]:
     loaded = _resident_mib()
     whole = graph.match(Request(nodes=NODES, slots=1, cores=1, exclusive=True))
     assert isinstance(whole, Allocation)
-    graph.text(whole, {})
+    graph.encode_text(whole, {})
     gc.collect()
     return loaded, _resident_mib()
 
@@ -215,7 +215,7 @@ def whys() -> Iterator[Result]:
         running.append(RunningJob(1000.0 + number, JobId(number), held))
     graph.set_drained(range(10_900, 11_000))
     for number in range(0, 696, 7):
-        graph.set_ssds(f"rabbit{number}", up=False, state="Disabled")
+        graph.set_rabbit(f"rabbit{number}", up=False, state="Disabled")
         graph.set_external(f"rabbit{number + 1}", 500)
     queue = [
         PendingJob(

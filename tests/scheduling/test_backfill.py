@@ -149,7 +149,7 @@ def test_who_waits_for_drained_nodes_is_passed_until_they_are_back(graph: Graph)
 
 
 def test_who_waits_for_flash_that_is_not_ready_is_passed_until_it_is(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     running = have(graph, (whole(1), NOW + 9))
     queue = waiting((whole(1, ssd=1), 1), (whole(3), inf))
 
@@ -239,7 +239,7 @@ def test_who_waits_in_one_queue_does_not_use_up_the_depth_of_another(graph: Grap
 
 
 def test_jobs_that_wait_for_an_administrator_do_not_use_up_the_depth(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     same = [(want(1, ssd=2), inf)] * 40
     assert decided(graph.shadow(), waiting(*same, (WHOLE, 1))) == ([41], {1: inf})
 
@@ -251,7 +251,7 @@ def test_jobs_that_wait_for_an_administrator_do_not_use_up_the_depth(graph: Grap
 
 
 def test_of_different_requests_for_an_administrator_not_all_are_looked_at(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     others = [(want(1, ssd=gib), inf) for gib in range(1, 9)]
     looked: list[int] = []
 
@@ -265,7 +265,7 @@ def test_of_different_requests_for_an_administrator_not_all_are_looked_at(graph:
 
 
 def test_of_jobs_for_an_administrator_so_many_are_passed_and_no_more(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     same = [(want(1, ssd=2), inf)]
     assert decided(graph.shadow(), waiting(*same * 63, (WHOLE, 1)), depth=1) == ([64], {1: inf})
     assert decided(graph, waiting(*same * 64, (WHOLE, 1)), depth=1) == ([], {1: inf})
@@ -274,7 +274,7 @@ def test_of_jobs_for_an_administrator_so_many_are_passed_and_no_more(graph: Grap
 def test_without_backfilling_a_job_that_waits_for_an_administrator_uses_up_the_depth(
     graph: Graph,
 ) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     queue = waiting(*[(want(1, ssd=2, constraint='{"ranks":["0"]}'), inf)] * 2, (WHOLE, 1))
 
     assert decided(graph.shadow(), queue, backfilling=False, depth=2)[0] == []
@@ -353,7 +353,7 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
 ) -> None:
     graph, oracle = Graph(r), Oracle(r)
     running = begun(graph, before)
-    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+    queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
     blocked: list[Blocked] = []
     for each in decide(graph, [queue], list(running), NOW, backfilling=backfilling, depth=32):
         if isinstance(each, Blocked):
@@ -363,7 +363,7 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
         running.append(RunningJob(NOW + each.pending.duration, each.pending.job, each.allocation))
         for other in blocked:
             if other.at == inf or not backfilling:
-                possible = graph.possible(other.pending.request)
+                possible = graph.possible_nodes(other.pending.request)
                 places = [graph._inventory.places[p.rank] for p in each.allocation.pieces]
                 assert not any(possible >> place & 1 for place in places)
     for other in blocked:
@@ -394,7 +394,7 @@ def all_begin_in_time(
     r: dict[str, Any], wanted: list[tuple[Request, float]], backfilling: bool
 ) -> None:
     graph = Graph(r)
-    queue = waiting(*((one, each) for one, each in wanted if graph.feasible(one) is None))
+    queue = waiting(*((one, each) for one, each in wanted if graph.infeasibility(one) is None))
     told: dict[JobId, float] = {}
     running: list[RunningJob] = []
     now = NOW

@@ -104,34 +104,34 @@ def test_a_job_that_persistent_storage_stands_in_the_way_of_holds_up_no_other() 
     graph = Graph(system((2, 8), quantum=None))
     graph.set_external("r0", 3)
     wanted = want(1, ssd=6)
-    assert graph.feasible(wanted) is None  # it may be destroyed
-    assert graph.fits_never_as_is(wanted)  # and no job's end will do that
-    assert not graph.fits_never_as_is(want(1, ssd=5))
+    assert graph.infeasibility(wanted) is None  # it may be destroyed
+    assert graph.cannot_fit_when_idle(wanted)  # and no job's end will do that
+    assert not graph.cannot_fit_when_idle(want(1, ssd=5))
 
 
 def test_a_rabbit_that_says_it_has_less_gives_less() -> None:
     graph = Graph(system((2, 8), quantum=None))
-    graph.set_ssds("r0", up=True, capacity=5)
+    graph.set_rabbit("r0", up=True, capacity=5)
     wanted = want(1, ssd=6)
     assert graph.match(wanted) == Refusal(
         "waits for 6 GiB of flash beside 1 node; r0 has 5 GiB of 8 GiB"
     )
-    assert graph.feasible(wanted) is None  # it may say another thing after its next start
-    assert graph.fits_never_as_is(wanted)
+    assert graph.infeasibility(wanted) is None  # it may say another thing after its next start
+    assert graph.cannot_fit_when_idle(wanted)
     matched(graph, want(1, ssd=5))
 
     graph.set_external("r0", 2)
     assert isinstance(graph.match(want(1, ssd=4)), Refusal)
     matched(graph, want(1, ssd=3))
 
-    graph.set_ssds("r0", up=True, capacity=20)  # the graph says 8
+    graph.set_rabbit("r0", up=True, capacity=20)  # the graph says 8
     matched(graph, want(1, ssd=6))
     assert isinstance(graph.match(want(1, ssd=7)), Refusal)
 
 
 def test_a_quantum_that_a_rabbit_does_not_have_whole_is_not_given_out() -> None:
     graph = Graph(system((2, 8), quantum=2))
-    graph.set_ssds("r0", up=True, capacity=7)
+    graph.set_rabbit("r0", up=True, capacity=7)
     matched(graph, want(1, ssd=6))
     assert isinstance(graph.match(want(1, ssd=7)), Refusal)
 
@@ -139,7 +139,7 @@ def test_a_quantum_that_a_rabbit_does_not_have_whole_is_not_given_out() -> None:
 def test_flash_that_is_not_ready_is_not_given_out_though_none_is_taken() -> None:
     graph = Graph(system((2, 8), quantum=None))
     graph.set_external("r0", 1)
-    graph.set_ssds("r0", up=False, capacity=20)
+    graph.set_rabbit("r0", up=False, capacity=20)
     assert isinstance(graph.match(want(1, ssd=1)), Refusal)
 
 
@@ -153,7 +153,7 @@ def test_jobs_and_storage_together_have_no_more_than_there_is(
     quantum: int | None, external: int, capacity: int | None, wishes: list[int]
 ) -> None:
     graph = Graph(system((8, 8), quantum=quantum))
-    graph.set_ssds("r0", up=True, capacity=capacity)
+    graph.set_rabbit("r0", up=True, capacity=capacity)
     graph.set_external("r0", external)
     unit = quantum or 1
     room = min(8, 8 if capacity is None else capacity // unit * unit) - -(-external // unit) * unit

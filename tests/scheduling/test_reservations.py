@@ -137,7 +137,7 @@ def test_a_job_passes_wherever_it_does_not_put_off_the_first_and_nowhere_else(
     """On one rabbit all that matters is how many nodes and how much flash: this is a sum."""
     graph = Graph(system((nodes, gib), quantum=None))
     wanted = [whole(count, ssd=each) for count, each in (first, second)]
-    if any(graph.feasible(each) is not None for each in wanted):
+    if any(graph.infeasibility(each) is not None for each in wanted):
         return
     running, held = [], []
     for number, ((count, each), end) in enumerate(before, 100):
@@ -179,7 +179,7 @@ def test_after_a_restart_the_same_is_decided(
         held = again.decode(written(graph, each.allocation))
         again.take(held)
         known.append(each._replace(allocation=held))
-    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+    queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
 
     def said(one: Graph, jobs: Sequence[RunningJob]) -> list[Any]:
         found = decide(one, [queue], jobs, NOW, backfilling=True, depth=32)
@@ -196,9 +196,9 @@ def test_after_a_restart_the_same_is_decided(
 
 
 def test_which_nodes_meet_a_constraint_is_told_by_rank(graph: Graph) -> None:
-    assert graph.meeting({"ranks": ["1-2"]}) == [1, 2]
-    assert graph.meeting({"hostlist": ["n3"]}) == [3]
-    assert graph.meeting({}) == [0, 1, 2, 3]
+    assert graph.matching_ranks({"ranks": ["1-2"]}) == [1, 2]
+    assert graph.matching_ranks({"hostlist": ["n3"]}) == [3]
+    assert graph.matching_ranks({}) == [0, 1, 2, 3]
 
 
 def test_what_is_kept_for_a_request_is_excluded_with_its_flash() -> None:
@@ -261,10 +261,10 @@ def test_what_no_end_of_a_job_would_help_never_fits_as_it_is() -> None:
     graph = Graph(FOUR)
     held = matched(graph, whole(4))
     graph.take(held)
-    assert graph.fits_never_as_is(whole(4)) is False
+    assert graph.cannot_fit_when_idle(whole(4)) is False
     graph.set_drained([0])
-    assert graph.fits_never_as_is(whole(4)) is True
-    assert graph.fits_never_as_is(whole(3)) is False
-    assert graph.fits_never_as_is(want(1, ssd=2)) is False
-    graph.set_ssds("r0", up=False)
-    assert graph.fits_never_as_is(want(1, ssd=2)) is True
+    assert graph.cannot_fit_when_idle(whole(4)) is True
+    assert graph.cannot_fit_when_idle(whole(3)) is False
+    assert graph.cannot_fit_when_idle(want(1, ssd=2)) is False
+    graph.set_rabbit("r0", up=False)
+    assert graph.cannot_fit_when_idle(want(1, ssd=2)) is True

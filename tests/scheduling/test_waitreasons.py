@@ -65,8 +65,8 @@ def test_nodes_that_running_jobs_have_are_counted(graph: Graph) -> None:
 
 
 def test_only_rabbits_that_carry_what_is_asked_for_count(graph: Graph) -> None:
-    graph.set_ssds("r0", up=True, labels=("makes=gfs2",))
-    graph.set_ssds("r1", up=True, labels=())
+    graph.set_rabbit("r0", up=True, labels=("makes=gfs2",))
+    graph.set_rabbit("r1", up=True, labels=())
     running = have(graph, (want(1, ssd=8), NOW + 60))
     reason = alone(graph, want(2, ssd=4, labels=("makes=gfs2",)), running)
 
@@ -125,7 +125,7 @@ def test_one_allocation_waits_for_a_rabbit_with_room(graph: Graph) -> None:
 
 
 def test_a_rabbit_that_is_down_is_named_with_its_state(graph: Graph) -> None:
-    graph.set_ssds("r1", up=False, state="Disabled")
+    graph.set_rabbit("r1", up=False, state="Disabled")
     reason = alone(graph, want(6, ssd=1))
 
     assert reason.kinds == (ReasonKind.RABBITS,)
@@ -134,14 +134,14 @@ def test_a_rabbit_that_is_down_is_named_with_its_state(graph: Graph) -> None:
         "not ready: r1 (Disabled)"
     )
     assert reason.numbers["flash"]["rabbits"][1]["not_ready"] == "Disabled"
-    graph.set_ssds("r1", up=True)
+    graph.set_rabbit("r1", up=True)
     assert graph.fits(want(6, ssd=1))
 
 
 def test_rabbits_that_are_down_for_one_cause_are_named_together() -> None:
     graph = Graph(system(*[(1, 8)] * 4))
     for number, state in enumerate(("Drained", "Offline", "Drained", "Drained")):
-        graph.set_ssds(f"r{number}", up=False, state=state)
+        graph.set_rabbit(f"r{number}", up=False, state=state)
 
     sentence = alone(graph, want(4, ssd=1)).sentence
     assert sentence.endswith("; not ready: r[0,2-3] (Drained), r1 (Offline)")
@@ -157,7 +157,7 @@ def test_ssds_that_the_graph_says_are_down_are_counted() -> None:
 
     assert reason.kinds == (ReasonKind.RABBITS,)
     assert reason.sentence.endswith("; not ready: r0 (2 GiB of 8 GiB down)")
-    graph.set_ssds("r0", up=True)
+    graph.set_rabbit("r0", up=True)
     assert graph.fits(want(2, ssd=4))
 
 
@@ -172,12 +172,12 @@ def test_storage_of_no_job_is_blamed_only_where_no_end_of_a_job_helps(graph: Gra
 
 
 def test_a_map_that_promises_more_than_rabbits_have_is_told(graph: Graph) -> None:
-    graph.set_ssds("r1", up=True, capacity=5)
+    graph.set_rabbit("r1", up=True, capacity=5)
     reason = alone(graph, want(8, ssd=2))
 
     assert reason.kinds == (ReasonKind.CAPACITY,)
     assert reason.sentence.endswith("; r1 has 5 GiB of 8 GiB")
-    graph.set_ssds("r1", up=True, capacity=8)
+    graph.set_rabbit("r1", up=True, capacity=8)
     assert graph.fits(want(8, ssd=2))
 
 
@@ -306,8 +306,8 @@ def test_a_job_beyond_the_depth_of_its_queue_is_told_so(graph: Graph) -> None:
 def test_no_job_is_told_that_it_is_beyond_the_depth_by_jobs_that_wait_for_an_administrator(
     graph: Graph,
 ) -> None:
-    graph.set_ssds("r0", up=False)
-    graph.set_ssds("r1", up=False)
+    graph.set_rabbit("r0", up=False)
+    graph.set_rabbit("r1", up=False)
     queue = waiting(*[(want(1, ssd=2), 10)] * 4, (whole(1), 1))
 
     assert why(graph, queue, depth=2).kinds == (ReasonKind.TURN,)
@@ -320,8 +320,8 @@ DIFFERENT: list[tuple[Request, float]] = [(want(1, ssd=size), 10) for size in ra
 
 def test_a_job_beyond_those_that_wait_for_an_administrator_is_told_how_many_there_are() -> None:
     graph = Graph(system((4, 8), (4, 8)))
-    graph.set_ssds("r0", up=False)
-    graph.set_ssds("r1", up=False)
+    graph.set_rabbit("r0", up=False)
+    graph.set_rabbit("r1", up=False)
 
     alike = why(graph, waiting(*ALIKE, (whole(1), 1)), depth=1)
     assert alike.kinds == (ReasonKind.DEPTH,)
@@ -332,8 +332,8 @@ def test_a_job_beyond_those_that_wait_for_an_administrator_is_told_how_many_ther
 
 def test_each_is_told_of_the_limit_of_its_own_queue() -> None:
     graph = Graph(system((4, 8), (4, 8)))
-    graph.set_ssds("r0", up=False)
-    graph.set_ssds("r1", up=False)
+    graph.set_rabbit("r0", up=False)
+    graph.set_rabbit("r1", up=False)
     all_jobs = waiting(*ALIKE, (whole(1), 1), *DIFFERENT, (whole(1), 1))
     queues = [all_jobs[:65], all_jobs[65:]]
     asked = [queue[-1] for queue in queues]
@@ -414,7 +414,7 @@ class Cluster:
         self.r, self.kept = r, kept
         self.graph = Graph(r)
         for rabbit in ("r0", "r1"):
-            self.graph.set_ssds(rabbit, up=True)
+            self.graph.set_rabbit(rabbit, up=True)
         self.running: list[RunningJob] = []
         for number, each in enumerate(before, 100):
             if self.graph.fits(each):
@@ -433,7 +433,7 @@ class Cluster:
         for rabbit in ("r0", "r1"):
             up = rabbit not in self.kept[ReasonKind.RABBITS]
             capacity = self.kept[ReasonKind.CAPACITY].get(rabbit, 1000)
-            self.graph.set_ssds(rabbit, up=up, capacity=capacity)
+            self.graph.set_rabbit(rabbit, up=up, capacity=capacity)
             self.graph.set_external(rabbit, self.kept[ReasonKind.EXTERNAL].get(rabbit, 0))
 
     def without(self, kinds: Iterable[ReasonKind]) -> "Cluster":
@@ -456,7 +456,7 @@ def test_a_job_starts_without_all_that_is_named_and_not_before(
     r: dict[str, Any], before: list[Request], kept: dict[ReasonKind, Any], request: Request
 ) -> None:
     cluster = Cluster(r, before, kept)
-    if cluster.graph.fits(request) or cluster.graph.feasible(request) is not None:
+    if cluster.graph.fits(request) or cluster.graph.infeasibility(request) is not None:
         return
     reason = alone(cluster.graph, request, cluster.running)
 
@@ -493,7 +493,7 @@ def test_whoever_waits_starts_once_all_that_it_is_told_in_turn_is_gone(
         if graph.fits(request):
             running += have(graph, (request, end), first=number)
     running.sort()
-    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+    queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
     if not queue:
         return
     job = data.draw(st.sampled_from(queue)).job

@@ -145,7 +145,7 @@ def test_a_pool_of_nothing_has_no_units() -> None:
 @given(st.integers(0, 255), st.integers(0, 255))
 def test_a_share_of_quanta_is_free_if_all_of_it_is(free: int, share: int) -> None:
     quanta = Quanta(size=2, whole=255, up=255)
-    assert quanta.has(free, share) is (share & free == share)
+    assert quanta.contains(free, share) is (share & free == share)
     assert dict(quanta.ssds(share)) == {n: 2 for n in range(8) if share >> n & 1}
 
 
@@ -182,12 +182,14 @@ def test_the_lowest_bits_are_kept(bits: int, count: int) -> None:
     assert all(bit > kept.bit_length() - 1 for bit in range(21) if (bits & ~kept) >> bit & 1)
 
 
-@pytest.mark.parametrize(("properties", "up"), [({flash.KIND: flash.POOL}, 4), ({}, 0b101)])
+@pytest.mark.parametrize(
+    ("properties", "up"), [({flash.KIND_PROPERTY: flash.POOL}, 4), ({}, 0b101)]
+)
 def test_ssds_that_are_down_are_there_and_not_ready(properties: dict[str, str], up: int) -> None:
-    found = flash.of("/c/chassis0", properties, [ssd(0), ssd(1, up=False), ssd(2)])
+    found = flash.from_vertices("/c/chassis0", properties, [ssd(0), ssd(1, up=False), ssd(2)])
     assert (found.gib, found.up, found.whole) == (6, up, 6 if properties else 0b111)
-    assert flash.of("/c/chassis0", properties, []).gib == 0
-    assert flash.of("/c/chassis0", {}, []).units(5) == 0
+    assert flash.from_vertices("/c/chassis0", properties, []).gib == 0
+    assert flash.from_vertices("/c/chassis0", {}, []).units(5) == 0
 
 
 # What R says of flash

@@ -268,8 +268,8 @@ def _validator(
             for obj in profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ],
         rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
-        feasible=graph.feasible,
-        largest=lambda: graph.largest,
+        feasible=graph.infeasibility,
+        largest=lambda: graph.largest_chassis_gib,
         policy=policy(storage),
         floor=FLOOR,
         now=clock.now,

@@ -87,7 +87,7 @@ class Resources:
         self._hosts = graph.hosts
         self._ranks = {host: rank for rank, host in self._hosts.items()}
         self._queues = {
-            name: idset.encode(graph.meeting(requiring({}, held.properties)))
+            name: idset.encode(graph.matching_ranks(requiring({}, held.properties)))
             for name, held in queue_limits.items()
             if name is not None
         }

@@ -102,7 +102,7 @@ class JobScheduler:
         job = JobId(message["id"])
         try:
             request = from_jobspec(message["jobspec"])
-            refusal = self._graph.feasible(request)
+            refusal = self._graph.infeasibility(request)
         except UserMistake as mistake:
             self._reply({"id": job, "type": DENY, "note": str(mistake)})
             return
@@ -189,7 +189,7 @@ class JobScheduler:
         `capacity` is how many GiB it says that it has, and `labels` are what it carries, where
         that is known.
         """
-        self._graph.set_ssds(rabbit, up=up, state=state, capacity=capacity, labels=labels)
+        self._graph.set_rabbit(rabbit, up=up, state=state, capacity=capacity, labels=labels)
         self._rabbits_changed = self._clock.now()
         self._news.set()
 
@@ -250,7 +250,7 @@ class JobScheduler:
                         expiration=expiration if expiration < inf else 0.0,
                     )
                     operations.append(
-                        put(keys.of(waiting.job, "R"), self._graph.text(allocation, encoded))
+                        put(keys.of(waiting.job, "R"), self._graph.encode_text(allocation, encoded))
                     )
                     given.append((waiting.job, encoded))
                     self._hold(RunningJob(expiration, waiting.job, allocation))
@@ -405,7 +405,7 @@ class JobScheduler:
     async def _check(self, request: Request) -> Payload:
         try:
             wanted = from_jobspec(canonical.check(request.payload.get("jobspec")))
-            refusal = self._graph.feasible(wanted)
+            refusal = self._graph.infeasibility(wanted)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if refusal is not None:

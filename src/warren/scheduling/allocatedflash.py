@@ -92,7 +92,7 @@ def allocated_flash(r: bytes | str) -> list[Held]:
             case _Core():  # most of them
                 pass
             case _Chassis(paths=paths, properties=properties):
-                pool = properties.get(flash.KIND) == flash.POOL
+                pool = properties.get(flash.KIND_PROPERTY) == flash.POOL
                 labels = frozenset(
                     f"{key}={value}"
                     for key, value in properties.items()

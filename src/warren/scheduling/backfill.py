@@ -197,7 +197,7 @@ class Plan:
             self._pending_requests.append(request)
             return None  # it would delay a reservation
         self._refused.add(request)
-        needs_admin = self._backfilling and self._graph.fits_never_as_is(request)
+        needs_admin = self._backfilling and self._graph.cannot_fit_when_idle(request)
         if not needs_admin and any(
             self._graph.overlap(request, other) for other in self._pending_requests
         ):
@@ -277,7 +277,7 @@ def _reservation(
     graph: Graph, request: Request, running: Sequence[RunningJob], now: float
 ) -> Reservation | None:
     """Return when a request that does not fit will; None if no end of a job would help."""
-    if graph.fits_never_as_is(request):
+    if graph.cannot_fit_when_idle(request):
         return None
     limited = [each for each in running if each.end < inf]
     shadow, passed, step = graph, 0, 1

@@ -57,11 +57,11 @@ def choose(
     for candidate in candidates:
         seen.append(candidate)
         there += candidate.max_nodes
-        if there >= request.all_nodes:
+        if there >= request.node_count:
             break
     else:
         return None
-    all_chassis = [*flash] if request.anywhere else []
+    all_chassis = [*flash] if request.any_rabbit else []
     found = _place_shared(
         request,
         _take_in_order(seen, [candidate.max_nodes for candidate in seen], request),
@@ -72,7 +72,7 @@ def choose(
     rest = [*seen, *candidates]
     gather = any(each.locality is Locality.NODE for each in request.shared)
     found = (_on_fewest_rabbits if gather else _follow_allocations)(request, rest, all_chassis)
-    each = request.nodes_of_chassis
+    each = request.nodes_per_chassis
     if found is not None and each and any(choice.nodes not in (0, each) for choice in found):
         return None
     return found
@@ -99,7 +99,7 @@ def _on_fewest_rabbits(
     there = 0
     for used, (nodes, _) in enumerate(chosen, 1):
         there -= nodes
-        if there >= request.all_nodes:
+        if there >= request.node_count:
             chosen = sorted(chosen[:used], key=lambda each: each[1])
             picked = [candidates[index] for _, index in chosen]
             max_nodes = [-nodes for nodes, _ in chosen]
@@ -117,7 +117,7 @@ def _take_in_order(
     counts = [0] * len(max_nodes)
     for index in first:
         counts[index] = 1
-    left = request.all_nodes - sum(counts)
+    left = request.node_count - sum(counts)
     for index, bound in enumerate(max_nodes):
         more = min(bound - counts[index], left)
         counts[index] += more
@@ -197,8 +197,8 @@ def _follow_allocations(
     request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
-    taken = [_TrialChassis(candidate, least=request.nodes_of_chassis) for candidate in candidates]
-    most_used = request.chassis or request.all_nodes
+    taken = [_TrialChassis(candidate, least=request.nodes_per_chassis) for candidate in candidates]
+    most_used = request.chassis or request.node_count
     used: set[int] = set()
     bound = [each for each in request.shared if each.locality is not Locality.ANY]
     for each in sorted(bound, key=precedence):
@@ -239,6 +239,6 @@ def _follow_allocations(
         taken = [one for index, one in enumerate(taken) if index in chosen]
         candidates, used = [one.candidate for one in taken], set()
     max_nodes = [one.nodes for one in taken]
-    if sum(max_nodes) < request.all_nodes:
+    if sum(max_nodes) < request.node_count:
         return None
     return _place_shared(request, _take_in_order(candidates, max_nodes, request, used), all_chassis)

@@ -12,11 +12,11 @@ from warren.base.placing import carries
 from warren.base.words import plural
 from warren.scheduling.reasons import Reason, ReasonKind
 from warren.scheduling.refusals import (
-    View,
+    SystemView,
     list_withheld,
+    node_shortage,
     reachable_chassis,
-    short_of_nodes,
-    wanting,
+    shortage_text,
 )
 from warren.scheduling.request import Request
 
@@ -28,7 +28,10 @@ _MOST_RABBITS: Final = 64
 
 
 def explain(
-    request: Request, view: View, forever: Sequence[ReasonKind], now: Sequence[ReasonKind] | None
+    request: Request,
+    view: SystemView,
+    forever: Sequence[ReasonKind],
+    now: Sequence[ReasonKind] | None,
 ) -> Reason:
     """Explain what a request waits for.
 
@@ -37,11 +40,11 @@ def explain(
     """
     own = _short_kind(request, view)
     kinds = (*forever, *(() if forever and now == forever else (own,)))
-    rabbits = list(_rabbits(request, view)) if request.flash else []
-    said = f"waits for {wanting(request, view)}"
+    rabbits = list(_rabbits(request, view)) if request.wants_flash else []
+    said = f"waits for {shortage_text(request, view)}"
     if own in kinds or own is ReasonKind.FLASH:
         said += _counts_text(own, request, view, rabbits)
-    nodes = view.whole.able(request, view.offered)
+    nodes = view.whole.suitable_nodes(request, view.offered)
     found = reachable_chassis(request, view, nodes)
     said += "".join(list_withheld(kind, view, nodes, found) for kind in forever)
     if not forever and now:
@@ -50,17 +53,17 @@ def explain(
     return Reason(kinds=kinds, sentence=said, numbers=_numbers(request, view, rabbits))
 
 
-def _short_kind(request: Request, view: View) -> ReasonKind:
+def _short_kind(request: Request, view: SystemView) -> ReasonKind:
     """Return what is short, by what is free."""
     if request.nodes is None:
         return ReasonKind.CORES
-    if short_of_nodes(request, view) > 0:
+    if node_shortage(request, view) > 0:
         return ReasonKind.NODES
-    return ReasonKind.FLASH if request.flash else ReasonKind.CHASSIS
+    return ReasonKind.FLASH if request.wants_flash else ReasonKind.CHASSIS
 
 
 def _counts_text(
-    own: ReasonKind, request: Request, view: View, rabbits: Sequence[dict[str, Any]]
+    own: ReasonKind, request: Request, view: SystemView, rabbits: Sequence[dict[str, Any]]
 ) -> str:
     match own:
         case ReasonKind.NODES:
@@ -100,26 +103,26 @@ def _series(words: list[str]) -> list[str]:
     return [", ".join(words[:-1]), words[-1]] if len(words) > 1 else words
 
 
-def _nodes(request: Request, view: View) -> dict[str, int]:
+def _nodes(request: Request, view: SystemView) -> dict[str, int]:
     """Count the nodes that would do, each once."""
-    able = view.whole.able(request, view.offered)
-    free = view.free.able(request, view.usable)
-    kept = {str(kind): (nodes & able).bit_count() for kind, nodes in view.kept.items()}
+    able = view.whole.suitable_nodes(request, view.offered)
+    free = view.free.suitable_nodes(request, view.usable)
+    kept = {str(kind): (nodes & able).bit_count() for kind, nodes in view.withheld.items()}
     would = able.bit_count()
     taken = would - free.bit_count() - sum(kept.values())
     return {
-        "wanted": request.all_nodes,
+        "wanted": request.node_count,
         "would_do": would,
         "free": free.bit_count(),
         "taken": taken,
         **kept,
-        "excluded": (view.meeting & view.excluded).bit_count(),
+        "excluded": (view.matching & view.excluded).bit_count(),
     }
 
 
-def _rabbits(request: Request, view: View) -> Iterator[dict[str, Any]]:
+def _rabbits(request: Request, view: SystemView) -> Iterator[dict[str, Any]]:
     """Yield what each rabbit whose flash would do has, those that lack the least first."""
-    able = view.free.able(request, view.usable)
+    able = view.free.suitable_nodes(request, view.usable)
     found = []
     for index in reachable_chassis(request, view, able):
         chassis = view.inventory.chassis[index]
@@ -143,7 +146,9 @@ def _rabbits(request: Request, view: View) -> Iterator[dict[str, Any]]:
     yield from (entry for _, _, entry in sorted(found, key=lambda each: each[:2]))
 
 
-def _numbers(request: Request, view: View, rabbits: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _numbers(
+    request: Request, view: SystemView, rabbits: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     if request.nodes is None:
         cores, gpus = view.free.total(view.usable)
@@ -152,7 +157,7 @@ def _numbers(request: Request, view: View, rabbits: Sequence[dict[str, Any]]) ->
             numbers["gpus"] = {"wanted": request.slots * request.gpus, "free": gpus}
     else:
         numbers["nodes"] = _nodes(request, view)
-    if request.flash:
+    if request.wants_flash:
         numbers["flash"] = {
             "beside_gib": request.ssd_gib,
             "shared": [{"count": each.count, "gib": each.gib} for each in request.shared],
