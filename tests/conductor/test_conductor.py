@@ -80,8 +80,8 @@ def test_a_rabbit_without_room_fails_the_job_in_the_rabbits_words() -> None:
         job = await world.submit(control, attributes=DW)
         ended = await world.ended(control, job)
 
-        assert ended.job.fatal is not None
-        assert "rabbit-0: rabbit-0 has 1 bytes of flash left" in ended.job.fatal.note
+        assert ended.job.fatal_exception is not None
+        assert "rabbit-0: rabbit-0 has 1 bytes of flash left" in ended.job.fatal_exception.note
         await world.assert_nothing_left(control)
 
     in_a_world(action)
@@ -98,9 +98,9 @@ def test_a_transient_condition_is_borne_for_a_while_and_then_ends_the_job() -> N
         world.flash["rabbit-0"].volumes.clear()
         ended = await world.ended(control, job)
 
-        assert ended.job.fatal is not None
-        assert "'TransientCondition' state too long" in ended.job.fatal.note
-        assert "does not exist" in ended.job.fatal.note
+        assert ended.job.fatal_exception is not None
+        assert "'TransientCondition' state too long" in ended.job.fatal_exception.note
+        assert "does not exist" in ended.job.fatal_exception.note
         await world.assert_nothing_left(control)
 
     in_a_world(action)

@@ -144,7 +144,7 @@ def test_a_job_whose_one_node_has_the_allocation_lives_its_whole_life() -> None:
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, nodes=1, attributes=SHARED)
         ended = await world.ended(control, job)
-        assert ended.job.fatal is None
+        assert ended.job.fatal_exception is None
         assert world.seen[next(iter(world.seen))]["DW_JOB_shared"]
         await world.assert_nothing_left(control)
 

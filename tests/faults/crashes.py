@@ -393,7 +393,7 @@ async def _to_the_end(story: Story, world: World, control: Control, found: Found
                 raise AssertionError(f"it never ends: {world.workflow(control)}") from None
             cancelling.cancel()
         if ended.job.result not in story.ends:
-            found.wrong.append(f"job {number} ended as {ended.job.result}: {ended.job.problems}")
+            found.wrong.append(f"job {number} ended as {ended.job.result}: {ended.job.exceptions}")
     left = list(control.api.store.objects_of(kinds.PERSISTENT))
     if left:
         found.wrong.append(f"persistent storage is left: {left}")

@@ -199,7 +199,7 @@ def promised(world: World, control: Control) -> Bits:
 
 def _freed(part: tuple[str, object], job: Job) -> bool:
     sort, place = part
-    return sort != "ssd" and place in job.freed
+    return sort != "ssd" and place in job.freed_ranks
 
 
 def the_graph(control: Control) -> Graph:

@@ -21,7 +21,7 @@ from warren.base.errors import UserMistake
 from warren.instance.config import Config
 from warren.instance.kvs import Kvs, Operation, append, put
 from warren.lifecycle import queues
-from warren.lifecycle.placement import requiring
+from warren.lifecycle.jobqueue import with_properties
 from warren.lifecycle.policy import QueueLimits
 from warren.rfc import eventlog, hostlist, idset, resource_set
 from warren.rfc.errors import BadFormat
@@ -87,7 +87,7 @@ class Resources:
         self._hosts = graph.hosts
         self._ranks = {host: rank for rank, host in self._hosts.items()}
         self._queues = {
-            name: idset.encode(graph.matching_ranks(requiring({}, held.properties)))
+            name: idset.encode(graph.matching_ranks(with_properties({}, held.properties)))
             for name, held in queue_limits.items()
             if name is not None
         }
