@@ -100,7 +100,8 @@ def _on_copies(spec: Mapping[str, Any]) -> Iterator[str]:
         if source is not None and _missing(source.text):
             sentence = "There is no such file or directory now."
             remedy = "The copy fails if there is none when the job starts."
-            yield f"what is to be copied in:\n{directive.mistake(source, sentence, remedy).shown}"
+            mistake = directive.mistake(source, sentence, remedy)
+            yield f"what is to be copied in:\n{mistake.shown}"
 
 
 def _on_options(spec: Mapping[str, Any]) -> Iterator[str]:
