@@ -32,7 +32,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True)
 class User:
-    """Who asks: a name, and the groups that it belongs to."""
+    """The user of a request: a name, and the groups that it belongs to."""
 
     name: str
     groups: frozenset[str] = frozenset()

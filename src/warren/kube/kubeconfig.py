@@ -44,14 +44,14 @@ class ClusterAccess:
 
     server: str
     authority: bytes = field(default=b"", repr=False)
-    """Who vouches for the server, as PEM; empty leaves it to the machine's authorities."""
+    """The certificate authority, as PEM; where it is empty, those of the machine count."""
     token: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
     source: Source | None = field(default=None, repr=False, compare=False)
     """What tells token, certificate and key instead, where they do not last."""
     server_name: str = ""
-    """Whom the server's certificate must name, where it is not the host of `server`."""
+    """The name in the server's certificate, where it is not the host of `server`."""
     insecure: bool = False
     """Whether any server will do."""
     origin: str = field(default="", repr=False, compare=False)

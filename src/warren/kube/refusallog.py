@@ -12,7 +12,7 @@ log = structlog.get_logger()
 
 
 class RefusalLog:
-    """The refusals of one who asks for several things again and again."""
+    """The refusals of one client, which asks for several things again and again."""
 
     def __init__(self) -> None:
         self._reasons: dict[Hashable, str] = {}

@@ -41,7 +41,7 @@ class JobException:
     note: str
     wait_status: int | None = None
     userid: int | None = None
-    """Who has raised it; None where the instance itself has."""
+    """The user who has raised it; None where the instance itself has."""
     during_epilog: bool = False
     """Whether it came after an epilog had begun."""
 

@@ -13,7 +13,7 @@ _COUNTED = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
 def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
     """Return which limit a checked jobspec exceeds; None if it is within all of them.
 
-    Counted is what the jobspec names: who asks for cores is not asked about nodes, and whole
+    Counted is what the jobspec names: a job that asks for cores has no number of nodes, and whole
     nodes have an unknown number of cores, but not fewer than are named. Where a count leaves a
     choice, both ends of it have to be within the limits.
     """

@@ -1,8 +1,8 @@
 """Which nodes are drained, since when and why, and which are gone: what RFC 44's events say.
 
 The log of these events is the truth, and is only ever added to: `update` reads one event,
-`drain` and `undrain` write the next one or say why not. Nodes are known by rank to those who
-ask, and by name in the log, so that a drain stays with its node when the ranks change.
+`drain` and `undrain` write the next one or say why not. Requests name nodes by
+rank, and the log by name, so that a drain stays with its node when the ranks change.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -56,7 +56,7 @@ class Graph:
         self._drained = 0
         self._offline = 0
         self._tagged: dict[str, int] = {}
-        """The nodes that are tagged, by who says so."""
+        """The nodes that are tagged, by the source that says so."""
         self._everything = (1 << self.nodes) - 1
         self._idle = self._free.copy()
         """What there is when all jobs have ended."""

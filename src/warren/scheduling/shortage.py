@@ -1,7 +1,7 @@
 """What a request that must wait is short of: the arithmetic, in numbers and in words.
 
-`refusals.busy` says the same in short for jobs that the scheduler passes over; this is for those
-who ask why.
+`refusals.busy_reason` says the same in short for jobs that the scheduler passes over; this is for
+users who ask why.
 """
 
 from collections.abc import Iterator, Sequence

@@ -310,7 +310,7 @@ class Store:
     def _tracked(
         self, resource: Resource, kind: Kind, old: Object | None, new: Object, options: WriteOptions
     ) -> Object:
-        """Return an object with the record of who owns its fields, if there is one."""
+        """Return an object with the record of its fields' owners, if there is one."""
         if old is not None and not old["metadata"].get("managedFields"):
             return new
         return track_update(

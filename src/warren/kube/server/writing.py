@@ -33,7 +33,7 @@ class WriteOptions:
     dry_run: bool = False
     """Refuse what would be refused, and write nothing."""
     manager: str = ""
-    """Who writes, for managedFields. Writers without a name leave no record where there is none."""
+    """The writer's name in managedFields. Objects without those get none from a nameless writer."""
     propagation: Propagation | None = None
     """What becomes of the dependents of a deleted object; None takes what its finalizers say."""
     report_unknown: Callable[[list[str]], None] = lambda unknown: None

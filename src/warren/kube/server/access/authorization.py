@@ -1,4 +1,4 @@
-"""Who may do what: role-based access control, with the meaning that Kubernetes gives it.
+"""Role-based access control (RBAC): which users may do what, as in Kubernetes.
 
 The module reads roles and bindings through a function that it is given, and answers. It knows
 nothing of requests, and takes a user as it is told. An object that is not of the form of its kind
@@ -50,7 +50,7 @@ ANONYMOUS: Final = User("system:anonymous", frozenset({UNAUTHENTICATED}))
 
 
 def service_account(namespace: str, name: str) -> User:
-    """Return the user as whom a ServiceAccount asks."""
+    """Return the user that a ServiceAccount authenticates as."""
     all_of_them = "system:serviceaccounts"
     groups = frozenset({all_of_them, f"{all_of_them}:{namespace}", AUTHENTICATED})
     return User(service_account_name(namespace, name), groups)
@@ -164,7 +164,7 @@ class Authorizer:
         missing = self._missing(user, namespace, role.rules)
         if missing or kind != CLUSTER_ROLE:
             return missing
-        # What it will gather is not known, nor what it has gathered so far. A user who may do
+        # What it will aggregate is not known, nor what it has aggregated so far. A user who may do
         # everything may escalate, and does not come here.
         before = None if old is None else read_role(old)
         aggregates = role.aggregates is not None or (

@@ -1,7 +1,7 @@
-"""What roles and bindings say: which rules are granted to whom, and where.
+"""What roles and bindings say: which rules are granted to which users, and where.
 
 An object that is not of the form of its kind grants nothing, and spoils nothing for the others.
-Who asks, and for what, is not known here.
+The user that asks, and what for, is not known here.
 """
 
 import json
@@ -76,7 +76,7 @@ class Binding:
 
 
 Subject = tuple[Literal["User", "Group"], str]
-"""Whom something is granted to. A ServiceAccount is the user as whom it asks."""
+"""A user or a group. A ServiceAccount is the user that it authenticates as."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Grant:
     role: str
     """Which role is meant, as Kubernetes tells that it is not there."""
     description: str
-    """What gives it to whom."""
+    """The binding, its role and its subject, as messages name them."""
 
 
 class Policy:
@@ -318,7 +318,7 @@ def _labels(form: dict[str, str | None] | None) -> dict[str, str]:
 
 
 def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subject, str] | None:
-    """Return whom a subject means, and the words for it; None for an account of no namespace."""
+    """Return a subject, and the words for it; None for an account of no namespace."""
     match form:
         case _User():
             return ("User", form.name), f"User {quoted(form.name)}"
@@ -333,7 +333,7 @@ def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subje
 
 
 def service_account_name(namespace: str, name: str) -> str:
-    """Return the name of the user as whom a ServiceAccount asks."""
+    """Return the name of the user that a ServiceAccount authenticates as."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 

@@ -27,7 +27,7 @@ class ImpersonationForbidden(Refused):
 
 
 def acting_user(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
-    """Return as whom a request acts: as its user, or as the one that its headers name.
+    """Return the user that a request acts as: its own, or the one that its headers name.
 
     Raises ImpersonationForbidden, and Refused for what makes no sense or is not done here.
     """

@@ -111,7 +111,7 @@ _NEED_ROOM: Final = frozenset({"create", "update", "patch"})
 
 
 class ApiServer:
-    """Serves one store to those whom its roles allow it."""
+    """Serves one store to the users whom its roles allow it."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class ApiServer:
     def _authorize_target(self, request: web.Request, target: _Target, verb: str) -> None:
         name, namespace = target.name, target.namespace
         if "fieldSelector" in request.query and verb in ("list", "watch"):
-            # Who may see one object by name may list and watch that one.
+            # A user who may get one object by name may list and watch that one.
             name = Selection(request, target.resource).name
         if (target.kind.group, target.kind.plural) == ("", "namespaces"):
             namespace = name
@@ -379,7 +379,7 @@ class ApiServer:
         metadata = obj.get("metadata") or {}
         if isinstance(metadata, dict):
             check_address({"name": target.name}, metadata)
-            # Who replaces means this very object; a patch that names another one is a mistake.
+            # A replacement is of this very object; a patch that names another one is a mistake.
             writing.options = replace(writing.options, uid=metadata.get("uid"))
         done = await self._store.modify(target.kind, target.key, lambda _: obj, writing.options)
         return self._write_response(request, target, done, writing)
@@ -413,7 +413,7 @@ class ApiServer:
         self, request: web.Request, target: _Target, writing: WriteRequest
     ) -> web.Response:
         if not writing.options.manager:
-            raise RequestError(400, "BadRequest", "fieldManager: who applies says its name")
+            raise RequestError(400, "BadRequest", "fieldManager: it is required for an apply patch")
         configuration = await self._bodies.object(request)
         check_type(configuration, target.kind.name, target.kind.api_version)
         given = configuration.get("metadata") or {}

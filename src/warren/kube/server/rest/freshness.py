@@ -51,7 +51,7 @@ def list_version(request: web.Request) -> ListVersion:
         words = "specifying resource version is not allowed when using continue"
         raise RequestError(400, "BadRequest", words)
     match = request.query.get(_MATCH, "")
-    # Who asks for pages from a version on, and says no more, has always had it exactly.
+    # A list in pages from a version on, without a match, is exact in Kubernetes.
     paged = not match and int(number_text(request, "limit") or 0) > 0
     return ListVersion(min_version, exact=min_version > 0 and (match == _EXACT or paged))
 

@@ -124,9 +124,9 @@ class Watch:
 def visible_event(
     change: ObjectChange, kind: Kind, matches: Callable[[Object], bool]
 ) -> WatchEvent | None:
-    """Return a change as those see it who watch only what matches; None where they do not.
+    """Return a change as a watch of only what matches shows it; None where it does not.
 
-    An object that begins to match is new to them, and one that ceases to is gone.
+    An object that begins to match is added for it, and one that ceases to is deleted.
     """
     was = change.before is not None and matches(change.before)
     now = change.type != "DELETED" and matches(change.object)

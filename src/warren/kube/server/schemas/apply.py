@@ -1,4 +1,4 @@
-"""Server-side apply: who owns which field of an object, and what an applied configuration does.
+"""Server-side apply: which manager owns which field, and what an applied configuration does.
 
 Owners stand in `metadata.managedFields`, one entry for each manager, operation and subresource.
 An entry of operation Apply has what its manager asked for last; one of operation Update has
@@ -196,7 +196,7 @@ def _body(obj: Object | None) -> dict[str, Any]:
 def _composed(
     configuration: Object, body: Object, live: Object | None, owners: Mapping[Owner, Object]
 ) -> Object:
-    """Return the whole object again: its type, what the server has written, and who owns what."""
+    """Return the whole object again: its type, what the server has written, and its owners."""
     names = _SERVER_FIELDS if live is not None else ("name", "namespace")
     written = (live if live is not None else configuration).get("metadata", {})
     metadata = {name: value for name, value in written.items() if name in names}

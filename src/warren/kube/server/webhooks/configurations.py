@@ -100,7 +100,7 @@ class Webhook:
     address: str
     """Its URL, or its path if it is behind a Service."""
     tls: ssl.SSLContext | Literal[True]
-    """Trusts who has signed its certificate; True trusts whom this machine trusts."""
+    """Trusts the signer of its certificate; True trusts the authorities of this machine."""
 
     def wants(
         self, review: Review, served: Sequence[str], namespace: Mapping[str, str] | None

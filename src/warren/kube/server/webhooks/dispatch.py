@@ -76,7 +76,7 @@ class Webhooks:
 
 
 class _Stored:
-    """What the store says of webhooks, and of those who are asked about."""
+    """What the store has of webhooks: configurations, namespaces and services."""
 
     def __init__(self) -> None:
         self._store: Store
