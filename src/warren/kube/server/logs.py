@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 from warren.base.objects import Object
-from warren.kube.server.refusals import LogNotAvailable
+from warren.kube.server.storeerrors import LogNotAvailable
 
 _OVER: Final = ("Succeeded", "Failed")
 

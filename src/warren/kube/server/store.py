@@ -32,7 +32,12 @@ from warren.kube.server.history import (
     in_version,
 )
 from warren.kube.server.labels import LabelIndex
-from warren.kube.server.refusals import (
+from warren.kube.server.resources import Invalid, Resource, established_status, from_crd
+from warren.kube.server.schemas import builtinfields, naming
+from warren.kube.server.schemas.apply import apply, track_update
+from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.schemas.defaulting import fill_in
+from warren.kube.server.storeerrors import (
     ObjectAlreadyExists,
     ObjectConflict,
     ObjectNotFound,
@@ -40,11 +45,6 @@ from warren.kube.server.refusals import (
     ResourceVersionTooLarge,
     failed_precondition,
 )
-from warren.kube.server.resources import Invalid, Resource, established_status, from_crd
-from warren.kube.server.schemas import builtinfields, naming
-from warren.kube.server.schemas.apply import apply, track_update
-from warren.kube.server.schemas.causes import Cause
-from warren.kube.server.schemas.defaulting import fill_in
 from warren.kube.server.writing import DEFAULT_OPTIONS, WriteOptions, deletion_metadata
 
 _namespace = attrgetter("namespace")

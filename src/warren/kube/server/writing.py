@@ -9,8 +9,8 @@ import orjson
 from warren.base.objects import Object
 from warren.kube.admission import APISERVER, User
 from warren.kube.client import Refused
-from warren.kube.server.refusals import AddressMismatch
 from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.storeerrors import AddressMismatch
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 

@@ -23,7 +23,6 @@ from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden_message
 from warren.kube.server.access.impersonation import acting_user
 from warren.kube.server.builtin import BUILT_IN, CRD, REVIEWS
-from warren.kube.server.refusals import DiskFull
 from warren.kube.server.resources import LOG, Resource
 from warren.kube.server.rest import (
     discovery,
@@ -49,6 +48,7 @@ from warren.kube.server.schemas import celrules
 from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.schemas.strategic import strategic
 from warren.kube.server.store import Store
+from warren.kube.server.storeerrors import DiskFull
 from warren.kube.server.writing import WriteOptions, check_address
 from warren.kube.serving import serve
 

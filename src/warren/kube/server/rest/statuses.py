@@ -16,7 +16,11 @@ from warren.kube.client import (
     Unavailable,
 )
 from warren.kube.server.access.impersonation import ImpersonationForbidden
-from warren.kube.server.refusals import (
+from warren.kube.server.resources import Invalid
+from warren.kube.server.rest.requests import RequestError
+from warren.kube.server.schemas.apply import ApplyConflict
+from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.storeerrors import (
     AddressMismatch,
     DiskFull,
     LogNotAvailable,
@@ -25,10 +29,6 @@ from warren.kube.server.refusals import (
     ObjectNotFound,
     ResourceVersionTooLarge,
 )
-from warren.kube.server.resources import Invalid
-from warren.kube.server.rest.requests import RequestError
-from warren.kube.server.schemas.apply import ApplyConflict
-from warren.kube.server.schemas.causes import Cause
 from warren.kube.server.webhooks.calls import CallFailed, Rejected
 
 

@@ -11,8 +11,8 @@ from aiohttp import web
 from warren.base.objects import Kind, Object
 from warren.kube.client import Expired
 from warren.kube.server.history import ObjectChange, Subscription, WatchEvent
-from warren.kube.server.refusals import ResourceVersionTooLarge
 from warren.kube.server.rest.statuses import failure
+from warren.kube.server.storeerrors import ResourceVersionTooLarge
 
 BOOKMARK_INTERVAL: Final = 15.0
 
