@@ -749,5 +749,5 @@ async def test_all_who_ask_for_a_kind_share_one_informer() -> None:
         async with alongside(informers.run()):
             await informers.wait_synced()
             assert len(informers.of(COMPUTES).all()) == 1
-            assert informers.known() == [informers.of(WORKFLOW), informers.of(COMPUTES)]
+            assert informers.all() == [informers.of(WORKFLOW), informers.of(COMPUTES)]
             assert client.lists == 2

@@ -88,7 +88,7 @@ def test_who_leaves_alone_what_is_promised_passes_though_he_stays_long(graph: Gr
 def test_who_has_no_limit_passes_only_beside_what_is_promised(graph: Graph) -> None:
     running = have(graph, (whole(3), NOW + 60))
 
-    assert decided(graph.shadow(), waiting((whole(4), 1), (whole(1), inf)), running)[0] == []
+    assert decided(graph.copy(), waiting((whole(4), 1), (whole(1), inf)), running)[0] == []
     assert decided(graph, waiting((whole(3), 1), (whole(1), inf)), running)[0] == [2]
 
 
@@ -142,7 +142,7 @@ def test_of_a_pool_it_does_not_matter_which_flash_is_promised() -> None:
 def test_who_waits_for_drained_nodes_is_passed_until_they_are_back(graph: Graph) -> None:
     graph.set_drained([3])
     queue = waiting((whole(4), 1), (whole(2), inf))
-    assert decided(graph.shadow(), queue) == ([2], {1: inf})
+    assert decided(graph.copy(), queue) == ([2], {1: inf})
 
     graph.set_drained([])
     assert decided(graph, queue) == ([1], {2: NOW + 1})
@@ -182,7 +182,7 @@ def test_no_job_is_told_a_moment_behind_one_that_may_have_its_nodes(
     there = want(1, constraint='{"ranks":["3"]}', exclusive=True)
 
     # The second waits for what the first has been promised, or for the nodes of the third.
-    assert decided(graph.shadow(), waiting((here, 9), (there, 9)), running) == (
+    assert decided(graph.copy(), waiting((here, 9), (there, 9)), running) == (
         [],
         {1: NOW + 60, 2: NOW + 60},
     )
@@ -206,7 +206,7 @@ def test_who_should_have_ended_may_end_at_any_moment(graph: Graph) -> None:
 def test_without_backfilling_no_job_gets_what_one_before_it_could_have(graph: Graph) -> None:
     running = have(graph, (whole(3), NOW + 60))
     queue = waiting((whole(2), 1), (whole(1), 1))
-    assert decided(graph.shadow(), queue, running, backfilling=False) == ([], {1: NOW + 60})
+    assert decided(graph.copy(), queue, running, backfilling=False) == ([], {1: NOW + 60})
 
     first = want(2, constraint='{"ranks":["0-2"]}', exclusive=True)
     queue = waiting((first, 1), (want(1, constraint='{"ranks":["0-1"]}'), 1), (whole(1), 1))
@@ -224,7 +224,7 @@ def test_so_many_of_a_queue_are_looked_at_as_may_be(graph: Graph) -> None:
             yield each
 
     queue = waiting((whole(4), 1), *long, (whole(1), 1))
-    assert decided(graph.shadow(), seen(queue), running, depth=6)[0] == []
+    assert decided(graph.copy(), seen(queue), running, depth=6)[0] == []
     assert looked == [1, 2, 3, 4, 5, 6]
     assert decided(graph, queue, running, depth=7)[0] == [7]
 
@@ -241,7 +241,7 @@ def test_who_waits_in_one_queue_does_not_use_up_the_depth_of_another(graph: Grap
 def test_jobs_that_wait_for_an_administrator_do_not_use_up_the_depth(graph: Graph) -> None:
     graph.set_rabbit("r0", up=False)
     same = [(want(1, ssd=2), inf)] * 40
-    assert decided(graph.shadow(), waiting(*same, (WHOLE, 1))) == ([41], {1: inf})
+    assert decided(graph.copy(), waiting(*same, (WHOLE, 1))) == ([41], {1: inf})
 
     others = [(want(1, ssd=gib), inf) for gib in range(1, 8)]
     running = have(graph, (WHOLE, NOW + 60))
@@ -267,7 +267,7 @@ def test_of_different_requests_for_an_administrator_not_all_are_looked_at(graph:
 def test_of_jobs_for_an_administrator_so_many_are_passed_and_no_more(graph: Graph) -> None:
     graph.set_rabbit("r0", up=False)
     same = [(want(1, ssd=2), inf)]
-    assert decided(graph.shadow(), waiting(*same * 63, (WHOLE, 1)), depth=1) == ([64], {1: inf})
+    assert decided(graph.copy(), waiting(*same * 63, (WHOLE, 1)), depth=1) == ([64], {1: inf})
     assert decided(graph, waiting(*same * 64, (WHOLE, 1)), depth=1) == ([], {1: inf})
 
 
@@ -277,7 +277,7 @@ def test_without_backfilling_a_job_that_waits_for_an_administrator_uses_up_the_d
     graph.set_rabbit("r0", up=False)
     queue = waiting(*[(want(1, ssd=2, constraint='{"ranks":["0"]}'), inf)] * 2, (WHOLE, 1))
 
-    assert decided(graph.shadow(), queue, backfilling=False, depth=2)[0] == []
+    assert decided(graph.copy(), queue, backfilling=False, depth=2)[0] == []
     assert decided(graph, queue, backfilling=False, depth=3)[0] == [3]
 
 

@@ -416,7 +416,7 @@ def test_a_job_on_a_drained_node_is_known_again_after_a_restart(graph: Graph) ->
     again.set_drained([0])
     again.take(again.decode(r))
 
-    assert again.use()[0] == NodeUse(0, "n0", cores=4, taken=4)
+    assert again.node_use()[0] == NodeUse(0, "n0", cores=4, taken=4)
 
 
 def test_what_only_drained_nodes_could_do_is_feasible(graph: Graph) -> None:
@@ -486,14 +486,14 @@ def test_flash_that_is_not_ready_and_drained_nodes_are_both_named(graph: Graph) 
 
 def test_the_use_of_each_node_is_told_in_cores(graph: Graph) -> None:
     graph.take(matched(graph, want(slots=5)))
-    assert [(each.rank, each.host, each.taken) for each in graph.use()] == [
+    assert [(each.rank, each.host, each.taken) for each in graph.node_use()] == [
         (0, "n0", 4),
         (1, "n1", 1),
         (2, "n2", 0),
         (3, "n3", 0),
         (4, "n4", 0),
     ]
-    assert {each.cores for each in graph.use()} == {4}
+    assert {each.cores for each in graph.node_use()} == {4}
 
 
 # R

@@ -145,7 +145,7 @@ def test_the_policy_changes_where_jobs_are_and_not_whether_there_is_room(
     held: list[Allocation] = []
     for request, gib in wanted:
         each = replace(request, shared=(Shared(1, gib),)) if gib and request.nodes else request
-        by_rank = graph.shadow()
+        by_rank = graph.copy()
         by_rank.set_policy(MatchPolicy.FIRST)
         found = graph.match(each)
         assert isinstance(found, Allocation) == by_rank.fits(each) == graph.fits(each)

@@ -107,7 +107,7 @@ def test_the_moment_is_the_end_of_the_job_that_makes_room(jobs: int) -> None:
 def test_those_without_an_end_are_thought_to_be_there_until_the_last(graph: Graph) -> None:
     running = have(graph, (whole(1), NOW + 10), (whole(1), NOW + 20), (whole(2), inf))
 
-    assert decided(graph.shadow(), waiting((whole(2), 1)), running)[1] == {1: NOW + 20}
+    assert decided(graph.copy(), waiting((whole(2), 1)), running)[1] == {1: NOW + 20}
     assert decided(graph, waiting((whole(3), 1)), running)[1] == {1: inf}
 
 

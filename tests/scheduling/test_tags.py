@@ -54,7 +54,7 @@ def test_a_source_takes_away_its_own_tags_alone(graph: Graph) -> None:
 
 def test_a_tag_that_comes_while_something_is_tried_is_not_in_the_trial(graph: Graph) -> None:
     hosts = list(graph.hosts.values())
-    trial = graph.shadow()
+    trial = graph.copy()
     graph.set_tagged("rabbit0", hosts[:1])
     assert matched(trial, untagged(1)).pieces == (Piece(0, 0b1),)
 

@@ -100,7 +100,7 @@ def test_any_number_of_nodes_is_taken_in_order_and_given_back(nodes: int) -> Non
         found = matched(graph, want(wanted, exclusive=True))
         assert [piece.rank for piece in found.pieces] == list(range(wanted))
         graph.take(found)
-        assert sum(each.taken for each in graph.use()) == 2 * wanted
+        assert sum(each.taken for each in graph.node_use()) == 2 * wanted
         rest = graph.match(want(nodes - wanted, exclusive=True)) if wanted < nodes else None
         if rest is not None:
             assert [p.rank for p in rest.pieces] == list(range(wanted, nodes))  # type: ignore[union-attr]

@@ -134,7 +134,7 @@ class _Controllers:
     @property
     def ready(self) -> bool:
         """Whether it waits to lead, or leads with all its informers synced."""
-        return not self._works or all(each.sync_state().synced for each in self.informers.known())
+        return not self._works or all(each.sync_state().synced for each in self.informers.all())
 
     async def run(self) -> None:
         if self._identity is None:

@@ -209,7 +209,7 @@ class Resources:
         self._tell()
         excluded = self._graph.excluded
         nodes = []
-        for each in self._graph.use():
+        for each in self._graph.node_use():
             known = self._drains.get(each.rank)
             node: dict[str, Any] = {
                 "rank": each.rank,

@@ -354,7 +354,7 @@ class Informers:
             self._informers[kind] = Informer(self._client, kind, within, self._indexes)
         return self._informers[kind]
 
-    def known(self) -> list[Informer]:
+    def all(self) -> list[Informer]:
         """Return the informers that have been asked for."""
         return list(self._informers.values())
 

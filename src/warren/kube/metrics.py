@@ -184,7 +184,7 @@ class _ScrapedMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._queues()
-        yield from self._informers([each for some in self.informers for each in some.known()])
+        yield from self._informers([each for some in self.informers for each in some.all()])
 
     def _queues(self) -> Iterator[Metric]:
         loads = [(each, each.load()) for each in self.reconcilers]

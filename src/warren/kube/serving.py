@@ -213,7 +213,7 @@ async def _accept_when_due(
         log.debug("connection ends before it is one", error=str(error))
 
 
-async def serve_few(
+async def serve_limited(
     app: web.Application,
     listener: socket.socket,
     most_connections: int,

@@ -227,7 +227,7 @@ class Plan:
     def _reserve(self, reserved: ReservedFor) -> None:
         """Keep from later jobs what is reserved."""
         if not self._reserved:
-            self._unreserved = self._graph.shadow()
+            self._unreserved = self._graph.copy()
         self._reserved.append(reserved)
         self._pending_requests.append(reserved.pending.request)
         self._earliest = min(self._earliest, self._withhold(self._unreserved, reserved))
@@ -264,7 +264,7 @@ class Plan:
         end, until, unreserved = self._now + pending.duration, inf, self._graph
         blocking = []
         for each in self._reserved:
-            trial = unreserved.shadow()
+            trial = unreserved.copy()
             bound = min(until, self._withhold(trial, each))
             if (end <= bound and self.fits(pending.request)) or trial.fits(pending.request):
                 until, unreserved = bound, trial
@@ -280,29 +280,29 @@ def _reservation(
     if graph.cannot_fit_when_idle(request):
         return None
     limited = [each for each in running if each.end < inf]
-    shadow, passed, step = graph, 0, 1
+    trial, passed, step = graph, 0, 1
     while passed < len(limited):
-        later = _graph_after(shadow, limited[passed : passed + step])
+        later = _graph_after(trial, limited[passed : passed + step])
         if later.fits(request):
-            return _find_reservation(shadow, request, limited[passed : passed + step], now)
-        shadow, passed, step = later, passed + step, 2 * step
-    if _graph_after(shadow, running[len(limited) :]).fits(request):
+            return _find_reservation(trial, request, limited[passed : passed + step], now)
+        trial, passed, step = later, passed + step, 2 * step
+    if _graph_after(trial, running[len(limited) :]).fits(request):
         return Reservation(inf)
     return None
 
 
 def _find_reservation(
-    shadow: Graph, request: Request, ending: Sequence[RunningJob], now: float
+    trial: Graph, request: Request, ending: Sequence[RunningJob], now: float
 ) -> Reservation:
     """Find the first job whose end lets a request fit; the last of them does in any case."""
     while len(ending) > 1:
         half = len(ending) // 2
-        later = _graph_after(shadow, ending[:half])
+        later = _graph_after(trial, ending[:half])
         if later.fits(request):
             ending = ending[:half]
         else:
-            shadow, ending = later, ending[half:]
-    remaining = _graph_after(shadow, ending)
+            trial, ending = later, ending[half:]
+    remaining = _graph_after(trial, ending)
     allocation = remaining.match(request)
     assert isinstance(allocation, Allocation)
     remaining.take(allocation)
@@ -311,6 +311,6 @@ def _find_reservation(
 
 def _graph_after(graph: Graph, ended: Iterable[RunningJob]) -> Graph:
     """Return the graph as it will be when some have ended."""
-    shadow = graph.shadow()
-    shadow.give_back(*(each.allocation for each in ended))
-    return shadow
+    trial = graph.copy()
+    trial.give_back(*(each.allocation for each in ended))
+    return trial

@@ -65,7 +65,7 @@ class Graph:
         self._matching_by_constraint: dict[str, int] = {}
         self._states: dict[str, str] = {}
 
-    def shadow(self) -> "Graph":
+    def copy(self) -> "Graph":
         """Return another graph of the same system, as it is now, to try things on."""
         other = Graph.__new__(Graph)
         other.__dict__ |= self.__dict__
@@ -183,7 +183,7 @@ class Graph:
 
     # What is there
 
-    def use(self) -> list[NodeUse]:
+    def node_use(self) -> list[NodeUse]:
         """Return all nodes by rank, with how much of each is taken."""
         found = []
         for place, node in enumerate(self._inventory.nodes):

@@ -41,7 +41,7 @@ def wait_reasons(
     The options are those of `backfill.decide`. What jobs lack is looked for once for all that
     want the same.
     """
-    plan = Plan(graph.shadow(), running, now, backfilling=backfilling)
+    plan = Plan(graph.copy(), running, now, backfilling=backfilling)
     unexplained = {each.job: each for each in jobs}
     shortages: dict[Request, Reason] = {}
     iterators = [iter(queue) for queue in queues]
