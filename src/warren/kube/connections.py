@@ -27,11 +27,11 @@ _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLM_F_REQUEST: Final = 1
 _HEADER: Final = struct.Struct("=IHHII")
 """Length, type, flags, sequence number and port of a netlink message."""
-_ASKED: Final = struct.Struct("=BBBxI")
+_REQUEST: Final = struct.Struct("=BBBxI")
 """Address family, protocol, extensions and states."""
 _ENDS: Final = struct.Struct("!HH4s12x4s12x")
 """The ports and addresses of both ends of a connection: first those of the socket in question."""
-_REST: Final = struct.Struct("=III")
+_INTERFACE_AND_COOKIE: Final = struct.Struct("=III")
 """The interface and the cookie, of which all bits mean none."""
 _ANSWER: Final = struct.Struct("=4x48xIIIII")
 """Of an answer: timer, queues, user and inode."""
@@ -113,14 +113,14 @@ def user_of(connection: socket.socket) -> int | None:
         (here, port), (there, remote_port) = connection.getsockname(), connection.getpeername()
         addresses = socket.inet_aton(there), socket.inet_aton(here)
         ends = _ENDS.pack(remote_port, port, *addresses)
-        asked = _ASKED.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _NONE) + ends
-        body = asked + _REST.pack(0, _NONE, _NONE)
+        request = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _NONE) + ends
+        body = request + _INTERFACE_AND_COOKIE.pack(0, _NONE, _NONE)
         header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asking:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
             # The kernel answers before `send` returns, so that this does not block.
-            asking.setblocking(False)
-            asking.send(header + body)
-            answer = asking.recv(2**12)
+            netlink.setblocking(False)
+            netlink.send(header + body)
+            answer = netlink.recv(2**12)
         if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
             return None
         *_, user, inode = _ANSWER.unpack_from(answer, _HEADER.size)

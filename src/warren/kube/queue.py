@@ -74,7 +74,7 @@ class Load:
     longest_work: float
     """Seconds for which the first of them has been worked on."""
     adds: int
-    """How many keys were put in line."""
+    """How many keys were added."""
     retries: int
     """How many of these had failed."""
 
@@ -100,7 +100,7 @@ class WorkQueue(Generic[K]):
         self._max_delay = max_delay
         self._user = user
         self._waiting: dict[K, float] = {}
-        """Keys in line, and since when."""
+        """Keys in the queue, and since when."""
         self._queues: OrderedDict[Hashable, deque[K]] = OrderedDict()
         """The same keys by user, the user first whose turn is next."""
         self._processing: dict[K, float] = {}
@@ -142,7 +142,7 @@ class WorkQueue(Generic[K]):
         if key in self._processing:
             self._dirty.add(key)
         elif key not in self._waiting:
-            user = self._user(key)  # first: where that raises, the key is not in line
+            user = self._user(key)  # first: where that raises, the key is not added
             self._waiting[key] = asyncio.get_running_loop().time()
             self._queues.setdefault(user, deque()).append(key)
             self._adds += 1
@@ -201,7 +201,7 @@ class WorkQueue(Generic[K]):
         self._closed = False
 
     def close(self) -> None:
-        """Forget the delays, and hand out no more keys. Keys in line stay there."""
+        """Forget the delays, and hand out no more keys. Keys in the queue stay there."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()

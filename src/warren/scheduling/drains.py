@@ -103,7 +103,7 @@ def drain(
 ) -> dict[str, Any]:
     """Return the context of the event `drain`.
 
-    Raises AsBefore where nodes are drained already, and no mode says what becomes of them;
+    Raises AlreadyInState where nodes are drained already, and no mode says what becomes of them;
     UserMistake for nodes that no job gets anyway.
     """
     _check(mode, _OVERWRITE)
@@ -127,7 +127,7 @@ def undrain(
 ) -> dict[str, Any]:
     """Return the context of the event `undrain`.
 
-    Raises AsBefore where nodes are not drained, unless the mode is `force`.
+    Raises AlreadyInState where nodes are not drained, unless the mode is `force`.
     """
     _check(mode, (None, "force"))
     others = [rank for rank in ranks if rank not in drains]

@@ -1,7 +1,7 @@
-"""A rabbit's flash, and shares of it: of one pool, or of quanta that are given out whole.
+"""A rabbit's flash, and portions of it: of one pool, or of quanta that are given out whole.
 
-A share is one number: of a pool its GiB, of quanta the ids of those that are in it, as bits.
-What a share means is known here alone. Of the shares of one rabbit no two have anything in
+A portion is one number: of a pool its GiB, of quanta the ids of those that are in it, as bits.
+What a portion means is known here alone. Of the portions of one rabbit no two have anything in
 common.
 """
 
@@ -26,12 +26,12 @@ class Flash(Protocol):
 
     @property
     def whole(self) -> int:
-        """The share that is all of it."""
+        """The portion that is all of it."""
         ...
 
     @property
     def up(self) -> int:
-        """The share that the graph says can be used."""
+        """The portion that the graph says can be used."""
         ...
 
     @property
@@ -54,35 +54,35 @@ class Flash(Protocol):
         ...
 
     def intersect(self, one: int, other: int) -> int:
-        """Return what is in both of two shares."""
+        """Return what is in both of two portions."""
         ...
 
     def count(self, portion: int) -> int:
-        """Return how many units there are in a share."""
+        """Return how many units there are in a portion."""
         ...
 
     def first_units(self, portion: int, units: int) -> int:
-        """Return so many units of a share, which has as many."""
+        """Return so many units of a portion, which has as many."""
         ...
 
     def contains(self, free: int, portion: int) -> bool:
-        """Return whether all of a share is free."""
+        """Return whether all of a portion is free."""
         ...
 
     def subtract(self, free: int, portion: int) -> int:
-        """Return what is left without a share."""
+        """Return what is left without a portion."""
         ...
 
     def add(self, free: int, portion: int) -> int:
-        """Put a share to what is there."""
+        """Put a portion to what is there."""
         ...
 
     def ssds(self, portion: int) -> Iterator[tuple[int, int]]:
-        """Return the ssds that a share is in a graph: the id and the GiB of each."""
+        """Return the ssds that a portion is in a graph: the id and the GiB of each."""
         ...
 
     def read(self, vertices: Sequence[Vertex]) -> int:
-        """Read a share that was written here. Raises BadFormat if it is not of this flash."""
+        """Read a portion that was written here. Raises BadFormat if it is not of this flash."""
         ...
 
 

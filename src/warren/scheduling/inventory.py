@@ -26,7 +26,7 @@ _LARGEST_ID: Final = 65535
 
 
 class Piece(NamedTuple):
-    """What is allocated of one node: its cores and gpus as bits, and a share of its flash.
+    """What is allocated of one node: its cores and gpus as bits, and a portion of its flash.
 
     Without cores and gpus the node is not in the allocation: only flash of its chassis is.
     """
@@ -81,7 +81,7 @@ class Chassis:
             self.__dict__.pop("text", None)  # it is written anew
 
     def texts(self, portion: int) -> Iterator[Text]:
-        """Write a share of its flash. Quanta are written once: they are the same for all jobs."""
+        """Write a portion of its flash. Quanta are written once: they are the same for all jobs."""
         for index, gib in self.flash.ssds(portion):
             known = self._quanta.get(index)
             if known is None:
@@ -349,7 +349,7 @@ class Inventory:
         return Allocation(tuple(pieces), r["execution"].get("nslots", 1))
 
     def _ssds(self, r: Mapping[str, Any]) -> dict[int, int]:
-        """Return the shares of flash of an R by chassis."""
+        """Return the portions of flash of an R by chassis."""
         found: dict[int, list[Vertex]] = {}
         vertices = jgf.decode(r["scheduling"]) if "scheduling" in r else ()
         for index, vertex in enumerate(vertices):

@@ -31,7 +31,7 @@ _UNSPECIFIED: Final[Mapping[str, Any]] = {
 
 
 VERSION_2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_NOTHING: Final = ("2.0", "Warren")
+_EMPTY: Final = ("2.0", "Warren")
 
 
 def empty_document() -> bytes:
@@ -40,7 +40,7 @@ def empty_document() -> bytes:
     kubectl checks the objects of a `kind: List` against it before it sends them, and passes
     over what is not in it. The server checks them anyway.
     """
-    version, title = (each.encode() for each in _NOTHING)
+    version, title = (each.encode() for each in _EMPTY)
     info = _message(1, title) + _message(2, version)
     return _message(1, version) + _message(2, info)
 

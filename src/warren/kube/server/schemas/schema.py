@@ -18,7 +18,7 @@ from warren.kube.client import Refused
 from warren.kube.server.schemas.causes import INTEGERS, Cause, cause, duplicate
 
 _ABSENT: Final = object()
-_NOTHING: Final[Mapping[str, Any]] = {}
+_NO_FIELDS: Final[Mapping[str, Any]] = {}
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
 _UNSUPPORTED: Final = ("$ref", "definitions", "dependencies", "patternProperties", "id", "$schema",
@@ -171,7 +171,7 @@ class _Node:
     ) -> dict[str, Any]:
         result = value
         fields, additional = self.fields, self.additional
-        seen = known if isinstance(known, dict) else _NOTHING
+        seen = known if isinstance(known, dict) else _NO_FIELDS
         for name, item in value.items():
             before = seen.get(name, _ABSENT)
             if item is before:
@@ -209,7 +209,7 @@ class _Node:
     def _defaulted_object(self, value: dict[str, Any], known: Any) -> dict[str, Any]:
         result = value
         fields, additional = self.fields, self.additional
-        seen = known if isinstance(known, dict) else _NOTHING
+        seen = known if isinstance(known, dict) else _NO_FIELDS
         for name, item in value.items():
             before = seen.get(name, _ABSENT)
             if item is before:
