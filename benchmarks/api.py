@@ -28,7 +28,7 @@ from warren.daemons.statedir import StateDir
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable
 from warren.kube.informer import Informer
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 from warren.kube.server.builtin import CRD, NAMESPACE
@@ -52,7 +52,7 @@ class Server:
     """The server that is measured: the way in, and its processes."""
 
     name: str
-    access: Access
+    access: ClusterAccess
     processes: Sequence[int]
 
     def cpu(self) -> float:
@@ -278,21 +278,21 @@ async def _many(server: Server, client: Client) -> list[Result]:
     return [*results, *await _reconciled(server, client), *await _fanned_out(server, client)]
 
 
-async def _whole_list(access: Access) -> int:
+async def _whole_list(access: ClusterAccess) -> int:
     """List everything in one answer, and return its bytes; what clients make of it is theirs."""
     async with _session(access) as session, session.get(_url(access)) as response:
         assert response.status == 200
         return len(await response.read())
 
 
-def _session(access: Access) -> aiohttp.ClientSession:
+def _session(access: ClusterAccess) -> aiohttp.ClientSession:
     headers = {"Authorization": f"Bearer {access.token}"}
     connector = aiohttp.TCPConnector(ssl=access.tls(), limit=0)
     timeout = aiohttp.ClientTimeout(total=None)
     return aiohttp.ClientSession(headers=headers, connector=connector, timeout=timeout)
 
 
-def _url(access: Access) -> str:
+def _url(access: ClusterAccess) -> str:
     return f"{access.server}/apis/{GROUP}/{KIND.version}/namespaces/{SPACE}/{KIND.plural}"
 
 

@@ -237,7 +237,7 @@ async def _embedded(directory: Path) -> AsyncIterator[Client]:
     with SqliteJournal(directory / "objects.db") as journal:
         embedded = apiserver.build(journal, SystemClock())
         async with alongside(embedded.run()):
-            await embedded.begin()
+            await embedded.create_defaults()
             client = LocalClient(embedded.store)
             await apiserver.establish(client, SITE)
             yield client

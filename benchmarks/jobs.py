@@ -81,7 +81,7 @@ async def settled(control: Control, rabbits: int) -> None:
     """Wait until all rabbits have said what they have."""
 
     def ready() -> int:
-        storages = control.api.store.everything(kinds.STORAGE)
+        storages = control.api.store.objects_of(kinds.STORAGE)
         return sum(each.get("status", {}).get("status") == "Ready" for each in storages)
 
     while ready() < rabbits:  # noqa: ASYNC110 - there is no event for it

@@ -76,7 +76,7 @@ class Passes:
     def waited(self, seconds: float) -> None:
         _CURRENT.set([])
 
-    def passed(self, outcome: Outcome, seconds: float) -> None:
+    def reconciled(self, outcome: Outcome, seconds: float) -> None:
         self._tally.reconciles[self._name] += 1
         if not _CURRENT.get():
             self._tally.idle[self._name] += 1

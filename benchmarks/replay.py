@@ -13,7 +13,7 @@ from math import ceil
 from benchmarks.measure import Result
 from warren.base.bytesize import TIB
 from warren.rfc.fluid import JobId
-from warren.scheduling.backfill import Running, Start, Waiting, decide
+from warren.scheduling.backfill import PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.matching import MatchPolicy
 from warren.scheduling.request import Request
@@ -30,7 +30,7 @@ class Arrival:
     """A job, and what only time will tell: how long it takes."""
 
     at: float
-    waiting: Waiting
+    waiting: PendingJob
     takes: float
 
 
@@ -80,7 +80,7 @@ def month(seed: int = 20) -> list[Arrival]:
         request = Request(nodes=nodes, slots=1, cores=1, exclusive=True, ssd_gib=flash)
         limit = float(ceil(takes * chance.uniform(1.0, 3.0)))
         job = JobId(number)
-        arrivals.append(Arrival(at, Waiting(place=(0, job), job=job, request=request,
+        arrivals.append(Arrival(at, PendingJob(position=(0, job), job=job, request=request,
                                             duration=limit), takes))  # fmt: skip
     return arrivals
 
@@ -91,9 +91,9 @@ def replay(policy: MatchPolicy) -> Outcome:
     graph.set_policy(policy)
     coming = month()[::-1]
     known = {each.waiting.job: each for each in coming}
-    queue: list[Waiting] = []
-    running: list[Running] = []
-    ends: list[tuple[float, Running]] = []
+    queue: list[PendingJob] = []
+    running: list[RunningJob] = []
+    ends: list[tuple[float, RunningJob]] = []
     now = 0.0
     while coming or ends:
         if ends and (not coming or ends[0][0] <= coming[-1].at):
@@ -109,9 +109,9 @@ def replay(policy: MatchPolicy) -> Outcome:
             if isinstance(each, Start):
                 begun.append(each)
         for start in begun:
-            arrival = known[start.waiting.job]
-            queue.remove(start.waiting)
-            held = Running(now + start.waiting.duration, start.waiting.job, start.allocation)
+            arrival = known[start.pending.job]
+            queue.remove(start.pending)
+            held = RunningJob(now + start.pending.duration, start.pending.job, start.allocation)
             insort(running, held)
             insort(ends, (now + arrival.takes, held))
             _count(outcome, arrival, start.allocation, now)

@@ -18,12 +18,12 @@ from warren.dws.jobs import placement
 from warren.dws.jobs.resources import rewritten
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.rfc.fluid import JobId
-from warren.scheduling.backfill import Running, Waiting, decide
+from warren.scheduling.allocatedflash import allocated_flash
+from warren.scheduling.backfill import PendingJob, RunningJob, decide
 from warren.scheduling.graph import Allocation, Graph
-from warren.scheduling.held import flash_of
 from warren.scheduling.request import Request
 from warren.scheduling.topology import Chassis, describe
-from warren.scheduling.why import earliest, reasons
+from warren.scheduling.waitreasons import earliest, wait_reasons
 
 BUDGET_MS = {1: 0.5, 16: 1.0, 256: 5.0, 4096: 80.0}
 NODES = 720 * 16
@@ -63,7 +63,7 @@ def match() -> Iterator[Result]:
             assert isinstance(allocation, Allocation)
             graph.take(allocation)
             seen = graph.encode(allocation, starttime=0.0, expiration=0.0)
-            graph.text(allocation, seen)
+            graph.encode_text(allocation, seen)
             graph.give_back(allocation)
 
         yield Result(
@@ -91,8 +91,8 @@ def placements(graph: Graph) -> Iterator[Result]:
     ]  # fmt: skip
     for number in range(720):
         labels = {"tier=fast", "meta=yes"} if number % 10 else {"tier=fast"}
-        graph.set_ssds(f"rabbit{number}", up=True, labels=labels)
-    nodes, floor, largest = 11520, 4 * GIB, graph.largest
+        graph.set_rabbit(f"rabbit{number}", up=True, labels=labels)
+    nodes, floor, largest = 11520, 4 * GIB, graph.largest_chassis_gib
     wanted = placement.reserve(needs, nodes, floor, largest)
     yield Result(
         name=f"rewrite the resources of a job of {nodes} nodes",
@@ -117,14 +117,14 @@ def placements(graph: Graph) -> Iterator[Result]:
     )
     found = graph.match(request)
     assert isinstance(found, Allocation)
-    text = graph.text(found, graph.encode(found, starttime=0.0, expiration=0.0))
+    text = graph.encode_text(found, graph.encode(found, starttime=0.0, expiration=0.0))
     yield Result(
         name=f"read the flash of an R of {nodes} nodes",
-        value=median_ms(lambda: flash_of(text)),
+        value=median_ms(lambda: allocated_flash(text)),
         unit="ms",
         budget=100.0,
     )
-    given = flash_of(text)
+    given = allocated_flash(text)
     per_rabbit = {each.rabbit: each.nodes for each in given}
     counts = [each.count for each in wanted.shared]
     yield Result(
@@ -158,7 +158,7 @@ def _resident(path: Path) -> tuple[float, float]:
     loaded = _resident_mib()
     whole = graph.match(Request(nodes=NODES, slots=1, cores=1, exclusive=True))
     assert isinstance(whole, Allocation)
-    graph.text(whole, {})
+    graph.encode_text(whole, {})
     gc.collect()
     return loaded, _resident_mib()
 
@@ -176,11 +176,11 @@ def passes() -> Iterator[Result]:
         held = graph.match(Request(nodes=1, slots=1, cores=1, exclusive=True))
         assert isinstance(held, Allocation)
         graph.take(held)
-        running.append(Running(1000.0 + number, JobId(number), held))
+        running.append(RunningJob(1000.0 + number, JobId(number), held))
     for count in (100, 10_000):
         queue = [
-            Waiting(
-                place=(0, job),
+            PendingJob(
+                position=(0, job),
                 job=JobId(job),
                 request=Request(nodes=NODES - job, slots=1, cores=1, exclusive=True),
                 duration=1e6,
@@ -188,7 +188,7 @@ def passes() -> Iterator[Result]:
             for job in range(count)
         ]
 
-        def once(queue: list[Waiting] = queue) -> None:
+        def once(queue: list[PendingJob] = queue) -> None:
             assert len(list(decide(graph, [queue], running, 0.0, backfilling=True, depth=32))) == 1
 
         yield Result(
@@ -212,14 +212,14 @@ def whys() -> Iterator[Result]:
         held = graph.match(Request(nodes=1, slots=1, cores=1, exclusive=True, ssd_gib=900))
         assert isinstance(held, Allocation)
         graph.take(held)
-        running.append(Running(1000.0 + number, JobId(number), held))
+        running.append(RunningJob(1000.0 + number, JobId(number), held))
     graph.set_drained(range(10_900, 11_000))
     for number in range(0, 696, 7):
-        graph.set_ssds(f"rabbit{number}", up=False, state="Disabled")
+        graph.set_rabbit(f"rabbit{number}", up=False, state="Disabled")
         graph.set_external(f"rabbit{number + 1}", 500)
     queue = [
-        Waiting(
-            place=(0, job),
+        PendingJob(
+            position=(0, job),
             job=JobId(job),
             request=Request(nodes=11_136 - job, slots=1, cores=1, exclusive=True),
             duration=1e6,
@@ -233,11 +233,15 @@ def whys() -> Iterator[Result]:
          Request(nodes=11_136, slots=1, cores=1, exclusive=True, ssd_gib=400), inf),
         ("a reservation", Request(nodes=1, slots=1, cores=1, exclusive=True), 1e7),
     ):  # fmt: skip
-        asked = Waiting(place=(0, 20_000), job=JobId(20_000), request=request, duration=duration)
+        asked = PendingJob(
+            position=(0, 20_000), job=JobId(20_000), request=request, duration=duration
+        )
 
-        def once(asked: Waiting = asked) -> None:
+        def once(asked: PendingJob = asked) -> None:
             line = [*queue, asked]
-            list(reasons(graph, [line], running, 0.0, backfilling=True, depth=32, asked=[asked]))
+            list(
+                wait_reasons(graph, [line], running, 0.0, backfilling=True, depth=32, jobs=[asked])
+            )
             if not graph.fits(asked.request):
                 earliest(graph, running, 0.0, asked.request)
 

@@ -8,7 +8,7 @@ from tools.decisions import decision_table
 from warren.dws.objects.workflows import State as WorkflowState
 from warren.dws.workflow.driver import HANDLERS
 from warren.dws.workflow.states import ADVANCE
-from warren.lifecycle.states import ALLOWED, FATAL, TRANSITIONS, State
+from warren.lifecycle.states import ALLOWED, ON_FATAL_EXCEPTION, TRANSITIONS, State
 
 TARGET = Path(__file__).parents[1] / "docs" / "states.md"
 
@@ -87,7 +87,7 @@ def job_edges() -> Iterator[str]:
     yield f"[*] --> {State.NEW}: submit"
     for (state, event), following in TRANSITIONS.items():
         yield f"{state} --> {following}: {event}"
-    for state, following in FATAL.items():
+    for state, following in ON_FATAL_EXCEPTION.items():
         yield f"{state} --> {following}: exception 0"
     yield f"{State.INACTIVE} --> [*]"
 

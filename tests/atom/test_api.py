@@ -54,7 +54,7 @@ async def served(
     async with asyncio.TaskGroup() as parts:
         tasks = [
             parts.create_task(
-                serving.serve_few(app, listener, most_connections, patience=patience)
+                serving.serve_limited(app, listener, most_connections, client_timeout=patience)
             ),
             parts.create_task(service.run()),
         ]

@@ -375,7 +375,7 @@ def test_exceptions_are_raised_with_their_type_severity_and_note(owned: Cluster)
     assert owned("job", "raise", "-s", "5", "-t", "odd", job, "two", "words").code == 0
     assert owned("job", "raise", "-s", "6", "-m", "a note", job).code == 0
 
-    problems = owned.life.job(fluid.parse(job)).problems
+    problems = owned.life.job(fluid.parse(job)).exceptions
     assert [(each.type, each.severity, each.note) for each in problems] == [
         ("odd", 5, "two words"),
         ("cancel", 6, "a note"),

@@ -235,7 +235,7 @@ def test_jobs_are_canceled_by_their_ids(owned: Cluster) -> None:
     assert (done.code, done.out) == (0, "")
     for job in (one, two):
         owned.do(owned.life.until(fluid.parse(job)))
-        (problem,) = owned.life.job(fluid.parse(job)).problems
+        (problem,) = owned.life.job(fluid.parse(job)).exceptions
         assert (problem.type, problem.note) == ("cancel", "enough")
     again = owned("cancel", one, "f5")
     assert (again.code, again.refusal) == (1, f"{one}: job is inactive; f5: unknown job id")

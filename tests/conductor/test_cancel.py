@@ -29,7 +29,7 @@ def test_one_cancel_ends_a_job_in_every_state_of_its_storage(where: str) -> None
         async with asyncio.timeout(60):
             ended = await world.ended(control, job)
 
-        assert [each.type for each in ended.job.problems] == ["cancel"]
+        assert [each.type for each in ended.job.exceptions] == ["cancel"]
         assert world.without_storage == []
         await world.assert_nothing_left(control)
 
@@ -54,7 +54,7 @@ def test_a_second_exception_after_one_in_any_state_ends_the_job_no_worse(
         async with asyncio.timeout(60):
             ended = await world.ended(control, job)
 
-        told = [each.type for each in ended.job.problems]
+        told = [each.type for each in ended.job.exceptions]
         assert tuple(told[:2]) == types[: len(told)]
         assert world.without_storage == []
         await world.assert_nothing_left(control)

@@ -58,7 +58,7 @@ def test_a_workflow_of_another_workload_manager_is_left_alone() -> None:
         await control.api.store.create(kinds.WORKFLOW, made)
         job = await world.submit(control, attributes=DW)
         await world.until(lambda: control.instance.manager.find(job) is not None)
-        await world.until(lambda: len(list(control.api.store.everything(kinds.WORKFLOW))) == 1)
+        await world.until(lambda: len(list(control.api.store.objects_of(kinds.WORKFLOW))) == 1)
 
         assert world.workflow(control)["metadata"]["name"] == "slurm-1"
 
@@ -67,7 +67,7 @@ def test_a_workflow_of_another_workload_manager_is_left_alone() -> None:
 
 def told(control: Control) -> list[int]:
     """Return how much flash each rabbit says that it has."""
-    rabbits = control.api.store.everything(kinds.STORAGE)
+    rabbits = control.api.store.objects_of(kinds.STORAGE)
     return [rabbit.get("status", {}).get("capacity", 0) for rabbit in rabbits] or [0]
 
 
@@ -80,8 +80,8 @@ def test_a_rabbit_without_room_fails_the_job_in_the_rabbits_words() -> None:
         job = await world.submit(control, attributes=DW)
         ended = await world.ended(control, job)
 
-        assert ended.job.fatal is not None
-        assert "rabbit-0: rabbit-0 has 1 bytes of flash left" in ended.job.fatal.note
+        assert ended.job.fatal_exception is not None
+        assert "rabbit-0: rabbit-0 has 1 bytes of flash left" in ended.job.fatal_exception.note
         await world.assert_nothing_left(control)
 
     in_a_world(action)
@@ -93,14 +93,14 @@ def test_a_transient_condition_is_borne_for_a_while_and_then_ends_the_job() -> N
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         mounts = control.api.store
-        await world.until(lambda: list(mounts.everything(kinds.CLIENT_MOUNT)))
+        await world.until(lambda: list(mounts.objects_of(kinds.CLIENT_MOUNT)))
         # A volume that has vanished: mounting it is tried again and again.
         world.flash["rabbit-0"].volumes.clear()
         ended = await world.ended(control, job)
 
-        assert ended.job.fatal is not None
-        assert "'TransientCondition' state too long" in ended.job.fatal.note
-        assert "does not exist" in ended.job.fatal.note
+        assert ended.job.fatal_exception is not None
+        assert "'TransientCondition' state too long" in ended.job.fatal_exception.note
+        assert "does not exist" in ended.job.fatal_exception.note
         await world.assert_nothing_left(control)
 
     in_a_world(action)

@@ -36,7 +36,7 @@ def test_hundreds_of_jobs_at_a_time_have_their_storage_and_give_it_back() -> Non
         clock = virtual.VirtualClock()
         embedded = apiserver.build(MemoryJournal(), clock)
         async with alongside(embedded.run()):
-            await embedded.begin()
+            await embedded.create_defaults()
             client = LocalClient(embedded.store)
             await apiserver.establish(client, SITE)
             informers = Informers(client, indexes=INDEXES)
@@ -52,11 +52,11 @@ def test_hundreds_of_jobs_at_a_time_have_their_storage_and_give_it_back() -> Non
                 for number in range(1, MANY + 1):
                     manager.put(replace(JOB, id=number))
                 await until(lambda: len(manager.running) == MANY)
-                assert sum(1 for _ in embedded.store.everything(kinds.WORKFLOW)) == MANY
+                assert sum(1 for _ in embedded.store.objects_of(kinds.WORKFLOW)) == MANY
                 for number in range(1, MANY + 1):
                     manager.put(replace(manager.known[number], phase=Phase.ENDING))
                 await until(lambda: len(manager.over) == MANY)
-                await until(lambda: not list(embedded.store.everything(kinds.WORKFLOW)))
+                await until(lambda: not list(embedded.store.objects_of(kinds.WORKFLOW)))
 
     virtual.run(main())
 

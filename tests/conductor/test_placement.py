@@ -23,7 +23,7 @@ from warren.instance.simulated import Play
 from warren.instance.storagetables import Storage
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
-from warren.scheduling.held import flash_of
+from warren.scheduling.allocatedflash import allocated_flash
 
 BESIDE = {"dw": "#DW jobdw type=xfs capacity=60GiB name=beside"}
 ACROSS = {"dw": "#DW jobdw type=xfs capacity=45GiB name=across"}
@@ -50,11 +50,11 @@ def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def held_by(control: Control, job: JobId) -> dict[str, int]:
     r = control.instance.kvs.lookup(keys.of(job, "R"))
-    return {each.rabbit: each.gib for each in flash_of(r)}
+    return {each.rabbit: each.gib for each in allocated_flash(r)}
 
 
 def assigned(control: Control, job: JobId) -> Mapping[str, Any] | None:
-    for each in control.api.store.everything(kinds.SERVERS):
+    for each in control.api.store.objects_of(kinds.SERVERS):
         if each["metadata"]["name"] == f"fluxjob-{job}-0" and each["spec"].get("allocationSets"):
             (found,) = each["spec"]["allocationSets"]
             return dict(found)
@@ -66,7 +66,7 @@ def shares(control: Control, job: JobId) -> list[str]:
     label = "dataworkflowservices.github.io/workflow.name"
     return [
         each["metadata"]["namespace"]
-        for each in control.api.store.everything(kinds.NNF_NODE_STORAGE)
+        for each in control.api.store.objects_of(kinds.NNF_NODE_STORAGE)
         if each["metadata"]["labels"][label] == f"fluxjob-{job}"
     ]
 
@@ -144,7 +144,7 @@ def test_a_job_whose_one_node_has_the_allocation_lives_its_whole_life() -> None:
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, nodes=1, attributes=SHARED)
         ended = await world.ended(control, job)
-        assert ended.job.fatal is None
+        assert ended.job.fatal_exception is None
         assert world.seen[next(iter(world.seen))]["DW_JOB_shared"]
         await world.assert_nothing_left(control)
 

@@ -48,7 +48,7 @@ async def disabled(api: Api, *, by: str = abort.BY, workflow: Key = WORKFLOW) ->
 
 
 def made(api: Api) -> list[Any]:
-    return list(api.store.everything(kinds.NNF_STORAGE))
+    return list(api.store.objects_of(kinds.NNF_STORAGE))
 
 
 def test_it_is_not_tested_before_the_storage_is_gone_and_enabled_after_the_test() -> None:

@@ -134,10 +134,10 @@ class Api(LocalClient):
 
     def find(self, kind: Kind, key: Key) -> Any:
         """Return an object; None if there is none."""
-        return next((obj for obj in self.store.everything(kind) if key_of(obj) == key), None)
+        return next((obj for obj in self.store.objects_of(kind) if key_of(obj) == key), None)
 
     def keys(self, kind: Kind) -> Sequence[str]:
-        return sorted(str(key_of(obj)) for obj in self.store.everything(kind))
+        return sorted(str(key_of(obj)) for obj in self.store.objects_of(kind))
 
 
 async def caught_up() -> None:
@@ -153,7 +153,7 @@ class Counting:
 
     def waited(self, seconds: float) -> None: ...
 
-    def passed(self, outcome: Any, seconds: float) -> None:
+    def reconciled(self, outcome: Any, seconds: float) -> None:
         self._passes.append(outcome)
 
 

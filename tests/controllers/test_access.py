@@ -491,7 +491,7 @@ def test_an_access_that_is_deleted_takes_its_mounts_away_first() -> None:
             await api.add(kinds.NNF_ACCESS, access())
             await api.remove(kinds.NNF_ACCESS, ACCESS)
             assert api.find(kinds.NNF_ACCESS, ACCESS) is not None
-            for each in api.store.everything(kinds.CLIENT_MOUNT):
+            for each in api.store.objects_of(kinds.CLIENT_MOUNT):
                 assert each["metadata"]["deletionTimestamp"]
                 key = Key(each["metadata"]["namespace"], each["metadata"]["name"])
                 await api.change(kinds.CLIENT_MOUNT, key, {"metadata": {"finalizers": []}})

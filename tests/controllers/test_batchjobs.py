@@ -35,7 +35,7 @@ def with_controller(story: Callable[[Api], Awaitable[None]]) -> None:
 
 
 def pods(api: Api) -> list[Any]:
-    return sorted(api.store.everything(kinds.POD), key=lambda each: str(key_of(each)))
+    return sorted(api.store.objects_of(kinds.POD), key=lambda each: str(key_of(each)))
 
 
 def status(api: Api) -> Any:

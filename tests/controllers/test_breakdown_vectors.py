@@ -72,7 +72,7 @@ async def told(api: Api, name: str, path: Path) -> tuple[Object, Object]:
         }
         await api.add(kinds.BREAKDOWN, {"metadata": metadata, "spec": theirs["spec"]})
         await caught_up()
-        for instance in api.store.everything(kinds.PERSISTENT):
+        for instance in api.store.objects_of(kinds.PERSISTENT):
             if creates:
                 await beside(api, there, instance["metadata"]["name"], servers_only=True)
         await caught_up()

@@ -40,7 +40,7 @@ async def rabbit(api: Api, status: str) -> None:
 
 def told(api: Api) -> list[tuple[str, str, int]]:
     """Return the kind of each Event, its words, and how often it came."""
-    every: Any = api.store.everything(kinds.EVENT)
+    every: Any = api.store.objects_of(kinds.EVENT)
     return sorted((each["type"], each["message"], each["count"]) for each in every)
 
 
@@ -70,7 +70,7 @@ def test_trouble_that_comes_back_is_counted_with_its_time() -> None:
         await asyncio.sleep(60)
         await trouble(api, "TransientCondition")
         assert told(api) == [("Warning", "Setup: no flash", 2)]
-        (event,) = api.store.everything(kinds.EVENT)
+        (event,) = api.store.objects_of(kinds.EVENT)
         assert event["lastTimestamp"] > event["firstTimestamp"]
 
     recorded(story)

@@ -298,7 +298,7 @@ def test_no_copy_is_promised_once_the_end_of_its_job_is_asked_for(before: bool) 
     async def story(api: Api, service: Offload) -> None:
         with refused(409, "workflow must be in 'PreRun' state"):
             await asked(service)
-        (left,) = api.store.everything(KIND)
+        (left,) = api.store.objects_of(KIND)
         assert left["metadata"]["deletionTimestamp"]  # the rabbit has a finalizer on it
 
     told(story, lambda api, informers: Offload(Ending(api, before), informers))
@@ -333,7 +333,7 @@ def test_a_copy_is_taken_back_where_it_cannot_be_told_whether_its_job_has_ended(
             api.refusals["get", kinds.WORKFLOW] = Unavailable("away")
             with pytest.raises(Unavailable):
                 await service.create(workflow, body())
-        (left,) = api.store.everything(KIND)
+        (left,) = api.store.objects_of(KIND)
         assert left["metadata"]["deletionTimestamp"]
 
     told(story)
@@ -359,7 +359,7 @@ def test_the_bound_holds_for_requests_at_one_time() -> None:
         )
         refusals = [each for each in answers if isinstance(each, Refusal)]
         assert {each.status for each in refusals} == {429}
-        assert len(list(api.store.everything(KIND))) == 256 == len(answers) - len(refusals)
+        assert len(list(api.store.objects_of(KIND))) == 256 == len(answers) - len(refusals)
 
     told(story, busy=1000)
 

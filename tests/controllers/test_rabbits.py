@@ -63,7 +63,7 @@ async def spaces(api: Api) -> None:
 def homes(api: Api) -> set[str]:
     return {
         obj["metadata"]["name"]
-        for obj in api.store.everything(kinds.NAMESPACE)
+        for obj in api.store.objects_of(kinds.NAMESPACE)
         if not obj["metadata"].get("deletionTimestamp")
     }
 
@@ -85,7 +85,7 @@ def test_each_node_has_a_namespace_of_its_own_before_the_configuration_is_ready(
             assert kinds.SYSTEM_CONFIGURATION not in order[:last]
 
         (made,) = [
-            obj for obj in api.store.everything(kinds.NAMESPACE) if obj["metadata"]["name"] == "n2"
+            obj for obj in api.store.objects_of(kinds.NAMESPACE) if obj["metadata"]["name"] == "n2"
         ]
         assert labels.owner_of(made) == ("SystemConfiguration default/default",)
 

@@ -44,7 +44,7 @@ def test_what_it_lacks_wakes_it_when_it_comes() -> None:
             await api.add(kinds.STORAGE, ready)
             assert error(api) == ""
 
-        (found,) = api.store.everything(kinds.NNF_STORAGE)
+        (found,) = api.store.objects_of(kinds.NNF_STORAGE)
         (one,) = found["spec"]["allocationSets"]
         assert one["nodes"] == [{"name": "r1", "count": 1}]
 

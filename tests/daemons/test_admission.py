@@ -182,7 +182,7 @@ def test_a_profile_is_denied_with_all_its_mistakes() -> None:
     both = {"count": 1, "scale": 1}
     with pytest.raises(Denied) as denied:
         reviewed(Operation.CREATE, profile(True, default=True, lustreStorage={"ostOptions": both}))
-    assert denied.value.by == "vnnfstorageprofile.kb.io"
+    assert denied.value.webhook == "vnnfstorageprofile.kb.io"
     assert str(denied.value) == (
         "data.default: a pinned profile cannot be the default; "
         "data.lustreStorage.ostOptions.scale: cannot be beside "
@@ -237,7 +237,7 @@ def test_profiles_of_containers_have_rules_of_their_own() -> None:
     review = Review(operation=Operation.CREATE, kind=kind, key=key_of(new), new=new)
     with pytest.raises(Denied) as denied:
         asyncio.run(ProfileAdmission().admit(review))
-    assert denied.value.by == "vnnfcontainerprofile.kb.io"
+    assert denied.value.webhook == "vnnfcontainerprofile.kb.io"
     assert str(denied.value) == (
         "data.numPorts: cannot be negative: -1; "
         "data: one of spec and mpiSpec has to be there, and not both"
@@ -250,7 +250,7 @@ def test_profiles_of_copies_have_rules_of_their_own() -> None:
     review = Review(operation=Operation.CREATE, kind=kind, key=key_of(new), new=new)
     with pytest.raises(Denied) as denied:
         asyncio.run(ProfileAdmission().admit(review))
-    assert denied.value.by == "vnnfdatamovementprofile.kb.io"
+    assert denied.value.webhook == "vnnfdatamovementprofile.kb.io"
     assert str(denied.value).startswith("data.command: '|' is a shell's")
 
 

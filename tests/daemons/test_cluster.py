@@ -39,7 +39,7 @@ def test_rabbits_become_ready_by_their_own_word() -> None:
         await asyncio.sleep(1)
         found = {
             obj["metadata"]["name"]: obj["status"]
-            for obj in control.api.store.everything(kinds.STORAGE)
+            for obj in control.api.store.objects_of(kinds.STORAGE)
         }
         assert {status["status"] for status in found.values()} == {"Ready"}
         assert found["rabbit-1"]["access"]["computes"][0] == {

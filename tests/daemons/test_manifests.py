@@ -177,7 +177,7 @@ async def has_no_room(world: World, control: Control) -> None:
 
 async def loses_its_volume(world: World, control: Control) -> None:
     job = await world.submit(control, attributes={"dw": "\n".join(DIRECTIVES)})
-    await world.until(lambda: list(control.api.store.everything(kinds.CLIENT_MOUNT)))
+    await world.until(lambda: list(control.api.store.objects_of(kinds.CLIENT_MOUNT)))
     world.flash["rabbit-0"].volumes.clear()
     await world.ended(control, job)
 
@@ -247,7 +247,7 @@ async def has_volumes_promised(world: World, control: Control) -> None:
     )
     await world.until(lambda: store.get(kinds.LUSTRE, key).get("status"))
     await store.delete(Remove(kind=kinds.LUSTRE, key=key))
-    await world.until(lambda: all(key_of(each) != key for each in store.everything(kinds.LUSTRE)))
+    await world.until(lambda: all(key_of(each) != key for each in store.objects_of(kinds.LUSTRE)))
 
 
 async def loses_a_rabbit(world: World, control: Control) -> None:
@@ -259,15 +259,15 @@ async def loses_a_rabbit(world: World, control: Control) -> None:
     await store.patch(Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=joined))
     place = Key("default", last["name"])
     await world.until(
-        lambda: all(key_of(each) != place for each in store.everything(kinds.STORAGE))
+        lambda: all(key_of(each) != place for each in store.objects_of(kinds.STORAGE))
     )
     await world.until(
-        lambda: any(key_of(each).name == "far" for each in store.everything(kinds.NAMESPACE))
+        lambda: any(key_of(each).name == "far" for each in store.objects_of(kinds.NAMESPACE))
     )
     back: Object = {"spec": {**spec, "externalComputeNodes": None}}
     await store.patch(Change(kind=kinds.SYSTEM_CONFIGURATION, key=key, patch=back))
     await world.until(
-        lambda: any(key_of(each) == place for each in store.everything(kinds.STORAGE))
+        lambda: any(key_of(each) == place for each in store.objects_of(kinds.STORAGE))
     )
 
 
@@ -289,7 +289,7 @@ async def is_the_systems(world: World, control: Control) -> None:
     await world.until(lambda: not ready())
     await world.until(ready)
     await store.delete(Remove(kind=kinds.SYSTEM_STORAGE, key=key))
-    await world.until(lambda: not list(store.everything(kinds.SYSTEM_STORAGE)))
+    await world.until(lambda: not list(store.objects_of(kinds.SYSTEM_STORAGE)))
 
 
 async def has_an_mgs_configured(world: World, control: Control) -> None:

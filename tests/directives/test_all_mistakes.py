@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.directives.rulebook import CAPACITY, NNF, RULES, WORD
-from warren.directives.diagnostics import SHOWN, Finding, Mistakes
+from warren.directives.diagnostics import MOST_SHOWN, Finding, Mistakes
 from warren.directives.parse import LONGEST_WORD
 from warren.directives.rules import ArgumentRule, Rule, check_directives, from_object
 
@@ -99,10 +99,10 @@ def test_an_argument_is_as_long_as_a_path_at_most() -> None:
 
 
 def test_many_mistakes_are_counted_and_not_all_shown() -> None:
-    findings = check_directives(["#DW x"] * (SHOWN + 3), RULES).findings
+    findings = check_directives(["#DW x"] * (MOST_SHOWN + 3), RULES).findings
     mistakes = Mistakes(findings)
-    assert mistakes.shown.count("#DW x\n    ^\nUnknown command") == SHOWN
-    assert str(mistakes).splitlines()[SHOWN:] == ["There are 3 more."]
+    assert mistakes.shown.count("#DW x\n    ^\nUnknown command") == MOST_SHOWN
+    assert str(mistakes).splitlines()[MOST_SHOWN:] == ["There are 3 more."]
 
 
 # What rules may be (section 2)

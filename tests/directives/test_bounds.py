@@ -4,15 +4,15 @@ import pytest
 
 from warren.directives.capacity import suggestion
 from warren.directives.diagnostics import (
-    SHOWN,
+    MOST_SHOWN,
     Finding,
     Mistake,
     Mistakes,
     did_you_mean,
-    raise_findings,
+    raise_mistakes,
 )
 from warren.directives.parse import LONGEST_WORD, read
-from warren.directives.patterns import LARGEST, BadPattern, occurs
+from warren.directives.patterns import LARGEST_PROGRAM, BadPattern, occurs
 from warren.directives.rules import ArgumentRule, Rule, check_directives
 
 # Mistakes
@@ -44,13 +44,13 @@ def test_a_mistake_is_a_sentence_and_what_would_be_right() -> None:
 
 
 def test_the_only_mistake_is_told_as_it_is_and_several_together() -> None:
-    raise_findings([])
+    raise_mistakes([])
     one = finding(0, 1)
     with pytest.raises(Mistake) as alone:
-        raise_findings([one])
+        raise_mistakes([one])
     assert alone.value is one.mistake
     with pytest.raises(Mistakes, match=r"^No\. Try b\.\nNo\. Try b\.$"):
-        raise_findings([one, one])
+        raise_mistakes([one, one])
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_the_only_mistake_is_told_as_it_is_and_several_together() -> None:
 def test_of_many_mistakes_the_first_are_told_and_the_rest_counted(
     more: int, told: str | None
 ) -> None:
-    lines = str(Mistakes([finding(0, 1)] * (SHOWN + more))).splitlines()
-    assert lines == ["No. Try b."] * SHOWN + ([told] if told else [])
+    lines = str(Mistakes([finding(0, 1)] * (MOST_SHOWN + more))).splitlines()
+    assert lines == ["No. Try b."] * MOST_SHOWN + ([told] if told else [])
 
 
 @pytest.mark.parametrize(("length", "suggested"), [(128, True), (129, False)])
@@ -160,9 +160,9 @@ def is_refused(pattern: str) -> bool:
 
 
 def test_a_pattern_has_so_many_steps_and_groups_and_no_more() -> None:
-    assert not is_refused("x" * LARGEST)
-    assert is_refused("x" * (LARGEST + 1))
-    assert is_refused("|".join(["x" * (LARGEST // 2)] * 2))
+    assert not is_refused("x" * LARGEST_PROGRAM)
+    assert is_refused("x" * (LARGEST_PROGRAM + 1))
+    assert is_refused("|".join(["x" * (LARGEST_PROGRAM // 2)] * 2))
     assert not is_refused("(" * 50 + "x" + ")" * 50)
     assert is_refused("(" * 51 + "x" + ")" * 51)
 

@@ -1,6 +1,6 @@
 """Where the words of a script's directives stand in the script."""
 
-from warren.directives.script import Located, Word, locate_directives, read
+from warren.directives.script import LocatedDirective, Word, locate_directives, read
 
 SCRIPT = """\
 #!/bin/sh
@@ -10,7 +10,7 @@ SCRIPT = """\
 """
 
 
-def places(one: Located, part: str) -> tuple[int, int, int]:
+def places(one: LocatedDirective, part: str) -> tuple[int, int, int]:
     start = one.text.index(part)
     return one.place(start, start + len(part))
 
@@ -41,14 +41,14 @@ def test_what_goes_on_in_the_next_line_is_shown_as_far_as_the_end_of_its_first_o
 
 
 def test_a_word_of_a_variable_is_shown_with_all_of_its_place() -> None:
-    one = Located((Word("#DW", 1, 0, 3), Word("jobdw", 1, 4, 4), Word("name=a", 1, 9, 6)))
+    one = LocatedDirective((Word("#DW", 1, 0, 3), Word("jobdw", 1, 4, 4), Word("name=a", 1, 9, 6)))
 
     assert places(one, "obd") == (1, 4, 8)
     assert places(one, "name") == (1, 9, 13)
 
 
 def test_what_is_behind_all_words_is_shown_at_the_first_of_them() -> None:
-    one = Located((Word("#DW", 3, 2, 3),))
+    one = LocatedDirective((Word("#DW", 3, 2, 3),))
 
     assert one.place(3, 4) == (3, 2, 3)
 

@@ -12,7 +12,7 @@ from tests.directives.rulebook import NNF, RULES, WORD, check
 from tests.rfc.vectors import vector
 from warren.directives.diagnostics import Mistake, alternatives
 from warren.directives.parse import parse
-from warren.directives.rules import ArgumentRule, Rule, from_object, rules_of, watchers
+from warren.directives.rules import ArgumentRule, Rule, from_object, rules_of, watched_states
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 COPY = "#DW copy_in source=/lus/in destination=$DW_JOB_scratch/"
@@ -240,7 +240,7 @@ def test_words_are_listed_as_a_person_would() -> None:
 
 
 def test_each_state_that_a_rule_watches_is_a_piece_of_work_of_its_driver() -> None:
-    assert list(watchers([parse(JOBDW), parse(COPY)], RULES)) == [
+    assert list(watched_states([parse(JOBDW), parse(COPY)], RULES)) == [
         *((0, "nnf", state) for state in ("Proposal", "Setup", "PreRun", "PostRun", "Teardown")),
         *((1, "nnf", state) for state in ("Proposal", "DataIn", "Teardown")),
     ]
@@ -260,11 +260,11 @@ def test_each_state_that_a_rule_watches_is_a_piece_of_work_of_its_driver() -> No
     ],
 )
 def test_each_command_has_as_much_work_as_nnf_gives_it(command: str, count: int) -> None:
-    assert len(list(watchers([parse(f"#DW {command}")], RULES))) == count
+    assert len(list(watched_states([parse(f"#DW {command}")], RULES))) == count
 
 
 def test_work_that_two_rules_foresee_is_done_once() -> None:
-    assert len(list(watchers([parse(JOBDW)], [*RULES, *RULES]))) == 5
+    assert len(list(watched_states([parse(JOBDW)], [*RULES, *RULES]))) == 5
 
 
 def test_a_rule_may_name_another_driver() -> None:
@@ -274,4 +274,4 @@ def test_a_rule_may_name_another_driver() -> None:
     }
     read = rules_of([labelled, NNF])
     assert [each.driver_label for each in read[:3]] == ["mine", "rules", "nnf"]
-    assert list(watchers([parse("#DW x"), parse("#DW y")], read)) == [(0, "mine", "Setup")]
+    assert list(watched_states([parse("#DW x"), parse("#DW y")], read)) == [(0, "mine", "Setup")]

@@ -183,7 +183,7 @@ class Applications:
         client = LocalClient(control.api.store)
         asked = Offload(client, Informers(client))
         while True:
-            for obj in list(control.api.store.everything(kinds.WORKFLOW)):
+            for obj in list(control.api.store.objects_of(kinds.WORKFLOW)):
                 workflow = read(obj, Workflow)
                 body = self._body(control)
                 if workflow.metadata.uid not in self.promised and body is not None:
@@ -198,7 +198,7 @@ class Applications:
     def _body(self, control: Control) -> Object | None:
         mounts = [
             each
-            for each in control.api.store.everything(kinds.CLIENT_MOUNT)
+            for each in control.api.store.objects_of(kinds.CLIENT_MOUNT)
             if each["metadata"]["namespace"] == NODES[0]
         ]
         if not mounts:
@@ -243,7 +243,7 @@ class Kubelets:
     async def run(self, control: Control) -> None:
         """Do it until cancelled."""
         while True:
-            for pod in list(control.api.store.everything(kinds.POD)):
+            for pod in list(control.api.store.objects_of(kinds.POD)):
                 phase = (pod.get("status") or {}).get("phase")
                 if phase == self._phase:
                     continue
@@ -266,10 +266,10 @@ class Kubelets:
         found = [
             f"{kind.name} {key_of(obj)} is left"
             for kind in own
-            for obj in store.everything(kind)
+            for obj in store.objects_of(kind)
             if obj["metadata"]["name"] != "app"
         ]
-        (manager,) = store.everything(kinds.PORT_MANAGER)
+        (manager,) = store.objects_of(kinds.PORT_MANAGER)
         held = [*manager["spec"]["allocations"], *manager["status"]["allocations"]]
         return [*found, *([f"ports are left: {held}"] if held else [])]
 
@@ -393,8 +393,8 @@ async def _to_the_end(story: Story, world: World, control: Control, found: Found
                 raise AssertionError(f"it never ends: {world.workflow(control)}") from None
             cancelling.cancel()
         if ended.job.result not in story.ends:
-            found.wrong.append(f"job {number} ended as {ended.job.result}: {ended.job.problems}")
-    left = list(control.api.store.everything(kinds.PERSISTENT))
+            found.wrong.append(f"job {number} ended as {ended.job.result}: {ended.job.exceptions}")
+    left = list(control.api.store.objects_of(kinds.PERSISTENT))
     if left:
         found.wrong.append(f"persistent storage is left: {left}")
     await world.assert_nothing_left(control)

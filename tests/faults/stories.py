@@ -187,8 +187,8 @@ async def _cancel(delay: float | None, world: World, control: Control, job: JobI
 
 def _announced(control: Control) -> bool:
     """Return whether all that is not of the job is well, too: it has been under the same faults."""
-    storages = control.api.store.everything(kinds.STORAGE)
-    system = next(iter(control.api.store.everything(kinds.SYSTEM_CONFIGURATION)))
+    storages = control.api.store.objects_of(kinds.STORAGE)
+    system = next(iter(control.api.store.objects_of(kinds.SYSTEM_CONFIGURATION)))
     ready = [(each.get("status") or {}).get("status") == "Ready" for each in storages]
     return len(ready) == 2 and all(ready) and bool((system.get("status") or {}).get("ready"))
 
@@ -196,7 +196,7 @@ def _announced(control: Control) -> bool:
 def _left(world: World, control: Control) -> list[str]:
     """Return what is left of jobs in the API."""
     store = control.api.store
-    return [f"{kind} {key_of(obj)}" for kind in JOB_KINDS for obj in store.everything(kind)]
+    return [f"{kind} {key_of(obj)}" for kind in JOB_KINDS for obj in store.objects_of(kind)]
 
 
 async def _until(condition: Callable[[], bool]) -> None:

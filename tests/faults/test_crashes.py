@@ -24,7 +24,7 @@ from warren.dws.offload.requests import UNAVAILABLE, Refusal
 from warren.dws.workflow import containersteps, driver, offloadsteps
 from warren.dws.workflow.workflowsnapshot import DONE
 from warren.instance.simulated import SimulatedLauncher
-from warren.kube.server.garbage import Garbage
+from warren.kube.server.garbage import GarbageCollector
 from warren.node.simulated import SimulatedMachine
 from warren.wlm.embedded.environment import DwsEnvironment
 
@@ -193,14 +193,14 @@ def test_ports_that_are_not_given_back_are_found(monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_is_left_of_containers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Garbage._delete
+    right = GarbageCollector._delete
 
     async def delete(self: Any, item: Any, obj: Any, **options: Any) -> None:
         """Collect no Services."""
         if obj["kind"] != "Service":
             await right(self, item, obj, **options)
 
-    monkeypatch.setattr(Garbage, "_delete", delete)
+    monkeypatch.setattr(GarbageCollector, "_delete", delete)
 
     assert lived(STORIES["container"]).wrong == ["Service default/fluxjob-16777216 is left"]
 

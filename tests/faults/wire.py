@@ -20,7 +20,7 @@ from tests.kube.clusters import HOST, TOKEN, served
 from tests.kube.test_http import Least
 from warren.kube.client import Unavailable
 from warren.kube.http import HttpClient
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.store import Store
 from warren.kube.transport import Transport
 
@@ -125,7 +125,7 @@ class _Connection:
 
 
 @asynccontextmanager
-async def boxed(box: Box, access: Access) -> AsyncIterator[Access]:
+async def boxed(box: Box, access: ClusterAccess) -> AsyncIterator[ClusterAccess]:
     """Put a box before a server; return the way through it."""
     place = urlsplit(access.server)
     trusted: ssl.SSLContext = access.tls()
@@ -152,7 +152,7 @@ async def boxed(box: Box, access: Access) -> AsyncIterator[Access]:
     listening = await asyncio.start_server(begun, HOST, 0)
     port = listening.sockets[0].getsockname()[1]
     try:
-        yield Access(server=f"http://{HOST}:{port}", token=TOKEN)
+        yield ClusterAccess(server=f"http://{HOST}:{port}", token=TOKEN)
     finally:
         # The clients are gone, so all connections end; those that are just being accepted, too.
         await asyncio.sleep(0.01)
@@ -164,9 +164,9 @@ async def boxed(box: Box, access: Access) -> AsyncIterator[Access]:
 class Hasty(Transport):
     """A transport whose users do not wait long before they ask an API again."""
 
-    async def ask(self, *request: Any, **options: Any) -> dict[str, Any]:
+    async def request(self, *request: Any, **options: Any) -> dict[str, Any]:
         with hasty():
-            return await super().ask(*request, **options)
+            return await super().request(*request, **options)
 
     async def lines(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
         told = super().lines(path, query)
@@ -193,5 +193,5 @@ async def through(box: Box, store: Store, pki: Path) -> AsyncIterator[HttpClient
         boxed(box, access) as way,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
     ):
-        transport = Hasty(session, way, VirtualClock(), silence=0.1, chance=Least())
-        yield HttpClient(transport, chance=Least())
+        transport = Hasty(session, way, VirtualClock(), silence=0.1, rng=Least())
+        yield HttpClient(transport, rng=Least())

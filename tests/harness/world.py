@@ -297,7 +297,7 @@ class World:
 
     def workflow(self, control: Control) -> Mapping[str, Any]:
         """Return the only Workflow; empty if there is none."""
-        return next(iter(control.api.store.everything(kinds.WORKFLOW)), {})
+        return next(iter(control.api.store.objects_of(kinds.WORKFLOW)), {})
 
     def eventlog(self, control: Control, job: JobId) -> list[Event]:
         """Return a job's events, as they are stored."""
@@ -313,7 +313,7 @@ class World:
         async with asyncio.timeout(_LONGEST):
             while True:
                 found = control.instance.manager.find(job)
-                workflows = list(control.api.store.everything(kinds.WORKFLOW))
+                workflows = list(control.api.store.objects_of(kinds.WORKFLOW))
                 if isinstance(found, Inactive) and not workflows:
                     return found
                 await asyncio.sleep(0.05)
@@ -325,7 +325,7 @@ class World:
     async def assert_nothing_left(self, control: Control) -> None:
         """Nothing that was made for a job is there any more."""
         for kind in JOB_KINDS:
-            assert list(control.api.store.everything(kind)) == [], kind
+            assert list(control.api.store.objects_of(kind)) == [], kind
         for flash in self.flash.values():
             assert flash.volumes == {}
             assert flash.mounts == {}

@@ -105,7 +105,7 @@ class Instance:
 
     def failures(self, job: JobId) -> list[tuple[str, str]]:
         """The fatal exceptions, and their notes."""
-        problems = self.job(job).problems
+        problems = self.job(job).exceptions
         return [(each.type, each.note) for each in problems if each.severity == 0]
 
     async def assert_nothing_left(self) -> None:

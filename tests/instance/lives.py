@@ -198,7 +198,7 @@ class Perilog:
     def step(self, job: Job) -> None:
         job = self.tap.with_pending_events(job.id) or job
         if job.state is State.DEPEND:
-            if "wait" not in job.ever_depended:
+            if "wait" not in job.ever_dependencies:
                 self.tap.dependency_add(job.id, "wait")
                 job = self.tap.with_pending_events(job.id) or job
             if "wait" in job.dependencies and "dependency" not in self.holds:
@@ -209,7 +209,7 @@ class Perilog:
             self._finish(job.id)
         if job.state is State.CLEANUP:
             self._finish(job.id)
-            tasks_gone = job.status is not None or not self.tap.executing(job.id)
+            tasks_gone = job.wait_status is not None or not self.tap.executing(job.id)
             if "after" not in job.ever_epilogs and tasks_gone:
                 self.tap.epilog_start(job.id, "after")
             job = self.tap.with_pending_events(job.id) or job

@@ -118,7 +118,7 @@ async def test_a_job_ends_whose_dependency_can_never_be_met(scheme: str) -> None
         second = await dependent(life, after(scheme, first), after("afterany", first))
         await life.until(second)
 
-        fatal = life.job(second).fatal
+        fatal = life.job(second).fatal_exception
         assert fatal is not None
         assert (fatal.type, fatal.severity) == ("dependency", 0)
         assert fatal.note == f"dependency {described(scheme, first)} can never be met"
@@ -214,7 +214,7 @@ async def test_a_job_whose_antecedent_was_lost_ends() -> None:
     async with alive(journal, plugins=plugins()) as life:
         await life.until(second)
 
-        fatal = life.job(second).fatal
+        fatal = life.job(second).fatal_exception
         assert fatal is not None
         assert fatal.type == "dependency"
 
@@ -229,7 +229,7 @@ async def test_after_a_restart_a_scheme_that_is_not_served_any_more_is_told() ->
     async with alive(journal, generous=False) as life:
         await life.until(second, "exception")
 
-        (problem,) = life.job(second).problems
+        (problem,) = life.job(second).exceptions
         assert (problem.type, problem.severity) == ("dependency", 4)
         assert "may be stuck in DEPEND state" in problem.note
         assert life.job(second).state is State.DEPEND

@@ -69,7 +69,7 @@ async def test_a_job_ends_with_the_greatest_status_of_its_shells() -> None:
         job = await instance.submit(nodes=4)
         await instance.until(job)
 
-        assert instance.job(job).status == 3 << 8
+        assert instance.job(job).wait_status == 3 << 8
         assert instance.job(job).result is Result.FAILED
 
 
@@ -86,7 +86,7 @@ async def test_a_task_that_heeds_a_signal_ends_at_once() -> None:
         await instance.until(job)
 
         assert instance.took(job) == pytest.approx(1.0, abs=0.1)
-        assert instance.job(job).status == 128 + signal.SIGTERM << 8
+        assert instance.job(job).wait_status == 128 + signal.SIGTERM << 8
         assert instance.job(job).result is Result.CANCELED
         await instance.assert_nothing_left()
 
@@ -101,7 +101,7 @@ async def test_a_stubborn_task_is_killed_a_step_later() -> None:
         await instance.until(job)
 
         assert instance.took(job) == pytest.approx(STEP, abs=0.1)
-        assert instance.job(job).status == 128 + signal.SIGKILL << 8
+        assert instance.job(job).wait_status == 128 + signal.SIGKILL << 8
         await instance.assert_nothing_left()
 
 
@@ -140,7 +140,7 @@ async def test_a_stubborn_shell_is_killed_five_steps_later() -> None:
         await instance.until(job)
 
         assert instance.took(job) == pytest.approx(5 * STEP, abs=0.1)
-        assert instance.job(job).status == signal.SIGKILL
+        assert instance.job(job).wait_status == signal.SIGKILL
         await instance.assert_nothing_left()
 
 
@@ -153,7 +153,7 @@ async def test_a_job_whose_time_is_up_ends_with_the_exception_timeout() -> None:
 
         assert instance.failures(job) == [("timeout", "resource allocation expired")]
         assert instance.job(job).result is Result.TIMEOUT
-        assert instance.job(job).status == 128 + signal.SIGALRM << 8
+        assert instance.job(job).wait_status == 128 + signal.SIGALRM << 8
         assert instance.took(job) == pytest.approx(30.0, abs=0.1)
         await instance.assert_nothing_left()
 
@@ -178,7 +178,7 @@ async def test_a_user_sends_signals_to_the_tasks() -> None:
         await instance.bus.handle().rpc("job-manager.kill", {"id": job, "signum": signal.SIGUSR2})
         await instance.until(job)
 
-        assert instance.job(job).status == 128 + signal.SIGUSR2 << 8
+        assert instance.job(job).wait_status == 128 + signal.SIGUSR2 << 8
 
 
 @virtually
@@ -194,7 +194,7 @@ async def test_a_job_whose_tasks_end_well_when_they_are_told_to_has_not_succeede
         await instance.cancel(job)
         await instance.until(job)
 
-        assert instance.job(job).status == 1 << 8
+        assert instance.job(job).wait_status == 1 << 8
         assert instance.job(job).result is Result.CANCELED
 
 
@@ -253,7 +253,7 @@ async def test_nodes_where_something_of_a_shell_does_not_die_are_drained() -> No
 
             assert m.drained == [([1], f"unkillable user processes for job {fluid.f58(job)}")]
             assert instance.job(job).result is Result.FAILED
-            (problem,) = instance.job(job).problems
+            (problem,) = instance.job(job).exceptions
             assert problem.note == "processes do not die: [7]"
 
 
@@ -294,7 +294,7 @@ async def test_a_job_of_which_something_cannot_be_killed_has_failed_and_lets_go(
             await instance.cancel(job)
             await instance.until(job)
 
-            assert instance.job(job).status == 1
+            assert instance.job(job).wait_status == 1
             assert instance.names(job)[-4:] == ["finish", "release", "free", "clean"]
             assert "shell-exit" not in instance.names(job, "guest.exec.eventlog")
 
@@ -663,7 +663,7 @@ async def test_how_a_job_has_ended_is_not_forgotten_when_its_shells_are() -> Non
             await instance.until(job)
 
             assert instance.names(job) == PLAIN
-            assert instance.job(job).status == 3 << 8
+            assert instance.job(job).wait_status == 3 << 8
             assert instance.names(job, "guest.exec.eventlog") == EXECUTION
             await instance.assert_nothing_left()
 

@@ -679,7 +679,7 @@ async def test_an_exception_that_rfc_21_does_not_know_is_refused(wrong: dict[str
         ask = life.bus.handle().rpc("job-manager.raise", {"id": job, **wrong})
 
         assert await refused(ask) == errno.EPROTO
-        assert life.job(job).problems == ()
+        assert life.job(job).exceptions == ()
 
 
 @virtually

@@ -387,7 +387,7 @@ async def test_a_plugin_that_fails_ends_the_job_and_no_other(topic: str) -> None
         await life.until(bad)
         await life.until(good)
 
-        fatal = life.job(bad).fatal
+        fatal = life.job(bad).fatal_exception
         assert fatal is not None
         assert fatal.type == "plugin"
         assert fatal.note == f"plugin ear failed on {topic}: the instance's log says why"

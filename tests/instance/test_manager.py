@@ -78,7 +78,7 @@ async def test_a_job_that_fails_is_told_apart() -> None:
 
         assert life.execution.signals == [(job, 9)]
         assert life.job(job).result is Result.FAILED
-        assert life.job(job).status == 9
+        assert life.job(job).wait_status == 9
 
 
 # Exceptions
@@ -396,7 +396,7 @@ async def test_a_job_that_is_denied_ends_with_the_schedulers_words() -> None:
         life.scheduler.deny(job, "there is no such machine")
 
         assert await life.until(job) == [*PLAIN[:4], "exception", "clean"]
-        fatal = life.job(job).fatal
+        fatal = life.job(job).fatal_exception
         assert fatal is not None
         assert (fatal.type, fatal.note) == ("alloc", "there is no such machine")
 
@@ -855,7 +855,7 @@ async def test_a_job_that_ends_well_after_a_fatal_exception_has_not_succeeded() 
         life.manager.executed({"id": job, "type": "finish", "data": {"status": 0}})
         await life.until(job)
 
-        assert life.job(job).status == 256
+        assert life.job(job).wait_status == 256
         assert life.job(job).result is Result.CANCELED
 
 

@@ -151,7 +151,7 @@ async def test_an_epilog_that_fails_is_told_and_does_not_fail_the_job() -> None:
 
             names = instance.names(job)
             assert names == [*AROUND[:11], "exception", *AROUND[11:]]
-            (problem,) = instance.job(job).problems
+            (problem,) = instance.job(job).exceptions
             assert (problem.type, problem.severity) == ("epilog", 2)
             assert instance.job(job).result is Result.COMPLETED
             assert [ranks for ranks, _ in m.drained] == [[0]]
@@ -274,7 +274,7 @@ async def test_a_command_that_cannot_be_run_has_failed() -> None:
             job = await lived(m, instance)
 
             assert instance.failures(job) == [("prolog", "prolog could not be run")]
-            assert {each.type for each in instance.job(job).problems} == {"prolog", "epilog"}
+            assert {each.type for each in instance.job(job).exceptions} == {"prolog", "epilog"}
 
 
 # Restarts

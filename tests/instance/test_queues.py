@@ -300,7 +300,7 @@ async def test_jobs_of_a_queue_that_is_no_more_wait_and_are_told_once() -> None:
             await settle()
             assert life.scheduler.waiting == {}
             assert life.job(job).state is State.SCHED
-            [problem] = life.job(job).problems
+            [problem] = life.job(job).exceptions
             assert (problem.type, problem.severity) == ("queue", 4)
             assert "its queue debug is not configured any more" in problem.note
     async with alive(journal, config=SITE) as life:
@@ -317,7 +317,7 @@ async def test_jobs_from_before_there_were_queues_wait_and_are_told_once() -> No
         await start_all(life)
         await settle()
         assert life.scheduler.waiting == {}
-        assert "it has no queue" in life.job(job).problems[0].note
+        assert "it has no queue" in life.job(job).exceptions[0].note
 
 
 @virtually
@@ -596,5 +596,5 @@ async def test_jobs_of_every_queue_live_their_whole_lives() -> None:
         await owner.rpc("job-manager.queue-start", {"start": True, "all": True})
         await owner.rpc("job-manager.drain")
 
-        assert [flux.job(job).status for job in jobs] == [0, 0, 0, 0]
+        assert [flux.job(job).wait_status for job in jobs] == [0, 0, 0, 0]
         assert [flux.names(job)[-1] for job in jobs] == ["clean"] * 4

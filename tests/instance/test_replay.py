@@ -115,7 +115,7 @@ def test_the_logs_of_a_life_tell_what_was_lived(actions: list[Action]) -> None:
                     assert durable(found.job) == lived[job]
                 else:
                     assert found.job.dependencies <= lived[job].dependencies
-                    assert found.job.ever_depended == lived[job].ever_depended
+                    assert found.job.ever_dependencies == lived[job].ever_dependencies
                     assert found.job.flags == lived[job].flags
             # Of one that waits no more it is forgotten what it has waited for.
             waiting = {id for id in jobs if life.job(id).dependencies}

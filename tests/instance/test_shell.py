@@ -235,7 +235,7 @@ async def test_who_waits_for_a_shell_that_has_failed_does_not_wait_for_ever(fail
 
         assert f"nothing works on node{failing}" in instance.complaints(job)
         assert "the shell cannot go on: the barrier was broken" in instance.complaints(job)
-        assert instance.job(job).status == 1 << 8
+        assert instance.job(job).wait_status == 1 << 8
 
 
 @pytest.mark.parametrize("failing", [0, 1])
@@ -271,7 +271,7 @@ async def test_a_task_that_cannot_start_is_told_and_its_output_is_closed() -> No
         job = await fails(m, instance, nodes=1)
 
         assert instance.complaints(job) == ["app: No such file or directory"]
-        assert instance.job(job).status == 127 << 8
+        assert instance.job(job).wait_status == 127 << 8
         assert stdio.streams(instance.log(job, "guest.output")) == (2, 2)
 
 
@@ -297,7 +297,7 @@ async def test_a_shell_that_dies_while_others_wait_for_it_breaks_them_off() -> N
             await instance.until(job)
 
         assert "the shell cannot go on: the barrier was broken" in instance.complaints(job)
-        assert instance.job(job).status == 1 << 8
+        assert instance.job(job).wait_status == 1 << 8
 
 
 # Signals

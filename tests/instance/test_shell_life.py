@@ -192,7 +192,7 @@ async def test_a_job_that_does_not_run_without_all_its_tasks_ends_with_the_first
 
         note = "the first task to exit, 0, ended with exit code 3"
         assert instance.failures(job) == [("exec", note)]
-        assert instance.job(job).status == 3 << 8
+        assert instance.job(job).wait_status == 3 << 8
 
 
 @virtually
@@ -262,7 +262,7 @@ async def test_a_signal_comes_before_the_time_limit(
         job = await submit(instance, {"signal": option}, nodes=2, duration=100.0)
         await instance.until(job)
 
-        assert instance.job(job).status == 128 + signum << 8
+        assert instance.job(job).wait_status == 128 + signum << 8
         assert instance.took(job) == pytest.approx(seconds, abs=1.5)
         (told,) = instance.complaints(job)
         assert "seconds are left" in told
@@ -287,7 +287,7 @@ async def test_the_job_service_is_the_users_and_understands_what_it_is_told() ->
         await handle.rpc(topic, {"signum": 1})
         await instance.until(job)
 
-        assert instance.job(job).status == 128 + signal.SIGKILL << 8
+        assert instance.job(job).wait_status == 128 + signal.SIGKILL << 8
 
 
 @pytest.mark.parametrize(("answers", "took"), [(True, 2.0), (False, 5.0)])
@@ -342,7 +342,7 @@ async def test_a_signal_that_comes_before_the_tasks_is_theirs_when_they_start(no
         await instance.bus.handle().rpc("job-manager.kill", {"id": job, "signum": 2})
         await instance.until(job)
 
-        assert instance.job(job).status == 128 + signal.SIGINT << 8
+        assert instance.job(job).wait_status == 128 + signal.SIGINT << 8
         assert instance.took(job) < 70
 
 

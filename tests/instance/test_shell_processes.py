@@ -292,7 +292,7 @@ async def test_a_job_that_names_a_cpu_which_is_not_there_is_told(at: Place) -> N
         assert instance.complaints(job) == [
             f"shell option cpu-affinity names CPUs 65000, and node0 has {idset.encode(CPUS)}"
         ]
-        assert instance.job(job).status != 0
+        assert instance.job(job).wait_status != 0
 
 
 # Output
@@ -504,7 +504,7 @@ async def test_who_sits_before_a_terminal_sees_and_types_and_nothing_is_recorded
         assert seen.endswith(b"second\r\n")
         assert instance.printed(job) == {}
         assert [event.name for event in instance.log(job, "guest.input")] == ["header"]
-        assert instance.job(job).status == 3 << 8
+        assert instance.job(job).wait_status == 3 << 8
 
 
 @really
@@ -584,7 +584,7 @@ async def test_a_signal_goes_to_the_tasks_that_are_named_on_whatever_node(at: Pl
         await user.rpc(topic, {"signum": int(signal.SIGUSR2)})
         await instance.until(job)
 
-        assert instance.job(job).status == (128 + signal.SIGKILL) << 8
+        assert instance.job(job).wait_status == (128 + signal.SIGKILL) << 8
 
 
 # PMI
@@ -684,7 +684,7 @@ async def test_a_job_may_bring_its_own_shell(at: Place) -> None:
         expected = {(str(rank), f"{job} {rank} {said}") for rank in range(2)}
         expected |= {(str(rank), "asked to end\n") for rank in range(2)}
         assert expected <= set(logged(instance, job))
-        assert instance.job(job).status == 7 << 8
+        assert instance.job(job).wait_status == 7 << 8
 
 
 def logged(instance: Instance, job: JobId) -> list[tuple[str, str]]:

@@ -64,7 +64,7 @@ class Story:
         return [await ended(instance, job) for job in known.values()]
 
     def came_true(self, ended: Inactive) -> bool:
-        fatal = ended.job.fatal
+        fatal = ended.job.fatal_exception
         noted = self.note is None or (fatal is not None and fatal.note == self.note)
         return noted and ended.job.result is self.result
 
@@ -157,7 +157,7 @@ async def stopped_after(write: int, made: Callable[[], Story], *, lost: bool) ->
         async def and_look(instance: Instance) -> None:
             for over in await story.live(instance):
                 what = (write, seam.actions[-1], over.job)
-                fatal = over.job.fatal
+                fatal = over.job.fatal_exception
                 if not (lost and fatal is not None and "were lost" in fatal.note):
                     assert story.came_true(over), what
                 assert story.site != COMMANDS or over.job.ever_epilogs, what

@@ -38,7 +38,7 @@ async def test_a_job_takes_its_time_and_has_its_status_and_starts_no_shell() -> 
         assert instance.names(job) == PLAIN
         assert instance.names(job, "guest.exec.eventlog") == EXECUTION
         assert instance.took(job) == pytest.approx(2.5, abs=0.1)
-        assert instance.job(job).status == 3 << 8
+        assert instance.job(job).wait_status == 3 << 8
         await instance.assert_nothing_left()
 
 
@@ -51,7 +51,7 @@ async def test_a_signal_ends_it_with_that_signal() -> None:
         await instance.cancel(job)
         await instance.until(job)
 
-        assert instance.job(job).status == signal.SIGTERM
+        assert instance.job(job).wait_status == signal.SIGTERM
         assert instance.job(job).result is Result.CANCELED
         assert instance.took(job) == pytest.approx(1, abs=0.1)
 

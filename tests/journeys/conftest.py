@@ -129,7 +129,7 @@ class Cluster:
     def stored(self, kind: Kind) -> list[Object]:
         """Return the objects of a kind as they stand on disk, whether the cluster runs or not."""
         with SqliteJournal(self.state.objects) as journal:
-            return list(Store(journal, SystemClock(), AdmitAll()).everything(kind))
+            return list(Store(journal, SystemClock(), AdmitAll()).objects_of(kind))
 
     def processes(self) -> list[int]:
         """Return the processes of this cluster: those that name its directory, and its tasks."""

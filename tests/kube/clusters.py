@@ -28,18 +28,18 @@ from warren.journal.committer import rewrite_limit
 from warren.kube import http, kubeconfig
 from warren.kube.admission import Admission, Denied, Operation, Review, User
 from warren.kube.client import Client, Event
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS, Authorizer
 from warren.kube.server.access.roles import defaults
 from warren.kube.server.builtin import CRD, NAMESPACE
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.history import History
 from warren.kube.server.local import LocalClient
 from warren.kube.server.logs import Logs
 from warren.kube.server.rest.app import ApiServer
-from warren.kube.server.rest.watches import QUIET
+from warren.kube.server.rest.watches import BOOKMARK_INTERVAL
 from warren.kube.server.store import Store
 
 HOST = "127.0.0.1"
@@ -115,9 +115,9 @@ async def embedded(
 ) -> AsyncIterator[Store]:
     """A store with all kinds and what works behind it, for the length of a block."""
     clock = clock or virtual.VirtualClock()
-    whole = Embedded(journal or MemoryJournal(), clock, [Doorman()], history=history)
+    whole = EmbeddedApi(journal or MemoryJournal(), clock, [Doorman()], history=history)
     async with alongside(whole.run()):
-        await whole.begin()
+        await whole.create_defaults()
         await _define(whole.store)
         yield whole.store
 
@@ -130,8 +130,12 @@ async def _define(store: Store) -> None:
 
 @asynccontextmanager
 async def served(
-    store: Store, pki: Path, port: int = 0, quiet: float = QUIET, logs: Logs | None = None
-) -> AsyncIterator[Access]:
+    store: Store,
+    pki: Path,
+    port: int = 0,
+    quiet: float = BOOKMARK_INTERVAL,
+    logs: Logs | None = None,
+) -> AsyncIterator[ClusterAccess]:
     """An API server for the length of a block, on a port of its own or one that it had before."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -140,15 +144,17 @@ async def served(
     users = Authenticator({TOKEN: User("admin", frozenset({MASTERS}))})
 
     def roles(kind: Kind) -> list[Object]:
-        return [*store.everything(kind), *(obj for obj in defaults() if obj["kind"] == kind.name)]
+        return [*store.objects_of(kind), *(obj for obj in defaults() if obj["kind"] == kind.name)]
 
     authorizer = Authorizer(roles)
-    store.listen(lambda _: authorizer.changed())
-    server = ApiServer(store, SystemClock(), users, authorizer, quiet=quiet, printed=logs)
+    store.listen(lambda _: authorizer.forget_policy())
+    server = ApiServer(
+        store, SystemClock(), users, authorizer, bookmark_interval=quiet, pod_logs=logs
+    )
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     context = tls.ensure(pki)
     async with alongside(server.run(listener, context)):
-        yield Access(server=url, authority=tls.authority(pki), token=TOKEN)
+        yield ClusterAccess(server=url, authority=tls.authority(pki), token=TOKEN)
 
 
 @contextmanager
@@ -156,7 +162,7 @@ def beside(
     pki: Path,
     directory: Path,
     having: Callable[..., AbstractAsyncContextManager[Store]] = embedded,
-    quiet: float = QUIET,
+    quiet: float = BOOKMARK_INTERVAL,
     logs: Logs | None = None,
 ) -> Iterator[Path]:
     """Serve a cluster from a thread, for clients that block; gives its kubeconfig."""

@@ -20,7 +20,7 @@ import yaml
 from warren.base.errors import UserMistake
 from warren.kube import kubeconfig, webhook
 from warren.kube.admission import User
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 
@@ -76,13 +76,13 @@ def contents(directory: Path) -> list[bytes]:
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
 def test_the_server_is_trusted_on_loopback(pki: Path, name: str) -> None:
     server = tls.ensure(pki)
-    access = Access(server="", authority=tls.authority(pki), token="")
+    access = ClusterAccess(server="", authority=tls.authority(pki), token="")
     shaken(server, access.tls(), name)
 
 
 def test_the_server_is_trusted_under_no_other_name(pki: Path) -> None:
     server = tls.ensure(pki)
-    access = Access(server="", authority=tls.authority(pki), token="")
+    access = ClusterAccess(server="", authority=tls.authority(pki), token="")
     with pytest.raises(ssl.SSLCertVerificationError):
         shaken(server, access.tls(), "example.org")
 
@@ -93,12 +93,12 @@ CBC = ["ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"]
 
 def servers(pki: Path) -> list[ssl.SSLContext]:
     """Return the contexts of the API server, and of a webhook with the same keys."""
-    return [tls.ensure(pki), webhook.rotating(pki / "server.crt", pki / "server.key")]
+    return [tls.ensure(pki), webhook.rotating_context(pki / "server.crt", pki / "server.key")]
 
 
 def limited(pki: Path, version: ssl.TLSVersion, ciphers: str) -> ssl.SSLContext:
     """Return a client's context for one version of TLS."""
-    client = Access(server="", authority=tls.authority(pki), token="").tls()
+    client = ClusterAccess(server="", authority=tls.authority(pki), token="").tls()
     client.minimum_version = client.maximum_version = version
     client.set_ciphers(f"{ciphers}:@SECLEVEL=0")
     return client
@@ -149,12 +149,12 @@ def test_a_certificate_that_ends_soon_or_has_ended_is_signed_anew(
     renewed = [old != new for old, new in zip(before, contents(tmp_path / "pki"), strict=True)]
     assert renewed == [True, True, False]
     authority = tls.authority(tmp_path / "pki")
-    shaken(server, Access(server="", authority=authority, token="").tls(), "localhost")
+    shaken(server, ClusterAccess(server="", authority=authority, token="").tls(), "localhost")
 
 
 def test_a_client_that_knows_the_authority_trusts_what_it_has_signed_anew(tmp_path: Path) -> None:
     tls.ensure(tmp_path / "pki")
-    known = Access(server="", authority=tls.authority(tmp_path / "pki"), token="").tls()
+    known = ClusterAccess(server="", authority=tls.authority(tmp_path / "pki"), token="").tls()
     server = tls.ensure(tmp_path / "pki", renew=YEAR * 11)
 
     shaken(server, known, "localhost")
@@ -241,7 +241,9 @@ def test_keys_that_are_removed_as_a_whole_are_made_anew(tmp_path: Path) -> None:
 
 # The kubeconfig
 
-ACCESS = Access(server="https://127.0.0.1:6443", authority=b"-----BEGIN\n\xff", token="s3cret")
+ACCESS = ClusterAccess(
+    server="https://127.0.0.1:6443", authority=b"-----BEGIN\n\xff", token="s3cret"
+)
 
 
 def test_a_kubeconfig_is_read_back(tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def other_context(document: dict[str, Any]) -> None:
     document["clusters"].append({"name": "c", "cluster": cluster})
 
 
-OTHER = Access(server="https://x", token="other")
+OTHER = ClusterAccess(server="https://x", token="other")
 
 
 def test_the_current_context_decides(tmp_path: Path) -> None:
@@ -306,7 +308,7 @@ def test_a_context_may_be_asked_for(tmp_path: Path) -> None:
 
 def test_a_client_certificate_is_written_for_a_user_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    access = Access(
+    access = ClusterAccess(
         server="https://example.org",
         authority=b"authority",
         certificate=b"certificate",
@@ -320,7 +322,7 @@ def test_a_client_certificate_is_written_for_a_user_and_read_back(tmp_path: Path
 
 
 def test_a_server_that_need_not_be_known_is_written_and_read_back(tmp_path: Path) -> None:
-    access = Access(server="https://example.org", token="t", insecure=True)
+    access = ClusterAccess(server="https://example.org", token="t", insecure=True)
     kubeconfig.write(tmp_path / "kubeconfig", access)
 
     assert kubeconfig.load(tmp_path / "kubeconfig") == access
@@ -348,7 +350,7 @@ def test_without_an_authority_the_machines_own_are_asked(tmp_path: Path, pki: Pa
 
 
 def test_a_server_that_need_not_be_known_is_not_asked_who_it_is(pki: Path) -> None:
-    access = Access(server="https://localhost", insecure=True)
+    access = ClusterAccess(server="https://localhost", insecure=True)
     shaken(tls.ensure(pki), access.tls(), "example.org")
 
 
@@ -356,9 +358,11 @@ def test_a_client_shows_its_certificate(pki: Path) -> None:
     server = tls.ensure(pki)
     server.verify_mode = ssl.CERT_REQUIRED
     certificate, key = tls.issue(pki, "agent")
-    access = Access(server="", authority=tls.authority(pki), certificate=certificate, key=key)
+    access = ClusterAccess(
+        server="", authority=tls.authority(pki), certificate=certificate, key=key
+    )
     assert shaken_by(server, access.tls()) == "agent"
-    nobody = Access(server="", authority=tls.authority(pki))
+    nobody = ClusterAccess(server="", authority=tls.authority(pki))
     assert shaken_by(server, nobody.tls()) is None
 
 
@@ -366,11 +370,13 @@ def test_a_client_shows_its_certificate(pki: Path) -> None:
 def test_a_certificate_that_is_none_is_the_users_to_mend(pki: Path, field: str) -> None:
     access = {"server": "https://x", "origin": "the file", field: b"-----BEGIN\n"}
     with pytest.raises(UserMistake, match=f"^the file: [a-z-]*{field}"):
-        Access(**access).tls()  # type: ignore[arg-type]
+        ClusterAccess(**access).tls()  # type: ignore[arg-type]
 
 
 def test_secrets_are_not_printed(tmp_path: Path) -> None:
-    access = Access(server="https://x", token="s3cret", certificate=b"c3rtificate", key=b"k3y")
+    access = ClusterAccess(
+        server="https://x", token="s3cret", certificate=b"c3rtificate", key=b"k3y"
+    )
     given = kubeconfig.load(
         user_says(tmp_path / "kubeconfig", exec={"env": [{"name": "A", "value": "s3cret"}]})
     )
@@ -433,7 +439,7 @@ def test_a_pod_finds_its_service_account(tmp_path: Path, monkeypatch: pytest.Mon
     found = kubeconfig.find(environ=pod, service_account=account)
     assert (found.server, found.authority) == ("https://[fd00::1]:443", b"authority")
     assert found.source is not None
-    assert found.source.ask().authorization == "Bearer from-the-kubelet"
+    assert found.source.fetch().authorization == "Bearer from-the-kubelet"
     assert kubeconfig.find(context="warren", environ=pod, service_account=account).token == "home"
 
 
@@ -507,7 +513,7 @@ def test_a_proxy_on_this_machine_is_told_no_secrets_and_needs_none(tmp_path: Pat
         del document["contexts"][0]["context"]["user"]
 
     path = rewritten(tmp_path / "kubeconfig", change)
-    assert kubeconfig.load(path) == Access(server="http://localhost:8001")
+    assert kubeconfig.load(path) == ClusterAccess(server="http://localhost:8001")
 
 
 def test_a_kubeconfig_that_is_not_there_is_the_users_to_mend(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.kube.clusters import beside, stored
 from warren.kube import kubeconfig
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 
 CORE = "/api/v1/namespaces/default"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -95,7 +95,7 @@ BODIES = {
 class Writer:
     """Writes to a server and reads from it, over a connection that stays."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ClusterAccess) -> None:
         self.place = access.server.removeprefix("https://")
         context: ssl.SSLContext = access.tls()
         self.connection = http.client.HTTPSConnection(self.place, context=context)

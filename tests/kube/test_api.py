@@ -31,9 +31,9 @@ from tests.kube.clusters import (
 from warren.base.clock import SystemClock
 from warren.base.times import rfc3339
 from warren.dws.kinds import STORAGE, WORKFLOW
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.history import History
-from warren.kube.server.rest.watches import QUIET
+from warren.kube.server.rest.watches import BOOKMARK_INTERVAL
 from warren.kube.server.store import Store
 
 DWS = f"/apis/{WORKFLOW.group}/{WORKFLOW.version}"
@@ -46,7 +46,7 @@ TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/jso
 class Caller:
     """Asks over HTTPS, and tells the status and the body of each answer."""
 
-    def __init__(self, session: aiohttp.ClientSession, access: Access, store: Store) -> None:
+    def __init__(self, session: aiohttp.ClientSession, access: ClusterAccess, store: Store) -> None:
         self.session = session
         self.server = access.server
         self.store = store
@@ -103,7 +103,7 @@ def told_to_one(**options: Any) -> Callable[[Story], Callable[..., None]]:
 def _told(story: Story, options: Mapping[str, Any]) -> Callable[..., None]:
     async def served_story(pki: Path, **others: Any) -> None:
         history = History(**options.get("history", {}))
-        quiet = options.get("quiet", QUIET)
+        quiet = options.get("quiet", BOOKMARK_INTERVAL)
         async with (
             stored(
                 clock=SystemClock(), history=history, admission=options.get("admission")

@@ -23,8 +23,8 @@ from warren.kube.server.access.authorization import (
     ROLE_BINDING,
     Attributes,
     Authorizer,
-    escalation,
-    forbidden,
+    escalation_message,
+    forbidden_message,
     service_account,
 )
 from warren.kube.server.access.grants import RBAC, Rule
@@ -280,11 +280,11 @@ def test_a_role_that_is_missing_grants_nothing_until_it_is_there() -> None:
     assert not found.allowed(ANN, to("get", "servers"))
 
     objects.append(role(READ))
-    found.changed()
+    found.forget_policy()
     assert found.allowed(ANN, to("get", "servers"))
 
     objects.pop()
-    found.changed()
+    found.forget_policy()
     assert not found.allowed(ANN, to("get", "servers"))
 
 
@@ -707,7 +707,7 @@ HANDED: list[tuple[list[Object], Object, list[str]]] = [
 def test_a_role_can_be_written_with_rules_that_its_writer_has(
     held: list[Object], wanted: Object, missing: list[str]
 ) -> None:
-    assert holder(*held).escalates(ANN, CLUSTER_ROLE, role(wanted)) == missing
+    assert holder(*held).escalated_permissions(ANN, CLUSTER_ROLE, role(wanted)) == missing
 
 
 @pytest.mark.parametrize(("held", "wanted", "missing"), HANDED)
@@ -720,75 +720,87 @@ def test_a_role_can_be_bound_by_who_has_its_rules(
         role(wanted, name="other"),
     )
     made = binding(person("bob"), of="other")
-    assert found.escalates(ANN, CLUSTER_ROLE_BINDING, made) == missing
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE_BINDING, made) == missing
 
 
 def test_masters_hand_out_what_they_like() -> None:
     everything = role(rule("*", on=["*"], groups=["*"]))
-    assert holder().escalates(ROOT, CLUSTER_ROLE, everything) == []
-    assert holder().escalates(ROOT, CLUSTER_ROLE_BINDING, binding(of="nowhere")) == []
+    assert holder().escalated_permissions(ROOT, CLUSTER_ROLE, everything) == []
+    assert holder().escalated_permissions(ROOT, CLUSTER_ROLE_BINDING, binding(of="nowhere")) == []
 
 
 def test_what_is_held_in_a_namespace_is_handed_out_there_alone() -> None:
     found = holder(READ, namespace="here")
-    assert found.escalates(ANN, ROLE, role(READ, namespace="here")) == []
-    assert found.escalates(ANN, ROLE, role(READ, namespace="there")) != []
-    assert found.escalates(ANN, CLUSTER_ROLE, role(READ)) != []
+    assert found.escalated_permissions(ANN, ROLE, role(READ, namespace="here")) == []
+    assert found.escalated_permissions(ANN, ROLE, role(READ, namespace="there")) != []
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE, role(READ)) != []
 
 
 def test_a_role_that_names_no_namespace_is_written_to_the_default_one() -> None:
     nowhere = merged(role(READ, namespace="x"), {"metadata": {"namespace": None}})
-    assert holder(READ, namespace="default").escalates(ANN, ROLE, nowhere) == []
-    assert holder(READ, namespace="here").escalates(ANN, ROLE, nowhere) != []
+    assert holder(READ, namespace="default").escalated_permissions(ANN, ROLE, nowhere) == []
+    assert holder(READ, namespace="here").escalated_permissions(ANN, ROLE, nowhere) != []
 
 
 def test_an_update_is_judged_where_the_object_is_and_not_where_it_says_that_it_is() -> None:
     old = role(namespace="there")
-    assert holder(READ, namespace="here").escalates(ANN, ROLE, role(READ, namespace="here"), old)
+    assert holder(READ, namespace="here").escalated_permissions(
+        ANN, ROLE, role(READ, namespace="here"), old
+    )
 
 
 @pytest.mark.parametrize(("name", "kind"), [("clusterroles", CLUSTER_ROLE), ("roles", ROLE)])
 def test_who_may_escalate_writes_any_role(name: str, kind: Kind) -> None:
     wanted = role(READ, namespace="here" if kind is ROLE else "")
     found = holder(rule("escalate", on=[name], groups=[RBAC]))
-    assert found.escalates(ANN, kind, wanted) == []
+    assert found.escalated_permissions(ANN, kind, wanted) == []
     found = holder(rule("bind", on=[name], groups=[RBAC]))
-    assert found.escalates(ANN, kind, wanted) != []
+    assert found.escalated_permissions(ANN, kind, wanted) != []
 
 
 def test_who_may_escalate_a_role_by_name_may_update_it_but_not_create_it() -> None:
     found = holder(rule("escalate", on=["clusterroles"], groups=[RBAC], resourceNames=["r"]))
-    assert found.escalates(ANN, CLUSTER_ROLE, role(READ)) != []
-    assert found.escalates(ANN, CLUSTER_ROLE, role(READ), role()) == []
-    assert found.escalates(ANN, CLUSTER_ROLE, role(READ, name="s"), role(name="s")) != []
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE, role(READ)) != []
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE, role(READ), role()) == []
+    assert (
+        found.escalated_permissions(ANN, CLUSTER_ROLE, role(READ, name="s"), role(name="s")) != []
+    )
 
 
 def test_who_may_bind_a_role_binds_it_without_its_rules() -> None:
     found = holder(rule("bind", on=["clusterroles"], groups=[RBAC], resourceNames=["other"]))
     made = binding(person("bob"), of="other")
-    assert found.escalates(ANN, CLUSTER_ROLE_BINDING, made) == []
-    assert holder().escalates(ANN, CLUSTER_ROLE_BINDING, made) != []
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE_BINDING, made) == []
+    assert holder().escalated_permissions(ANN, CLUSTER_ROLE_BINDING, made) != []
 
 
 def test_who_may_bind_in_a_namespace_binds_there() -> None:
     found = holder(rule("bind", on=["clusterroles"], groups=[RBAC]), namespace="here")
     made = binding(person("bob"), of="other", namespace="here")
-    assert found.escalates(ANN, ROLE_BINDING, made) == []
-    assert found.escalates(ANN, ROLE_BINDING, binding(of="other", namespace="there")) != []
-    assert found.escalates(ANN, CLUSTER_ROLE_BINDING, binding(of="other")) != []
+    assert found.escalated_permissions(ANN, ROLE_BINDING, made) == []
+    assert (
+        found.escalated_permissions(ANN, ROLE_BINDING, binding(of="other", namespace="there")) != []
+    )
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE_BINDING, binding(of="other")) != []
 
 
 def test_a_role_of_the_cluster_is_bound_where_its_rules_are_held() -> None:
     found = holder(rule("*", on=["servers"]), namespace="here")
-    assert found.escalates(ANN, ROLE_BINDING, binding(of="other", namespace="here")) == []
-    assert found.escalates(ANN, ROLE_BINDING, binding(of="other", namespace="there")) != []
+    assert (
+        found.escalated_permissions(ANN, ROLE_BINDING, binding(of="other", namespace="here")) == []
+    )
+    assert (
+        found.escalated_permissions(ANN, ROLE_BINDING, binding(of="other", namespace="there")) != []
+    )
 
 
 def test_a_role_that_is_not_there_cannot_be_bound() -> None:
     with pytest.raises(NotFound, match=f'clusterroles.{RBAC} "nowhere" not found'):
-        holder().escalates(ANN, CLUSTER_ROLE_BINDING, binding(of="nowhere"))
+        holder().escalated_permissions(ANN, CLUSTER_ROLE_BINDING, binding(of="nowhere"))
     with pytest.raises(NotFound, match=f'roles.{RBAC} "nowhere" not found'):
-        holder().escalates(ANN, ROLE_BINDING, binding(of="nowhere", kind=ROLE, namespace="here"))
+        holder().escalated_permissions(
+            ANN, ROLE_BINDING, binding(of="nowhere", kind=ROLE, namespace="here")
+        )
 
 
 def test_only_who_has_everything_has_roles_gather_others() -> None:
@@ -796,10 +808,10 @@ def test_only_who_has_everything_has_roles_gather_others() -> None:
     everything = [rule("*", on=["*"], groups=["*"]), urls("*", verbs=["*"])]
     without_escalate = rule("get", "patch", "create", "update", on=["*"], groups=["*"])
     found = holder(without_escalate)
-    assert found.escalates(ANN, CLUSTER_ROLE, gathering({})) == told
-    assert found.escalates(ANN, CLUSTER_ROLE, role(), gathering({})) == told
-    assert found.escalates(ANN, CLUSTER_ROLE, role()) == []
-    assert holder(*everything).escalates(ANN, CLUSTER_ROLE, gathering({})) == []
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE, gathering({})) == told
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE, role(), gathering({})) == told
+    assert found.escalated_permissions(ANN, CLUSTER_ROLE, role()) == []
+    assert holder(*everything).escalated_permissions(ANN, CLUSTER_ROLE, gathering({})) == []
 
 
 def test_what_only_is_to_go_is_not_handed_out() -> None:
@@ -807,24 +819,26 @@ def test_what_only_is_to_go_is_not_handed_out() -> None:
     gone = merged(old, {"metadata": {"finalizers": None, "managedFields": [2]}})
     owned = merged(old, {"metadata": {"ownerReferences": [{"name": "x"}]}})
     labelled = merged(old, {"metadata": {"labels": {"into": "view"}}})
-    assert holder().escalates(ANN, CLUSTER_ROLE, gone, old) == []
-    assert holder().escalates(ANN, CLUSTER_ROLE, owned, old) == []
-    assert holder().escalates(ANN, CLUSTER_ROLE, labelled, old) != []
+    assert holder().escalated_permissions(ANN, CLUSTER_ROLE, gone, old) == []
+    assert holder().escalated_permissions(ANN, CLUSTER_ROLE, owned, old) == []
+    assert holder().escalated_permissions(ANN, CLUSTER_ROLE, labelled, old) != []
 
 
 def test_a_binding_that_only_is_to_go_may_have_lost_its_role() -> None:
     old = merged(binding(of="nowhere"), {"metadata": {"finalizers": ["f"]}})
     gone = binding(of="nowhere")
-    assert holder().escalates(ANN, CLUSTER_ROLE_BINDING, gone, old) == []
+    assert holder().escalated_permissions(ANN, CLUSTER_ROLE_BINDING, gone, old) == []
     with pytest.raises(NotFound):
-        holder().escalates(ANN, CLUSTER_ROLE_BINDING, {**gone, "subjects": [person("bob")]}, old)
+        holder().escalated_permissions(
+            ANN, CLUSTER_ROLE_BINDING, {**gone, "subjects": [person("bob")]}, old
+        )
 
 
 def test_roles_of_namespaces_gather_nothing() -> None:
     inside = role(READ, namespace="here", aggregationRule={"clusterRoleSelectors": [{}]})
     everything = role(rule("*", on=["*"], groups=["*"]), name="other")
     bound_here = binding(person("ann"), kind=ROLE, namespace="here")
-    assert holder(READ, namespace="here").escalates(ANN, ROLE, inside) == []
+    assert holder(READ, namespace="here").escalated_permissions(ANN, ROLE, inside) == []
     assert where_allowed(inside, everything, bound_here) == ["here"]
 
 
@@ -837,19 +851,19 @@ def test_who_may_bind_roles_of_a_namespace_binds_them_and_no_others() -> None:
         role(rule("bind", on=["roles"], groups=[RBAC]), name="held"),
         binding(person("ann"), of="held", namespace="here"),
     )
-    assert found.escalates(ANN, ROLE_BINDING, made[ROLE]) == []
-    assert found.escalates(ANN, ROLE_BINDING, made[CLUSTER_ROLE]) != []
+    assert found.escalated_permissions(ANN, ROLE_BINDING, made[ROLE]) == []
+    assert found.escalated_permissions(ANN, ROLE_BINDING, made[CLUSTER_ROLE]) != []
 
 
 def test_what_is_missing_of_one_resource_is_told_once() -> None:
     wanted = role(rule("patch", "get", on=["servers"]), rule("list", "get", on=["servers"]))
-    assert holder().escalates(ANN, CLUSTER_ROLE, wanted) == [
+    assert holder().escalated_permissions(ANN, CLUSTER_ROLE, wanted) == [
         f'{{APIGroups:["{DWS}"], Resources:["servers"], Verbs:["get" "list" "patch"]}}'
     ]
 
 
 def test_objects_of_other_kinds_hand_out_nothing() -> None:
-    assert holder().escalates(ANN, kinds.WORKFLOW, role(READ)) == []
+    assert holder().escalated_permissions(ANN, kinds.WORKFLOW, role(READ)) == []
 
 
 @settings(deadline=None, max_examples=100)
@@ -861,7 +875,7 @@ def test_what_a_user_may_write_gives_him_nothing_that_he_did_not_have(
     found = authorizer(*objects)
     kind = next(kind for kind in KINDS if kind.name == made["kind"])
     try:
-        if found.escalates(user, kind, made):
+        if found.escalated_permissions(user, kind, made):
             return
     except NotFound:
         return
@@ -889,10 +903,10 @@ def test_what_is_not_of_its_form_can_be_judged(
     found = holder()
     for old in (None, whole):
         try:
-            told = found.escalates(ANN, kind, made, old)
+            told = found.escalated_permissions(ANN, kind, made, old)
         except NotFound:
             continue
-        escalation(ANN, kind, "x", told)
+        escalation_message(ANN, kind, "x", told)
 
 
 # Sentences
@@ -900,20 +914,20 @@ def test_what_is_not_of_its_form_can_be_judged(
 
 def test_a_refusal_says_who_cannot_do_what_and_where() -> None:
     x = User("x")
-    assert forbidden(x, to("get", "workflows", "default", "w")) == (
+    assert forbidden_message(x, to("get", "workflows", "default", "w")) == (
         'workflows.dataworkflowservices.github.io "w" is forbidden: User "x" cannot get resource '
         '"workflows" in API group "dataworkflowservices.github.io" in the namespace "default"'
     )
-    assert forbidden(x, to("list", "nodes", of="")) == (
+    assert forbidden_message(x, to("list", "nodes", of="")) == (
         'nodes is forbidden: User "x" cannot list resource "nodes" in API group "" '
         "at the cluster scope"
     )
-    assert forbidden(x, to("update", "workflows/status", "default", "w")) == (
+    assert forbidden_message(x, to("update", "workflows/status", "default", "w")) == (
         'workflows.dataworkflowservices.github.io "w" is forbidden: User "x" cannot update '
         'resource "workflows/status" in API group "dataworkflowservices.github.io" '
         'in the namespace "default"'
     )
-    assert forbidden(x, at("/metrics")) == 'forbidden: User "x" cannot get path "/metrics"'
+    assert forbidden_message(x, at("/metrics")) == 'forbidden: User "x" cannot get path "/metrics"'
 
 
 def test_a_refusal_says_which_roles_are_missing() -> None:
@@ -921,7 +935,7 @@ def test_a_refusal_says_which_roles_are_missing() -> None:
         binding(person("x")), binding(group("g"), of="s", kind=ROLE, namespace="here")
     )
     x, asked = User("x", frozenset({"g"})), to("list", "nodes", of="")
-    assert forbidden(x, asked, found.reason(x, asked)) == (
+    assert forbidden_message(x, asked, found.reason(x, asked)) == (
         'nodes is forbidden: User "x" cannot list resource "nodes" in API group "" '
         f'at the cluster scope: RBAC: clusterrole.{RBAC} "r" not found'
     )
@@ -933,7 +947,7 @@ def test_a_refusal_says_which_roles_are_missing() -> None:
 
 def test_names_of_any_kind_can_be_told() -> None:
     strange = User('a"b\n\ud800é')
-    assert forbidden(strange, at("/é")) == (
+    assert forbidden_message(strange, at("/é")) == (
         'forbidden: User "a\\"b\\n\\ud800\\u00e9" cannot get path "/é"'
     )
 
@@ -975,15 +989,15 @@ def test_masters_need_no_reason() -> None:
 
 
 def test_an_escalation_is_told_as_kubernetes_tells_it() -> None:
-    missing = holder().escalates(ANN, CLUSTER_ROLE, role(READ, urls("/x")))
-    assert escalation(ANN, CLUSTER_ROLE, "r", missing) == (
+    missing = holder().escalated_permissions(ANN, CLUSTER_ROLE, role(READ, urls("/x")))
+    assert escalation_message(ANN, CLUSTER_ROLE, "r", missing) == (
         f'clusterroles.{RBAC} "r" is forbidden: user "ann" (groups=["system:authenticated" "wlm"]) '
         "is attempting to grant RBAC permissions not currently held:\n"
         f'{{APIGroups:["{DWS}"], Resources:["servers"], Verbs:["get"]}}\n'
         '{NonResourceURLs:["/x"], Verbs:["get"]}'
     )
-    missing = holder().escalates(ANN, CLUSTER_ROLE, gathering({}))
-    assert escalation(ANN, CLUSTER_ROLE, "r", missing) == (
+    missing = holder().escalated_permissions(ANN, CLUSTER_ROLE, gathering({}))
+    assert escalation_message(ANN, CLUSTER_ROLE, "r", missing) == (
         f'clusterroles.{RBAC} "r" is forbidden: '
         "must have cluster-admin privileges to use the aggregationRule"
     )
@@ -1094,5 +1108,5 @@ def test_a_kind_joins_the_viewers_by_a_label() -> None:
 def test_an_admin_of_a_namespace_hands_out_what_he_has_there() -> None:
     found = authorizer(*defaults(), binding(person("ann"), of="admin", namespace="here"))
     made = {of: binding(person("bob"), of=of, namespace="here") for of in ("edit", "cluster-admin")}
-    assert found.escalates(ANN, ROLE_BINDING, made["edit"]) == []
-    assert found.escalates(ANN, ROLE_BINDING, made["cluster-admin"]) != []
+    assert found.escalated_permissions(ANN, ROLE_BINDING, made["edit"]) == []
+    assert found.escalated_permissions(ANN, ROLE_BINDING, made["cluster-admin"]) != []

@@ -15,7 +15,7 @@ from tests.harness import users
 from tests.journal.running import really
 from tests.kube.clusters import alongside
 from warren.kube import connections, serving
-from warren.kube.connections import Shares, user_of
+from warren.kube.connections import ConnectionLimits, user_of
 from warren.kube.server.access import tls
 
 HOST = "127.0.0.1"
@@ -70,7 +70,7 @@ def test_what_is_no_connection_of_tcp_is_no_users() -> None:
 
 
 def test_the_servers_own_user_has_as_many_as_there_are(listener: socket.socket) -> None:
-    shares = Shares(each=1, together=1)
+    shares = ConnectionLimits(per_user=1, total=1)
     with ExitStack() as stack:
         for _ in range(3):
             assert shares.admit(stack.enter_context(connected(listener)))
@@ -79,7 +79,7 @@ def test_the_servers_own_user_has_as_many_as_there_are(listener: socket.socket) 
 @needs_users
 def test_another_user_has_a_few_and_leaves_a_few_to_the_next(listener: socket.socket) -> None:
     one, other = users.userids()
-    shares = Shares(each=2, together=3)
+    shares = ConnectionLimits(per_user=2, total=3)
     with ExitStack() as stack:
         first = stack.enter_context(connected(listener, one))
         assert shares.admit(first)
@@ -99,7 +99,7 @@ def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.soc
             return stack.enter_context(listener.accept()[0])
 
     with ExitStack() as stack:
-        shares = Shares(each=1, together=2, by_address=True)
+        shares = ConnectionLimits(per_user=1, total=2, by_address=True)
         first = unknown("127.0.0.2")
         assert shares.admit(first)
         assert not shares.admit(unknown("127.0.0.2"))
@@ -112,7 +112,7 @@ def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.soc
 @really
 async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path: Path) -> None:
     context = tls.ensure(tmp_path / "pki")
-    async with alongside(serving.serve(web.Application(), listener, context, patience=0.05)):
+    async with alongside(serving.serve(web.Application(), listener, context, client_timeout=0.05)):
         silent, writer = await asyncio.open_connection(*listener.getsockname())
         assert await silent.read() == b""
         writer.close()
@@ -123,7 +123,7 @@ async def test_who_says_nothing_is_hung_up_on(listener: socket.socket, tmp_path:
 async def test_an_impatient_server_hangs_up_on_who_asks_nothing(
     listener: socket.socket, begun: bytes
 ) -> None:
-    served = serving.serve(web.Application(), listener, patience=0.05, impatient=True)
+    served = serving.serve(web.Application(), listener, client_timeout=0.05, close_idle=True)
     async with alongside(served):
         silent, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(begun)
@@ -139,7 +139,7 @@ async def test_who_has_asked_something_may_wait_for_the_answer(listener: socket.
 
     app = web.Application()
     app.router.add_get("/", late)
-    async with alongside(serving.serve(app, listener, patience=0.05, impatient=True)):
+    async with alongside(serving.serve(app, listener, client_timeout=0.05, close_idle=True)):
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(ASKED)
         assert (await reader.readuntil(b"at last")).startswith(b"HTTP/1.1 200 ")
@@ -150,7 +150,7 @@ async def test_who_has_asked_something_may_wait_for_the_answer(listener: socket.
 async def test_an_impatient_server_hangs_up_on_who_asks_nothing_more(
     listener: socket.socket,
 ) -> None:
-    served = serving.serve(web.Application(), listener, patience=0.5, impatient=True)
+    served = serving.serve(web.Application(), listener, client_timeout=0.5, close_idle=True)
     async with alongside(served):
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         writer.write(ASKED)
@@ -164,7 +164,7 @@ async def test_one_too_many_is_hung_up_on_and_the_others_are_served(
     listener: socket.socket,
 ) -> None:
     loop = asyncio.get_running_loop()
-    served = serving.serve(web.Application(), listener, shares=Shares(each=1))
+    served = serving.serve(web.Application(), listener, limits=ConnectionLimits(per_user=1))
     async with alongside(served):
         with socket.socket() as one, socket.socket() as other:
             for each in (one, other):
@@ -182,7 +182,7 @@ async def test_a_server_without_descriptors_serves_again_when_there_are_some(
 ) -> None:
     loop = asyncio.get_running_loop()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    async with alongside(serving.serve(web.Application(), listener, pause=0.01)):
+    async with alongside(serving.serve(web.Application(), listener, retry_delay=0.01)):
         with socket.socket() as one:
             one.setblocking(False)
             await asyncio.sleep(0)
@@ -198,12 +198,12 @@ async def test_a_server_without_descriptors_serves_again_when_there_are_some(
 
 
 def test_connections_of_one_stranger_are_let_in_one_after_the_other() -> None:
-    shares = Shares(pace=0.5)
+    shares = ConnectionLimits(interval=0.5)
 
-    assert [shares.wait(1, 10.0) for _ in range(3)] == [0.0, 0.5, 1.0]
-    assert shares.wait(2, 10.0) == 0.0
-    assert shares.wait(1, 11.0) == 0.5
-    assert shares.wait(1, 20.0) == 0.0
+    assert [shares.next_delay(1, 10.0) for _ in range(3)] == [0.0, 0.5, 1.0]
+    assert shares.next_delay(2, 10.0) == 0.0
+    assert shares.next_delay(1, 11.0) == 0.5
+    assert shares.next_delay(1, 20.0) == 0.0
 
 
 @pytest.mark.parametrize("strange", [pytest.param(True, marks=needs_users), False])
@@ -251,7 +251,7 @@ async def test_requests_of_strangers_leave_the_event_loop_to_others(
 def test_a_descriptor_is_no_strangers_once_another_connection_has_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shares, here = Shares(), socket.socketpair()
+    shares, here = ConnectionLimits(), socket.socketpair()
     with here[0] as connection, here[1]:
         for user, known in ((4711, 4711), (None, connections.UNKNOWN), (os.geteuid(), None)):
             monkeypatch.setattr(connections, "user_of", lambda _, user=user: user)

@@ -26,7 +26,7 @@ from warren.kube.credentials import (
     Source,
     bearer,
 )
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 
 EXEC = "client.authentication.k8s.io/v1"
@@ -47,7 +47,7 @@ class Told:
     """A source that gives answers in order, the last one again and again."""
 
     answers: list[Identity | Exception]
-    every: float | None = None
+    refresh_seconds: float | None = None
     origin: str = "the source"
     asked: int = 0
     go: threading.Event = field(default_factory=threading.Event)
@@ -55,7 +55,7 @@ class Told:
     def __post_init__(self) -> None:
         self.go.set()
 
-    def ask(self) -> Identity:
+    def fetch(self) -> Identity:
         self.go.wait(60)
         answer = self.answers[min(self.asked, len(self.answers) - 1)]
         self.asked += 1
@@ -70,7 +70,7 @@ def named(name: str, until: float = float("inf")) -> Identity:
 
 async def caught_up(credentials: RenewedCredentials) -> None:
     """Wait until the source has said what it was asked."""
-    await eventually(lambda: credentials._asked is None or credentials._asked.done())
+    await eventually(lambda: credentials._pending is None or credentials._pending.done())
 
 
 # When a source is asked
@@ -117,7 +117,7 @@ async def test_those_that_have_ended_are_not_given_out() -> None:
 
 @really
 async def test_a_source_that_is_to_be_looked_at_again_is() -> None:
-    clock, source = Hand(), Told([named("a"), named("b")], every=60)
+    clock, source = Hand(), Told([named("a"), named("b")], refresh_seconds=60)
     credentials = RenewedCredentials(source, clock)
     await credentials.current()
     clock.time += 59
@@ -201,16 +201,16 @@ async def test_a_source_that_does_not_answer_is_not_waited_for_but_heard_later()
 # What files say
 
 
-def configured(path: Path, **user: Any) -> Access:
+def configured(path: Path, **user: Any) -> ClusterAccess:
     """Return the access of a kubeconfig whose user says this."""
-    kubeconfig.write(path, Access(server="https://x", token="t"))
+    kubeconfig.write(path, ClusterAccess(server="https://x", token="t"))
     document = yaml.safe_load(path.read_text())
     document["users"][0]["user"] = user
     path.write_text(yaml.safe_dump(document))
     return kubeconfig.load(path)
 
 
-def source_of(access: Access) -> Source:
+def source_of(access: ClusterAccess) -> Source:
     assert access.source is not None
     return access.source
 
@@ -302,9 +302,9 @@ def test_a_certificate_in_files_is_read_anew(tmp_path: Path) -> None:
     key.write_bytes(b"1")
     fields = {"client-certificate": "client.crt", "client-key": str(key)}
     source = source_of(configured(tmp_path / "kubeconfig", **fields))
-    assert source.ask() == Identity(certificate=b"one", key=b"1")
+    assert source.fetch() == Identity(certificate=b"one", key=b"1")
     certificate.write_bytes(b"two")
-    assert source.ask() == Identity(certificate=b"two", key=b"1")
+    assert source.fetch() == Identity(certificate=b"two", key=b"1")
 
 
 @pytest.mark.parametrize(
@@ -349,12 +349,12 @@ def status(**fields: Any) -> str:
 def test_a_program_tells_a_token_and_when_it_ends(tmp_path: Path, version: str) -> None:
     end = 1_790_000_000.0
     script = status(token="t", expirationTimestamp=rfc3339(end)).replace("/v1", f"/{version}")
-    found = plugin(tmp_path, script, apiVersion=EXEC.replace("/v1", f"/{version}")).ask()
+    found = plugin(tmp_path, script, apiVersion=EXEC.replace("/v1", f"/{version}")).fetch()
     assert (found.authorization, found.expires) == ("Bearer t", end)
 
 
 def test_a_program_tells_a_certificate(tmp_path: Path) -> None:
-    found = plugin(tmp_path, status(clientCertificateData="c", clientKeyData="k")).ask()
+    found = plugin(tmp_path, status(clientCertificateData="c", clientKeyData="k")).fetch()
     assert found == Identity(certificate=b"c", key=b"k")
     assert found.expires == float("inf")
 
@@ -365,7 +365,7 @@ def test_a_program_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
     {status(token="TOKEN").replace("TOKEN", "'$1-$REALM'")}
     """
     settings = {"args": ["me"], "env": [{"name": "REALM", "value": "east"}]}
-    found = plugin(tmp_path, script, provideClusterInfo=True, **settings).ask()
+    found = plugin(tmp_path, script, provideClusterInfo=True, **settings).fetch()
     assert found.authorization == "Bearer me-east"
     info = json.loads((tmp_path / "info").read_text())
     assert info["apiVersion"] == EXEC
@@ -387,7 +387,7 @@ def test_a_program_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
 def test_a_program_that_fails_may_be_asked_later(tmp_path: Path, script: str, said: str) -> None:
     source = plugin(tmp_path, script)
     with pytest.raises(Unavailable, match=f"kubeconfig: users/admin/exec: .*{said}") as failure:
-        source.ask()
+        source.fetch()
     assert "\n" not in str(failure.value)
 
 
@@ -405,7 +405,7 @@ def test_a_program_that_cannot_be_run_is_the_users_to_mend(
 ) -> None:
     source = plugin(tmp_path, status(token="t"), installHint="Get it\nthere.", **settings)
     with pytest.raises(UserMistake, match=f"kubeconfig: users/admin/exec.*{said}"):
-        source.ask()
+        source.fetch()
 
 
 @really
@@ -416,7 +416,7 @@ async def test_a_program_that_takes_too_long_is_ended_with_what_it_has_started(
     source = plugin(tmp_path, "sleep 600 & echo $! > pid; wait")
     for seconds in (0.2, 2.0, 20.0, 120.0):
         with pytest.raises(Unavailable, match="users/admin/exec"):
-            PluginSource(**{**vars(source), "seconds": seconds}).ask()
+            PluginSource(**{**vars(source), "seconds": seconds}).fetch()
         if pid.exists() and pid.read_text().strip():
             break  # on a loaded machine it takes a while until it has started anything
     process = int(pid.read_text())
@@ -436,7 +436,7 @@ def _dead(process: int) -> bool:
 def test_a_password_is_read_by_the_official_package(tmp_path: Path) -> None:
     access = configured(tmp_path / "kubeconfig", username="me", password="s3cret")
     header = "Basic " + base64.b64encode(b"me:s3cret").decode()
-    assert source_of(access).ask().authorization == header
+    assert source_of(access).fetch().authorization == header
     assert "s3cret" not in repr(access.source)
 
 
@@ -447,7 +447,7 @@ def test_a_provider_is_asked_by_the_official_package(tmp_path: Path) -> None:
     )
     provider = {"name": "oidc", "config": {"id-token": token}}
     source = source_of(configured(tmp_path / "kubeconfig", **{"auth-provider": provider}))
-    assert source.ask().authorization == f"Bearer {token}"
+    assert source.fetch().authorization == f"Bearer {token}"
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_a_provider_that_says_nothing_is_named(
 ) -> None:
     source = source_of(configured(tmp_path / "kubeconfig", **{"auth-provider": provider}))
     with pytest.raises(error, match="kubeconfig: users/admin/auth-provider: "):
-        source.ask()
+        source.fetch()
 
 
 def test_what_needs_a_package_that_is_not_installed_says_which(
@@ -476,4 +476,4 @@ def test_what_needs_a_package_that_is_not_installed_says_which(
     with pytest.raises(
         UserMistake, match=r"users/admin/exec: .*pip install 'warren\[kubernetes\]'"
     ):
-        source.ask()
+        source.fetch()

@@ -15,7 +15,7 @@ from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.journal import Journal, MemoryJournal
 from warren.kube.client import NotFound
 from warren.kube.server.builtin import NAMESPACE
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.writing import Propagation, WriteOptions
 
 MAP = Kind("", "v1", "ConfigMap", "configmaps")
@@ -24,7 +24,7 @@ MAP = Kind("", "v1", "ConfigMap", "configmaps")
 class Family:
     """A store with objects that own each other; told by their names."""
 
-    def __init__(self, embedded: Embedded) -> None:
+    def __init__(self, embedded: EmbeddedApi) -> None:
         self.store = embedded.store
 
     async def born(
@@ -64,9 +64,9 @@ class Family:
 
 def lived(story: Callable[[Family], Awaitable[None]], journal: Journal | None = None) -> None:
     async def life() -> None:
-        embedded = Embedded(journal or MemoryJournal(), virtual.VirtualClock())
+        embedded = EmbeddedApi(journal or MemoryJournal(), virtual.VirtualClock())
         async with alongside(embedded.run()):
-            await embedded.begin()
+            await embedded.create_defaults()
             await story(Family(embedded))
 
     virtual.run(life())
@@ -189,9 +189,9 @@ def test_what_lost_its_owner_during_an_outage_is_collected_at_the_next_start() -
 
     async def first() -> None:
         """Stops at the moment at which the owner is gone, and its dependent not yet."""
-        embedded = Embedded(journal, virtual.VirtualClock())
+        embedded = EmbeddedApi(journal, virtual.VirtualClock())
         async with alongside(embedded.store.run()):
-            await embedded.begin()
+            await embedded.create_defaults()
             family = Family(embedded)
             await family.born("child", await family.born("owner"))
             await family.delete("owner")

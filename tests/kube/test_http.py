@@ -56,7 +56,7 @@ from warren.kube.client import (
 from warren.kube.credentials import Identity
 from warren.kube.http import HttpClient, connect
 from warren.kube.informer import Informer
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.retries import Failure, pause, retry_after
 from warren.kube.server.access import tls
 from warren.kube.server.builtin import NAMESPACE
@@ -103,12 +103,14 @@ class Api:
         return len(self._runner.server.connections)
 
     @asynccontextmanager
-    async def client(self, access: Access, chance: random.Random) -> AsyncIterator[HttpClient]:
+    async def client(
+        self, access: ClusterAccess, chance: random.Random
+    ) -> AsyncIterator[HttpClient]:
         connector = aiohttp.UnixConnector(self._path, limit=0)
         try:
             async with aiohttp.ClientSession(connector=connector) as session:
-                transport = Transport(session, access, VirtualClock(), chance=chance)
-                yield HttpClient(transport, chance=chance)
+                transport = Transport(session, access, VirtualClock(), rng=chance)
+                yield HttpClient(transport, rng=chance)
         finally:
             await self._runner.cleanup()
 
@@ -121,7 +123,7 @@ async def answered(
     with tempfile.TemporaryDirectory() as directory:
         api = Api(directory, handler)
         await api.start()
-        way = Access(server="http://api", **access)
+        way = ClusterAccess(server="http://api", **access)
         async with api.client(way, chance or Least()) as client:
             yield client
 
@@ -496,7 +498,10 @@ async def test_what_could_not_be_sent_is_tried_again_until_a_server_is_there() -
             await asyncio.sleep(3)
             await api.start()
 
-        async with api.client(Access(server="http://api"), Most()) as client, alongside(later()):
+        async with (
+            api.client(ClusterAccess(server="http://api"), Most()) as client,
+            alongside(later()),
+        ):
             await client.create(WORKFLOW, workflow())
             assert len(asked) == 1
             assert 3 <= passed() < 10
@@ -597,7 +602,7 @@ async def test_watches_take_no_connection_from_requests() -> None:
 
     async with (
         listening(answer) as url,
-        connect(Access(server=url)) as client,
+        connect(ClusterAccess(server=url)) as client,
         contextlib.AsyncExitStack() as open_ones,
     ):
         for _ in range(101):
@@ -631,12 +636,12 @@ class Two:
     """A source that tells one token, and then another."""
 
     origin = "the file: users/me/exec"
-    every = None
+    refresh_seconds = None
 
     def __init__(self, *tokens: str) -> None:
         self._left = list(tokens)
 
-    def ask(self) -> Identity:
+    def fetch(self) -> Identity:
         token = self._left.pop(0) if len(self._left) > 1 else self._left[0]
         return Identity(authorization=f"Bearer {token}")
 
@@ -701,7 +706,7 @@ async def test_a_program_lets_us_in(pki: Path, tmp_path: Path) -> None:
 
 
 @asynccontextmanager
-async def seen_through_tls(pki: Path, seen: list[tuple[str, str]]) -> AsyncIterator[Access]:
+async def seen_through_tls(pki: Path, seen: list[tuple[str, str]]) -> AsyncIterator[ClusterAccess]:
     """A server over HTTPS that keeps whom the certificate names, and which program asks."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -713,16 +718,16 @@ async def seen_through_tls(pki: Path, seen: list[tuple[str, str]]) -> AsyncItera
     context = tls.ensure(pki)
     context.verify_mode = ssl.CERT_OPTIONAL
     async with listening(answer, context) as url:
-        yield Access(server=url, authority=tls.authority(pki))
+        yield ClusterAccess(server=url, authority=tls.authority(pki))
 
 
 @really
 async def test_a_certificate_lets_us_in_and_the_one_after_it_too(pki: Path) -> None:
     class Certificates:
-        origin, every = "files", None
+        origin, refresh_seconds = "files", None
         names = itertools.chain(["one", "two"])
 
-        def ask(self) -> Identity:
+        def fetch(self) -> Identity:
             certificate, key = tls.issue(pki, next(self.names))
             return Identity(certificate=certificate, key=key)
 
@@ -763,7 +768,7 @@ async def test_the_name_that_a_server_must_have_may_be_given(pki: Path) -> None:
 async def test_a_server_that_is_not_there_is_unavailable(pki: Path) -> None:
     tls.ensure(pki)
     url = f"https://{HOST}:{closed_port()}"
-    access = Access(server=url, authority=tls.authority(pki), token="x")
+    access = ClusterAccess(server=url, authority=tls.authority(pki), token="x")
     async with connect(access, seconds=0.1) as client:
         with pytest.raises(Unavailable):
             await client.get(WORKFLOW, key("w"))
@@ -785,7 +790,7 @@ async def test_a_server_that_another_authority_vouches_for_is_not_trusted_nor_as
         raise AssertionError("nothing is told to a stranger")
 
     async with listening(answer, context) as url:
-        foreign = Access(server=url, authority=tls.authority(tmp_path), token=TOKEN)
+        foreign = ClusterAccess(server=url, authority=tls.authority(tmp_path), token=TOKEN)
         async with connect(foreign) as client:
             with pytest.raises(Unavailable, match="certificate"):
                 await client.list(WORKFLOW)
@@ -906,7 +911,7 @@ async def test_a_closed_watch_gives_its_connection_back() -> None:
     with tempfile.TemporaryDirectory() as directory:
         api = Api(directory, answer)
         await api.start()
-        async with api.client(Access(server="http://api"), Least()) as client:
+        async with api.client(ClusterAccess(server="http://api"), Least()) as client:
             for _ in range(5):
                 await taken(client.watch(WORKFLOW, "1"), 1)
             await asyncio.sleep(1)
@@ -970,7 +975,7 @@ async def test_a_server_that_has_just_started_is_asked_until_it_knows_us(code: i
         return await telling(orjson.dumps({"type": "ADDED", "object": obj}) + b"\n")(request)
 
     async with answered(answer) as client:
-        informer = Informer(client, WORKFLOW, chance=lambda: 0.0)
+        informer = Informer(client, WORKFLOW, jitter=lambda: 0.0)
         async with alongside(informer.run()):
             await asyncio.sleep(600)
             assert asked[:9] == [*["list"] * 6, "watch", "list", "watch"]

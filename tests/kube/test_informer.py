@@ -184,7 +184,7 @@ async def test_a_comparer_is_told_what_was_there_before_each_change_and_after_it
     async with scene() as play:
         await play.create("w")
         await settled()
-        play.informer.compare(compared)
+        play.informer.listen_to_changes(compared)
         for job in (1, 2):
             patch = change(WORKFLOW, workflow(), {"spec": {"jobID": job}})
             await play.store.patch(patch)
@@ -293,7 +293,7 @@ async def test_an_index_files_objects_and_moves_them_as_they_change() -> None:
 
         async def filed(color: str) -> list[str]:
             await settled()
-            return [obj["metadata"]["name"] for obj in play.informer.by("color", color)]
+            return [obj["metadata"]["name"] for obj in play.informer.by_index("color", color)]
 
         await play.create("b", colors=["red", "blue"])
         await play.create("a", colors=["red"])
@@ -343,7 +343,7 @@ async def test_in_the_end_it_knows_the_truth_whatever_happened(
             assert copy[key_of(obj)] == obj
         for color in ("red", "blue"):
             filed = [obj for obj in play.store.list(WORKFLOW).items if color in _colors(obj)]
-            assert play.informer.by("color", color) == filed
+            assert play.informer.by_index("color", color) == filed
 
 
 async def _do(play: Scene, action: str, name: str, color: str) -> None:
@@ -423,7 +423,7 @@ def event(type: str, name: str, version: int, uid: str = "one") -> Event:
 async def following(script: Script, **options: Any) -> tuple[Informer, Sequence[Object]]:
     """Let an informer hear a whole script; return it, and what it told."""
     informer = Informer(
-        cast(Client, script), WORKFLOW, chance=options.pop("chance", lambda: 0.0), **options
+        cast(Client, script), WORKFLOW, jitter=options.pop("jitter", lambda: 0.0), **options
     )
     told: list[Object] = []
     informer.listen(told.append)
@@ -533,7 +533,7 @@ async def test_what_is_deleted_does_not_come_back(events: Sequence[str]) -> None
     script = Script(Listing([], "1"), [_short(each) for each in events])
     informer, _ = await following(script, indexes={"name": lambda obj: [obj["metadata"]["name"]]})
     assert informer.all() == []
-    assert informer.by("name", "a") == []
+    assert informer.by_index("name", "a") == []
 
 
 @pytest.mark.parametrize(
@@ -603,7 +603,7 @@ async def test_events_in_any_order_and_any_number_lead_to_the_truth(
             events.append(Event("DELETED", life(name, version, truth.pop(name)["metadata"]["uid"])))
     told = [each for each in events for _ in range(chance.choice([1, 1, 2, 3]))]
     chance.shuffle(told)
-    informer, _ = await following(Script(Listing([], "1"), told), deletions=gone)
+    informer, _ = await following(Script(Listing([], "1"), told), most_deletions=gone)
     found = {obj["metadata"]["name"]: obj for obj in informer.all()}
     if gone == 1024:
         assert found == truth
@@ -618,9 +618,9 @@ async def test_it_does_not_remember_every_deletion_that_there_ever_was() -> None
     events = [event("ADDED", name, 2 + 2 * at) for at, name in enumerate(names)]
     events += [event("DELETED", name, 300 + at) for at, name in enumerate(names)]
     late = [event("MODIFIED", name, 3 + 2 * at) for at, name in enumerate(names)]
-    informer, _ = await following(Script(Listing([], "1"), [*events, *late]), deletions=10)
+    informer, _ = await following(Script(Listing([], "1"), [*events, *late]), most_deletions=10)
     assert informer.all() == []
-    assert len(informer._gone) == 10
+    assert len(informer._deleted_in) == 10
 
 
 # Lists from before
@@ -686,13 +686,13 @@ async def test_an_object_that_an_index_cannot_read_is_filed_nowhere_else_it_is()
             await play.create("plain")
             await play.create("bright", colors=["red"])
             await settled()
-            assert [obj["metadata"]["name"] for obj in play.informer.by("first", "red")] == [
+            assert [obj["metadata"]["name"] for obj in play.informer.by_index("first", "red")] == [
                 "bright"
             ]
             await play.patch("plain", colors=["red"])
             await play.patch("bright", colors=[])
             await settled()
-            assert [obj["metadata"]["name"] for obj in play.informer.by("first", "red")] == [
+            assert [obj["metadata"]["name"] for obj in play.informer.by_index("first", "red")] == [
                 "plain"
             ]
             await play.delete("bright")
@@ -749,5 +749,5 @@ async def test_all_who_ask_for_a_kind_share_one_informer() -> None:
         async with alongside(informers.run()):
             await informers.wait_synced()
             assert len(informers.of(COMPUTES).all()) == 1
-            assert informers.known() == [informers.of(WORKFLOW), informers.of(COMPUTES)]
+            assert informers.all() == [informers.of(WORKFLOW), informers.of(COMPUTES)]
             assert client.lists == 2

@@ -144,7 +144,7 @@ class Process:
                 self.identity,
                 self._part,
                 on_change=self.told.append,
-                **{"chance": random.Random(self.identity).random, **self._options},
+                **{"jitter": random.Random(self.identity).random, **self._options},
             )
         )
         return self.running
@@ -544,7 +544,7 @@ async def test_there_are_never_two_leaders_and_after_all_trouble_there_is_one(se
     names = itertools.count()
 
     def born(play: Play) -> Process:
-        process = play.process(f"p-{next(names)}", chance=chance.random)
+        process = play.process(f"p-{next(names)}", jitter=chance.random)
         process.line.faults = trouble
         process.grace = chance.choice([0, 1, 4.9])
         process.start(chance.uniform(-1e6, 1e6))
@@ -592,7 +592,7 @@ async def test_after_a_death_another_leads_within_a_lease_and_two_pauses(
 ) -> None:
     chance = random.Random(seed)
     async with played() as play:
-        processes = [play.process(name, chance=chance.random) for name in ("one", "two", "three")]
+        processes = [play.process(name, jitter=chance.random) for name in ("one", "two", "three")]
         for each in processes:
             each.start()
         await asyncio.sleep(at)

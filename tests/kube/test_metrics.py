@@ -92,7 +92,7 @@ async def test_a_queue_shows_what_waits_and_for_how_long() -> None:
         await asyncio.sleep(20)
         return None
 
-    queue = WorkQueue[str](chance=lambda: 0.0)
+    queue = WorkQueue[str](jitter=lambda: 0.0)
     reconciler = Reconciler[str]("test", act, workers=1, queue=queue)
     page.metrics.reconciler(reconciler)
     for name in "abc":

@@ -15,11 +15,11 @@ from tests.journal.journals import SmallJournal
 from tests.kube.clusters import alongside
 from warren.base.clock import SystemClock
 from warren.kube.admission import User
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.rest.app import ApiServer
 
 ROOM = 2**20
@@ -30,12 +30,12 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 class Served:
     """An API server, and a way to ask it as a person or as a part of the cluster."""
 
-    embedded: Embedded
+    embedded: EmbeddedApi
     url: str
     pki: Path
 
     async def ask(self, token: str, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        trusted = Access(server="", authority=tls.authority(self.pki), token="").tls()
+        trusted = ClusterAccess(server="", authority=tls.authority(self.pki), token="").tls()
         headers = {"Authorization": f"Bearer {token}"}
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
@@ -50,14 +50,14 @@ class Served:
 
 @asynccontextmanager
 async def served(journal: SmallJournal, pki: Path) -> AsyncIterator[Served]:
-    embedded = Embedded(journal, SystemClock())
+    embedded = EmbeddedApi(journal, SystemClock())
     listener = socket.create_server(("127.0.0.1", 0))
     users = {name: User(name, frozenset({MASTERS})) for name in ("person", "part")}
     server = ApiServer(
         embedded.store, SystemClock(), Authenticator(users), embedded.authorizer, {"part"}
     )
     async with alongside(embedded.run()), alongside(server.run(listener, tls.ensure(pki))):
-        await embedded.begin()
+        await embedded.create_defaults()
         yield Served(embedded, f"https://127.0.0.1:{listener.getsockname()[1]}", pki)
 
 

@@ -21,7 +21,7 @@ from warren.base.objects import Change, Key, Object, Remove
 from warren.dws.kinds import POD
 from warren.kube import http
 from warren.kube.client import LogReader, NotFound, Refused, Unavailable
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.local import LocalClient
 from warren.kube.server.logs import Log
 from warren.kube.server.rest import podlogs
@@ -276,7 +276,7 @@ async def test_logs_are_found_by_discovery(caller: Caller) -> None:
 @pytest.mark.parametrize("over", ["local", "https"])
 def test_our_clients_read_the_last_lines_of_a_container(over: str, pki: Path) -> None:
     @asynccontextmanager
-    async def client(caller: Caller, access: Access) -> AsyncIterator[LogReader]:
+    async def client(caller: Caller, access: ClusterAccess) -> AsyncIterator[LogReader]:
         if over == "local":
             yield LocalClient(caller.store, caller.machine)
         else:

@@ -553,10 +553,10 @@ def messages(draw: st.DrawFn, message: str) -> Pair:
     expected: dict[str, Any] = {}
     for number in chosen:
         each = table[number]
-        if each.many:
-            found: Any = [] if each.many == "[]" else {}
+        if each.collection:
+            found: Any = [] if each.collection == "[]" else {}
             for place in range(draw(st.integers(0, 2))):
-                if each.many == "[]":
+                if each.collection == "[]":
                     data, one = draw(fields(number, each.type))
                     found.append(one)
                 else:
@@ -571,7 +571,7 @@ def messages(draw: st.DrawFn, message: str) -> Pair:
         written += data
         if not each.name:
             expected |= one
-        elif one or each.kept or isinstance(one, dict):
+        elif one or each.keeps_zero or isinstance(one, dict):
             expected[each.name] = one
     return written, expected
 

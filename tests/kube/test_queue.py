@@ -236,7 +236,7 @@ def test_luck_makes_a_delay_longer_by_up_to_a_quarter(
 
 @virtually
 async def test_failures_are_counted_until_one_succeeds() -> None:
-    queue = WorkQueue[str](chance=lucky)
+    queue = WorkQueue[str](jitter=lucky)
     for failures in (1, 2, 3):
         queue.retry("a", 2)
         assert queue.failures("a") == failures
@@ -274,7 +274,7 @@ async def test_news_of_a_key_that_fails_is_not_put_off() -> None:
 
 @virtually
 async def test_ten_thousand_keys_that_fail_come_back_at_ten_a_second_after_the_first() -> None:
-    queue = WorkQueue[str](chance=lucky)
+    queue = WorkQueue[str](jitter=lucky)
     for number in range(10_000):
         queue.retry(f"k-{number}", 5)
     found = [at for each in (await times(queue)).values() for at in each]
@@ -287,7 +287,7 @@ async def test_ten_thousand_keys_that_fail_come_back_at_ten_a_second_after_the_f
 
 @virtually
 async def test_a_free_retry_does_not_wait_for_the_budget() -> None:
-    queue = WorkQueue[str](Budget(rate=0.001, burst=1), chance=lucky)
+    queue = WorkQueue[str](Budget(rate=0.001, burst=1), jitter=lucky)
     for key in "ab":
         queue.retry(key, 1)
     queue.retry("free", 2, unbudgeted=True)
@@ -296,7 +296,7 @@ async def test_a_free_retry_does_not_wait_for_the_budget() -> None:
 
 @virtually
 async def test_a_key_whose_failures_are_cured_by_news_leaves_the_budget_to_the_others() -> None:
-    queue = WorkQueue[str](Budget(burst=2), chance=lucky)
+    queue = WorkQueue[str](Budget(burst=2), jitter=lucky)
     for _ in range(1000):
         queue.add("hot")
         queue.done(await queue.take())
@@ -334,7 +334,7 @@ def test_a_budget_is_never_exceeded_and_never_left_unused(
 
 @virtually
 async def test_it_tells_what_there_is_to_do_and_since_when() -> None:
-    queue = WorkQueue[str](Budget(burst=1), chance=lucky)
+    queue = WorkQueue[str](Budget(burst=1), jitter=lucky)
     assert queue.load().longest_wait == queue.load().longest_work == 0
     queue.add("a")
     await queue.take()

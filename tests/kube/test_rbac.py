@@ -16,12 +16,12 @@ from warren.journal import MemoryJournal
 from warren.kube import http
 from warren.kube.admission import User
 from warren.kube.client import NotFound, Refused
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.access import tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import CLUSTER_ROLE, MASTERS, ROLE, ROLE_BINDING
 from warren.kube.server.builtin import NAMESPACE
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.rest.app import ApiServer
 
 MAP = Kind("", "v1", "ConfigMap", "configmaps")
@@ -33,18 +33,20 @@ RBAC = "rbac.authorization.k8s.io"
 class Cluster:
     """A served API, and clients of it as any user."""
 
-    def __init__(self, embedded: Embedded, url: str, pki: Path) -> None:
+    def __init__(self, embedded: EmbeddedApi, url: str, pki: Path) -> None:
         self.store = embedded.store
         self._url = url
         self._pki = pki
 
-    def admin(self) -> Access:
-        return Access(server=self._url, authority=tls.authority(self._pki), token="admins-token")
+    def admin(self) -> ClusterAccess:
+        return ClusterAccess(
+            server=self._url, authority=tls.authority(self._pki), token="admins-token"
+        )
 
-    def named(self, name: str, *groups: str) -> Access:
+    def named(self, name: str, *groups: str) -> ClusterAccess:
         """Return a way in with a certificate."""
         certificate, key = tls.issue(self._pki, name, groups)
-        return Access(
+        return ClusterAccess(
             server=self._url, authority=tls.authority(self._pki), certificate=certificate, key=key
         )
 
@@ -84,13 +86,13 @@ def binding(user: str, kind: str, name: str) -> Object:
 
 @asynccontextmanager
 async def cluster(pki: Path) -> AsyncIterator[Cluster]:
-    embedded = Embedded(MemoryJournal(), SystemClock())
+    embedded = EmbeddedApi(MemoryJournal(), SystemClock())
     listener = socket.create_server(("127.0.0.1", 0))
     users = Authenticator({"admins-token": User("admin", frozenset({MASTERS}))})
     server = ApiServer(embedded.store, SystemClock(), users, embedded.authorizer)
     context = tls.ensure(pki)
     async with alongside(embedded.run()), alongside(server.run(listener, context)):
-        await embedded.begin()
+        await embedded.create_defaults()
         yield Cluster(embedded, f"https://127.0.0.1:{listener.getsockname()[1]}", pki)
 
 

@@ -56,7 +56,7 @@ async def reconciling(
 
 def lucky() -> WorkQueue[str]:
     """A queue whose delays are as short as they can be."""
-    return WorkQueue(chance=lambda: 0.0)
+    return WorkQueue(jitter=lambda: 0.0)
 
 
 def gaps(times: list[float]) -> list[float]:
@@ -520,7 +520,7 @@ async def test_an_observer_is_told_of_each_pass() -> None:
         def waited(self, seconds: float) -> None:
             told.append(seconds)
 
-        def passed(self, outcome: Outcome, seconds: float) -> None:
+        def reconciled(self, outcome: Outcome, seconds: float) -> None:
             told.append((outcome, seconds))
 
     async def act(number: int) -> float | None:

@@ -33,8 +33,8 @@ from warren.kube.client import Refused
 from warren.kube.server.builtin import CRD, NAMESPACE
 from warren.kube.server.rest import statuses
 from warren.kube.server.store import Store
+from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Service
 from warren.kube.server.webhooks.dispatch import Webhooks
-from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Service
 
 SERVICE = "warren-controllers.warren-system.svc"
 MUTATE = webhook.path("mutate", kinds.WORKFLOW)
@@ -46,7 +46,7 @@ async def answering(admission: Admission, certificate: Path, key: Path) -> Async
     """A webhook for the length of a block, on the port that is given."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
-    context = webhook.rotating(certificate, key)
+    context = webhook.rotating_context(certificate, key)
     async with alongside(webhook.serve(listener, context, admission)):
         yield listener.getsockname()[1]
 
@@ -74,7 +74,7 @@ async def in_process() -> AsyncIterator[Store]:
     """A store that has the rules of Workflows itself."""
     admission = WorkflowAdmission()
     store = Store(MemoryJournal(), SystemClock(), admission)
-    admission.connect(lambda kind: list(store.everything(kind)))
+    admission.connect(lambda kind: list(store.objects_of(kind)))
     async with admitting(store):
         yield store
 
@@ -92,7 +92,7 @@ async def by_webhook(certificate: Path, key: Path) -> AsyncIterator[Store]:
     webhooks = Webhooks(resolve=resolve)
     store = Store(MemoryJournal(), SystemClock(), webhooks)
     webhooks.connect(store)
-    admission.connect(lambda kind: list(store.everything(kind)))
+    admission.connect(lambda kind: list(store.objects_of(kind)))
     async with (
         answering(admission, certificate, key) as port,
         alongside(webhooks.run()),

@@ -35,10 +35,10 @@ from warren.kube.server.access import tls
 from warren.kube.server.builtin import BUILT_IN, CRD, NAMESPACE
 from warren.kube.server.resources import Invalid
 from warren.kube.server.store import Store
-from warren.kube.server.webhooks import hooks
+from warren.kube.server.webhooks import configurations
 from warren.kube.server.webhooks.calls import CallFailed, Endpoint, Rejected
+from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Webhook
 from warren.kube.server.webhooks.dispatch import Webhooks
-from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Hook
 from warren.kube.server.writing import WriteOptions
 
 MAP = Kind("", "v1", "ConfigMap", "configmaps")
@@ -62,7 +62,7 @@ class Network:
         self.there: dict[str, Answering] = {}
         self.asked: list[tuple[str, Request]] = []
 
-    async def send(self, hook: Hook, place: Endpoint, question: bytes) -> bytes:
+    async def send(self, hook: Webhook, place: Endpoint, question: bytes) -> bytes:
         request = orjson.loads(question)["request"]
         self.asked.append((hook.name.split(".")[0], request))
         if place.url not in self.there:
@@ -238,7 +238,7 @@ def review(kind: Kind, operation: Operation = Operation.CREATE, **rest: Any) -> 
 
 
 def wants(asked: Review, served: Sequence[str] = (), **changes: Any) -> Kind | None:
-    (made,) = hooks.read_hooks(configuration("c", hook(**changes)))
+    (made,) = configurations.read_webhooks(configuration("c", hook(**changes)))
     return made.wants(asked, served, {"team": "a"} if asked.key.namespace else None)
 
 
@@ -441,7 +441,7 @@ async def test_a_patch_is_made_and_applied_in_the_version_that_was_shown(world: 
     made = await world.store.create(old_kind, {"metadata": {"name": "c"}, "data": []})
 
     assert made["data"] == [{"name": "node-7"}]
-    (stored,) = world.store.everything(kinds.COMPUTES)
+    (stored,) = world.store.objects_of(kinds.COMPUTES)
     assert stored["apiVersion"] == made["apiVersion"] == old_kind.api_version
 
 
@@ -572,7 +572,7 @@ async def test_of_several_denials_the_first_by_name_is_told(world: World) -> Non
     with pytest.raises(Denied, match="slow") as denied:
         await world.write()
 
-    assert denied.value.by == "a.example.com"
+    assert denied.value.webhook == "a.example.com"
     assert world.store.list(MAP).items == []
 
 
@@ -653,7 +653,7 @@ async def test_without_an_answer_the_failure_policy_decides(world: World, kind: 
 )
 def test_what_is_no_answer_is_as_good_as_none(told: bytes, why: str) -> None:
     class Babbling(Network):
-        async def send(self, hook: Hook, place: Endpoint, question: bytes) -> bytes:
+        async def send(self, hook: Webhook, place: Endpoint, question: bytes) -> bytes:
             return told
 
     async def story() -> None:
@@ -719,14 +719,14 @@ def test_a_configuration_that_could_not_be_followed_is_refused(
 
 def test_two_webhooks_of_a_configuration_have_two_names() -> None:
     with pytest.raises(Refused, match=r"webhooks\[1\].name: one.example.com is the name of"):
-        hooks.read_hooks(configuration("c", hook(), hook()))
+        configurations.read_webhooks(configuration("c", hook(), hook()))
 
 
 @pytest.mark.parametrize("bundle", ["", "Cg=="])
 def test_a_bundle_that_is_still_to_be_filled_in_does_not_stand_in_the_way(bundle: str) -> None:
     client = {"url": "https://a", "caBundle": bundle}
 
-    (made,) = hooks.read_hooks(configuration("c", hook(clientConfig=client)))
+    (made,) = configurations.read_webhooks(configuration("c", hook(clientConfig=client)))
 
     assert made.tls is True
 
@@ -935,7 +935,7 @@ async def test_a_service_shows_a_certificate_for_its_own_name(tmp_path: Path) ->
         async def handler(request: web.Request) -> web.Response:
             return web.Response(status=503)
 
-        context = webhook.rotating(certificate, key)
+        context = webhook.rotating_context(certificate, key)
         async with (
             listening(handler, context) as port,
             asking(Webhooks(resolve=lambda _: f"localhost:{port}"), clock=SystemClock()) as store,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from warren.lifecycle.job import Job, begin, update
+from warren.lifecycle.job import Job, from_submit, update
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 
@@ -74,7 +74,7 @@ def event(name: str, now: float = 2.0, **context: Any) -> Event:
 
 def job(*events: str | Event) -> Job:
     """Return a job that was submitted and then met these events."""
-    known = begin(ID, SUBMIT)
+    known = from_submit(ID, SUBMIT)
     for each in events:
         known = update(known, event(each) if isinstance(each, str) else each)
     return known

@@ -12,31 +12,31 @@ from warren.lifecycle.actions import (
     Execute,
     Free,
     FreePart,
+    OutstandingRequests,
     Post,
     Prioritize,
     RequestAllocation,
-    UnderWay,
     WithdrawAllocation,
-    act,
+    decide,
 )
-from warren.lifecycle.job import IllegalEvent, Job, begin, update
+from warren.lifecycle.job import IllegalEvent, Job, from_submit, update
 from warren.lifecycle.states import State
 from warren.rfc.eventlog import Event
 
-IDLE = UnderWay()
-ASKED = UnderWay(alloc=True)
-STOPPED = UnderWay(eligible=False)
-EXECUTING = UnderWay(execution=True)
+IDLE = OutstandingRequests()
+ASKED = OutstandingRequests(alloc=True)
+STOPPED = OutstandingRequests(eligible=False)
+EXECUTING = OutstandingRequests(execution=True)
 QUEUED = ["validate", "depend", "priority"]
 RUN = [*QUEUED, "alloc"]
 CANCEL = event("exception")
 
 
-def under(*names: str) -> UnderWay:
-    return UnderWay(events=frozenset(names))
+def under(*names: str) -> OutstandingRequests:
+    return OutstandingRequests(events=frozenset(names))
 
 
-CASES: list[tuple[str, list[Any], UnderWay, list[Any]]] = [
+CASES: list[tuple[str, list[Any], OutstandingRequests, list[Any]]] = [
     ("a new job waits for its validation", [], IDLE, []),
     ("a job without dependencies goes on", ["validate"], IDLE, [Post("depend")]),
     ("a dependency holds it", ["dependency-add", "validate"], IDLE, []),
@@ -111,14 +111,14 @@ CASES: list[tuple[str, list[Any], UnderWay, list[Any]]] = [
     ("story", "under_way", "actions"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_a_state_asks_for_what_is_still_to_do(
-    story: list[Any], under_way: UnderWay, actions: list[Any]
+    story: list[Any], under_way: OutstandingRequests, actions: list[Any]
 ) -> None:
-    assert act(job(*story), under_way) == actions
+    assert decide(job(*story), under_way) == actions
 
 
 EVENTS = ["dependency-add", "depend", "priority", "prolog-start", "epilog-start", "free", "clean"]
 under_ways = st.builds(
-    UnderWay,
+    OutstandingRequests,
     alloc=st.booleans(),
     execution=st.booleans(),
     events=st.frozensets(st.sampled_from(EVENTS)),
@@ -126,16 +126,18 @@ under_ways = st.builds(
 
 
 @given(under_ways)
-def test_an_inactive_job_asks_for_nothing_whatever_was_under_way(under_way: UnderWay) -> None:
-    assert act(job(*LIFE), under_way) == []
+def test_an_inactive_job_asks_for_nothing_whatever_was_under_way(
+    under_way: OutstandingRequests,
+) -> None:
+    assert decide(job(*LIFE), under_way) == []
 
 
 class Manager:
     """A job manager, a scheduler and an execution of one job, that do what is asked."""
 
     def __init__(self) -> None:
-        self.job: Job = begin(ID, SUBMIT)
-        self.under_way = UnderWay()
+        self.job: Job = from_submit(ID, SUBMIT)
+        self.under_way = OutstandingRequests()
         self.posted: list[str] = []
 
     def post(self, name: str, **context: Any) -> None:
@@ -144,8 +146,8 @@ class Manager:
 
     def actions(self) -> None:
         """Do all that the job asks for, until it waits for another."""
-        while asked := act(self.job, self.under_way):
-            assert act(self.job, self.under_way) == asked
+        while asked := decide(self.job, self.under_way):
+            assert decide(self.job, self.under_way) == asked
             for each in asked:
                 match each:
                     case Post(name, context):
@@ -154,7 +156,7 @@ class Manager:
                         self.post("priority", priority=self.job.urgency)
                     case FreePart(ranks):
                         assert self.job.allocated
-                        assert not ranks & self.job.freed
+                        assert not ranks & self.job.freed_ranks
                     case RequestAllocation():
                         assert not self.job.allocated
                         self.under_way = replace(self.under_way, alloc=True)
@@ -175,9 +177,9 @@ class Manager:
             self.under_way = replace(self.under_way, alloc=False)
             self.post("alloc")
         elif self.under_way.execution:
-            if not self.job.started and not self.job.fatal:
+            if not self.job.started and not self.job.fatal_exception:
                 self.post("start")
-            elif self.job.started and self.job.status is None:
+            elif self.job.started and self.job.wait_status is None:
                 self.post("finish", status=0)
             else:
                 self.post("release", ranks="all", final=True)
@@ -191,7 +193,7 @@ class Manager:
 
     def restart(self) -> None:
         """Forget all requests, as a process that died has."""
-        self.under_way = UnderWay()
+        self.under_way = OutstandingRequests()
         if self.job.state is State.SCHED:
             self.post("flux-restart")
 

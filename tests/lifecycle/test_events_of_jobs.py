@@ -8,12 +8,12 @@ import pytest
 from tests.lifecycle.stories import ID, LIFE, SUBMIT, event, job
 from warren.lifecycle.job import (
     IllegalEvent,
-    begin,
+    from_submit,
     merge_annotations,
     update,
 )
 from warren.lifecycle.states import State
-from warren.lifecycle.urgency import DEFAULT, EXPEDITE, GREATEST, HOLD
+from warren.lifecycle.urgency import DEFAULT, EXPEDITE, GREATEST_PRIORITY, HOLD
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.jobflags import DEBUG, NOVALIDATE, WAITABLE
@@ -26,44 +26,46 @@ def submitted(**context: Any) -> Event:
 
 
 def test_flags_and_urgencies_are_those_of_flux() -> None:
-    flagged = begin(ID, submitted(flags=2 | 4 | 8, urgency=16))
+    flagged = from_submit(ID, submitted(flags=2 | 4 | 8, urgency=16))
     assert flagged.flags == DEBUG | WAITABLE | NOVALIDATE
     assert (DEBUG, WAITABLE, NOVALIDATE) == (2, 4, 8)
-    assert (HOLD, DEFAULT, EXPEDITE, GREATEST) == (0, 16, 31, 4294967295)
+    assert (HOLD, DEFAULT, EXPEDITE, GREATEST_PRIORITY) == (0, 16, 31, 4294967295)
 
 
 def test_a_submission_without_flags_has_none() -> None:
     context = {name: value for name, value in SUBMIT.context.items() if name != "flags"}
-    assert begin(ID, Event(1.0, "submit", context)).flags == 0
-    assert begin(ID, submitted(flags=6)).flags == 6
+    assert from_submit(ID, Event(1.0, "submit", context)).flags == 0
+    assert from_submit(ID, submitted(flags=6)).flags == 6
 
 
 def test_a_submission_of_the_time_before_versions_has_waited_since_it_was_made() -> None:
     context = {name: value for name, value in SUBMIT.context.items() if name != "version"}
-    times = begin(ID, Event(3.0, "submit", context)).times
+    times = from_submit(ID, Event(3.0, "submit", context)).times
     assert times == {State.NEW: 3.0, State.DEPEND: 3.0}
-    assert begin(ID, SUBMIT).times == {State.NEW: 1.0}
+    assert from_submit(ID, SUBMIT).times == {State.NEW: 1.0}
 
 
 @pytest.mark.parametrize("field", ["userid", "flags"])
 def test_numbers_of_32_bits_are_the_greatest(field: str) -> None:
-    assert getattr(begin(ID, submitted(**{field: 2**32 - 1})), field) == 2**32 - 1
+    assert getattr(from_submit(ID, submitted(**{field: 2**32 - 1})), field) == 2**32 - 1
     with pytest.raises(BadFormat, match="bad context"):
-        begin(ID, submitted(**{field: 2**32}))
+        from_submit(ID, submitted(**{field: 2**32}))
 
 
 def test_the_greatest_priority_and_wait_status_are_taken_and_none_that_are_greater() -> None:
     queued = job("validate", "depend")
-    assert update(queued, event("priority", priority=GREATEST)).priority == GREATEST
+    assert (
+        update(queued, event("priority", priority=GREATEST_PRIORITY)).priority == GREATEST_PRIORITY
+    )
     running = job(*UPTO_ALLOC, "start")
-    assert update(running, event("finish", status=2**31 - 1)).status == 2**31 - 1
+    assert update(running, event("finish", status=2**31 - 1)).wait_status == 2**31 - 1
     met = update(running, event("exception", wait_status=2**31 - 1))
-    assert met.problems[-1].wait_status == 2**31 - 1
+    assert met.exceptions[-1].wait_status == 2**31 - 1
     for late in (event("finish", status=2**31), event("exception", wait_status=2**31)):
         with pytest.raises(BadFormat, match="bad context"):
             update(running, late)
     with pytest.raises(BadFormat, match="bad context"):
-        update(queued, event("priority", priority=GREATEST + 1))
+        update(queued, event("priority", priority=GREATEST_PRIORITY + 1))
 
 
 @pytest.mark.parametrize(
@@ -135,17 +137,17 @@ def test_a_job_is_over_when_all_that_it_waits_for_is() -> None:
     ):
         known = update(known, event(name))
         assert known.state is state, name
-    assert (known.allocated, known.released, known.epilogs) == (False, True, frozenset())
+    assert (known.allocated, known.all_released, known.epilogs) == (False, True, frozenset())
     assert known.ever_epilogs == {"dws-epilog"}
-    assert known.status == 0
+    assert known.wait_status == 0
     with pytest.raises(IllegalEvent):
         update(known, event("memo"))
 
 
 def test_ranks_are_freed_once() -> None:
     known = job(*LIFE[: LIFE.index("free")], event("partial-free", ranks="1-2"))
-    assert known.freed == {1, 2}
-    assert update(known, event("partial-free", ranks="0")).freed == {0, 1, 2}
+    assert known.freed_ranks == {1, 2}
+    assert update(known, event("partial-free", ranks="0")).freed_ranks == {0, 1, 2}
     with pytest.raises(IllegalEvent, match="ranks 2 were freed before"):
         update(known, event("partial-free", ranks="2-3"))
 
@@ -153,11 +155,11 @@ def test_ranks_are_freed_once() -> None:
 def test_execution_lets_go_rank_by_rank_and_then_of_all() -> None:
     running = job(*UPTO_ALLOC, "start", "finish")
     some = update(running, event("release", ranks="0,2", final=False))
-    assert (some.done, some.released) == (frozenset({0, 2}), False)
-    assert update(some, event("release", ranks="1", final=False)).done == {0, 1, 2}
+    assert (some.released_ranks, some.all_released) == (frozenset({0, 2}), False)
+    assert update(some, event("release", ranks="1", final=False)).released_ranks == {0, 1, 2}
     unknown = update(some, event("release", ranks="all", final=False))
-    assert (unknown.done, unknown.released) == (frozenset({0, 2}), False)
-    assert update(some, event("release", ranks="all", final=True)).released
+    assert (unknown.released_ranks, unknown.all_released) == (frozenset({0, 2}), False)
+    assert update(some, event("release", ranks="all", final=True)).all_released
 
 
 def test_a_job_that_the_scheduler_cannot_let_keep_its_resources_has_none() -> None:
@@ -169,9 +171,9 @@ def test_a_job_that_the_scheduler_cannot_let_keep_its_resources_has_none() -> No
 
 def test_an_exception_during_an_epilog_is_known_as_one() -> None:
     before = job(*UPTO_ALLOC, "start", "finish")
-    assert not update(before, event("exception")).problems[-1].during_epilog
+    assert not update(before, event("exception")).exceptions[-1].during_epilog
     after = update(before, event("epilog-start"))
-    assert update(after, event("exception")).problems[-1].during_epilog
+    assert update(after, event("exception")).exceptions[-1].during_epilog
 
 
 def test_what_a_scheduler_has_said_before_is_no_more_once_there_are_resources() -> None:

@@ -8,9 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lifecycle.stories import CONTEXTS, ID, LIFE, SUBMIT, event, job
-from warren.lifecycle.job import IllegalEvent, Job, Problem, begin, finish_status, replay, update
+from warren.lifecycle.job import (
+    IllegalEvent,
+    Job,
+    JobException,
+    finish_status,
+    from_submit,
+    replay,
+    update,
+)
 from warren.lifecycle.states import Result, State
-from warren.lifecycle.urgency import GREATEST, priority
+from warren.lifecycle.urgency import GREATEST_PRIORITY, priority
 from warren.rfc import eventlog
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -23,25 +31,25 @@ RUNNING = LIFE[: LIFE.index("finish")]
 
 
 def test_a_job_begins_new_with_what_submit_says() -> None:
-    begun = begin(ID, SUBMIT)
+    begun = from_submit(ID, SUBMIT)
     assert (begun.state, begun.userid, begun.urgency) == (State.NEW, 5588, 16)
     assert begun.times == {State.NEW: 1.0}
 
 
 def test_a_job_begins_with_no_other_event() -> None:
     with pytest.raises(IllegalEvent, match="a job begins with 'submit', not 'validate'"):
-        begin(ID, event("validate"))
+        from_submit(ID, event("validate"))
 
 
 def test_a_submission_of_a_later_version_is_refused() -> None:
     later = Event(1.0, "submit", {**SUBMIT.context, "version": 2})
     with pytest.raises(IllegalEvent, match="version 2 is not understood"):
-        begin(ID, later)
+        from_submit(ID, later)
 
 
 def test_a_submission_of_the_time_before_versions_waits_for_its_dependencies() -> None:
     context = {key: value for key, value in SUBMIT.context.items() if key != "version"}
-    begun = begin(ID, Event(1.0, "submit", context))
+    begun = from_submit(ID, Event(1.0, "submit", context))
     assert begun.state is State.DEPEND
     assert update(begun, event("depend")).state is State.PRIORITY
 
@@ -55,14 +63,14 @@ def test_a_submission_of_the_time_before_versions_waits_for_its_dependencies() -
 )
 def test_a_submission_that_says_nonsense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadFormat, match="'submit' has a bad context"):
-        begin(ID, Event(1.0, "submit", {**SUBMIT.context, **wrong}))
+        from_submit(ID, Event(1.0, "submit", {**SUBMIT.context, **wrong}))
 
 
 @pytest.mark.parametrize("missing", ["userid", "urgency"])
 def test_a_submission_that_lacks_something_is_refused(missing: str) -> None:
     context = {key: value for key, value in SUBMIT.context.items() if key != missing}
     with pytest.raises(BadFormat, match=f"'submit' lacks '{missing}'"):
-        begin(ID, Event(1.0, "submit", context))
+        from_submit(ID, Event(1.0, "submit", context))
 
 
 def test_an_empty_log_is_refused() -> None:
@@ -183,7 +191,7 @@ def test_a_restart_leaves_a_queued_job_without_a_priority() -> None:
 
 def test_a_node_is_given_back_once() -> None:
     freed = job(*STARTED, "finish", "partial-free")
-    assert freed.freed == {1}
+    assert freed.freed_ranks == {1}
     with pytest.raises(IllegalEvent, match="ranks 1 were freed before"):
         update(freed, Event(3.0, "partial-free", {"ranks": "1-2"}))
 
@@ -212,8 +220,14 @@ def test_a_fatal_exception_has_the_last_word_on_the_status(
 @pytest.mark.parametrize(
     ("urgency", "answered", "wanted"),
     [
-        *[(16, None, 16), (16, 5, 5), (16, -5, 0), (16, 2**40, GREATEST)],
-        *[(0, None, 0), (0, 50, 0), (31, None, GREATEST), (31, 5, GREATEST), (30, None, 30)],
+        *[(16, None, 16), (16, 5, 5), (16, -5, 0), (16, 2**40, GREATEST_PRIORITY)],
+        *[
+            (0, None, 0),
+            (0, 50, 0),
+            (31, None, GREATEST_PRIORITY),
+            (31, 5, GREATEST_PRIORITY),
+            (30, None, 30),
+        ],
     ],
 )
 def test_urgency_becomes_a_priority(urgency: int, answered: int | None, wanted: int) -> None:
@@ -230,17 +244,17 @@ def test_the_last_update_of_a_jobspec_counts() -> None:
 
 def test_a_later_release_does_not_take_back_the_last_one() -> None:
     released = job(*RUNNING, "release", event("release", final=False))
-    assert released.released
+    assert released.all_released
 
 
 def test_an_exception_keeps_its_words_and_knows_whether_an_epilog_had_begun() -> None:
     late = event("exception", type="exec", severity=0, note="gone", wait_status=9)
     told = job(*RUNNING, "exception", "epilog-start", late)
-    assert told.problems == (
-        Problem(type="cancel", severity=0, note=""),
-        Problem(type="exec", severity=0, note="gone", wait_status=9, during_epilog=True),
+    assert told.exceptions == (
+        JobException(type="cancel", severity=0, note=""),
+        JobException(type="exec", severity=0, note="gone", wait_status=9, during_epilog=True),
     )
-    assert told.fatal is told.problems[0]
+    assert told.fatal_exception is told.exceptions[0]
 
 
 # How it ends
@@ -297,7 +311,7 @@ happenings = st.sampled_from(
 
 def lived(events: list[Event]) -> tuple[Job, list[Event]]:
     """Live through what is legal of these events; return the job, and its log."""
-    known, log = begin(ID, SUBMIT), [SUBMIT]
+    known, log = from_submit(ID, SUBMIT), [SUBMIT]
     for number, each in enumerate(events):
         happens = Event(2.0 + number, each.name, each.context)
         before = known

@@ -8,12 +8,12 @@ from tests.lifecycle import stories
 from tests.lifecycle.test_listing import Listed
 from tests.lifecycle.test_perilog import BOTH, FREED, after
 from warren.lifecycle.job import update
+from warren.lifecycle.jobqueue import expand_updates, with_properties, without_properties
 from warren.lifecycle.limits import refusal, size
-from warren.lifecycle.perilog import EPILOG, Cancel, Finish, Run, Settings, UnderWay, decide
-from warren.lifecycle.placement import remade, requiring, without_requirement
+from warren.lifecycle.perilog import EPILOG, Cancel, Finish, Progress, Run, Settings, decide
 from warren.lifecycle.policy import QueueLimits
 from warren.lifecycle.queues import QueueState, eligible, find, status
-from warren.lifecycle.selection import EVERY, MOST_COMPARISONS, Selection
+from warren.lifecycle.selection import ALL_STATES, MOST_COMPARISONS, Selection
 from warren.lifecycle.states import State
 from warren.rfc import jobspec
 from warren.rfc.errors import BadFormat
@@ -82,7 +82,7 @@ def spec(**options: Any) -> dict[str, Any]:
 
 
 def test_a_job_without_a_time_limit_is_beyond_any() -> None:
-    held = QueueLimits(name="q", longest=60)
+    held = QueueLimits(name="q", max_duration=60)
     assert refusal(spec(), held) == "The job has no time limit, and queue q allows 1m."
     assert refusal(spec(duration=61), held) is not None
     assert refusal(spec(duration=60), held) is None
@@ -104,7 +104,7 @@ def test_a_job_without_a_time_limit_is_beyond_any() -> None:
 def test_either_end_of_a_size_is_a_limit(
     least: dict[str, int], most: dict[str, int], refused: bool
 ) -> None:
-    said = refusal(spec(nodes=2), QueueLimits(least=least, most=most))
+    said = refusal(spec(nodes=2), QueueLimits(min_sizes=least, max_sizes=most))
     assert (said is not None) is refused
 
 
@@ -131,8 +131,8 @@ def test_counts_that_leave_a_choice_are_counted_at_either_end() -> None:
 def test_what_a_queue_requires_is_added_and_can_be_taken_away(
     own: dict[str, Any], properties: tuple[str, ...], made: dict[str, Any]
 ) -> None:
-    assert requiring(own, properties) == made
-    again = without_requirement(made, properties)
+    assert with_properties(own, properties) == made
+    again = without_properties(made, properties)
     assert again == (own if "a" not in own.get("properties", ()) else {})
 
 
@@ -150,7 +150,7 @@ def test_what_a_queue_requires_is_added_and_can_be_taken_away(
 def test_what_is_left_of_a_conjunction_is_as_plain_as_it_can_be(
     own: dict[str, Any], left: dict[str, Any]
 ) -> None:
-    assert without_requirement(own, ["a"]) == left
+    assert without_properties(own, ["a"]) == left
 
 
 QUEUES: dict[str | None, QueueLimits] = {
@@ -187,15 +187,15 @@ def test_another_queue_brings_what_it_requires_in_place_of_the_old_ones(
     was: str, constraints: dict[str, Any], asked: dict[str, Any], made: dict[str, Any]
 ) -> None:
     job = spec(attributes={"queue": was, **({"constraints": constraints} if constraints else {})})
-    assert remade(job, asked, QUEUES) == made
+    assert expand_updates(job, asked, QUEUES) == made
 
 
 # Commands around jobs
 
 
 def test_an_epilog_is_cut_short_by_a_fatal_exception_of_its_own_time_alone() -> None:
-    cancelling = Settings(prolog=True, epilog=True, cancel_epilog=True)
-    running = UnderWay(running=frozenset({EPILOG}))
+    cancelling = Settings(has_prolog=True, has_epilog=True, cancel_epilog=True)
+    running = Progress(running=frozenset({EPILOG}))
     ended = after(FREED, "start", "finish")
     failed_before = update(ended, stories.event("exception", severity=0))
     for before, meanwhile, unwanted in (
@@ -208,7 +208,7 @@ def test_an_epilog_is_cut_short_by_a_fatal_exception_of_its_own_time_alone() -> 
         if meanwhile is not None:
             job = update(job, meanwhile)
         assert decide(job, cancelling, running) == ([Cancel(EPILOG)] if unwanted else [])
-        assert decide(job, cancelling, UnderWay()) == (
+        assert decide(job, cancelling, Progress()) == (
             [Finish(EPILOG, 1)] if unwanted else [Run(EPILOG)]
         )
         assert decide(job, BOTH, running) == []
@@ -216,7 +216,7 @@ def test_an_epilog_is_cut_short_by_a_fatal_exception_of_its_own_time_alone() -> 
 
 @pytest.mark.parametrize("events", [(), ("validate",), ("validate", "depend", "priority")])
 def test_nothing_is_run_around_a_job_that_has_no_nodes(events: tuple[str, ...]) -> None:
-    assert decide(stories.job(*events), BOTH, UnderWay()) == []
+    assert decide(stories.job(*events), BOTH, Progress()) == []
 
 
 # Selections
@@ -226,13 +226,15 @@ def test_states_that_there_are_not_select_nothing_more() -> None:
     chosen = Selection({"states": [State.RUN.bit | 1 << 20]}, 10)
     assert chosen.states == State.RUN.bit
     assert Selection({"states": [1 << 20]}, 10).states == 0
-    assert Selection({"not": [{"states": [1 << 20]}]}, 10).states == EVERY
+    assert Selection({"not": [{"states": [1 << 20]}]}, 10).states == ALL_STATES
 
 
 def test_what_one_part_selects_in_all_its_states_the_whole_does_too() -> None:
     every = {"or": [{"states": ["run"]}, {"states": ["depend"]}]}
-    assert Selection({"not": [every]}, 10).states == EVERY & ~(State.RUN.bit | State.DEPEND.bit)
-    assert Selection({"or": [every, {"name": ["x"]}]}, 10).states == EVERY
+    assert Selection({"not": [every]}, 10).states == ALL_STATES & ~(
+        State.RUN.bit | State.DEPEND.bit
+    )
+    assert Selection({"or": [every, {"name": ["x"]}]}, 10).states == ALL_STATES
 
 
 def nested(depth: int) -> dict[str, Any]:

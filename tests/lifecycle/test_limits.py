@@ -55,12 +55,20 @@ def test_who_asks_for_cores_has_no_number_of_nodes() -> None:
 @pytest.mark.parametrize(
     ("job", "limits", "words"),
     [
-        (spec(nodes=3), {"most": {"nnodes": 2}}, "asks for 3 nnodes, and queue batch allows 2."),
-        (spec(tasks=9), {"most": {"ncores": 8}}, "asks for 9 ncores, and queue batch allows 8."),
-        (spec(nodes=1), {"least": {"nnodes": 2}}, "1 nnodes, and queue batch takes 2 or more."),
-        (spec(tasks=1), {"least": {"ngpus": 1}}, "0 ngpus, and queue batch takes 1 or more."),
-        (spec(90), {"longest": 60.0}, "has a time limit of 1.5m, and queue batch allows 1m."),
-        (spec(), {"longest": 60.0}, "has no time limit, and queue batch allows 1m."),
+        (
+            spec(nodes=3),
+            {"max_sizes": {"nnodes": 2}},
+            "asks for 3 nnodes, and queue batch allows 2.",
+        ),
+        (
+            spec(tasks=9),
+            {"max_sizes": {"ncores": 8}},
+            "asks for 9 ncores, and queue batch allows 8.",
+        ),
+        (spec(nodes=1), {"min_sizes": {"nnodes": 2}}, "1 nnodes, and queue batch takes 2 or more."),
+        (spec(tasks=1), {"min_sizes": {"ngpus": 1}}, "0 ngpus, and queue batch takes 1 or more."),
+        (spec(90), {"max_duration": 60.0}, "has a time limit of 1.5m, and queue batch allows 1m."),
+        (spec(), {"max_duration": 60.0}, "has no time limit, and queue batch allows 1m."),
     ],
 )
 def test_what_is_beyond_a_limit_is_refused_with_both_numbers(
@@ -76,10 +84,10 @@ def test_what_is_beyond_a_limit_is_refused_with_both_numbers(
 @pytest.mark.parametrize(
     ("job", "limits"),
     [
-        (spec(nodes=2), {"most": {"nnodes": 2}, "least": {"nnodes": 2}}),
-        (spec(tasks=100), {"most": {"nnodes": 2}, "least": {"nnodes": 2}}),
-        (spec(nodes=1), {"least": {"ncores": 4}}),
-        (spec(60), {"longest": 60.0}),
+        (spec(nodes=2), {"max_sizes": {"nnodes": 2}, "min_sizes": {"nnodes": 2}}),
+        (spec(tasks=100), {"max_sizes": {"nnodes": 2}, "min_sizes": {"nnodes": 2}}),
+        (spec(nodes=1), {"min_sizes": {"ncores": 4}}),
+        (spec(60), {"max_duration": 60.0}),
         (spec(1e9), {}),
         (spec(), {}),
     ],
@@ -89,11 +97,11 @@ def test_what_is_within_the_limits_is_not(job: dict[str, Any], limits: dict[str,
 
 
 def test_a_job_that_shares_its_nodes_is_asked_for_cores() -> None:
-    assert refusal(spec(nodes=1, tasks=1), queue(least={"ncores": 4})) is not None
+    assert refusal(spec(nodes=1, tasks=1), queue(min_sizes={"ncores": 4})) is not None
 
 
 def test_the_instance_is_named_where_queues_have_no_names() -> None:
-    assert refusal(spec(nodes=3), QueueLimits(most={"nnodes": 2})) == (
+    assert refusal(spec(nodes=3), QueueLimits(max_sizes={"nnodes": 2})) == (
         "The job asks for 3 nnodes, and the instance allows 2."
     )
 
@@ -124,10 +132,10 @@ def test_others_may_not() -> None:
 @pytest.mark.parametrize(
     ("count", "limits", "refused"),
     [
-        ("2-4", {"most": {"ncores": 4}, "least": {"ncores": 2}}, False),
-        ("2-4", {"most": {"ncores": 3}}, True),
-        ("2-4", {"least": {"ncores": 3}}, True),
-        ({"min": 2}, {"most": {"ncores": 100}}, True),
+        ("2-4", {"max_sizes": {"ncores": 4}, "min_sizes": {"ncores": 2}}, False),
+        ("2-4", {"max_sizes": {"ncores": 3}}, True),
+        ("2-4", {"min_sizes": {"ncores": 3}}, True),
+        ({"min": 2}, {"max_sizes": {"ncores": 100}}, True),
     ],
 )
 def test_both_ends_of_a_choice_have_to_be_within_the_limits(

@@ -95,7 +95,7 @@ def test_a_job_with_resources_has_nodes_and_ranks_and_perhaps_an_end() -> None:
     [
         (WAITING, None, None),
         (DONE, True, Result.COMPLETED.bit),
-        (replace(DONE, status=256), False, Result.FAILED.bit),
+        (replace(DONE, wait_status=256), False, Result.FAILED.bit),
         (job("validate", event("exception"), "clean"), False, Result.CANCELED.bit),
     ],
 )
@@ -151,7 +151,7 @@ def test_each_moment_is_that_of_its_state() -> None:
 
     assert "t_new" not in ATTRIBUTES
     assert told(each, *names) == {name: each.job.times[state] for name, state in names.items()}
-    assert attributes.moment(each, "t_submit") == each.job.times[State.NEW]
+    assert attributes.timestamp(each, "t_submit") == each.job.times[State.NEW]
 
 
 def test_tasks_of_each_core_are_counted_where_the_cores_are_known() -> None:

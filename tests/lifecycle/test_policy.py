@@ -49,14 +49,14 @@ SITE = """
 
 def test_without_queues_the_policy_holds_in_the_anonymous_one() -> None:
     assert queue_limits("") == {None: QueueLimits()}
-    assert queue_limits("policy.limits.duration = '1h'")[None].longest == 3600
+    assert queue_limits("policy.limits.duration = '1h'")[None].max_duration == 3600
 
 
 def test_what_a_queue_does_not_say_holds_as_for_all() -> None:
     batch = queue_limits(SITE)["batch"]
 
-    assert (batch.duration, batch.longest) == (3600, 8 * 3600)
-    assert (batch.least, batch.most) == ({}, {"nnodes": 8, "ngpus": 4})
+    assert (batch.default_duration, batch.max_duration) == (3600, 8 * 3600)
+    assert (batch.min_sizes, batch.max_sizes) == ({}, {"nnodes": 8, "ngpus": 4})
     assert (batch.users, batch.groups) == (frozenset[str](), frozenset({"staff"}))
     assert batch.properties == ("batch",)
 
@@ -64,8 +64,8 @@ def test_what_a_queue_does_not_say_holds_as_for_all() -> None:
 def test_what_a_queue_says_goes_before_also_where_it_lifts_a_limit() -> None:
     debug = queue_limits(SITE)["debug"]
 
-    assert (debug.duration, debug.longest) == (600, math.inf)
-    assert debug.most == {"nnodes": 2}
+    assert (debug.default_duration, debug.max_duration) == (600, math.inf)
+    assert debug.max_sizes == {"nnodes": 2}
     assert (debug.users, debug.groups) == (frozenset({"alice"}), frozenset[str]())
     assert debug.properties == ("+debug",)
 
@@ -75,8 +75,8 @@ def test_a_virtual_queue_has_the_nodes_and_the_policy_of_its_parent() -> None:
 
     assert short.parent == "debug"
     assert short.properties == ("+debug",)
-    assert (short.duration, short.longest) == (600, 1800)
-    assert short.most == {"nnodes": 2}
+    assert (short.default_duration, short.max_duration) == (600, 1800)
+    assert short.max_sizes == {"nnodes": 2}
     assert short.users == {"alice"}
 
 
@@ -87,7 +87,9 @@ def test_jobs_that_name_no_queue_have_the_default_or_the_only_one() -> None:
 
 
 def test_a_default_that_is_infinite_is_no_limit() -> None:
-    assert queue_limits("policy.jobspec.defaults.system.duration = 'inf'")[None].duration == 0
+    assert (
+        queue_limits("policy.jobspec.defaults.system.duration = 'inf'")[None].default_duration == 0
+    )
 
 
 @pytest.mark.parametrize(

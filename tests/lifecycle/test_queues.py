@@ -24,7 +24,7 @@ ALONE: Mapping[str | None, QueueLimits] = {None: QueueLimits()}
 
 
 def first(queue_limits: Mapping[str | None, QueueLimits] = TERMS) -> QueueStates:
-    return {name: queues.initial(name) for name in queue_limits}
+    return {name: queues.initial_state(name) for name in queue_limits}
 
 
 def open_() -> QueueStates:
@@ -110,7 +110,7 @@ def test_the_checkpoint_is_written_as_flux_writes_it() -> None:
 def test_queues_that_come_are_new_and_those_that_go_are_forgotten() -> None:
     restored = queues.decode(queues.encode(open_()), ["batch", "other"])
 
-    assert restored == {"batch": QueueState(), "other": queues.initial("other")}
+    assert restored == {"batch": QueueState(), "other": queues.initial_state("other")}
     assert queues.decode(queues.encode(open_()), [None]) == {None: QueueState()}
 
 

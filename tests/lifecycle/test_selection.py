@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warren.lifecycle.job import Job, Problem
-from warren.lifecycle.selection import Selection, TooManyComparisons, results, states
+from warren.lifecycle.job import Job, JobException
+from warren.lifecycle.selection import Selection, TooManyComparisons, result_bits, state_bits
 from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec, resource_set
 from warren.rfc.errors import BadFormat
@@ -33,7 +33,7 @@ def sample(
     ranks: tuple[int, ...] = (),
 ) -> Sample:
     """A job that has been in every state up to `state`: the one at 10, the next at 20, ..."""
-    canceled = Problem(type="cancel", severity=0, note="")
+    canceled = JobException(type="cancel", severity=0, note="")
     attributes = {} if queue is None else {"queue": queue}
     reached = list(State)[: list(State).index(state) + 1]
     has = [resource_set.Rank(rank, f"n{rank}", (0,)) for rank in ranks]
@@ -44,8 +44,8 @@ def sample(
             urgency=16,
             state=state,
             started=result is not Result.CANCELED,
-            status=None if result is Result.CANCELED else int(result is Result.FAILED) << 8,
-            problems=(canceled,) if result is Result.CANCELED else (),
+            wait_status=None if result is Result.CANCELED else int(result is Result.FAILED) << 8,
+            exceptions=(canceled,) if result is Result.CANCELED else (),
             times={each: 10.0 * (number + 1) for number, each in enumerate(reached)},
         ),
         jobspec.make(["app"], name=name, attributes=attributes),
@@ -180,9 +180,9 @@ def test_each_look_at_a_value_is_a_comparison_and_the_order_decides_how_many_the
 
 
 def test_names_of_states_and_results_are_those_of_flux() -> None:
-    assert [states(name) for name in ("pending", "running", "active")] == [14, 48, 62]
-    assert [states(state) for state in State] == [1, 2, 4, 8, 16, 32, 64]
-    assert [results(name) for name in ("CD", "f", "ca", "TO")] == [1, 2, 4, 8]
+    assert [state_bits(name) for name in ("pending", "running", "active")] == [14, 48, 62]
+    assert [state_bits(state) for state in State] == [1, 2, 4, 8, 16, 32, 64]
+    assert [result_bits(name) for name in ("CD", "f", "ca", "TO")] == [1, 2, 4, 8]
 
 
 # Against an oracle

@@ -11,7 +11,7 @@ from warren.lifecycle.job import IllegalEvent, Job, update
 from warren.lifecycle.states import (
     ACTIVE,
     ALLOWED,
-    FATAL,
+    ON_FATAL_EXCEPTION,
     PENDING,
     RUNNING,
     TRANSITIONS,
@@ -29,7 +29,7 @@ def in_state(state: State) -> Job:
         job(),
         state=state,
         dependencies=holds if state is State.NEW else frozenset(),
-        ever_depended=holds,
+        ever_dependencies=holds,
         prologs=frozenset({"dws-setup"}),
         epilogs=frozenset({"dws-epilog"}),
     )
@@ -46,7 +46,11 @@ def test_an_event_leads_where_the_tables_say_or_is_refused(state: State, name: s
         with pytest.raises(IllegalEvent, match=f"'{name}' does not come in state {state}"):
             update(before, happens)
         return
-    table = FATAL if name == "exception" else {state: TRANSITIONS.get((state, name), state)}
+    table = (
+        ON_FATAL_EXCEPTION
+        if name == "exception"
+        else {state: TRANSITIONS.get((state, name), state)}
+    )
     leads_to = table.get(state, state)
     after = update(before, happens)
     assert after.state is leads_to
@@ -75,7 +79,7 @@ def test_the_transitions_are_those_of_the_rfc() -> None:
     named = {(one, label): other for (one, label), other in labelled.items() if label}
 
     assert {(str(one), name): str(other) for (one, name), other in TRANSITIONS.items()} == named
-    assert {str(one): str(other) for one, other in FATAL.items()} == {
+    assert {str(one): str(other) for one, other in ON_FATAL_EXCEPTION.items()} == {
         one: other for one, other, label in found if label in ("", "exception")
     }
 

@@ -70,7 +70,7 @@ def matched(graph: Graph, request: Request) -> Allocation:
 def written(graph: Graph, allocation: Allocation) -> dict[str, Any]:
     """Return an allocation's R as it is stored, with `scheduling`."""
     r = graph.encode(allocation, starttime=0.0, expiration=0.0)
-    found: dict[str, Any] = orjson.loads(graph.text(allocation, r))
+    found: dict[str, Any] = orjson.loads(graph.encode_text(allocation, r))
     return found
 
 
@@ -92,7 +92,7 @@ def taken(graph: Graph) -> Bits:
         found["core", node.rank], found["gpu", node.rank] = room.taken(place)
     for each, free in zip(system_.chassis, room._ssds, strict=True):
         assert free >= 0
-        found[_flash(each)] = each.flash.less(each.flash.whole, free)
+        found[_flash(each)] = each.flash.subtract(each.flash.whole, free)
     return {key: bits for key, bits in found.items() if bits}
 
 
@@ -137,7 +137,7 @@ class Oracle:
         pools = {
             each.path
             for each in vertices
-            if each.type == "chassis" and each.properties.get(flash.KIND) == flash.POOL
+            if each.type == "chassis" and each.properties.get(flash.KIND_PROPERTY) == flash.POOL
         }
         ssds = [each for each in vertices if each.type == "ssd"]
         self._ssds = {each.path: each.size for each in ssds if each.parent not in pools}
@@ -174,7 +174,7 @@ class Oracle:
         pools = {path: gib - gone.get(("pool", path), 0) for path, gib in self._pools.items()}
         return any(
             self._flash([self._paths[rank] for rank in chosen], request.ssd_gib, left, pools)
-            for chosen in combinations(able, request.nodes * request.together)
+            for chosen in combinations(able, request.nodes * request.nodes_per_slot)
         )
 
     def _meets(self, request: Request, rank: int) -> bool:

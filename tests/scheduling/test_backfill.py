@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.scheduling.systems import Oracle, matched, parts, system, together, want
 from warren.base.placing import Shared
 from warren.rfc.fluid import JobId
-from warren.scheduling.backfill import Blocked, Running, Start, Waiting, decide
+from warren.scheduling.backfill import Blocked, PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
 
@@ -22,33 +22,33 @@ FOUR = system((4, 8))
 NOW = 1000.0
 
 
-def waiting(*wanted: tuple[Request, float]) -> list[Waiting]:
+def waiting(*wanted: tuple[Request, float]) -> list[PendingJob]:
     """A queue: who wants what, for how long. Jobs are numbered from 1."""
     return [
-        Waiting(place=(0, job), job=JobId(job), request=request, duration=duration)
+        PendingJob(position=(0, job), job=JobId(job), request=request, duration=duration)
         for job, (request, duration) in enumerate(wanted, 1)
     ]
 
 
-def have(graph: Graph, *given_: tuple[Request, float], first: int = 100) -> list[Running]:
+def have(graph: Graph, *given_: tuple[Request, float], first: int = 100) -> list[RunningJob]:
     """Let jobs run: what they have, and until when."""
     running = []
     for number, (request, end) in enumerate(given_, first):
         held = matched(graph, request)
         graph.take(held)
-        running.append(Running(end, JobId(number), held))
+        running.append(RunningJob(end, JobId(number), held))
     return sorted(running)
 
 
 def decided(
-    graph: Graph, queue: Iterable[Waiting], running: Sequence[Running] = (), **options: Any
+    graph: Graph, queue: Iterable[PendingJob], running: Sequence[RunningJob] = (), **options: Any
 ) -> tuple[list[JobId], dict[JobId, float]]:
     """Return who starts, and who is blocked, until when."""
     found = list(
         decide(graph, [queue], running, NOW, **{"backfilling": True, "depth": 32, **options})
     )
-    starts = [each.waiting.job for each in found if isinstance(each, Start)]
-    return starts, {each.waiting.job: each.at for each in found if isinstance(each, Blocked)}
+    starts = [each.pending.job for each in found if isinstance(each, Start)]
+    return starts, {each.pending.job: each.at for each in found if isinstance(each, Blocked)}
 
 
 WHOLE = want(1, exclusive=True)
@@ -88,7 +88,7 @@ def test_who_leaves_alone_what_is_promised_passes_though_he_stays_long(graph: Gr
 def test_who_has_no_limit_passes_only_beside_what_is_promised(graph: Graph) -> None:
     running = have(graph, (whole(3), NOW + 60))
 
-    assert decided(graph.shadow(), waiting((whole(4), 1), (whole(1), inf)), running)[0] == []
+    assert decided(graph.copy(), waiting((whole(4), 1), (whole(1), inf)), running)[0] == []
     assert decided(graph, waiting((whole(3), 1), (whole(1), inf)), running)[0] == [2]
 
 
@@ -142,14 +142,14 @@ def test_of_a_pool_it_does_not_matter_which_flash_is_promised() -> None:
 def test_who_waits_for_drained_nodes_is_passed_until_they_are_back(graph: Graph) -> None:
     graph.set_drained([3])
     queue = waiting((whole(4), 1), (whole(2), inf))
-    assert decided(graph.shadow(), queue) == ([2], {1: inf})
+    assert decided(graph.copy(), queue) == ([2], {1: inf})
 
     graph.set_drained([])
     assert decided(graph, queue) == ([1], {2: NOW + 1})
 
 
 def test_who_waits_for_flash_that_is_not_ready_is_passed_until_it_is(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     running = have(graph, (whole(1), NOW + 9))
     queue = waiting((whole(1, ssd=1), 1), (whole(3), inf))
 
@@ -182,7 +182,7 @@ def test_no_job_is_told_a_moment_behind_one_that_may_have_its_nodes(
     there = want(1, constraint='{"ranks":["3"]}', exclusive=True)
 
     # The second waits for what the first has been promised, or for the nodes of the third.
-    assert decided(graph.shadow(), waiting((here, 9), (there, 9)), running) == (
+    assert decided(graph.copy(), waiting((here, 9), (there, 9)), running) == (
         [],
         {1: NOW + 60, 2: NOW + 60},
     )
@@ -206,7 +206,7 @@ def test_who_should_have_ended_may_end_at_any_moment(graph: Graph) -> None:
 def test_without_backfilling_no_job_gets_what_one_before_it_could_have(graph: Graph) -> None:
     running = have(graph, (whole(3), NOW + 60))
     queue = waiting((whole(2), 1), (whole(1), 1))
-    assert decided(graph.shadow(), queue, running, backfilling=False) == ([], {1: NOW + 60})
+    assert decided(graph.copy(), queue, running, backfilling=False) == ([], {1: NOW + 60})
 
     first = want(2, constraint='{"ranks":["0-2"]}', exclusive=True)
     queue = waiting((first, 1), (want(1, constraint='{"ranks":["0-1"]}'), 1), (whole(1), 1))
@@ -218,13 +218,13 @@ def test_so_many_of_a_queue_are_looked_at_as_may_be(graph: Graph) -> None:
     long = [(whole(1), 100.0)] * 5
     looked: list[int] = []
 
-    def seen(queue: Iterable[Waiting]) -> Iterable[Waiting]:
+    def seen(queue: Iterable[PendingJob]) -> Iterable[PendingJob]:
         for each in queue:
             looked.append(each.job)
             yield each
 
     queue = waiting((whole(4), 1), *long, (whole(1), 1))
-    assert decided(graph.shadow(), seen(queue), running, depth=6)[0] == []
+    assert decided(graph.copy(), seen(queue), running, depth=6)[0] == []
     assert looked == [1, 2, 3, 4, 5, 6]
     assert decided(graph, queue, running, depth=7)[0] == [7]
 
@@ -232,16 +232,16 @@ def test_so_many_of_a_queue_are_looked_at_as_may_be(graph: Graph) -> None:
 def test_who_waits_in_one_queue_does_not_use_up_the_depth_of_another(graph: Graph) -> None:
     running = have(graph, (whole(3), NOW + 60))
     mine = waiting(*[(whole(4), 1.0)] * 9)
-    others = [Waiting(place=(0, 50), job=JobId(50), request=WHOLE, duration=1)]
+    others = [PendingJob(position=(0, 50), job=JobId(50), request=WHOLE, duration=1)]
 
     found = decide(graph, [mine, others], running, NOW, backfilling=True, depth=3)
-    assert [each.waiting.job for each in found] == [1, 50]
+    assert [each.pending.job for each in found] == [1, 50]
 
 
 def test_jobs_that_wait_for_an_administrator_do_not_use_up_the_depth(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     same = [(want(1, ssd=2), inf)] * 40
-    assert decided(graph.shadow(), waiting(*same, (WHOLE, 1))) == ([41], {1: inf})
+    assert decided(graph.copy(), waiting(*same, (WHOLE, 1))) == ([41], {1: inf})
 
     others = [(want(1, ssd=gib), inf) for gib in range(1, 8)]
     running = have(graph, (WHOLE, NOW + 60))
@@ -251,11 +251,11 @@ def test_jobs_that_wait_for_an_administrator_do_not_use_up_the_depth(graph: Grap
 
 
 def test_of_different_requests_for_an_administrator_not_all_are_looked_at(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     others = [(want(1, ssd=gib), inf) for gib in range(1, 9)]
     looked: list[int] = []
 
-    def seen(queue: Iterable[Waiting]) -> Iterable[Waiting]:
+    def seen(queue: Iterable[PendingJob]) -> Iterable[PendingJob]:
         for each in queue:
             looked.append(each.job)
             yield each
@@ -265,19 +265,19 @@ def test_of_different_requests_for_an_administrator_not_all_are_looked_at(graph:
 
 
 def test_of_jobs_for_an_administrator_so_many_are_passed_and_no_more(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     same = [(want(1, ssd=2), inf)]
-    assert decided(graph.shadow(), waiting(*same * 63, (WHOLE, 1)), depth=1) == ([64], {1: inf})
+    assert decided(graph.copy(), waiting(*same * 63, (WHOLE, 1)), depth=1) == ([64], {1: inf})
     assert decided(graph, waiting(*same * 64, (WHOLE, 1)), depth=1) == ([], {1: inf})
 
 
 def test_without_backfilling_a_job_that_waits_for_an_administrator_uses_up_the_depth(
     graph: Graph,
 ) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     queue = waiting(*[(want(1, ssd=2, constraint='{"ranks":["0"]}'), inf)] * 2, (WHOLE, 1))
 
-    assert decided(graph.shadow(), queue, backfilling=False, depth=2)[0] == []
+    assert decided(graph.copy(), queue, backfilling=False, depth=2)[0] == []
     assert decided(graph, queue, backfilling=False, depth=3)[0] == [3]
 
 
@@ -285,7 +285,7 @@ def test_queues_are_served_in_the_order_of_all_their_jobs(graph: Graph) -> None:
     queue = waiting(*[(WHOLE, inf)] * 6)
 
     found = decide(graph, [queue[1::2], queue[::2]], [], NOW, backfilling=True, depth=3)
-    assert [each.waiting.job for each in found if isinstance(each, Start)] == [1, 2, 3, 4]
+    assert [each.pending.job for each in found if isinstance(each, Start)] == [1, 2, 3, 4]
 
 
 def test_who_listens_no_longer_has_let_nothing_else_be_taken(graph: Graph) -> None:
@@ -319,7 +319,7 @@ ends = st.sampled_from([NOW - 1, NOW + 1, NOW + 2, NOW + 3, NOW + 5, NOW + 8, in
 durations = st.sampled_from([1.0, 2.0, 3.0, 4.0, 6.0, inf])
 
 
-def moment(oracle: Oracle, graph: Graph, running: Sequence[Running], request: Request) -> float:
+def moment(oracle: Oracle, graph: Graph, running: Sequence[RunningJob], request: Request) -> float:
     """When a request will fit if all last as long as they may and no other comes."""
 
     def fits(at: float) -> bool:
@@ -330,7 +330,7 @@ def moment(oracle: Oracle, graph: Graph, running: Sequence[Running], request: Re
     return next((at for at in moments if fits(at)), inf)
 
 
-def begun(graph: Graph, wanted: Iterable[tuple[Request, float]]) -> list[Running]:
+def begun(graph: Graph, wanted: Iterable[tuple[Request, float]]) -> list[RunningJob]:
     """Let run what fits of some jobs."""
     return sorted(
         running
@@ -353,21 +353,21 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
 ) -> None:
     graph, oracle = Graph(r), Oracle(r)
     running = begun(graph, before)
-    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+    queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
     blocked: list[Blocked] = []
     for each in decide(graph, [queue], list(running), NOW, backfilling=backfilling, depth=32):
         if isinstance(each, Blocked):
-            assert each.at == moment(oracle, graph, running, each.waiting.request)
+            assert each.at == moment(oracle, graph, running, each.pending.request)
             blocked.append(each)
             continue
-        running.append(Running(NOW + each.waiting.duration, each.waiting.job, each.allocation))
+        running.append(RunningJob(NOW + each.pending.duration, each.pending.job, each.allocation))
         for other in blocked:
             if other.at == inf or not backfilling:
-                possible = graph.possible(other.waiting.request)
+                possible = graph.possible_nodes(other.pending.request)
                 places = [graph._inventory.places[p.rank] for p in each.allocation.pieces]
                 assert not any(possible >> place & 1 for place in places)
     for other in blocked:
-        assert moment(oracle, graph, running, other.waiting.request) <= other.at
+        assert moment(oracle, graph, running, other.pending.request) <= other.at
 
 
 @settings(deadline=None, max_examples=200)
@@ -394,20 +394,20 @@ def all_begin_in_time(
     r: dict[str, Any], wanted: list[tuple[Request, float]], backfilling: bool
 ) -> None:
     graph = Graph(r)
-    queue = waiting(*((one, each) for one, each in wanted if graph.feasible(one) is None))
+    queue = waiting(*((one, each) for one, each in wanted if graph.infeasibility(one) is None))
     told: dict[JobId, float] = {}
-    running: list[Running] = []
+    running: list[RunningJob] = []
     now = NOW
     while True:
         for each in decide(graph, [list(queue)], running, now, backfilling=backfilling, depth=32):
-            job = each.waiting.job
+            job = each.pending.job
             if isinstance(each, Blocked):
                 assert each.at <= told.get(job, inf)
                 told[job] = each.at
             else:
                 assert now <= told.get(job, inf)
-                queue.remove(each.waiting)
-                insort(running, Running(now + each.waiting.duration, job, each.allocation))
+                queue.remove(each.pending)
+                insort(running, RunningJob(now + each.pending.duration, job, each.allocation))
         if not running or running[0].end == inf:
             break
         graph.give_back(running[0].allocation)

@@ -172,7 +172,7 @@ def test_whatever_a_jobspec_asks_for_it_is_understood_or_refused(
         canonical.check(spec)
         jobspec.check(spec)
         request = from_jobspec(spec)
-        refusal = graph.feasible(request)
+        refusal = graph.infeasibility(request)
     except UserMistake:
         return
     if refusal is not None:

@@ -16,8 +16,8 @@ from warren.dws.faults import Fault
 from warren.dws.jobs.resources import rewritten
 from warren.rfc import jobspec
 from warren.rfc.errors import BadFormat
+from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.graph import Allocation, Graph, Refusal
-from warren.scheduling.held import flash_of
 from warren.scheduling.request import from_jobspec
 
 POOLS: dict[str, Any] = {"quantum": None}
@@ -31,7 +31,7 @@ def of(count: int, nodes: int, *more: dict[str, Any]) -> dict[str, Any]:
 
 
 def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
-    found = flash_of(orjson.dumps(written(graph, matched(graph, request))))
+    found = allocated_flash(orjson.dumps(written(graph, matched(graph, request))))
     return [(each.rabbit, each.nodes, each.gib) for each in found]
 
 
@@ -135,5 +135,5 @@ def test_chassis_are_found_whenever_there_are_such(
     )
     assert isinstance(found, Allocation) == fits
     if isinstance(found, Allocation):
-        there = flash_of(orjson.dumps(written(graph, found)))
+        there = allocated_flash(orjson.dumps(written(graph, found)))
         assert [each.nodes for each in there] == [nodes] * count

@@ -4,15 +4,15 @@ import pytest
 
 from tests.scheduling.systems import want
 from warren.base.placing import Shared
-from warren.scheduling.beside import Reach, choose
+from warren.scheduling.flashplacement import Candidate, choose
 
 
-def reaches(*chassis: tuple[int, int], beside: int = 0) -> list[Reach]:
+def reaches(*chassis: tuple[int, int], beside: int = 0) -> list[Candidate]:
     """Make chassis, each with so many nodes and so much free flash."""
     found, place = [], 0
     for number, (nodes, free) in enumerate(chassis):
         most = min(nodes, free // beside) if beside else nodes
-        found.append(Reach(number, ((1 << nodes) - 1) << place, most, beside, free, 1))
+        found.append(Candidate(number, ((1 << nodes) - 1) << place, most, beside, free, 1))
         place += nodes
     return found
 
@@ -49,6 +49,8 @@ def test_nodes_are_taken_in_order_or_follow_the_allocations(
     found = choose(request, iter(reaches(*chassis, beside=beside)))
 
     told = (
-        None if found is None else [(each.reach.chassis, each.nodes, each.shared) for each in found]
+        None
+        if found is None
+        else [(each.candidate.chassis, each.nodes, each.shared) for each in found]
     )
     assert told == chosen

@@ -45,7 +45,7 @@ def undrained(nodes: str) -> tuple[str, Mapping[str, Any]]:
     ],
 )
 def test_nodes_are_named_by_rank_or_by_name(text: str, ranks: tuple[int, ...]) -> None:
-    assert drains.targets(text, HOSTS) == ranks
+    assert drains.parse_targets(text, HOSTS) == ranks
 
 
 @pytest.mark.parametrize(
@@ -62,12 +62,12 @@ def test_who_names_what_is_not_here_is_told_what_is(text: str, what: str) -> Non
     with pytest.raises(
         UserMistake, match=rf"{what}: name some of n\[0-3\], or of the ranks 0-3\.$"
     ):
-        drains.targets(text, HOSTS)
+        drains.parse_targets(text, HOSTS)
 
 
 def test_what_is_neither_ranks_nor_names_is_refused() -> None:
     with pytest.raises(BadFormat, match="hostlist"):
-        drains.targets("n[0", HOSTS)
+        drains.parse_targets("n[0", HOSTS)
 
 
 # What is written
@@ -204,11 +204,11 @@ def test_nodes_go_and_come_back_and_a_restart_tells_of_all_of_them_anew() -> Non
         ("restart", {"ranks": "0-3,9", "online": "0-2", "nodelist": "n[0-3,9]"}, {3}),
         ("restart", {"ranks": "0-3", "online": "0-3", "nodelist": "n[0-3]"}, set()),
     ):
-        gone = drains.offline(gone, Event(1.0, name, context), HOSTS)
+        gone = drains.offline_after(gone, Event(1.0, name, context), HOSTS)
         assert gone == after
 
 
 @pytest.mark.parametrize("context", [{}, {"idset": 1}, {"idset": "x"}])
 def test_an_event_that_does_not_say_who_is_gone_is_malformed(context: dict[str, Any]) -> None:
     with pytest.raises(BadFormat):
-        drains.offline(frozenset(), Event(1.0, "offline", context), HOSTS)
+        drains.offline_after(frozenset(), Event(1.0, "offline", context), HOSTS)

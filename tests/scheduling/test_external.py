@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.scheduling.systems import matched, system, want
 from warren.base.bytesize import GIB
 from warren.rfc.fluid import JobId
-from warren.scheduling.external import External, ExternalAllocations
+from warren.scheduling.external import ExternalAllocations, ExternalStorage
 from warren.scheduling.graph import Allocation, Graph, Refusal
 
 JOB = JobId(7)
@@ -16,28 +16,30 @@ JOB = JobId(7)
 
 def test_storage_of_no_job_counts_from_the_beginning_to_its_end() -> None:
     taken = ExternalAllocations()
-    made = External(sizes={"r0": 3 * GIB, "r1": 1})
-    assert taken.set("default/a", made, holding=False) == {"r0": 3, "r1": 1}
-    assert taken.set("default/b", External(sizes={"r0": GIB + 1}), holding=False) == {"r0": 5}
-    assert taken.set("default/a", None, holding=False) == {"r0": 2, "r1": 0}
-    assert taken.set("default/a", None, holding=False) == {}
+    made = ExternalStorage(sizes={"r0": 3 * GIB, "r1": 1})
+    assert taken.set("default/a", made, allocated=False) == {"r0": 3, "r1": 1}
+    assert taken.set("default/b", ExternalStorage(sizes={"r0": GIB + 1}), allocated=False) == {
+        "r0": 5
+    }
+    assert taken.set("default/a", None, allocated=False) == {"r0": 2, "r1": 0}
+    assert taken.set("default/a", None, allocated=False) == {}
 
 
 def test_storage_that_a_job_makes_counts_when_the_job_gives_its_resources_back() -> None:
     taken = ExternalAllocations()
-    made = External(sizes={"r0": 3 * GIB}, job=JOB)
-    assert taken.set("default/a", made, holding=True) == {}
-    assert taken.hold(JOB, holding=True) == {}
-    assert taken.hold(JOB, holding=False) == {"r0": 3}
-    assert taken.hold(JOB, holding=False) == {}
-    assert taken.set("default/a", None, holding=False) == {"r0": 0}
+    made = ExternalStorage(sizes={"r0": 3 * GIB}, job=JOB)
+    assert taken.set("default/a", made, allocated=True) == {}
+    assert taken.set_allocated(JOB, allocated=True) == {}
+    assert taken.set_allocated(JOB, allocated=False) == {"r0": 3}
+    assert taken.set_allocated(JOB, allocated=False) == {}
+    assert taken.set("default/a", None, allocated=False) == {"r0": 0}
 
 
 def test_after_a_restart_the_order_of_jobs_and_storage_does_not_matter() -> None:
     taken = ExternalAllocations()
-    made = External(sizes={"r0": 3 * GIB}, job=JOB)
-    assert taken.set("default/a", made, holding=False) == {"r0": 3}
-    assert taken.hold(JOB, holding=True) == {"r0": 0}
+    made = ExternalStorage(sizes={"r0": 3 * GIB}, job=JOB)
+    assert taken.set("default/a", made, allocated=False) == {"r0": 3}
+    assert taken.set_allocated(JOB, allocated=True) == {"r0": 0}
 
 
 class Counted(RuleBasedStateMachine):
@@ -46,7 +48,7 @@ class Counted(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.taken = ExternalAllocations()
-        self.known: dict[str, External] = {}
+        self.known: dict[str, ExternalStorage] = {}
         self.holding: set[JobId] = set()
         self.told: dict[str, int] = {}
 
@@ -60,15 +62,15 @@ class Counted(RuleBasedStateMachine):
         self.known.pop(name, None)
         storage = None
         if there:
-            storage = External(sizes={r: each * GIB for r, each in sizes.items()}, job=job)
+            storage = ExternalStorage(sizes={r: each * GIB for r, each in sizes.items()}, job=job)
             self.known[name] = storage
         holding = storage is not None and storage.job in self.holding
-        self.told |= self.taken.set(name, storage, holding=holding)
+        self.told |= self.taken.set(name, storage, allocated=holding)
 
     @rule(job=st.sampled_from([JobId(1), JobId(2)]), holding=st.booleans())
     def job(self, job: JobId, holding: bool) -> None:
         (self.holding.add if holding else self.holding.discard)(job)
-        self.told |= self.taken.hold(job, holding=holding)
+        self.told |= self.taken.set_allocated(job, allocated=holding)
 
     @invariant()
     def what_is_told_is_what_no_job_holds(self) -> None:
@@ -102,34 +104,34 @@ def test_a_job_that_persistent_storage_stands_in_the_way_of_holds_up_no_other() 
     graph = Graph(system((2, 8), quantum=None))
     graph.set_external("r0", 3)
     wanted = want(1, ssd=6)
-    assert graph.feasible(wanted) is None  # it may be destroyed
-    assert graph.fits_never_as_is(wanted)  # and no job's end will do that
-    assert not graph.fits_never_as_is(want(1, ssd=5))
+    assert graph.infeasibility(wanted) is None  # it may be destroyed
+    assert graph.cannot_fit_when_idle(wanted)  # and no job's end will do that
+    assert not graph.cannot_fit_when_idle(want(1, ssd=5))
 
 
 def test_a_rabbit_that_says_it_has_less_gives_less() -> None:
     graph = Graph(system((2, 8), quantum=None))
-    graph.set_ssds("r0", up=True, capacity=5)
+    graph.set_rabbit("r0", up=True, capacity=5)
     wanted = want(1, ssd=6)
     assert graph.match(wanted) == Refusal(
         "waits for 6 GiB of flash beside 1 node; r0 has 5 GiB of 8 GiB"
     )
-    assert graph.feasible(wanted) is None  # it may say another thing after its next start
-    assert graph.fits_never_as_is(wanted)
+    assert graph.infeasibility(wanted) is None  # it may say another thing after its next start
+    assert graph.cannot_fit_when_idle(wanted)
     matched(graph, want(1, ssd=5))
 
     graph.set_external("r0", 2)
     assert isinstance(graph.match(want(1, ssd=4)), Refusal)
     matched(graph, want(1, ssd=3))
 
-    graph.set_ssds("r0", up=True, capacity=20)  # the graph says 8
+    graph.set_rabbit("r0", up=True, capacity=20)  # the graph says 8
     matched(graph, want(1, ssd=6))
     assert isinstance(graph.match(want(1, ssd=7)), Refusal)
 
 
 def test_a_quantum_that_a_rabbit_does_not_have_whole_is_not_given_out() -> None:
     graph = Graph(system((2, 8), quantum=2))
-    graph.set_ssds("r0", up=True, capacity=7)
+    graph.set_rabbit("r0", up=True, capacity=7)
     matched(graph, want(1, ssd=6))
     assert isinstance(graph.match(want(1, ssd=7)), Refusal)
 
@@ -137,7 +139,7 @@ def test_a_quantum_that_a_rabbit_does_not_have_whole_is_not_given_out() -> None:
 def test_flash_that_is_not_ready_is_not_given_out_though_none_is_taken() -> None:
     graph = Graph(system((2, 8), quantum=None))
     graph.set_external("r0", 1)
-    graph.set_ssds("r0", up=False, capacity=20)
+    graph.set_rabbit("r0", up=False, capacity=20)
     assert isinstance(graph.match(want(1, ssd=1)), Refusal)
 
 
@@ -151,7 +153,7 @@ def test_jobs_and_storage_together_have_no_more_than_there_is(
     quantum: int | None, external: int, capacity: int | None, wishes: list[int]
 ) -> None:
     graph = Graph(system((8, 8), quantum=quantum))
-    graph.set_ssds("r0", up=True, capacity=capacity)
+    graph.set_rabbit("r0", up=True, capacity=capacity)
     graph.set_external("r0", external)
     unit = quantum or 1
     room = min(8, 8 if capacity is None else capacity // unit * unit) - -(-external // unit) * unit

@@ -12,7 +12,7 @@ from warren.rfc import jgf, resource_set
 from warren.rfc.counts import parse
 from warren.rfc.errors import BadFormat
 from warren.rfc.resource_set import Rank
-from warren.scheduling.graph import Allocation, Graph, Piece, Refusal, Use
+from warren.scheduling.graph import Allocation, Graph, NodeUse, Piece, Refusal
 from warren.scheduling.request import Request
 
 SYSTEM = system((2, 8), (2, 8), (1, 0))
@@ -96,7 +96,7 @@ def test_gpus_are_given_beside_cores_and_not_twice() -> None:
     ],
 )
 def test_what_lacks_gpus_is_told_so(request_: Request, reason: str) -> None:
-    assert Graph(system((4, 0), gpus=2)).feasible(request_) == Refusal(reason, never=True)
+    assert Graph(system((4, 0), gpus=2)).infeasibility(request_) == Refusal(reason, never=True)
 
 
 def test_a_job_that_has_a_node_whole_has_its_gpus() -> None:
@@ -111,11 +111,11 @@ def test_a_job_that_has_a_node_whole_has_its_gpus() -> None:
 
 
 def test_a_slot_may_hold_several_nodes(graph: Graph) -> None:
-    held = matched(graph, want(2, cores=2, exclusive=True, together=2))
+    held = matched(graph, want(2, cores=2, exclusive=True, nodes_per_slot=2))
 
     assert [piece.rank for piece in held.pieces] == [0, 1, 2, 3]
     assert held.slots == 2
-    assert graph.match(want(3, together=2)) == Refusal(
+    assert graph.match(want(3, nodes_per_slot=2)) == Refusal(
         "6 nodes are asked for, and the cluster has 5.", never=True
     )
 
@@ -126,7 +126,7 @@ def test_a_slot_may_hold_several_nodes(graph: Graph) -> None:
         (want(2), {"nodes": "2-4"}, [0, 1, 2, 3], 4),
         (want(2), {"nodes": "2+"}, [0, 1, 2, 3, 4], 5),
         (want(1), {"nodes": "1,3,9"}, [0, 1, 2], 3),
-        (want(2, exclusive=True, together=2), {"nodes": "1-9"}, [0, 1, 2, 3], 2),
+        (want(2, exclusive=True, nodes_per_slot=2), {"nodes": "1-9"}, [0, 1, 2, 3], 2),
         (want(1, ssd=4), {"nodes": "1-9"}, [0, 1, 2, 3], 4),
         (want(slots=2), {"slots": "2-7"}, [0, 1], 7),
         (want(slots=2, cores=3), {"slots": "2+:2:*"}, [0, 1, 2, 3], 4),
@@ -139,7 +139,7 @@ def test_of_what_may_be_given_the_most_that_fits_is(
     graph: Graph, request_: Request, counts: dict[Any, str], ranks: list[int], slots: int
 ) -> None:
     more = tuple((part, parse(count)) for part, count in counts.items())
-    held = matched(graph, replace(request_, more=more))
+    held = matched(graph, replace(request_, open_counts=more))
 
     assert [piece.rank for piece in held.pieces] == ranks
     assert held.slots == slots
@@ -148,14 +148,14 @@ def test_of_what_may_be_given_the_most_that_fits_is(
 
 def test_cores_and_gpus_of_a_slot_may_be_left_open() -> None:
     graph = Graph(system((2, 0), gpus=2))
-    open_ = want(1, gpus=1, more=(("cores", parse("1+")), ("gpus", parse("1-8"))))
+    open_ = want(1, gpus=1, open_counts=(("cores", parse("1+")), ("gpus", parse("1-8"))))
 
     assert matched(graph, open_).pieces == (Piece(0, 0b1111, 0, 0b11),)
 
 
 def test_what_leaves_a_choice_makes_do_with_what_there_is(graph: Graph) -> None:
     graph.take(matched(graph, want(3, exclusive=True)))
-    held = matched(graph, want(1, more=(("nodes", parse("1-4")),)))
+    held = matched(graph, want(1, open_counts=(("nodes", parse("1-4")),)))
 
     assert [piece.rank for piece in held.pieces] == [3, 4]
 
@@ -201,7 +201,7 @@ def test_many_constraints_are_not_all_kept(graph: Graph) -> None:
     for number in range(1000):
         constraint = orjson.dumps({"ranks": [f"0,{number + 1}"]}).decode()
         assert matched(graph, want(1, constraint=constraint)).pieces == (Piece(0, 0b1),)
-    assert len(graph._met) < 300
+    assert len(graph._matching_by_constraint) < 300
 
 
 # Nodes that are excluded, or gone
@@ -319,7 +319,7 @@ def test_what_can_never_be_is_refused_for_good(
     graph: Graph, request_: Request, reason: str
 ) -> None:
     assert graph.match(request_) == Refusal(reason, never=True)
-    assert graph.feasible(request_) == Refusal(reason, never=True)
+    assert graph.infeasibility(request_) == Refusal(reason, never=True)
 
 
 @pytest.mark.parametrize(
@@ -347,35 +347,35 @@ def test_what_must_wait_is_told_what_it_waits_for(
 ) -> None:
     graph.take(matched(graph, held))
     assert graph.match(request_) == Refusal(reason)
-    assert graph.feasible(request_) is None
+    assert graph.infeasibility(request_) is None
 
 
 def test_flash_that_is_not_ready_is_waited_for(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
 
     assert matched(graph, want(2, ssd=2)).pieces == (Piece(2, 0b1, 0b1), Piece(3, 0b1, 0b10))
     assert graph.match(want(3, ssd=2)) == Refusal(
         "waits for 2 GiB of flash beside each of 3 nodes; not ready: r0"
     )
-    graph.set_ssds("r0", up=False, state="Drained")
+    graph.set_rabbit("r0", up=False, state="Drained")
     assert graph.match(want(3, ssd=2)) == Refusal(
         "waits for 2 GiB of flash beside each of 3 nodes; not ready: r0 (Drained)"
     )
-    graph.set_ssds("r0", up=True)
-    graph.set_ssds("nobody", up=False)
+    graph.set_rabbit("r0", up=True)
+    graph.set_rabbit("nobody", up=False)
     assert matched(graph, want(4, ssd=2))
 
 
 def test_a_rabbit_whose_nodes_would_not_do_anyway_is_not_blamed(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
-    graph.set_ssds("r1", up=False)
+    graph.set_rabbit("r0", up=False)
+    graph.set_rabbit("r1", up=False)
     assert graph.match(want(1, ssd=2, constraint='{"ranks":["2"]}')) == Refusal(
         "waits for 2 GiB of flash beside 1 node that meets ranks:2; not ready: r1"
     )
 
 
 def test_a_job_without_flash_does_not_mind_a_rabbit_that_is_down(graph: Graph) -> None:
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     assert matched(graph, want(1)).pieces == (Piece(0, 0b1),)
 
 
@@ -416,14 +416,14 @@ def test_a_job_on_a_drained_node_is_known_again_after_a_restart(graph: Graph) ->
     again.set_drained([0])
     again.take(again.decode(r))
 
-    assert again.use()[0] == Use(0, "n0", cores=4, taken=4)
+    assert again.node_use()[0] == NodeUse(0, "n0", cores=4, taken=4)
 
 
 def test_what_only_drained_nodes_could_do_is_feasible(graph: Graph) -> None:
     graph.set_drained(range(5))
-    assert graph.feasible(want(5)) is None
-    assert graph.feasible(want(slots=20)) is None
-    assert graph.feasible(want(2, ssd=4)) is None
+    assert graph.infeasibility(want(5)) is None
+    assert graph.infeasibility(want(slots=20)) is None
+    assert graph.infeasibility(want(2, ssd=4)) is None
 
 
 def test_a_rank_that_is_not_here_can_be_drained_without_effect(graph: Graph) -> None:
@@ -477,7 +477,7 @@ def test_drained_nodes_are_not_named_where_a_job_only_waits_for_others(graph: Gr
 
 
 def test_flash_that_is_not_ready_and_drained_nodes_are_both_named(graph: Graph) -> None:
-    graph.set_ssds("r1", up=False)
+    graph.set_rabbit("r1", up=False)
     graph.set_drained([0])
     assert graph.match(want(2, ssd=2)) == Refusal(
         "waits for 2 GiB of flash beside each of 2 nodes; not ready: r1; drained: n0"
@@ -486,14 +486,14 @@ def test_flash_that_is_not_ready_and_drained_nodes_are_both_named(graph: Graph) 
 
 def test_the_use_of_each_node_is_told_in_cores(graph: Graph) -> None:
     graph.take(matched(graph, want(slots=5)))
-    assert [(each.rank, each.host, each.taken) for each in graph.use()] == [
+    assert [(each.rank, each.host, each.taken) for each in graph.node_use()] == [
         (0, "n0", 4),
         (1, "n1", 1),
         (2, "n2", 0),
         (3, "n3", 0),
         (4, "n4", 0),
     ]
-    assert {each.cores for each in graph.use()} == {4}
+    assert {each.cores for each in graph.node_use()} == {4}
 
 
 # R
@@ -503,7 +503,7 @@ def test_an_allocation_is_written_as_r_with_its_part_of_the_graph(graph: Graph) 
     """Statement 000.50: R keeps its scheduling part."""
     held = matched(graph, want(2, ssd=6))
     seen = graph.encode(held, starttime=5.0, expiration=9.0)
-    r = orjson.loads(graph.text(held, seen))
+    r = orjson.loads(graph.encode_text(held, seen))
 
     assert {**seen, "scheduling": r["scheduling"]} == r
     assert "scheduling" not in seen
@@ -620,7 +620,7 @@ def test_the_graph_of_flux_coral2_is_understood() -> None:
     assert graph.match(want(1, ssd=2000)) == Refusal(
         "waits for 2000 GiB of flash beside 1 node; not ready: kind-worker2"
     )
-    graph.set_ssds("kind-worker2", up=True)
+    graph.set_rabbit("kind-worker2", up=True)
     held = matched(graph, want(1, ssd=2000))
     assert held == Allocation((Piece(0, 0b1, 0b11),))
     assert paths(graph, held, "ssd") == ["/ElCapitan/chassis0/ssd0", "/ElCapitan/chassis0/ssd1"]

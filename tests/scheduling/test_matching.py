@@ -13,7 +13,7 @@ from tests.scheduling.test_properties import requests, systems
 from warren.base.placing import Shared
 from warren.rfc import jgf
 from warren.scheduling.graph import Allocation, Graph
-from warren.scheduling.matching import Group, MatchPolicy, shares
+from warren.scheduling.matching import Group, MatchPolicy, node_counts
 from warren.scheduling.request import Request
 
 policies = st.sampled_from(MatchPolicy)
@@ -24,18 +24,18 @@ groups = st.lists(st.builds(Group, st.integers(1, 5), st.integers(0, 3)), min_si
 def test_as_many_nodes_are_shared_out_as_are_wanted_and_no_group_gives_what_it_lacks(
     policy: MatchPolicy, given_: list[Group], data: st.DataObject
 ) -> None:
-    wanted = data.draw(st.integers(1, sum(each.most for each in given_)))
-    counts = shares(policy, given_, wanted)
+    wanted = data.draw(st.integers(1, sum(each.max_nodes for each in given_)))
+    counts = node_counts(policy, given_, wanted)
 
     assert sum(counts) == wanted
-    assert all(0 <= count <= each.most for count, each in zip(counts, given_, strict=True))
+    assert all(0 <= count <= each.max_nodes for count, each in zip(counts, given_, strict=True))
     used = [each for count, each in zip(counts, given_, strict=True) if count]
     match policy:
         case MatchPolicy.PACK:
             fewest = next(
                 number
                 for number in range(1, len(given_) + 1)
-                if any(sum(each.most for each in some) >= wanted
+                if any(sum(each.max_nodes for each in some) >= wanted
                        for some in combinations(given_, number))
             )  # fmt: skip
             assert len(used) == fewest
@@ -43,19 +43,19 @@ def test_as_many_nodes_are_shared_out_as_are_wanted_and_no_group_gives_what_it_l
             assert len(used) == min(wanted, len(given_))
             most = max(counts)
             assert all(
-                count >= most - 1 or count == each.most
+                count >= most - 1 or count == each.max_nodes
                 for count, each in zip(counts, given_, strict=True)
             )
         case MatchPolicy.LEVEL:
-            last = max(each.given for each in used)
+            last = max(each.given_gib for each in used)
             assert all(
-                count == each.most
+                count == each.max_nodes
                 for count, each in zip(counts, given_, strict=True)
-                if each.given < last
+                if each.given_gib < last
             )
         case MatchPolicy.FIRST:
             last_used = max(index for index, count in enumerate(counts) if count)
-            assert counts[:last_used] == [each.most for each in given_[:last_used]]
+            assert counts[:last_used] == [each.max_nodes for each in given_[:last_used]]
 
 
 THREE = system((4, 16), (4, 16), (4, 16))
@@ -145,7 +145,7 @@ def test_the_policy_changes_where_jobs_are_and_not_whether_there_is_room(
     held: list[Allocation] = []
     for request, gib in wanted:
         each = replace(request, shared=(Shared(1, gib),)) if gib and request.nodes else request
-        by_rank = graph.shadow()
+        by_rank = graph.copy()
         by_rank.set_policy(MatchPolicy.FIRST)
         found = graph.match(each)
         assert isinstance(found, Allocation) == by_rank.fits(each) == graph.fits(each)

@@ -68,7 +68,7 @@ class Scheduling(RuleBasedStateMachine):
             self.held.append(found)
         else:
             assert found.never != self.oracle.fits(request, {})
-            assert self.graph.feasible(request) == (found if found.never else None)
+            assert self.graph.infeasibility(request) == (found if found.never else None)
             matter = self.oracle.fits(request, self.taken()) or not self.oracle.fits(
                 request, {}, self.drained
             )
@@ -118,7 +118,7 @@ class Scheduling(RuleBasedStateMachine):
                 cores, gpus = (each.bit_count() for each in counts)
                 if cores or gpus:
                     alike[cores, gpus] = alike.get((cores, gpus), 0) | 1 << place
-            assert room._alike == alike
+            assert room._nodes_by_free == alike
 
 
 Scheduling.TestCase.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
@@ -157,7 +157,7 @@ def test_an_allocation_read_back_from_r_has_the_same_cores_and_ssds(
 ) -> None:
     graph = Graph(r)
     for each in before:
-        if graph.feasible(each) is None and isinstance(found := graph.match(each), Allocation):
+        if graph.infeasibility(each) is None and isinstance(found := graph.match(each), Allocation):
             graph.take(found)
     found = graph.match(request)
     if isinstance(found, Refusal):

@@ -121,7 +121,7 @@ def test_excluded_nodes_are_named_by_rank_or_by_host(exclude: str, kept: Any) ->
 def test_mapped_nodes_that_are_not_in_r_are_found_and_left_out() -> None:
     resources = r((0, "n2"))
 
-    assert rabbitgraph.missing(CHASSIS, resources) == ["n1"]
+    assert rabbitgraph.missing_nodes(CHASSIS, resources) == ["n1"]
     assert paths(drawn(resources), "node") == {"/c/chassis0/n2": 0}
 
 

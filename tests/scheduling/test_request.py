@@ -93,7 +93,10 @@ def asking(*resources: dict[str, Any], **system: Any) -> dict[str, Any]:
         (node(2, slot(2, core(2), gpu(4))), want(2, 4, cores=2, gpus=4)),
         (slot(2, node(1, core(3))), want(2, cores=3, exclusive=True)),
         (slot(2, node(1, core(3), exclusive=False)), want(2, cores=3)),
-        (slot(2, node(3, core(4), gpu(1))), want(2, cores=4, gpus=1, exclusive=True, together=3)),
+        (
+            slot(2, node(3, core(4), gpu(1))),
+            want(2, cores=4, gpus=1, exclusive=True, nodes_per_slot=3),
+        ),
         (slot(2, node(1)), want(2, exclusive=True)),
         (slot(2, node(1), ssd(5)), want(2, exclusive=True, ssd=5)),
         (slot("2", core("3")), want(slots=2, cores=3)),
@@ -120,8 +123,8 @@ def test_a_count_that_leaves_a_choice_is_its_least_and_what_else_it_may_be(
 ) -> None:
     request = from_jobspec(asking(resources))
 
-    assert replace(request, more=()) == least
-    assert [part for part, _ in request.more] == open_
+    assert replace(request, open_counts=()) == least
+    assert [part for part, _ in request.open_counts] == open_
 
 
 def test_a_constraint_is_part_of_what_is_asked_for_and_two_of_the_same_are_equal() -> None:
@@ -198,7 +201,7 @@ def test_of_the_use_cases_of_the_rfcs_what_can_be_is_scheduled(
 ) -> None:
     spec = yaml.safe_load(vector(f"rfc/{name}.yaml").read_text())
     if isinstance(outcome, Request):
-        assert replace(from_jobspec(spec), more=()) == outcome
+        assert replace(from_jobspec(spec), open_counts=()) == outcome
     else:
         with pytest.raises(BadFormat, match=outcome):
             from_jobspec(spec)

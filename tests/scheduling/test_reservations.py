@@ -23,7 +23,7 @@ from tests.scheduling.test_backfill import (
     whole,
 )
 from warren.base.placing import Locality, Shared
-from warren.scheduling.backfill import Running, Start, decide
+from warren.scheduling.backfill import RunningJob, Start, decide
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
 
@@ -107,7 +107,7 @@ def test_the_moment_is_the_end_of_the_job_that_makes_room(jobs: int) -> None:
 def test_those_without_an_end_are_thought_to_be_there_until_the_last(graph: Graph) -> None:
     running = have(graph, (whole(1), NOW + 10), (whole(1), NOW + 20), (whole(2), inf))
 
-    assert decided(graph.shadow(), waiting((whole(2), 1)), running)[1] == {1: NOW + 20}
+    assert decided(graph.copy(), waiting((whole(2), 1)), running)[1] == {1: NOW + 20}
     assert decided(graph, waiting((whole(3), 1)), running)[1] == {1: inf}
 
 
@@ -137,7 +137,7 @@ def test_a_job_passes_wherever_it_does_not_put_off_the_first_and_nowhere_else(
     """On one rabbit all that matters is how many nodes and how much flash: this is a sum."""
     graph = Graph(system((nodes, gib), quantum=None))
     wanted = [whole(count, ssd=each) for count, each in (first, second)]
-    if any(graph.feasible(each) is not None for each in wanted):
+    if any(graph.infeasibility(each) is not None for each in wanted):
         return
     running, held = [], []
     for number, ((count, each), end) in enumerate(before, 100):
@@ -179,12 +179,12 @@ def test_after_a_restart_the_same_is_decided(
         held = again.decode(written(graph, each.allocation))
         again.take(held)
         known.append(each._replace(allocation=held))
-    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+    queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
 
-    def said(one: Graph, jobs: Sequence[Running]) -> list[Any]:
+    def said(one: Graph, jobs: Sequence[RunningJob]) -> list[Any]:
         found = decide(one, [queue], jobs, NOW, backfilling=True, depth=32)
         return [
-            (each.waiting.job, each.allocation if isinstance(each, Start) else each.at)
+            (each.pending.job, each.allocation if isinstance(each, Start) else each.at)
             for each in found
         ]
 
@@ -196,9 +196,9 @@ def test_after_a_restart_the_same_is_decided(
 
 
 def test_which_nodes_meet_a_constraint_is_told_by_rank(graph: Graph) -> None:
-    assert graph.meeting({"ranks": ["1-2"]}) == [1, 2]
-    assert graph.meeting({"hostlist": ["n3"]}) == [3]
-    assert graph.meeting({}) == [0, 1, 2, 3]
+    assert graph.matching_ranks({"ranks": ["1-2"]}) == [1, 2]
+    assert graph.matching_ranks({"hostlist": ["n3"]}) == [3]
+    assert graph.matching_ranks({}) == [0, 1, 2, 3]
 
 
 def test_what_is_kept_for_a_request_is_excluded_with_its_flash() -> None:
@@ -261,10 +261,10 @@ def test_what_no_end_of_a_job_would_help_never_fits_as_it_is() -> None:
     graph = Graph(FOUR)
     held = matched(graph, whole(4))
     graph.take(held)
-    assert graph.fits_never_as_is(whole(4)) is False
+    assert graph.cannot_fit_when_idle(whole(4)) is False
     graph.set_drained([0])
-    assert graph.fits_never_as_is(whole(4)) is True
-    assert graph.fits_never_as_is(whole(3)) is False
-    assert graph.fits_never_as_is(want(1, ssd=2)) is False
-    graph.set_ssds("r0", up=False)
-    assert graph.fits_never_as_is(want(1, ssd=2)) is True
+    assert graph.cannot_fit_when_idle(whole(4)) is True
+    assert graph.cannot_fit_when_idle(whole(3)) is False
+    assert graph.cannot_fit_when_idle(want(1, ssd=2)) is False
+    graph.set_rabbit("r0", up=False)
+    assert graph.cannot_fit_when_idle(want(1, ssd=2)) is True

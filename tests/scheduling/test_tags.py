@@ -34,12 +34,12 @@ def test_a_tagged_node_is_given_to_others_and_waited_for_by_those_who_do_not_wan
     assert graph.match(untagged(4)) == Refusal(
         f"waits for 1 more of 4 nodes; tagged badrabbit: {hosts[0]}"
     )
-    assert graph.feasible(untagged(4)) is None
-    assert graph.fits_never_as_is(untagged(4))
+    assert graph.infeasibility(untagged(4)) is None
+    assert graph.cannot_fit_when_idle(untagged(4))
 
     graph.set_tagged("rabbit0", [])
     assert len(matched(graph, untagged(4)).pieces) == 4
-    assert not graph.fits_never_as_is(untagged(4))
+    assert not graph.cannot_fit_when_idle(untagged(4))
 
 
 def test_a_source_takes_away_its_own_tags_alone(graph: Graph) -> None:
@@ -54,7 +54,7 @@ def test_a_source_takes_away_its_own_tags_alone(graph: Graph) -> None:
 
 def test_a_tag_that_comes_while_something_is_tried_is_not_in_the_trial(graph: Graph) -> None:
     hosts = list(graph.hosts.values())
-    trial = graph.shadow()
+    trial = graph.copy()
     graph.set_tagged("rabbit0", hosts[:1])
     assert matched(trial, untagged(1)).pieces == (Piece(0, 0b1),)
 

@@ -13,9 +13,9 @@ from warren.base.placing import Held, Shared
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import Vertex
 from warren.scheduling import flash
+from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.flash import Pool, Quanta
 from warren.scheduling.graph import Graph, Refusal
-from warren.scheduling.held import flash_of
 from warren.scheduling.request import Request
 from warren.scheduling.topology import Chassis, describe
 
@@ -100,7 +100,7 @@ def test_any_number_of_nodes_is_taken_in_order_and_given_back(nodes: int) -> Non
         found = matched(graph, want(wanted, exclusive=True))
         assert [piece.rank for piece in found.pieces] == list(range(wanted))
         graph.take(found)
-        assert sum(each.taken for each in graph.use()) == 2 * wanted
+        assert sum(each.taken for each in graph.node_use()) == 2 * wanted
         rest = graph.match(want(nodes - wanted, exclusive=True)) if wanted < nodes else None
         if rest is not None:
             assert [p.rank for p in rest.pieces] == list(range(wanted, nodes))  # type: ignore[union-attr]
@@ -145,7 +145,7 @@ def test_a_pool_of_nothing_has_no_units() -> None:
 @given(st.integers(0, 255), st.integers(0, 255))
 def test_a_share_of_quanta_is_free_if_all_of_it_is(free: int, share: int) -> None:
     quanta = Quanta(size=2, whole=255, up=255)
-    assert quanta.has(free, share) is (share & free == share)
+    assert quanta.contains(free, share) is (share & free == share)
     assert dict(quanta.ssds(share)) == {n: 2 for n in range(8) if share >> n & 1}
 
 
@@ -182,12 +182,14 @@ def test_the_lowest_bits_are_kept(bits: int, count: int) -> None:
     assert all(bit > kept.bit_length() - 1 for bit in range(21) if (bits & ~kept) >> bit & 1)
 
 
-@pytest.mark.parametrize(("properties", "up"), [({flash.KIND: flash.POOL}, 4), ({}, 0b101)])
+@pytest.mark.parametrize(
+    ("properties", "up"), [({flash.KIND_PROPERTY: flash.POOL}, 4), ({}, 0b101)]
+)
 def test_ssds_that_are_down_are_there_and_not_ready(properties: dict[str, str], up: int) -> None:
-    found = flash.of("/c/chassis0", properties, [ssd(0), ssd(1, up=False), ssd(2)])
+    found = flash.from_vertices("/c/chassis0", properties, [ssd(0), ssd(1, up=False), ssd(2)])
     assert (found.gib, found.up, found.whole) == (6, up, 6 if properties else 0b111)
-    assert flash.of("/c/chassis0", properties, []).gib == 0
-    assert flash.of("/c/chassis0", {}, []).units(5) == 0
+    assert flash.from_vertices("/c/chassis0", properties, []).gib == 0
+    assert flash.from_vertices("/c/chassis0", {}, []).units(5) == 0
 
 
 # What R says of flash
@@ -205,14 +207,14 @@ def test_what_is_held_is_told_in_the_order_of_the_nodes(
 ) -> None:
     graph = Graph(system((2, 4), (2, 8), quantum=quantum))
 
-    assert flash_of(orjson.dumps(written(graph, matched(graph, want(3, ssd=2))))) == found
+    assert allocated_flash(orjson.dumps(written(graph, matched(graph, want(3, ssd=2))))) == found
     # Also where the graph names the second rabbit first.
     r = written(graph, matched(graph, want(3, ssd=2)))
     r["scheduling"]["graph"]["nodes"].sort(key=lambda each: -_depth(each), reverse=True)
     chassis = [each for each in r["scheduling"]["graph"]["nodes"] if _depth(each) == 2]
     others = [each for each in r["scheduling"]["graph"]["nodes"] if _depth(each) != 2]
     r["scheduling"]["graph"]["nodes"] = [*reversed(chassis), *others]
-    assert flash_of(orjson.dumps(r)) == found
+    assert allocated_flash(orjson.dumps(r)) == found
 
 
 def _depth(vertex: dict[str, Any]) -> int:
@@ -223,9 +225,9 @@ def test_a_job_without_flash_holds_none_and_an_r_without_a_graph_tells_nothing()
 
     graph = Graph(system((2, 4)))
     r = written(graph, matched(graph, want(1)))
-    assert flash_of(orjson.dumps(r)) == [Held("r0", nodes=1, unit=1, units=0)]
+    assert allocated_flash(orjson.dumps(r)) == [Held("r0", nodes=1, unit=1, units=0)]
     del r["scheduling"]
-    assert flash_of(orjson.dumps(r)) == []
+    assert allocated_flash(orjson.dumps(r)) == []
 
 
 # Words

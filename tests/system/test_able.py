@@ -42,7 +42,7 @@ def lived(life: Callable[[World, Control], Awaitable[None]]) -> None:
 
 
 def _ready(control: Control) -> bool:
-    rabbits = list(control.api.store.everything(kinds.STORAGE))
+    rabbits = list(control.api.store.objects_of(kinds.STORAGE))
     return len(rabbits) == 3 and all(
         each.get("status", {}).get("status") == "Ready" for each in rabbits
     )

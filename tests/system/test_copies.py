@@ -118,7 +118,7 @@ def test_a_copy_whose_copier_dies_is_made_again_and_the_job_succeeds(error: Exce
 
     async def life(world: World, control: Control) -> None:
         ended = await lived(world, control)
-        assert (ended.job.result, ended.job.fatal) == (Result.COMPLETED, None)
+        assert (ended.job.result, ended.job.fatal_exception) == (Result.COMPLETED, None)
 
     in_a_world(copiers, life)
     assert copiers.tries() == {TRIES}
@@ -133,10 +133,10 @@ def test_a_copy_out_that_fails_for_good_fails_the_job_whose_tasks_succeeded() ->
 
     async def life(world: World, control: Control) -> None:
         ended = await lived(world, control)
-        assert (ended.job.result, ended.job.status) == (Result.FAILED, 0)
-        assert ended.job.fatal is not None
-        assert "data movement operation failed during 'DataOut'" in ended.job.fatal.note
-        assert f"No space left on device (tried {TRIES} times)" in ended.job.fatal.note
+        assert (ended.job.result, ended.job.wait_status) == (Result.FAILED, 0)
+        assert ended.job.fatal_exception is not None
+        assert "data movement operation failed during 'DataOut'" in ended.job.fatal_exception.note
+        assert f"No space left on device (tried {TRIES} times)" in ended.job.fatal_exception.note
 
     in_a_world(copiers, life)
     assert {copiers.begun.count(each) for each in copiers.begun if goes_out(each)} == {TRIES}
@@ -194,8 +194,8 @@ def test_when_one_copy_out_fails_for_good_others_are_mounted_and_made_to_their_e
         ended = await world.ended(control, job)
         await world.assert_nothing_left(control)
         assert ended.job.result is Result.FAILED
-        assert ended.job.fatal is not None
-        assert "rabbit-0: no (tried" in ended.job.fatal.note
+        assert ended.job.fatal_exception is not None
+        assert "rabbit-0: no (tried" in ended.job.fatal_exception.note
         saved = {copy.destination for copy in world.copies()}
         assert saved == {f"{GLOBAL}/second"}
 
@@ -211,8 +211,8 @@ def test_what_a_copier_says_of_a_copy_in_is_told_at_once_and_once() -> None:
     async def life(world: World, control: Control) -> None:
         ended = await lived(world, control)
         assert ended.job.result is Result.FAILED
-        assert ended.job.fatal is not None
-        assert "No such file or directory" in ended.job.fatal.note
+        assert ended.job.fatal_exception is not None
+        assert "No such file or directory" in ended.job.fatal_exception.note
         names = [event.name for event in world.eventlog(control, ended.job.id)]
         assert names.count("exception") == 1
 
@@ -247,9 +247,9 @@ def test_a_workflow_that_is_deleted_before_its_copy_out_fails_the_job() -> None:
         name = world.workflow(control)["metadata"]["name"]
         await control.api.store.delete(Remove(kind=kinds.WORKFLOW, key=Key("default", name)))
         ended = await world.ended(control, job)
-        assert (ended.job.result, ended.job.status) == (Result.FAILED, 0)
-        assert ended.job.fatal is not None
-        assert ended.job.fatal.note == f"Workflow {name} was deleted"
+        assert (ended.job.result, ended.job.wait_status) == (Result.FAILED, 0)
+        assert ended.job.fatal_exception is not None
+        assert ended.job.fatal_exception.note == f"Workflow {name} was deleted"
 
     in_a_world(copiers, life)
 
@@ -274,7 +274,7 @@ def test_a_job_that_is_cancelled_does_not_wait_for_a_silent_copier(out: bool) ->
 
 
 def movements(control: Control) -> list[Object]:
-    return list(control.api.store.everything(kinds.NNF_DATA_MOVEMENT))
+    return list(control.api.store.objects_of(kinds.NNF_DATA_MOVEMENT))
 
 
 def status_of(control: Control, name: str) -> Object:

@@ -133,7 +133,7 @@ def test_a_job_that_asks_for_a_container_is_refused_before_it_misses_its_variabl
         container = "#DW container name=app profile=any"
         with pytest.raises(RpcError, match="Containers cannot run here"):
             await world.submit(control, nodes=1, attributes={"dw": [container]})
-        assert list(control.api.store.everything(kinds.WORKFLOW)) == []
+        assert list(control.api.store.objects_of(kinds.WORKFLOW)) == []
 
     async def main() -> None:
         async with opened(SITE) as world:

@@ -26,7 +26,7 @@ def lived(*stories: Callable[[World, Control], Awaitable[None]]) -> None:
 
 def told(control: Control) -> list[tuple[str, str, str, int]]:
     """Return the Events: of what, type, reason and how often."""
-    found = control.api.store.everything(kinds.EVENT)
+    found = control.api.store.objects_of(kinds.EVENT)
     return sorted(
         (each["involvedObject"]["name"], each["type"], each["reason"], each["count"])
         for each in found
@@ -41,7 +41,7 @@ async def enabled(control: Control, state: str) -> None:
 
 async def settled(world: World, control: Control) -> None:
     def ready() -> bool:
-        found: Any = list(control.api.store.everything(kinds.STORAGE))
+        found: Any = list(control.api.store.objects_of(kinds.STORAGE))
         return bool(found) and all(
             each.get("status", {}).get("status") == "Ready" for each in found
         )

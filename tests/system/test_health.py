@@ -87,7 +87,7 @@ async def opening(world: World, control: Control) -> None:
     """Wait until both rabbits have spoken."""
 
     def spoken() -> bool:
-        told = [each.get("status", {}) for each in control.api.store.everything(kinds.STORAGE)]
+        told = [each.get("status", {}) for each in control.api.store.objects_of(kinds.STORAGE)]
         return [each.get("status") for each in told] == ["Ready"] * 2
 
     await world.until(spoken)
@@ -378,7 +378,7 @@ def test_servers_name_each_assigned_rabbit_before_anything_is_made_on_it(missing
         await world.submit(control, nodes=8, attributes=DW)
         await asyncio.sleep(5.0)
 
-        (servers,) = control.api.store.everything(kinds.SERVERS)
+        (servers,) = control.api.store.objects_of(kinds.SERVERS)
         (told,) = servers["status"]["allocationSets"]
         late = {"allocationSize": 0, "ready": False}
         assert servers["status"]["ready"] is False

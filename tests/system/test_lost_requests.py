@@ -125,7 +125,7 @@ def test_whatever_befalls_the_first_requests_of_each_sort_the_job_completes(
                 job = await world.submit(control, attributes={"dw": "\n".join(DIRECTIVES)})
                 ended = await world.ended(control, job)
                 assert ended.job.result is Result.COMPLETED
-                assert ended.job.problems == ()
+                assert ended.job.exceptions == ()
                 assert len(list(world.copies())) == 8
                 assert world.without_storage == []
                 await world.assert_nothing_left(control)

@@ -94,7 +94,7 @@ class Driver:
             await asyncio.sleep(0.1)
 
     def all(self, kind: Any) -> dict[str, Object]:
-        found = self.control.api.store.everything(kind)
+        found = self.control.api.store.objects_of(kind)
         return {f"{x['metadata']['namespace']}/{x['metadata']['name']}": x for x in found}
 
     def targets(self) -> dict[str, tuple[str, int, int, str, str]]:

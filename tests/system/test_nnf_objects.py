@@ -137,7 +137,7 @@ def told(control: Control) -> dict[str, list[Any]]:
     everything = {
         kind.name: [
             obj
-            for obj in control.api.store.everything(kind)
+            for obj in control.api.store.objects_of(kind)
             if obj["metadata"].get("namespace") != kinds.PROFILES_NAMESPACE
         ]
         for kind in COMPARED

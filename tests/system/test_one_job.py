@@ -166,7 +166,7 @@ def test_a_job_that_fails_still_has_its_results_copied_out() -> None:
                 ended = await to_the_end(world, control)
 
                 assert ended.job.result is Result.FAILED
-                assert ended.job.status == 3 << 8
+                assert ended.job.wait_status == 3 << 8
                 assert any(copy.index for copy in world.copies())
                 await world.assert_nothing_left(control)
 
@@ -188,8 +188,8 @@ def test_a_job_cancelled_in_any_state_of_its_workflow_leaves_nothing(state: Work
                 await world.cancel(control, job)
                 ended = await world.ended(control, job)
 
-                assert ended.job.fatal is not None
-                assert ended.job.fatal.type == "cancel"
+                assert ended.job.fatal_exception is not None
+                assert ended.job.fatal_exception.type == "cancel"
                 await world.assert_nothing_left(control)
 
             await world.live(life)
@@ -264,8 +264,8 @@ def test_a_deleted_workflow_ends_its_job_with_a_reason() -> None:
                 await control.api.store.delete(Remove(kind=kinds.WORKFLOW, key=key))
                 ended = await world.ended(control, job)
 
-                assert ended.job.fatal is not None
-                assert "was deleted" in ended.job.fatal.note
+                assert ended.job.fatal_exception is not None
+                assert "was deleted" in ended.job.fatal_exception.note
                 await world.assert_nothing_left(control)
 
             await world.live(life)
@@ -290,7 +290,7 @@ def test_a_job_whose_workflow_is_lost_while_it_is_queued_goes_on_with_another() 
                 await world.until(
                     lambda: any(
                         key_of(each) == key and each["metadata"]["uid"] != lost
-                        for each in store.everything(kinds.WORKFLOW)
+                        for each in store.objects_of(kinds.WORKFLOW)
                     )
                 )
                 results = [

@@ -48,7 +48,7 @@ def volumes(world: World) -> int:
 def left(control: Control) -> list[str]:
     store = control.api.store
     own = (kinds.PERSISTENT, *JOB_KINDS)
-    return [f"{kind.name} {key_of(obj)}" for kind in own for obj in store.everything(kind)]
+    return [f"{kind.name} {key_of(obj)}" for kind in own for obj in store.objects_of(kind)]
 
 
 async def made(workloads: Workloads, control: Control) -> None:
@@ -101,12 +101,12 @@ def test_workflows_mount_the_parts_of_their_own_nodes_at_a_time() -> None:
             await workloads.reach(control, name, State.PRE_RUN, nodes)
         mounted = [
             (obj["metadata"]["namespace"], each["device"])
-            for obj in control.api.store.everything(kinds.CLIENT_MOUNT)
+            for obj in control.api.store.objects_of(kinds.CLIENT_MOUNT)
             for each in obj["spec"]["mounts"]
         ]
         assert sorted(node for node, _ in mounted) == sorted(NODES[:2])
         assert mounted[0][1] != mounted[1][1]
-        (storage,) = control.api.store.everything(kinds.NNF_STORAGE)
+        (storage,) = control.api.store.objects_of(kinds.NNF_STORAGE)
         assert len(storage["metadata"]["finalizers"]) == 3
 
         for name, nodes in parts.items():

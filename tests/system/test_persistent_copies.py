@@ -98,8 +98,8 @@ async def running(world: World, control: Control, job: JobId) -> None:
 async def free(world: World, control: Control) -> None:
     """See that nothing of jobs is left, and the storage with all its parts is."""
     for kind in (kinds.WORKFLOW, kinds.NNF_ACCESS, kinds.CLIENT_MOUNT, kinds.NNF_DATA_MOVEMENT):
-        assert list(control.api.store.everything(kind)) == [], kind
-    for found in control.api.store.everything(kinds.NNF_STORAGE):
+        assert list(control.api.store.objects_of(kind)) == [], kind
+    for found in control.api.store.objects_of(kinds.NNF_STORAGE):
         assert len(found["metadata"]["finalizers"]) == 1
         assert {*found["metadata"]["annotations"]} == {labels.MADE_BY}
     assert all(flash.mounts == {} for flash in world.flash.values())
@@ -214,7 +214,7 @@ def test_a_job_that_is_cancelled_while_its_copy_waits_leaves_nothing() -> None:
         await world.until(
             lambda: any(
                 "is waited for" in (each.get("status") or {}).get("message", "")
-                for each in control.api.store.everything(kinds.WORKFLOW)
+                for each in control.api.store.objects_of(kinds.WORKFLOW)
             )
         )
         await world.cancel(control, job)

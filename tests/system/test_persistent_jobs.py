@@ -132,7 +132,7 @@ def test_several_jobs_use_it_at_once_and_each_node_has_its_own_part() -> None:
 
 def reaching(control: Control) -> set[str]:
     """Return the nodes that reach any flash."""
-    blocks = control.api.store.everything(kinds.NNF_NODE_BLOCK_STORAGE)
+    blocks = control.api.store.objects_of(kinds.NNF_NODE_BLOCK_STORAGE)
     return {
         node for each in blocks for own in each["spec"]["allocations"] for node in own["access"]
     }

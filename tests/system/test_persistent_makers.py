@@ -71,7 +71,7 @@ async def done(world: World, control: Control, job: JobId) -> Result | None:
     """Wait until a job is over, and its Workflow gone; return how it went."""
     while True:
         found = control.instance.manager.find(job)
-        made = [each["metadata"]["name"] for each in control.api.store.everything(kinds.WORKFLOW)]
+        made = [each["metadata"]["name"] for each in control.api.store.objects_of(kinds.WORKFLOW)]
         if isinstance(found, Inactive) and BINDING.workflow(job).name not in made:
             return found.job.result
         await asyncio.sleep(0.05)
@@ -111,7 +111,7 @@ def test_jobs_create_use_and_destroy_it_and_nothing_is_left() -> None:
         assert await run(world, control, DESTROY) is Result.COMPLETED
         assert instance(control) is None
         assert volumes(world) == 0
-        assert list(control.api.store.everything(kinds.NNF_STORAGE)) == []
+        assert list(control.api.store.objects_of(kinds.NNF_STORAGE)) == []
 
     told(story)
 
@@ -241,7 +241,7 @@ def test_a_destroy_that_is_refused_fails_the_job_and_strands_nothing() -> None:
         assert instance(control)["status"]["state"] == "Active"
         await world.cancel(control, user)
         await done(world, control, user)
-        assert list(control.api.store.everything(kinds.WORKFLOW)) == []
+        assert list(control.api.store.objects_of(kinds.WORKFLOW)) == []
         assert await run(world, control, DESTROY) is Result.COMPLETED
         assert volumes(world) == 0
 

@@ -47,7 +47,7 @@ async def opening(world: World, control: Control) -> None:
     store = control.api.store
 
     def ready() -> bool:
-        rabbits = list(store.everything(kinds.STORAGE))
+        rabbits = list(store.objects_of(kinds.STORAGE))
         return len(rabbits) == 3 and all(
             each.get("status", {}).get("status") == "Ready" for each in rabbits
         )

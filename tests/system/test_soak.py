@@ -168,7 +168,7 @@ class Soak:
         self.looks += bool(held)
         shares = [
             read(each, NnfNodeStorage)
-            for each in control.api.store.everything(kinds.NNF_NODE_STORAGE)
+            for each in control.api.store.objects_of(kinds.NNF_NODE_STORAGE)
         ]
         recorded = {volume(each, n) for each in shares for n in range(each.spec.count)}
         ready = [each for each in shares if each.status.ready and not each.metadata.deleting]
@@ -199,7 +199,7 @@ def promised(world: World, control: Control) -> Bits:
 
 def _freed(part: tuple[str, object], job: Job) -> bool:
     sort, place = part
-    return sort != "ssd" and place in job.freed
+    return sort != "ssd" and place in job.freed_ranks
 
 
 def the_graph(control: Control) -> Graph:

@@ -83,7 +83,10 @@ def test_when_shells_and_mounts_die_too_the_job_completes_or_says_why_not(shard:
     def right(world: World, ended: Inactive) -> bool:
         if ended.job.result is Result.COMPLETED:
             return True
-        return ended.job.fatal is not None and "shells were lost" in ended.job.fatal.note
+        return (
+            ended.job.fatal_exception is not None
+            and "shells were lost" in ended.job.fatal_exception.note
+        )
 
     async def cut_power(world: World) -> None:
         await world.kill_everything()

@@ -61,7 +61,7 @@ async def ready(world: World, control: Control) -> None:
 
 
 def there(control: Control, kind: Kind) -> list[str]:
-    return sorted(str(key_of(obj)) for obj in control.api.store.everything(kind))
+    return sorted(str(key_of(obj)) for obj in control.api.store.objects_of(kind))
 
 
 def volumes(world: World) -> dict[str, int]:
@@ -83,7 +83,7 @@ def test_every_rabbit_has_a_volume_which_its_nodes_may_reach_until_it_is_deleted
         assert there(control, kinds.CLIENT_MOUNT) == []
         reached = {
             obj["metadata"]["namespace"]: obj["spec"]["allocations"][0]["access"]
-            for obj in control.api.store.everything(kinds.NNF_NODE_BLOCK_STORAGE)
+            for obj in control.api.store.objects_of(kinds.NNF_NODE_BLOCK_STORAGE)
         }
         assert reached["rabbit-1"] == ["rabbit-1", "compute-02", "compute-03"]
         await given_back(world, control)
@@ -97,7 +97,7 @@ def test_each_node_mounts_an_allocation_of_its_own_where_that_is_asked_for() -> 
         await make(control, type="xfs", excludeRabbits=["rabbit-1"], **spec)
         await ready(world, control)
         assert volumes(world) == {"rabbit-0": 2, "rabbit-1": 0, "rabbit-2": 2}
-        mounts = control.api.store.everything(kinds.CLIENT_MOUNT)
+        mounts = control.api.store.objects_of(kinds.CLIENT_MOUNT)
         devices = {
             obj["metadata"]["namespace"]: obj["spec"]["mounts"][0]["device"]["lvm"]["logicalVolume"]
             for obj in mounts
@@ -114,7 +114,7 @@ def test_a_rabbit_that_was_disabled_gets_its_share_when_it_is_ready_again() -> N
         store, rabbit = control.api.store, Key("default", "rabbit-1")
 
         def standing() -> Any:
-            found = [obj for obj in store.everything(kinds.STORAGE) if key_of(obj) == rabbit]
+            found = [obj for obj in store.objects_of(kinds.STORAGE) if key_of(obj) == rabbit]
             return found and (found[0].get("status") or {}).get("status")
 
         await world.until(lambda: standing() == "Ready")
@@ -142,7 +142,7 @@ def test_what_is_the_systems_is_no_orphan_of_a_workflow(there_still: bool) -> No
         await make(control)
         await ready(world, control)
         objects = {
-            kind: list(control.api.store.everything(kind))
+            kind: list(control.api.store.objects_of(kind))
             for kind in (*audit.OWNERS, *audit.DEPENDENTS)
         }
         if not there_still:

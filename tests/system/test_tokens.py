@@ -36,7 +36,7 @@ async def kubelet(control: Control) -> None:
     """Be the kubelet of all rabbits: what is made runs, and ends well when it is told to."""
     store = control.api.store
     while True:
-        for pod in list(store.everything(kinds.POD)):
+        for pod in list(store.objects_of(kinds.POD)):
             job = store.get(kinds.JOB, _owner(pod))
             ending = "activeDeadlineSeconds" in job["spec"]
             ready = {"type": "Ready", "status": "True"}
@@ -68,7 +68,7 @@ def test_tasks_have_the_token_and_no_record_of_the_job_has_it() -> None:
 
         (secret,) = [
             each
-            for each in store.everything(kinds.SECRET)
+            for each in store.objects_of(kinds.SECRET)
             if each["metadata"]["name"] == f"fluxjob-{job}-token"
         ]
         tokens.append(containerauth.token_of(secret) or "")
@@ -84,7 +84,7 @@ def test_tasks_have_the_token_and_no_record_of_the_job_has_it() -> None:
             "job-info.lookup", {"id": job, "keys": ["jobspec", "eventlog", "rabbit_workflow"]}
         )
         assert tokens[0] not in orjson.dumps(kept).decode()
-        await world.until(lambda: not list(store.everything(kinds.SECRET)))
+        await world.until(lambda: not list(store.objects_of(kinds.SECRET)))
         running.cancel()
 
     def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:

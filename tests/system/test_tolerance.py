@@ -109,7 +109,7 @@ def lived(
                     return over or len(world.seen) == 8
 
                 await world.until(running)
-                for each in control.api.store.everything(kinds.COMPUTES):
+                for each in control.api.store.objects_of(kinds.COMPUTES):
                     found.computes = [node["name"] for node in each["data"]]
                 annotations = world.workflow(control).get("metadata", {}).get("annotations", {})
                 found.lost = annotations.get("warren.cluster/lost-nodes", "")

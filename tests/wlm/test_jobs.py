@@ -443,7 +443,7 @@ def test_a_held_job_of_a_user_without_an_entry_fails_with_the_reason() -> None:
     async def action(world: World, control: Control) -> None:
         job = await world.submit(control, attributes=DW)
         over = await world.ended(control, job)
-        (problem,) = over.job.problems
+        (problem,) = over.job.exceptions
         assert problem.type == codec.DEPENDENCY
         assert f"User {unknown} has no entry in the password file" in problem.note
 

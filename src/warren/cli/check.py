@@ -17,7 +17,7 @@ from warren.directives import rules as directive_rules
 from warren.directives import script as directive_script
 from warren.directives.diagnostics import Finding, Mistake
 from warren.directives.rules import Rule
-from warren.directives.script import Located, Script, Word
+from warren.directives.script import LocatedDirective, Script, Word
 
 
 @click.command()
@@ -185,7 +185,7 @@ def _expand(words: Sequence[Word]) -> tuple[list[Word], _Unset]:
     return filled, unset
 
 
-def _follows(found: Finding, directives: Sequence[Located], unset: _Unset) -> bool:
+def _follows(found: Finding, directives: Sequence[LocatedDirective], unset: _Unset) -> bool:
     """Return whether a mistake is only that a variable was not filled in."""
     line, column, _ = directives[found.directive].place(found.mistake.start, found.mistake.end)
     return any(

@@ -20,7 +20,7 @@ from warren.dws.offload import copyservice
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.validation.facts import UNKNOWN, Facts, persistent_of
 from warren.dws.validation.findings import findings
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def shipped_rules() -> Measure:
     return Measure(rules=directive_rules.rules_of(found), facts=UNKNOWN)
 
 
-def of_cluster(access: Access) -> Measure:
+def of_cluster(access: ClusterAccess) -> Measure:
     """Return the rules of a cluster, and what it says of itself."""
     from warren.kube.http import connect
 

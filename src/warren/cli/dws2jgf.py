@@ -152,7 +152,7 @@ def _check_same_nodes(
     from warren.rfc import hostlist
     from warren.scheduling import rabbitgraph
 
-    lacking = rabbitgraph.missing(chassis, resources)
+    lacking = rabbitgraph.missing_nodes(chassis, resources)
     if lacking:
         raise UserMistake(
             f"{hostlist.encode(lacking)}: in {path} and not in {where}: correct either, or leave "

@@ -132,11 +132,12 @@ def queue_rows(config: Configured, statuses: Mapping[str | None, Status]) -> lis
             **({"parent": held.parent} if held.parent is not None else {}),
             **status,
             "timelimit": {
-                "default": held.duration or None,
-                "max": None if math.isinf(held.longest) else held.longest,
+                "default": held.default_duration or None,
+                "max": None if math.isinf(held.max_duration) else held.max_duration,
             },
             **{
-                what: {"min": held.least.get(what, 0), "max": held.most.get(what)} for what in SIZES
+                what: {"min": held.min_sizes.get(what, 0), "max": held.max_sizes.get(what)}
+                for what in SIZES
             },
         }
         for name, status in statuses.items()

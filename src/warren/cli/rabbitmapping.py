@@ -13,7 +13,7 @@ from warren.cli.common import run
 if TYPE_CHECKING:
     from warren.base.objects import Object
     from warren.dws.rabbits.rabbitmapping import RabbitMapping
-    from warren.kube.kubeconfig import Access
+    from warren.kube.kubeconfig import ClusterAccess
 
 
 @click.command("rabbitmapping")
@@ -45,7 +45,7 @@ def rabbitmapping(
     click.echo(json.dumps(plain, indent=indent, sort_keys=not nosort), nl=False)
 
 
-def _read_mapping(access: "Access", whole: bool) -> "RabbitMapping":
+def _read_mapping(access: "ClusterAccess", whole: bool) -> "RabbitMapping":
     """Return the mapping of a cluster. Raises UserMistake without a SystemConfiguration."""
     from warren.dws import kinds
     from warren.dws.objects.assignments import Servers

@@ -86,7 +86,7 @@ class NodeStates:
         if queues:
             ranks &= set().union(*(self._queue(name) for name in queues))
         if include is not None:
-            ranks &= set(drains.targets(include, {n["rank"]: n["name"] for n in self.nodes}))
+            ranks &= set(drains.parse_targets(include, {n["rank"]: n["name"] for n in self.nodes}))
         return ranks
 
     def _queue(self, name: str) -> tuple[int, ...]:

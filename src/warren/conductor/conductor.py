@@ -44,8 +44,8 @@ from warren.dws.rabbits import alerts
 from warren.kube.client import Client, Forbidden, LogReader, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
+from warren.kube.refusallog import RefusalLog
 from warren.kube.runtime import Reconciler
-from warren.kube.telling import Refusals
 
 log = structlog.get_logger()
 
@@ -101,7 +101,7 @@ class Conductor:
         self._settings = settings
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
-        self._refusals = Refusals()
+        self._refusals = RefusalLog()
         self._transient: dict[int, float] = {}
         self._shown: dict[int, dict[str, str]] = {}
         self._timed: dict[int, set[str]] = {}
@@ -112,10 +112,10 @@ class Conductor:
         )
         jobs.listen(self.reconciler.add)
         for kind in kinds.FOR_WORKLOAD_MANAGERS:
-            informers.of(kind).compare(partial(self._dependent_changed, kind))
+            informers.of(kind).listen_to_changes(partial(self._dependent_changed, kind))
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
         informers.of(kinds.SYSTEM_CONFIGURATION)
-        informers.of(kinds.CLIENT_MOUNT).compare(self._mount_changed)
+        informers.of(kinds.CLIENT_MOUNT).listen_to_changes(self._mount_changed)
         informers.of(kinds.NNF_DATA_MOVEMENT)
         self._returning = Returning(client, informers, clock, enabled=settings.return_to_service)
         self._left_drains = LeftDrains(informers, jobs, enabled=settings.return_to_service)
@@ -166,7 +166,7 @@ class Conductor:
             mistake = str(error)
             if known.phase in (Phase.ENDING, Phase.OVER):
                 # Its author can do nothing about it any more, and its storage must go all the same.
-                self._refusals.hear(job, mistake)
+                self._refusals.refused(job, mistake)
                 delay = _REFUSED
             else:
                 log.info("job refused", job=job, reason=mistake)
@@ -174,7 +174,7 @@ class Conductor:
                     type_ = known.binding.exception(known.phase)
                     delay = await self._jobs.fail(known, type_, mistake)
         else:
-            self._refusals.over(job)
+            self._refusals.accepted(job)
         self._jobs.record_outcome(known, mistake)
         if known.phase is Phase.OVER:
             self._shown.pop(job, None)
@@ -303,7 +303,7 @@ class Conductor:
         own, known = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
         stuck = set()
         for node in nodes:
-            for other in self.informers.of(kinds.COMPUTES).by("compute", node):
+            for other in self.informers.of(kinds.COMPUTES).by_index("compute", node):
                 raw = known.get(key_of(other))
                 if raw and key_of(raw) != own and abort.bears_mark(raw):
                     stuck.add(node)
@@ -412,7 +412,7 @@ class Conductor:
         return self._of(kinds.NNF_DATA_MOVEMENT, job) if job.phase is Phase.ENDING else ()
 
     def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
-        return self.informers.of(kind).by("workflow", str(job.workflow))
+        return self.informers.of(kind).by_index("workflow", str(job.workflow))
 
     def _transient_for(self, job: int, workflow: Workflow | None) -> float | None:
         if workflow is None or workflow.status.status not in ("TransientCondition", "Error"):
@@ -513,10 +513,10 @@ class Conductor:
     def _rabbit_changed(self, obj: Object) -> None:
         """Have the jobs reconciled whose flash or nodes are a rabbit's."""
         servers, computes = self.informers.of(kinds.SERVERS), self.informers.of(kinds.COMPUTES)
-        for each in servers.by("rabbit", obj["metadata"]["name"]):
+        for each in servers.by_index("rabbit", obj["metadata"]["name"]):
             self._dependent_changed(kinds.SERVERS, None, each)
         for node in alerts.links_of(obj):
-            for each in computes.by("compute", node):
+            for each in computes.by_index("compute", node):
                 self._dependent_changed(kinds.COMPUTES, None, each)
 
     def _wake(self, name: str) -> None:

@@ -67,7 +67,7 @@ class Returning:
         own = storage.metadata.annotations.get(labels.DISABLED_FOR)
         if own is not None and self._workflows.get(Key.parse(own)) is not None:
             return True
-        for each in self._servers.by("rabbit", storage.metadata.name):
+        for each in self._servers.by_index("rabbit", storage.metadata.name):
             for name in labels.workflow_of(each):
                 raw = self._workflows.get(Key.parse(name))
                 if raw and abort.bears_mark(raw):

@@ -66,8 +66,8 @@ class AccessController:
             "access", self.reconcile, user=user_by(self._accesses)
         )
         self._accesses.listen(self._changed)
-        self._mounts.compare(self._mount_changed)
-        self._statuses.compare(self._status_changed)
+        self._mounts.listen_to_changes(self._mount_changed)
+        self._statuses.listen_to_changes(self._status_changed)
         for informer in (self._storages, self._node_storages, self._blocks, self._computes):
             informer.listen(self._job_changed)
         self._storages.listen(lambda obj: self._storage_changed(key_of(obj), obj))
@@ -78,7 +78,7 @@ class AccessController:
         """Reconcile an NnfAccess."""
         again = None
         raw = self._accesses.get(key)
-        mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")
+        mounts = self._mounts.by_index("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if raw is None:
             self._away.pop(key, None)
             gone = await orphans(self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts)
@@ -135,7 +135,7 @@ class AccessController:
 
     async def _release_lost(self, key: Key) -> None:
         """Have an access let go of storage that is gone without having done so."""
-        held = self._storages.by("holder", str(key))
+        held = self._storages.by_index("holder", str(key))
         if held and await read_live(self._client, kinds.NNF_ACCESS, key) is None:
             released = [locks.change_to_release(read(obj, NnfStorage), key) for obj in held]
             await perform(self._client, [each for each in released if each is not None])
@@ -164,7 +164,7 @@ class AccessController:
     async def _mounted(self, other: NnfAccess) -> list[ClientMount]:
         """Return the ClientMounts of another access, whose events do not wake this one."""
         key = other.metadata.key
-        mounts = self._mounts.by("owner", f"{kinds.NNF_ACCESS.name} {key}")
+        mounts = self._mounts.by_index("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if not mounts:
             own = labels.of_owner(kinds.NNF_ACCESS, other.metadata)
             mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
@@ -185,9 +185,11 @@ class AccessController:
             storage=known,
             held=await self._held(current, known),
             node_storages=[
-                read(obj, NnfNodeStorage) for obj in self._node_storages.by("owner", owner)
+                read(obj, NnfNodeStorage) for obj in self._node_storages.by_index("owner", owner)
             ],
-            blocks=[read(obj, NnfNodeBlockStorage) for obj in self._blocks.by("owner", owner)],
+            blocks=[
+                read(obj, NnfNodeBlockStorage) for obj in self._blocks.by_index("owner", owner)
+            ],
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=own,
@@ -234,14 +236,14 @@ class AccessController:
     def _status_changed(self, before: Object | None, after: Object | None) -> None:
         """Wake the accesses of nodes that are out of reach since then, or back."""
         for node in systemstatus.disabled_nodes(before) ^ systemstatus.disabled_nodes(after):
-            for mount in self._mounts.by("mounting node", node):
+            for mount in self._mounts.by_index("mounting node", node):
                 for owner in labels.owners_of(mount):
                     self.reconciler.add(owner)
 
     def _system_changed(self) -> None:
         # A compute node may have been wired to no rabbit, or a profile have been gone. Those that
         # are not in error have no use for the event.
-        for each in self._accesses.by("in error", reports.IN_ERROR):
+        for each in self._accesses.by_index("in error", reports.IN_ERROR):
             self.reconciler.add(key_of(each))
 
     def _changed(self, obj: Object) -> None:
@@ -249,8 +251,8 @@ class AccessController:
         found = self._accesses.get(key)
         if found is None:
             # Of one that is gone there is nothing to do but for what it has left.
-            left = self._mounts.has("owner", f"{kinds.NNF_ACCESS.name} {key}")
-            if left or self._storages.has("holder", str(key)):
+            left = self._mounts.is_indexed("owner", f"{kinds.NNF_ACCESS.name} {key}")
+            if left or self._storages.is_indexed("holder", str(key)):
                 self.reconciler.add(key)
         else:
             self.reconciler.add(key, found)
@@ -262,12 +264,12 @@ class AccessController:
 
     def _job_changed(self, obj: Object) -> None:
         for workflow in labels.workflow_of(obj):
-            for each in self._accesses.by("workflow", workflow):
+            for each in self._accesses.by_index("workflow", workflow):
                 self.reconciler.add(key_of(each), obj)
 
     def _storage_changed(self, key: Key, obj: Object) -> None:
         # Persistent storage is no Workflow's, and others than its maker mount it.
-        for each in self._accesses.by("storage", str(key)):
+        for each in self._accesses.by_index("storage", str(key)):
             self.reconciler.add(key_of(each), obj)
 
     def _holders_changed(self, obj: Object) -> None:

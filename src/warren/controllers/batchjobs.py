@@ -36,7 +36,7 @@ class JobController:
         snapshot = JobSnapshot(
             job=job,
             template=raw["spec"]["template"],
-            pods=[read(each, Pod) for each in self._pods.by("job", job.metadata.uid)],
+            pods=[read(each, Pod) for each in self._pods.by_index("job", job.metadata.uid)],
             now=self._clock.now(),
         )
         writes, delay = jobpods.decide(snapshot)

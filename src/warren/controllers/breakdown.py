@@ -64,7 +64,7 @@ class BreakdownController:
         instance, servers = self._instances.get(place), self._servers.get(place)
         return BreakdownSnapshot(
             breakdown=current,
-            profiles=self._profiles.by("profiles", kinds.PROFILES_NAMESPACE),
+            profiles=self._profiles.by_index("profiles", kinds.PROFILES_NAMESPACE),
             copy=self._profiles.get(place),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
@@ -74,7 +74,7 @@ class BreakdownController:
     def _dependency_changed(self, obj: Object) -> None:
         """Requeue the breakdowns that wait for an object of their name, or of their instance's."""
         key = key_of(obj)
-        for each in self._breakdowns.by("breakdown instance", str(key)):
+        for each in self._breakdowns.by_index("breakdown instance", str(key)):
             self._wake(each)
         alike = self._breakdowns.get(key)
         if alike is not None:
@@ -97,7 +97,7 @@ class BreakdownController:
             return
         # Which is the default may have changed by it, whatever it says by now.
         for name in (key.name, ""):
-            for each in self._breakdowns.by("breakdown profile", name):
+            for each in self._breakdowns.by_index("breakdown profile", name):
                 self._wake(each)
 
     def _wake(self, obj: Object) -> None:

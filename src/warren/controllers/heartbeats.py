@@ -20,7 +20,7 @@ from warren.base.times import rfc3339_micro
 from warren.kube.client import Client, Refused
 from warren.kube.informer import Informers
 from warren.kube.leader import LEASE
-from warren.kube.telling import Refusals
+from warren.kube.refusallog import RefusalLog
 
 log = structlog.get_logger()
 
@@ -57,7 +57,7 @@ async def renew(client: Client, clock: Clock, rabbit: str, timing: Timing = DEFA
 
     It is not released then: an agent that is started again has lost nothing.
     """
-    refusals = Refusals()
+    refusals = RefusalLog()
     while True:
         spec = {
             "holderIdentity": rabbit,
@@ -68,12 +68,12 @@ async def renew(client: Client, clock: Clock, rabbit: str, timing: Timing = DEFA
             async with asyncio.timeout(timing.renew_period):
                 await client.patch(Change(kind=LEASE, key=key(rabbit), patch={"spec": spec}))
         except Refused as error:
-            refusals.hear(rabbit, str(error))
+            refusals.refused(rabbit, str(error))
         except (WarrenError, TimeoutError) as error:
             # The controllers make it, and may not be there yet.
             log.info("lease not renewed", rabbit=rabbit, reason=str(error))
         else:
-            refusals.over(rabbit)
+            refusals.accepted(rabbit)
             await asyncio.sleep(timing.renew_period)
             continue
         await asyncio.sleep(_RETRY_DELAY)

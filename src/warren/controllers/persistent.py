@@ -127,7 +127,7 @@ class PersistentController:
     def _user_changed(self, kind: Kind, obj: Object) -> None:
         key = key_of(obj)
         if self._users[kind].get(key) is None:
-            for each in self._all.by("consumer", instances.consumer_index(kind, key)):
+            for each in self._all.by_index("consumer", instances.consumer_index(kind, key)):
                 self.reconciler.add(key_of(each))
 
     def _part_changed(self, obj: Object) -> None:

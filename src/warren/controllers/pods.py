@@ -134,10 +134,10 @@ class PodReconciler:
         self._followed: set[Item] = set()
         self._to_follow: asyncio.Queue[Item] = asyncio.Queue()
         self.reconciler: Reconciler[Item] = Reconciler(
-            "pods", self.reconcile, queue=WorkQueue(longest=longest)
+            "pods", self.reconcile, queue=WorkQueue(max_delay=longest)
         )
         self._pulls: Pulls[Item] = Pulls(runner.image, self.reconciler.add, longest=longest)
-        self._pods.compare(self._changed)
+        self._pods.listen_to_changes(self._changed)
 
     async def run(self) -> None:
         """Follow the pods that run, and fetch images, until cancelled. Pods outlive that."""
@@ -264,7 +264,7 @@ class PodReconciler:
         return [
             each
             for subdomain in podstatus.subdomain_of(raw)
-            for each in self._pods.by("subdomain", subdomain)
+            for each in self._pods.by_index("subdomain", subdomain)
         ]
 
     def _changed(self, before: Object | None, after: Object | None) -> None:

@@ -89,7 +89,7 @@ class SystemController:
             for name in sorted(self._without_namespace):
                 self.reconciler.add(Key("", name))
         owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION}"
-        own = [read(obj, Storage) for obj in self._storages.by("owner", owner)]
+        own = [read(obj, Storage) for obj in self._storages.by_index("owner", owner)]
         storages = rabbitstorages.remove_unknown(found, own)
         dismissed = [*orphans(storages), *storages]
         at_work = not found.status.ready and (

@@ -43,21 +43,21 @@ class StorageController:
         self.reconciler: Reconciler[Key] = Reconciler(
             "storage", self.reconcile, user=user_by(self._storages)
         )
-        self._storages.compare(self._storage_changed)
-        self._node_storages.compare(partial(self._part_changed, changes.is_news_of_share))
-        self._blocks.compare(partial(self._part_changed, changes.is_news_of_block))
+        self._storages.listen_to_changes(self._storage_changed)
+        self._node_storages.listen_to_changes(partial(self._part_changed, changes.is_news_of_share))
+        self._blocks.listen_to_changes(partial(self._part_changed, changes.is_news_of_block))
         self._mgts.listen(self._mgt_changed)
         self._nodes.listen(self._node_changed)
         self._instances.listen(self._pool_changed)
-        self._servers.compare(self._servers_changed)
+        self._servers.listen_to_changes(self._servers_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfStorage."""
         again = None
         raw = self._storages.get(key)
         owner = f"{kinds.NNF_STORAGE.name} {key}"
-        found = self._node_storages.by("owner", owner)
-        blocks = self._blocks.by("owner", owner)
+        found = self._node_storages.by_index("owner", owner)
+        blocks = self._blocks.by_index("owner", owner)
         if raw is None:
             gone: list[Write] = [
                 removal
@@ -102,7 +102,7 @@ class StorageController:
         blocks: Sequence[NnfNodeBlockStorage],
     ) -> LustreSnapshot:
         pools: dict[str, list[tuple[PersistentStorageInstance, NnfStorage]]] = {}
-        for obj in self._instances.by("pooled", lustrestorage.POOLED):
+        for obj in self._instances.by_index("pooled", lustrestorage.POOLED):
             found = self._storages.get(key_of(obj))
             if found is not None:
                 member = (read(obj, PersistentStorageInstance), read(found, NnfStorage))
@@ -137,12 +137,12 @@ class StorageController:
         own = self._mgts.get(lustrestorage.own_mgt(current))
         found = [] if own is None else [own]
         for value in (str(current.metadata.key), current.status.mgs_address, *addresses):
-            found += self._mgts.by("mgt", value)
+            found += self._mgts.by_index("mgt", value)
         return [read(obj, NnfLustreMGT) for obj in {key_of(obj): obj for obj in found}.values()]
 
     async def _mgts_left(self, key: Key, owner: str) -> list[Write]:
         """Remove the NnfLustreMGT of a storage that went without taking it along."""
-        found = self._mgts.by("owner", owner)
+        found = self._mgts.by_index("owner", owner)
         metas = [read(obj, NnfLustreMGT).metadata for obj in found]
         return [
             *await orphans(self._client, kinds.NNF_STORAGE, key, kinds.LUSTRE_MGT, found),
@@ -174,7 +174,7 @@ class StorageController:
             self._wake_failed()
 
     def _wake_failed(self) -> None:
-        for each in self._storages.by("in error", reports.IN_ERROR):
+        for each in self._storages.by_index("in error", reports.IN_ERROR):
             if (each.get("spec") or {}).get("fileSystemType") == LUSTRE:
                 self.reconciler.add(key_of(each))
 
@@ -232,7 +232,8 @@ class StorageController:
         """Return whether there is anything yet of an NnfStorage that is gone, or told of it."""
         owner = f"{kinds.NNF_STORAGE.name} {key}"
         if any(
-            each.has("owner", owner) for each in (self._node_storages, self._blocks, self._mgts)
+            each.is_indexed("owner", owner)
+            for each in (self._node_storages, self._blocks, self._mgts)
         ):
             return True
         servers = self._servers.get(key)

@@ -94,7 +94,7 @@ class SystemStorageController:
             self._wake_all()
 
     def _profile_changed(self, obj: Object) -> None:
-        for each in self._all.by("system profile", str(key_of(obj))):
+        for each in self._all.by_index("system profile", str(key_of(obj))):
             self.reconciler.add(key_of(each))
 
     def _part_changed(self, obj: Object) -> None:

@@ -77,9 +77,9 @@ class WorkflowController:
         informers.of(kinds.STORAGE)
         informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
         for kind in _CHILDREN:
-            informers.of(kind).compare(partial(self._child_changed, kind))
+            informers.of(kind).listen_to_changes(partial(self._child_changed, kind))
         informers.of(kinds.NODE)
-        informers.of(kinds.PORT_MANAGER).compare(self._ports_changed)
+        informers.of(kinds.PORT_MANAGER).listen_to_changes(self._ports_changed)
         self._instances = Instances(client, informers)
         self._tokens = Tokens(client)
         informers.of(kinds.PERSISTENT).listen(lambda obj: self._instance_changed(str(key_of(obj))))
@@ -90,13 +90,13 @@ class WorkflowController:
         raw = self._informers.of(kinds.WORKFLOW).get(key)
         if raw is None:
             kind = kinds.NNF_DATA_MOVEMENT
-            movements = self._informers.of(kind).by("workflow", str(key))
+            movements = self._informers.of(kind).by_index("workflow", str(key))
             gone = await orphans(self._client, kinds.WORKFLOW, key, kind, movements)
             await perform(self._client, gone)
             return None
         workflow = read(raw, Workflow)
         children: dict[Kind, Sequence[Object]] = {
-            kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN
+            kind: self._informers.of(kind).by_index("workflow", str(key)) for kind in _CHILDREN
         }
         named = [Key(key.namespace, name) for name in named_in(workflow.spec.dw_directives)]
         instances = {each.name: self._instances.seen(each) for each in named}
@@ -138,7 +138,7 @@ class WorkflowController:
         found = self._informers.of(kinds.WORKFLOW).get(key)
         if found is None:
             # Of one that is gone nothing is left but what was made too late.
-            if self._informers.of(kinds.NNF_DATA_MOVEMENT).has("workflow", str(key)):
+            if self._informers.of(kinds.NNF_DATA_MOVEMENT).is_indexed("workflow", str(key)):
                 self.reconciler.add(key)
         elif not changes.is_settled(found):
             self.reconciler.add(key, found)
@@ -154,12 +154,12 @@ class WorkflowController:
 
     def _system_changed(self) -> None:
         """Wake the Workflows in error: nodes that they name may have joined."""
-        for each in self._informers.of(kinds.WORKFLOW).by("in error", reports.IN_ERROR):
+        for each in self._informers.of(kinds.WORKFLOW).by_index("in error", reports.IN_ERROR):
             self.reconciler.add(key_of(each))
 
     def _instance_changed(self, instance: str) -> None:
         """Wake the Workflows that an instance may keep waiting: not all its users."""
-        for each in self._informers.of(kinds.WORKFLOW).by("instance", instance):
+        for each in self._informers.of(kinds.WORKFLOW).by_index("instance", instance):
             if not (each.get("status") or {}).get("ready"):
                 self.reconciler.add(key_of(each))
 
@@ -251,7 +251,7 @@ class WorkflowController:
             offload=self._offload,
             copy_profiles={
                 obj["metadata"]["name"]: obj
-                for obj in self._informers.of(kinds.COPY_PROFILE).by(
+                for obj in self._informers.of(kinds.COPY_PROFILE).by_index(
                     "profiles", kinds.PROFILES_NAMESPACE
                 )
             },
@@ -274,7 +274,7 @@ class WorkflowController:
         return {
             "container_profiles": {
                 obj["metadata"]["name"]: obj
-                for obj in profiles.by("profiles", kinds.PROFILES_NAMESPACE)
+                for obj in profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
             },
             "pinned": {obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]},
             "jobs": {obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.JOB]},

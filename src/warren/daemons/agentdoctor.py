@@ -40,7 +40,7 @@ async def examine(settings: Settings, *, repair: bool) -> tuple[list[Finding], l
         )
     async with http.connect(settings.access, component="doctor") as plain:
         client = plain.with_versions(
-            await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
+            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_START)
         )
         doctor = _Doctor(settings, client)
         findings = await doctor.examine()

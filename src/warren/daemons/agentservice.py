@@ -33,7 +33,7 @@ from warren.dws.node import NodeTrouble
 from warren.journal import files
 from warren.kube import http, versions
 from warren.kube.client import Client
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.node import behaviour, holders, hostmounts, threads
 from warren.node.faulty import FaultyMachine
 from warren.node.nvmehost import Host
@@ -91,7 +91,7 @@ class AgentState:
 class Settings:
     """The options of an agent's process."""
 
-    access: Access
+    access: ClusterAccess
     config: Config
     state: AgentState
     rabbit: bool
@@ -133,7 +133,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
         await _disconnect_unused(node.host)
     async with http.connect(settings.access, component="agent") as plain:
         client = plain.with_versions(
-            await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
+            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_START)
         )
         await _system(settings, node, client, SystemClock(), ready).run()
 

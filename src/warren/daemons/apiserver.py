@@ -32,14 +32,14 @@ from warren.kube import kubeconfig
 from warren.kube.admission import User
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informer, Informers
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 from warren.kube.server.access import authorization, tls
 from warren.kube.server.access.authentication import Authenticator
 from warren.kube.server.access.authorization import MASTERS
 from warren.kube.server.builtin import NAMESPACE
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.local import LocalClient
 from warren.kube.server.logs import Logs
 from warren.kube.server.rest.app import ApiServer
@@ -57,12 +57,12 @@ class Endpoint:
     tls: ssl.SSLContext
     components: frozenset[str]
     """The users that are parts of the cluster."""
-    admin: Access
+    admin: ClusterAccess
     """The access of the owner of the state directory; `STATEDIR/kubeconfig` says the same."""
     logs: Logs
     """What the pods of this machine print."""
 
-    async def serve(self, embedded: Embedded, clock: Clock) -> None:
+    async def serve(self, embedded: EmbeddedApi, clock: Clock) -> None:
         """Serve until cancelled."""
         users = {self.admin.token: User(ADMIN, frozenset({MASTERS}))}
         server = ApiServer(
@@ -71,18 +71,18 @@ class Endpoint:
             Authenticator(users),
             embedded.authorizer,
             self.components,
-            printed=self.logs,
+            pod_logs=self.logs,
         )
         await server.run(self.listener, self.tls)
 
 
-def build(journal: Journal, clock: Clock, *, plain: bool = False) -> Embedded:
+def build(journal: Journal, clock: Clock, *, plain: bool = False) -> EmbeddedApi:
     """Build the API of one cluster, with the rules of its kinds unless it is plain."""
     if plain:
-        return Embedded(journal, clock)
+        return EmbeddedApi(journal, clock)
     admission = WorkflowAdmission()
-    embedded = Embedded(journal, clock, [admission, ProfileAdmission()])
-    admission.connect(lambda kind: list(embedded.store.everything(kind)))
+    embedded = EmbeddedApi(journal, clock, [admission, ProfileAdmission()])
+    admission.connect(lambda kind: list(embedded.store.objects_of(kind)))
     return embedded
 
 
@@ -100,7 +100,7 @@ async def run(
         embedded = build(journal, clock, plain=plain)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(embedded.run(), name="api")
-            await embedded.begin()
+            await embedded.create_defaults()
             await establish(LocalClient(embedded.store))
             tasks.create_task(endpoint.serve(embedded, clock), name="api server")
             tasks.create_task(expire_events(LocalClient(embedded.store), clock), name="events")
@@ -191,10 +191,10 @@ def open_endpoint(state: StateDir, port: int | None, names: Collection[str] = ()
     context = tls.ensure(state.pki)
     url = f"https://{HOST}:{listener.getsockname()[1]}"
     authority = tls.authority(state.pki)
-    admin = Access(server=url, authority=authority, token=_token(state))
+    admin = ClusterAccess(server=url, authority=authority, token=_token(state))
     for name in names:
         certificate, key = tls.issue(state.pki, name)
-        access = Access(server=url, authority=authority, certificate=certificate, key=key)
+        access = ClusterAccess(server=url, authority=authority, certificate=certificate, key=key)
         kubeconfig.write(state.user(name), access, user=name)
     # Last: a process that finds it may expect the others.
     kubeconfig.write(state.kubeconfig, admin, user=ADMIN)

@@ -76,7 +76,7 @@ async def _live(
     exposed.add(app, metrics.exposition, clean)
     async with asyncio.TaskGroup() as parts:
         working = parts.create_task(service.run(), name="service")
-        answering = serving.serve_few(app, settings.listener, CONNECTIONS, stopping)
+        answering = serving.serve_limited(app, settings.listener, CONNECTIONS, stopping)
         listeners = [parts.create_task(answering, name="socket")]
         if settings.metrics_socket is not None:
             telling = exposed.serve(settings.metrics_socket, metrics.exposition, clean)

@@ -54,7 +54,7 @@ from warren.journal import Journal
 from warren.kube.client import Client, LogReader
 from warren.kube.informer import Informer, Informers
 from warren.kube.runtime import Reconciler
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.local import LocalClient
 from warren.kube.server.logs import Logs
 from warren.rfc.fluid import JobId
@@ -112,7 +112,7 @@ class Control:
     """The control process: API server, controllers, conductor, instance, service for copies."""
 
     system: System
-    api: Embedded
+    api: EmbeddedApi
     instance: Instance
 
 
@@ -265,11 +265,11 @@ def _validator(
         file_systems=lambda: [read(obj, LustreFileSystem) for obj in file_systems.all()],
         profiles=lambda: [
             read(obj, NnfStorageProfile)
-            for obj in profiles.by("profiles", kinds.PROFILES_NAMESPACE)
+            for obj in profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ],
         rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
-        feasible=graph.feasible,
-        largest=lambda: graph.largest,
+        feasible=graph.infeasibility,
+        largest=lambda: graph.largest_chassis_gib,
         policy=policy(storage),
         floor=FLOOR,
         now=clock.now,
@@ -282,7 +282,7 @@ def _validator(
         unsaved=rabbit.unsaved_results,
         containers=lambda: _containers(runners, applications),
         copy_profiles=lambda: frozenset(
-            obj["metadata"]["name"] for obj in copies.by("profiles", kinds.PROFILES_NAMESPACE)
+            obj["metadata"]["name"] for obj in copies.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ),
         why_not_made=partial(why_not_made, rabbits),
         is_made_by_some=partial(is_made_by_some, rabbits),
@@ -297,7 +297,7 @@ def _containers(runners: Informer, applications: Informer) -> dict[str, Containe
     reason = why_none(runners.values())
     if reason is not None:
         return reason
-    return containerprofiles.by_name(applications.by("profiles", kinds.PROFILES_NAMESPACE))
+    return containerprofiles.by_name(applications.by_index("profiles", kinds.PROFILES_NAMESPACE))
 
 
 def controllers(
@@ -412,7 +412,7 @@ def control(shape: ClusterShape, ports: Ports) -> Control:
         asking["copy offload"] = partial(endpoint.serve, ports.client(local), informers)
 
     async def establish() -> None:
-        await embedded.begin()
+        await embedded.create_defaults()
         await apiserver.establish(local, shape, ports.instance.config.daemons)
         if endpoint is not None:
             await endpoint.announce(local)

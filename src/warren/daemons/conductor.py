@@ -26,7 +26,7 @@ from warren.kube import http, versions
 from warren.kube.client import Client, LogReader, Unavailable
 from warren.kube.http import HttpClient
 from warren.kube.informer import Informers
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.rpc import client as rpc_client
 from warren.rpc.bus import Bus, Methods
 from warren.rpc.message import Handle, RpcError
@@ -106,7 +106,7 @@ EMBEDDED: Final = InstanceType(connect=rpc_client.connect, inspect=_inspect)
 class Settings:
     """The options of the conductor's process."""
 
-    access: Access
+    access: ClusterAccess
     instance: Path
     """The instance's socket."""
     instance_type: InstanceType = EMBEDDED
@@ -197,7 +197,7 @@ class _Leading:
         """Drive an instance until it goes away. Raises RpcError if it is not there."""
         led = await self.instance_type.inspect(handle)
         spoken = kinds.versions(led.rabbit.dws_api_version, led.rabbit.nnf_api_version)
-        chosen = await versions.choose_patiently(self.client, spoken, seconds=_START)
+        chosen = await versions.choose_when_allowed(self.client, spoken, seconds=_START)
         system = self._system(bus, led.build, self.client.with_versions(chosen))
         await handle.rpc("service.add", {"service": "dws"})
         leading = asyncio.ensure_future(system.run())

@@ -18,7 +18,7 @@ from warren.kube import http, versions, webhook
 from warren.kube.admission import Admission, AdmissionChain
 from warren.kube.client import Client
 from warren.kube.informer import Informer, Informers
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.leader import lead
 
 _START: Final = 60.0
@@ -31,7 +31,7 @@ LEASE: Final = Key("warren-system", "warren-controllers")
 class Settings:
     """The options of the controllers' process."""
 
-    access: Access
+    access: ClusterAccess
     most_lifetime: float | None = None
     """For how many seconds persistent storage is kept at most."""
     mount_prefix: str
@@ -54,19 +54,19 @@ class Webhook:
 
     def serve(self, admission: Admission) -> Part:
         """Return the part that serves an `Admission`."""
-        tls = webhook.rotating(self.certificate, self.key)
+        tls = webhook.rotating_context(self.certificate, self.key)
         return lambda: webhook.serve(self.listener, tls, admission)
 
 
 async def run(settings: Settings) -> None:
     """Run the controllers until cancelled.
 
-    Raises NotSpoken where the cluster does not have our kinds, LeaseLost where another
+    Raises UnsupportedVersions where the cluster does not have our kinds, LeaseLost where another
     replica may lead now.
     """
     async with http.connect(settings.access, component="controllers") as plain:
         client = plain.with_versions(
-            await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
+            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_START)
         )
         await _system(settings, client, SystemClock()).run()
 
@@ -134,7 +134,7 @@ class _Controllers:
     @property
     def ready(self) -> bool:
         """Whether it waits to lead, or leads with all its informers synced."""
-        return not self._works or all(each.sync_state().synced for each in self.informers.known())
+        return not self._works or all(each.sync_state().synced for each in self.informers.all())
 
     async def run(self) -> None:
         if self._identity is None:

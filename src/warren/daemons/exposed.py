@@ -19,7 +19,7 @@ async def serve(
     """Serve `/metrics`, `/healthz` and `/readyz` on a bound socket until cancelled."""
     app = web.Application()
     add(app, exposition, ready)
-    await serving.serve_few(app, listener, _MOST)
+    await serving.serve_limited(app, listener, _MOST)
 
 
 def add(app: web.Application, exposition: Callable[[], bytes], ready: Callable[[], bool]) -> None:

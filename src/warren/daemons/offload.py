@@ -21,9 +21,9 @@ from warren.dws.offload.copyservice import Service
 from warren.journal import files
 from warren.kube import http, serving, versions, webhook
 from warren.kube.client import Client
-from warren.kube.connections import Shares
+from warren.kube.connections import ConnectionLimits
 from warren.kube.informer import Informers
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.perform import perform
 from warren.kube.server.access import tls
 
@@ -43,7 +43,7 @@ class Endpoint:
     tls: ssl.SSLContext
     service: Service
     api_path: ApiPath = lambda node, path: path
-    shares: Callable[[], Shares] = Shares
+    shares: Callable[[], ConnectionLimits] = ConnectionLimits
 
     async def announce(self, client: Client) -> None:
         """Say in the API where it is, for jobs that are to come."""
@@ -53,7 +53,7 @@ class Endpoint:
         """Serve until cancelled, with informers that run."""
         server = OffloadServer(Offload(client, informers, self.api_path))
         shares = self.shares()
-        await serving.serve(server.app(), self.listener, self.tls, shares=shares, impatient=True)
+        await serving.serve(server.app(), self.listener, self.tls, limits=shares, close_idle=True)
 
 
 def open_endpoint(state: StateDir) -> Endpoint:
@@ -94,28 +94,30 @@ def _listen(remembered: Path) -> socket.socket:
 class Settings:
     """The options of the service's process."""
 
-    access: Access
+    access: ClusterAccess
     endpoint: Endpoint
 
 
 def settings(
-    access: Access, listener: socket.socket, certificate: Path, key: Path, service: Service
+    access: ClusterAccess, listener: socket.socket, certificate: Path, key: Path, service: Service
 ) -> Settings:
     """Return the options for any cluster. The certificate may be replaced at any time."""
     endpoint = Endpoint(
         listener=listener,
-        tls=webhook.rotating(certificate, key),
+        tls=webhook.rotating_context(certificate, key),
         service=service,
-        shares=lambda: Shares(each=_OF_A_MACHINE, together=_MOST, pace=0.0, by_address=True),
+        shares=lambda: ConnectionLimits(
+            per_user=_OF_A_MACHINE, total=_MOST, interval=0.0, by_address=True
+        ),
     )
     return Settings(access=access, endpoint=endpoint)
 
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
-    """Be the service until cancelled. Raises NotSpoken where the cluster lacks our kinds."""
+    """Serve until cancelled. Raises UnsupportedVersions where the cluster lacks our kinds."""
     async with http.connect(settings.access, component="copy-offload") as plain:
         client = plain.with_versions(
-            await versions.choose_patiently(plain, kinds.VERSIONS, seconds=_START)
+            await versions.choose_when_allowed(plain, kinds.VERSIONS, seconds=_START)
         )
         informers = Informers(client)
         endpoint = settings.endpoint

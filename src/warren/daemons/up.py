@@ -37,7 +37,7 @@ from warren.instance import config
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client, NotFound, Unavailable
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.server.local import LocalClient
 from warren.node import loops, namespaces, volumegroup
 from warren.rpc import client as rpc_client
@@ -330,7 +330,7 @@ async def _children(keeping: Iterable[Coroutine[None, None, None]]) -> AsyncIter
         await asyncio.wait(children)
 
 
-async def _answering(state: StateDir) -> Access:
+async def _answering(state: StateDir) -> ClusterAccess:
     """Wait until the API server has written its kubeconfigs, and answers."""
     try:
         async with asyncio.timeout(_API_SECONDS):

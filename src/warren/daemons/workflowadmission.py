@@ -5,7 +5,7 @@ from typing import Final
 
 from warren.base.objects import Object
 from warren.directives import rules as directive_rules
-from warren.directives.diagnostics import SHOWN, Finding
+from warren.directives.diagnostics import MOST_SHOWN, Finding
 from warren.directives.rules import Rule
 from warren.dws import kinds
 from warren.dws.workflow import states
@@ -57,7 +57,7 @@ def _message(findings: Sequence[Finding]) -> str:
     """Return a line for each mistake, with the directive that it is in."""
     lines = [
         f"{found.mistake} (DW Directive {found.directive}: {_short(found.mistake.text)})"
-        for found in findings[:SHOWN]
+        for found in findings[:MOST_SHOWN]
     ]
     left = len(findings) - len(lines)
     return "\n".join([*lines, *([f"And {left} more."] if left else [])])

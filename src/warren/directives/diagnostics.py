@@ -9,7 +9,7 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 
-SHOWN: Final = 20
+MOST_SHOWN: Final = 20
 """Mistakes that are told at once where an answer has to stay small."""
 
 
@@ -51,17 +51,17 @@ class Finding:
 
 
 class Mistakes(UserMistake):
-    """All mistakes of a job's directives, as far as `SHOWN`; `str()` is a sentence on each line."""
+    """The first `MOST_SHOWN` mistakes of a job's directives; `str()` has one on each line."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        shown = [found.mistake for found in findings[:SHOWN]]
+        shown = [found.mistake for found in findings[:MOST_SHOWN]]
         left = len(findings) - len(shown)
         more = [f"There {'is' if left == 1 else 'are'} {left} more."] if left else []
         super().__init__("\n".join([*map(str, shown), *more]))
         self.shown = "\n".join([*(mistake.shown for mistake in shown), *more])
 
 
-def raise_findings(findings: Sequence[Finding]) -> None:
+def raise_mistakes(findings: Sequence[Finding]) -> None:
     """Raise the mistakes that there are: the only one, or Mistakes."""
     if len(findings) == 1:
         raise findings[0].mistake
@@ -69,16 +69,20 @@ def raise_findings(findings: Sequence[Finding]) -> None:
         raise Mistakes(findings)
 
 
-_NEAR: Final = 64
+_MOST_CANDIDATES: Final = 64
 """Known words among which a near one is looked for: each costs as much as the rest of a check."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """Suggest the known word that is nearest, if one is near. Of many, the first are tried."""
-    return _nearest(word, tuple(islice(known, _NEAR))) if len(word) <= _LONGEST else None
+    return (
+        _nearest(word, tuple(islice(known, _MOST_CANDIDATES)))
+        if len(word) <= _LONGEST_WORD
+        else None
+    )
 
 
-_LONGEST: Final = 128
+_LONGEST_WORD: Final = 128
 """Characters of a word for which a near one is looked for."""
 
 

@@ -77,7 +77,7 @@ class Directive:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParseResult:
     """A text as a directive, with every mistake of its form.
 
     The directive is None where too little of it can be told; where it is there, its mistakes do
@@ -97,19 +97,19 @@ Together with patterns that take linear time it bounds what a check may cost.
 
 def parse(text: str) -> Directive:
     """Take one directive apart. Raises the first Mistake where it is none."""
-    reading = read(text)
-    if reading.mistakes:
-        raise reading.mistakes[0]
-    assert reading.directive is not None
-    return reading.directive
+    result = read(text)
+    if result.mistakes:
+        raise result.mistakes[0]
+    assert result.directive is not None
+    return result.directive
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> ParseResult:
     """Take one directive apart, and find all that is wrong with its form."""
     words = [Token(match[0], match.start()) for match in _WORD.finditer(text)]
     unreadable = _unreadable(text, words)
     if unreadable is not None:
-        return Reading(None, (unreadable,))
+        return ParseResult(None, (unreadable,))
     arguments: dict[str, Argument] = {}
     mistakes: list[Mistake] = []
     for word in words[2:]:
@@ -126,7 +126,7 @@ def read(text: str) -> Reading:
             continue
         mistakes.append(Mistake(text, word.start, word.end, sentence))
     directive = Directive(text, words[1], tuple(arguments.values()))
-    return Reading(directive, tuple(mistakes))
+    return ParseResult(directive, tuple(mistakes))
 
 
 def _unreadable(text: str, words: Sequence[Token]) -> Mistake | None:
@@ -134,7 +134,7 @@ def _unreadable(text: str, words: Sequence[Token]) -> Mistake | None:
     if not words or words[0].text != "#DW":
         start, end = (words[0].start, words[0].end) if words else (0, 0)
         sentence = "A directive starts with #DW and a space."
-        return Mistake(text, start, end, sentence, _begun(words))
+        return Mistake(text, start, end, sentence, _suggest_start(words))
     if len(words) == 1:
         sentence = "A command is missing after #DW."
         return Mistake(text, words[0].start, words[0].end, sentence, "Try jobdw.")
@@ -154,7 +154,7 @@ def _unreadable(text: str, words: Sequence[Token]) -> Mistake | None:
     return None
 
 
-def _begun(words: Sequence[Token]) -> str | None:
+def _suggest_start(words: Sequence[Token]) -> str | None:
     """Suggest how a text begins that is nearly a directive."""
     first = words[0].text if words else ""
     if first[:3].upper() != "#DW":

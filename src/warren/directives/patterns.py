@@ -17,7 +17,7 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 
-LARGEST: Final = 2000
+LARGEST_PROGRAM: Final = 2000
 """Steps of a program: a counted repetition, such as `x{500}`, is written out."""
 
 _FLAGS: Final = re.ASCII  # as Go means \d and \w
@@ -35,7 +35,7 @@ def occurs(pattern: str, text: str) -> bool:
 @lru_cache(maxsize=1024)
 def _searcher(pattern: str) -> Callable[[str], bool]:
     parser = _Parser(pattern)
-    program = (*parser.program(), _Matched())
+    program = (*parser.program(), _Match())
     if parser.simple:
         with suppress(re.error):
             compiled = _compile(pattern, _FLAGS)
@@ -51,14 +51,14 @@ def _compile(pattern: str, flags: int) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True)
-class _Letter:
+class _Character:
     """One letter that the expression matches."""
 
     expression: re.Pattern[str]
 
 
 @dataclass(frozen=True)
-class _At:
+class _Assertion:
     """A place between letters: `^`, `$`, and those of words."""
 
     place: str
@@ -72,11 +72,11 @@ class _Fork:
 
 
 @dataclass(frozen=True)
-class _Matched:
+class _Match:
     """The end of the pattern."""
 
 
-_Step = _Letter | _At | _Fork | _Matched
+_Step = _Character | _Assertion | _Fork | _Match
 _Program = tuple[_Step, ...]
 
 
@@ -84,7 +84,7 @@ def _search(program: _Program, text: str) -> bool:
     places: set[int] = set()
     for at in range(len(text) + 1):
         # A match may begin at every letter.
-        reached = _reached(program, [*places, 0], text, at)
+        reached = _closure(program, [*places, 0], text, at)
         if len(program) - 1 in reached:
             return True
         if at < len(text):
@@ -92,24 +92,24 @@ def _search(program: _Program, text: str) -> bool:
             places = {
                 place + 1
                 for place in reached
-                if isinstance(step := program[place], _Letter) and step.expression.match(letter)
+                if isinstance(step := program[place], _Character) and step.expression.match(letter)
             }
     return False
 
 
-def _reached(program: _Program, begun: list[int], text: str, at: int) -> set[int]:
+def _closure(program: _Program, pending: list[int], text: str, at: int) -> set[int]:
     """Return all steps to which those that were begun lead without a letter."""
     reached: set[int] = set()
-    while begun:
-        place = begun.pop()
+    while pending:
+        place = pending.pop()
         if place in reached:
             continue
         reached.add(place)
         match program[place]:
             case _Fork(steps):
-                begun += [place + each for each in steps]
-            case _At(kind) if _PLACES[kind](text, at):
-                begun.append(place + 1)
+                pending += [place + each for each in steps]
+            case _Assertion(kind) if _ASSERTIONS[kind](text, at):
+                pending.append(place + 1)
             case _:
                 pass
     return reached
@@ -120,7 +120,7 @@ def _boundary(text: str, at: int) -> bool:
     return bool(re.match(r"\w", before, _FLAGS)) != bool(re.match(r"\w", after, _FLAGS))
 
 
-_PLACES: Final[dict[str, Callable[[str, int], bool]]] = {
+_ASSERTIONS: Final[dict[str, Callable[[str, int], bool]]] = {
     "^": lambda text, at: at == 0,
     "\\A": lambda text, at: at == 0,
     "$": lambda text, at: at == len(text),
@@ -151,19 +151,19 @@ class _Parser:
 
     def program(self) -> _Program:
         """Return the program, without its end. Raises BadPattern."""
-        if self._takes("(?i)"):
+        if self._accept("(?i)"):
             self._flags |= re.IGNORECASE
             self.simple = False
-        made = self._choice(0)
+        program = self._choice(0)
         if self._at < len(self._pattern):
             raise self._bad("has a ')' too many")
         self.simple = self.simple and self._repetitions <= 1
-        return made
+        return program
 
     def _bad(self, why: str) -> BadPattern:
         return BadPattern(f"the pattern {self._pattern!r} {why}, at {self._at}")
 
-    def _takes(self, word: str) -> bool:
+    def _accept(self, word: str) -> bool:
         there = self._pattern.startswith(word, self._at)
         self._at += len(word) if there else 0
         return there
@@ -171,26 +171,26 @@ class _Parser:
     def _choice(self, depth: int) -> _Program:
         if depth > 50:
             raise self._bad("is more than 50 groups deep")
-        made = self._sequence(depth)
-        while self._takes("|"):
+        program = self._sequence(depth)
+        while self._accept("|"):
             self._choices += 1
             other = self._sequence(depth)
             # Either of them, and over the other one.
-            made = (_Fork((1, len(made) + 2)), *made, _Fork((len(other) + 1,)), *other)
-            self._check_small(made)
-        return made
+            program = (_Fork((1, len(program) + 2)), *program, _Fork((len(other) + 1,)), *other)
+            self._check_small(program)
+        return program
 
     def _sequence(self, depth: int) -> _Program:
-        made: list[_Step] = []
+        program: list[_Step] = []
         while self._at < len(self._pattern) and self._pattern[self._at] not in "|)":
             before = (self._repetitions, self._choices)
-            made += self._repeated(self._atom(depth), before)
-            self._check_small(made)
-        return tuple(made)
+            program += self._repeated(self._atom(depth), before)
+            self._check_small(program)
+        return tuple(program)
 
-    def _check_small(self, made: list[_Step] | _Program) -> None:
-        if len(made) > LARGEST:
-            raise self._bad(f"comes to more than {LARGEST} steps")
+    def _check_small(self, program: list[_Step] | _Program) -> None:
+        if len(program) > LARGEST_PROGRAM:
+            raise self._bad(f"comes to more than {LARGEST_PROGRAM} steps")
 
     def _repeated(self, atom: _Program, before: tuple[int, int]) -> _Program:
         count = self._count()
@@ -199,24 +199,24 @@ class _Parser:
         # What has a choice in it may be repeated in more ways than one: Python would try all.
         self.simple = self.simple and (self._repetitions, self._choices) == before
         self._repetitions += 1
-        if self._takes("?"):  # a short match first: found or not, it is the same
+        if self._accept("?"):  # a short match first: found or not, it is the same
             pass
         if self._count() is not None:
             raise self._bad("repeats a repetition")
         least, most = count
         size = len(atom)
-        if size * max(least, most or 0) > LARGEST:
-            raise self._bad(f"comes to more than {LARGEST} steps")
-        made = list(atom * least)
+        if size * max(least, most or 0) > LARGEST_PROGRAM:
+            raise self._bad(f"comes to more than {LARGEST_PROGRAM} steps")
+        program = list(atom * least)
         if most is None:
-            made += (_Fork((1, size + 2)), *atom, _Fork((-size - 1,)))
+            program += (_Fork((1, size + 2)), *atom, _Fork((-size - 1,)))
         else:
-            made += (_Fork((1, size + 1)), *atom) * (most - least)
-        return tuple(made)
+            program += (_Fork((1, size + 1)), *atom) * (most - least)
+        return tuple(program)
 
     def _count(self) -> tuple[int, int | None] | None:
         for sign, count in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if self._takes(sign):
+            if self._accept(sign):
                 return count
         match = _COUNT.match(self._pattern, self._at)
         if match is None:
@@ -228,22 +228,22 @@ class _Parser:
         return least, int(match[3]) if match[3] else None
 
     def _atom(self, depth: int) -> _Program:
-        if self._takes("("):
-            if self._takes("?") and not self._takes(":") and not self._named():
+        if self._accept("("):
+            if self._accept("?") and not self._accept(":") and not self._accept_group_name():
                 raise self._bad("has what only Python's expressions have, or Perl's")
-            made = self._choice(depth + 1)
-            if not self._takes(")"):
+            program = self._choice(depth + 1)
+            if not self._accept(")"):
                 raise self._bad("has a '(' that is not closed")
-            return made
+            return program
         if self._pattern[self._at] in "*+?":
             raise self._bad("repeats nothing")
-        for place in _PLACES:
-            if self._takes(place):
+        for place in _ASSERTIONS:
+            if self._accept(place):
                 self.simple = self.simple and place in "^$"
-                return (_At(place),)
-        return (_Letter(self._letter()),)
+                return (_Assertion(place),)
+        return (_Character(self._letter()),)
 
-    def _named(self) -> bool:
+    def _accept_group_name(self) -> bool:
         match = re.compile(r"P?<\w+>").match(self._pattern, self._at)
         self._at = match.end() if match else self._at
         self.simple = False

@@ -60,7 +60,7 @@ def from_object(obj: Mapping[str, object]) -> list[Rule]:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedDirectives:
     """Directives that were read and held against the rules."""
 
     directives: tuple[Directive | None, ...]
@@ -69,19 +69,19 @@ class Checked:
     """In the order of the directives, and of the words of each."""
 
 
-def check_directives(texts: Iterable[str], rules: Sequence[Rule]) -> Checked:
+def check_directives(texts: Iterable[str], rules: Sequence[Rule]) -> CheckedDirectives:
     """Read directives, and find every mistake that they make in form and against the rules."""
-    book = _Book(rules)
+    checker = _Checker(rules)
     directives: list[Directive | None] = []
     findings: list[Finding] = []
     for index, text in enumerate(texts):
-        reading = read(text)
-        directives.append(reading.directive)
-        found = [*reading.mistakes]
-        if reading.directive is not None:
-            found += book.mistakes(reading.directive)
+        result = read(text)
+        directives.append(result.directive)
+        found = [*result.mistakes]
+        if result.directive is not None:
+            found += checker.mistakes(result.directive)
         findings += [Finding(index, mistake) for mistake in _distinct(found)]
-    return Checked(tuple(directives), tuple(findings))
+    return CheckedDirectives(tuple(directives), tuple(findings))
 
 
 def _distinct(mistakes: Iterable[Mistake]) -> Iterable[Mistake]:
@@ -89,14 +89,14 @@ def _distinct(mistakes: Iterable[Mistake]) -> Iterable[Mistake]:
     return {(each.start, each.end, str(each)): each for each in mistakes}.values()
 
 
-class _Book:
+class _Checker:
     """The rules by command, and the values that the directives so far have taken."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules: dict[str, list[Rule]] = {}
         for rule in rules:
             self._rules.setdefault(rule.command, []).append(rule)
-        self._taken: dict[tuple[str, str], tuple[Directive, Argument]] = {}
+        self._unique_values: dict[tuple[str, str], tuple[Directive, Argument]] = {}
 
     def mistakes(self, directive: Directive) -> Iterator[Mistake]:
         """Find what is wrong with one directive; those before it were asked for before."""
@@ -105,7 +105,7 @@ class _Book:
             yield self._unknown(directive)
             return
         for rule in rules:
-            yield from self._against(directive, rule)
+            yield from self._mistakes_by_rule(directive, rule)
 
     def _unknown(self, directive: Directive) -> Mistake:
         command = directive.command.text
@@ -119,8 +119,8 @@ class _Book:
             did_you_mean(command, known),
         )
 
-    def _against(self, directive: Directive, rule: Rule) -> Iterator[Mistake]:
-        met: set[str] = set()
+    def _mistakes_by_rule(self, directive: Directive, rule: Rule) -> Iterator[Mistake]:
+        matched: set[str] = set()
         unknown: list[str] = []
         for argument in directive.arguments:
             try:
@@ -129,14 +129,14 @@ class _Book:
                     unknown.append(argument.key.text)
                     yield _unsupported(directive, rule, argument)
                     continue
-                met.add(definition.key)
+                matched.add(definition.key)
                 yield from _value_mistakes(directive, definition, argument)
             except BadPattern as bad:
                 yield _bad_pattern_mistake(directive, argument, bad)
                 return  # whatever else the rule says may be as wrong
-            yield from self._taken_before(directive, definition, argument)
+            yield from self._uniqueness_mistakes(directive, definition, argument)
         for definition in rule.rule_defs:
-            if definition.is_required and definition.key not in met:
+            if definition.is_required and definition.key not in matched:
                 key = _literal(definition.key) or definition.key
                 if any(did_you_mean(word, [key]) for word in unknown):
                     continue  # it is there, and misspelled
@@ -145,13 +145,13 @@ class _Book:
                     f"{rule.command} needs {key}=…{_choices_of(definition)}.",
                 )
 
-    def _taken_before(
+    def _uniqueness_mistakes(
         self, directive: Directive, definition: ArgumentRule, argument: Argument
     ) -> Iterator[Mistake]:
         if not definition.unique_within or not argument.value:
             return
         scope = (definition.unique_within, argument.value.text)
-        holder, first = self._taken.setdefault(scope, (directive, argument))
+        holder, first = self._unique_values.setdefault(scope, (directive, argument))
         if first is not argument:  # it is, when a second rule looks at it
             yield directive.mistake(
                 argument,
@@ -235,11 +235,11 @@ _FITS: Final[Mapping[str, Callable[[ArgumentRule, str], bool]]] = {
     "list-of-string": _fits_list,
 }
 
-_Given = Iterator[tuple[str, str | None]]
+_Misfits = Iterator[tuple[str, str | None]]
 """Sentences, each with its suggestion."""
 
 
-def _misfits(key: str, definition: ArgumentRule, text: str) -> _Given:
+def _misfits(key: str, definition: ArgumentRule, text: str) -> _Misfits:
     match definition.type:
         case "integer":
             yield from _integer_misfits(key, definition, text)
@@ -251,7 +251,7 @@ def _misfits(key: str, definition: ArgumentRule, text: str) -> _Given:
             yield _misfit(key, definition.pattern or "", text)
 
 
-def _integer_misfits(key: str, definition: ArgumentRule, text: str) -> _Given:
+def _integer_misfits(key: str, definition: ArgumentRule, text: str) -> _Misfits:
     if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
         yield f"{key} is a whole number, not {text!r}.", None
     elif definition.min and int(text) < definition.min:
@@ -264,7 +264,7 @@ _EMPTY: Final = "^$"
 """The pattern of lists that have no words on this cluster: it is that of the empty one alone."""
 
 
-def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Given:
+def _list_misfits(key: str, definition: ArgumentRule, text: str) -> _Misfits:
     seen: set[str] = set()
     repeated: set[str] = set()
     for word in text.split(","):
@@ -332,7 +332,7 @@ def _literal(pattern: str) -> str | None:
     return match[1] if match else None
 
 
-def watchers(
+def watched_states(
     directives: Sequence[Directive], rules: Sequence[Rule]
 ) -> Iterator[tuple[int, str, str]]:
     """Return (directive index, driver, state) for each piece of work that the rules foresee."""

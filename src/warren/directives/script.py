@@ -14,7 +14,7 @@ from warren.directives.diagnostics import Mistake
 from warren.directives.parse import CONTINUATION, CONTINUED
 
 _DIRECTIVE: Final = re.compile(r"#DW(?=\s|$)")
-_ALIKE: Final = re.compile(r"\s*(#\s*DW)\s+\w+\s.*\w=\S", re.IGNORECASE)
+_LOOKS_ALIKE: Final = re.compile(r"\s*(#\s*DW)\s+\w+\s.*\w=\S", re.IGNORECASE)
 """What no user writes as a comment: the word, in whatever letters, a command, and an argument."""
 
 _CR: Final = "\r"
@@ -59,7 +59,7 @@ class Script:
 
 
 @dataclass(frozen=True)
-class Located:
+class LocatedDirective:
     """One directive, and where its words are in the script."""
 
     words: tuple[Word, ...]
@@ -89,14 +89,14 @@ class Located:
         return line, column, [last for there, _, last in found if there == line][-1]
 
 
-def locate_directives(words: Iterable[Word]) -> list[Located]:
+def locate_directives(words: Iterable[Word]) -> list[LocatedDirective]:
     """Divide words into directives, of which a line may have several."""
     directives: list[list[Word]] = []
     for word in words:
         if word.text == "#DW" or not directives:
             directives.append([])
         directives[-1].append(word)
-    return [Located(tuple(each)) for each in directives]
+    return [LocatedDirective(tuple(each)) for each in directives]
 
 
 def read(text: str) -> Script:
@@ -120,25 +120,25 @@ def read(text: str) -> Script:
             words += _words(line, number, 0)
             while CONTINUED.search(parts[-1]):
                 parts[-1] = parts[-1].rstrip(_CONTINUING)
-                words = _trimmed(words)
-                shown = lines[at].removesuffix(_CR) if at < len(lines) else ""
-                begins = _begins(shown)
-                if not shown[begins:].rstrip():
+                words = _without_backslash(words)
+                following = lines[at].removesuffix(_CR) if at < len(lines) else ""
+                first_word = _words_start(following)
+                if not following[first_word:].rstrip():
                     break
-                if not shown.lstrip().startswith("#"):
-                    start = len(shown) - len(shown.lstrip())
+                if not following.lstrip().startswith("#"):
+                    start = len(following) - len(following.lstrip())
                     remarks.append(
-                        _remark(at + 1, shown, start, len(shown), _A_COMMAND, _AS_COMMENT)
+                        _remark(at + 1, following, start, len(following), _A_COMMAND, _AS_COMMENT)
                     )
-                parts.append(shown[begins:].rstrip())
-                words += _words(parts[-1], at + 1, begins)
+                parts.append(following[first_word:].rstrip())
+                words += _words(parts[-1], at + 1, first_word)
                 at += 1
             directives.append(" ".join(filter(None, parts)).strip())
         elif _DIRECTIVE.match(line):
             remarks.append(_remark(number, line, 0, 3, _LATE, "Move it above them."))
-        elif comments and (alike := _ALIKE.match(line)):
+        elif comments and (alike := _LOOKS_ALIKE.match(line)):
             start, end = alike.span(1)
-            remarks.append(_remark(number, line, start, end, _NONE, _WHOLE))
+            remarks.append(_remark(number, line, start, end, _IS_COMMENT, _WRITE_DW))
         elif line.strip() and not line.lstrip().startswith("#"):
             comments = False
     return Script(tuple(directives), tuple(remarks), tuple(words), tuple(lines))
@@ -151,7 +151,7 @@ def _words(text: str, line: int, column: int) -> list[Word]:
     ]
 
 
-def _trimmed(words: list[Word]) -> list[Word]:
+def _without_backslash(words: list[Word]) -> list[Word]:
     """Take the backslash off that a line ends with, and what is left of its word if nothing is."""
     while words and words[-1].text.endswith("\\"):
         last = words.pop()
@@ -161,7 +161,7 @@ def _trimmed(words: list[Word]) -> list[Word]:
     return words
 
 
-def _begins(line: str) -> int:
+def _words_start(line: str) -> int:
     """Return where in a line that is the next of a directive its words begin."""
     match = CONTINUATION.match(line)
     assert match is not None  # it may be empty
@@ -183,5 +183,5 @@ _A_COMMAND: Final = (
 )
 _AS_COMMENT: Final = "Begin it with #DW."
 _LATE: Final = "Directives stand before the script's commands: this one is not read."
-_NONE: Final = "This is a comment and no directive."
-_WHOLE: Final = "Write #DW, in capitals, without a space in it, at the beginning of the line."
+_IS_COMMENT: Final = "This is a comment and no directive."
+_WRITE_DW: Final = "Write #DW, in capitals, without a space in it, at the beginning of the line."

@@ -21,7 +21,7 @@ from warren.instance.jobs.jobtap import Jobtap
 from warren.instance.jobs.manager import JobManager
 from warren.instance.servicetables import JobList as JobListTable
 from warren.lifecycle import attributes
-from warren.lifecycle.attributes import CachedJob, Listed
+from warren.lifecycle.attributes import CachedJob, ListedJob
 from warren.lifecycle.job import Job
 from warren.lifecycle.selection import MOST_COMPARISONS, Selection, TooManyComparisons
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
@@ -168,7 +168,7 @@ class JobList:
             if left == 0:
                 return
 
-    def _ordered(self, query: _Query) -> Iterator[Listed]:
+    def _ordered(self, query: _Query) -> Iterator[ListedJob]:
         """Return the jobs that may be selected, in order, and look at no more than are taken."""
         wanted = query.selection.states
         active = self._manager.active()
@@ -183,7 +183,7 @@ class JobList:
         if State.INACTIVE.bit & wanted:
             yield from self._over(query.since)
 
-    def _over(self, since: float) -> Iterator[Listed]:
+    def _over(self, since: float) -> Iterator[ListedJob]:
         # What ends or is purged while others have their turn does not disturb it.
         for each in reversed(self._manager.inactive()):
             if each.ended > since and self._manager.find(each.id) is not None:
@@ -212,7 +212,7 @@ class JobList:
             words = f"the job's records are damaged, and were put aside: {error}"
             raise RpcError(errno.ENOENT, words) from None
 
-    def _one(self, job: Any, cred: Cred) -> Listed:
+    def _one(self, job: Any, cred: Cred) -> ListedJob:
         found = self._manager.find(JobId(job)) if isinstance(job, int) else None
         if found is None or not self._visible(found, cred):
             raise RpcError(errno.ENOENT, "unknown job id")
@@ -233,7 +233,7 @@ class JobList:
             if not self._waiting[job]:
                 del self._waiting[job]
 
-    def _visible(self, each: Listed, cred: Cred) -> bool:
+    def _visible(self, each: ListedJob, cred: Cred) -> bool:
         return not self._private or cred.owner or each.job.userid == cred.userid
 
     async def _list_attributes(self, request: Request) -> Payload:
@@ -258,7 +258,7 @@ def _size(described: Mapping[str, Any]) -> int:
     return len(msgspec.json.encode(described))
 
 
-def _lives(each: Listed) -> bool:
+def _lives(each: ListedJob) -> bool:
     return each.job.state is not State.INACTIVE
 
 

@@ -19,7 +19,7 @@ from warren.instance.jobs.jobtap import Callbacks, Jobtap, Update, Verdict
 from warren.instance.jobs.manager import Entry, JobManager
 from warren.instance.kvs import Kvs, put
 from warren.instance.users import Who
-from warren.lifecycle import limits, placement, policy, queues
+from warren.lifecycle import jobqueue, limits, policy, queues
 from warren.lifecycle.job import Job
 from warren.lifecycle.queues import Change, QueueStates
 from warren.lifecycle.states import PENDING, RUNNING
@@ -76,18 +76,18 @@ class Queues:
             except (BadFormat, ValueError) as error:
                 # It was changed by hand.
                 log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
-        return {name: queues.initial(name) for name in self._limits}
+        return {name: queues.initial_state(name) for name in self._limits}
 
     # Of jobs
 
     def placed(self, spec: Any) -> Mapping[str, Any]:
         """Return a jobspec with what its queue makes of it. Raises UserMistake."""
-        return placement.place(spec, self._limits, self._default)
+        return jobqueue.apply_queue(spec, self._limits, self._default)
 
     async def check(self, spec: Mapping[str, Any], userid: int) -> None:
         """Raise RpcError where a checked jobspec's queue does not take it now, from this user."""
         try:
-            held = placement.limits_of(spec, self._limits)
+            held = jobqueue.limits_of(spec, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if held.restricted:
@@ -113,14 +113,14 @@ class Queues:
         where another queue would not take it from its user.
         """
         try:
-            updates = placement.remade(spec, asked, self._limits)
+            updates = jobqueue.expand_updates(spec, asked, self._limits)
             changed = canonical.check(jobspecs.update(spec, updates))
-            held = placement.limits_of(changed, self._limits)
+            held = jobqueue.limits_of(changed, self._limits)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if owner:
             return updates
-        if placement.queue_of(changed) != placement.queue_of(spec):
+        if jobqueue.queue_of(changed) != jobqueue.queue_of(spec):
             await self.check(changed, userid)
         # Where it is already, the queue may be closed by now.
         beyond = limits.refusal(changed, held)
@@ -130,20 +130,20 @@ class Queues:
 
     def eligible(self, spec: Mapping[str, Any]) -> bool:
         """Return whether a job is for the scheduler now."""
-        return queues.eligible(self._now, self._limits, placement.queue_of(spec))
+        return queues.eligible(self._now, self._limits, jobqueue.queue_of(spec))
 
     def load(self, tap: Jobtap) -> Callbacks:
         """See to jobs after a restart, and let their queues be changed (`updates`)."""
 
         def restarted(job: Job) -> None:
-            queue = placement.queue_of(tap.jobspec(job.id))
+            queue = jobqueue.queue_of(tap.jobspec(job.id))
             if job.state not in PENDING or queue in self._limits:
                 return
             note = f"its queue {queue} is not configured any more: {_MOVE}"
             if queue is None:
                 note = f"it has no queue, and there are named ones now: {_MOVE}"
             # Once: a job that waits for long has many restarts.
-            if all(problem.note != note for problem in job.problems):
+            if all(problem.note != note for problem in job.exceptions):
                 tap.raise_exception(job.id, "queue", 4, note)
 
         def moved(job: Job, update: Update) -> Verdict:
@@ -229,7 +229,7 @@ class Queues:
             return self._active
         queue = self._named(request)
         return lambda: (
-            entry for entry in self._active() if placement.queue_of(entry.jobspec) == queue
+            entry for entry in self._active() if jobqueue.queue_of(entry.jobspec) == queue
         )
 
     def _active(self) -> Iterator[Entry]:

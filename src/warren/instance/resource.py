@@ -21,7 +21,7 @@ from warren.base.errors import UserMistake
 from warren.instance.config import Config
 from warren.instance.kvs import Kvs, Operation, append, put
 from warren.lifecycle import queues
-from warren.lifecycle.placement import requiring
+from warren.lifecycle.jobqueue import with_properties
 from warren.lifecycle.policy import QueueLimits
 from warren.rfc import eventlog, hostlist, idset, resource_set
 from warren.rfc.errors import BadFormat
@@ -60,7 +60,7 @@ def configured_graph(r: Mapping[str, Any], config: Config) -> Graph:
     properties = queues.properties(config.queues, named, frozenset(hosts.values()))
     try:
         exclude = config.resource.exclude
-        excluded = drains.targets(exclude, hosts) if exclude else ()
+        excluded = drains.parse_targets(exclude, hosts) if exclude else ()
     except UserMistake as mistake:
         raise UserMistake(f"resource.exclude: {mistake}") from mistake
     return Graph(r, properties, excluded)
@@ -87,7 +87,7 @@ class Resources:
         self._hosts = graph.hosts
         self._ranks = {host: rank for rank, host in self._hosts.items()}
         self._queues = {
-            name: idset.encode(graph.meeting(requiring({}, held.properties)))
+            name: idset.encode(graph.matching_ranks(with_properties({}, held.properties)))
             for name, held in queue_limits.items()
             if name is not None
         }
@@ -196,9 +196,9 @@ class Resources:
         async with self._turn:
             self._tell()
             try:
-                ranks = drains.targets(wanted, self._hosts)
+                ranks = drains.parse_targets(wanted, self._hosts)
                 context = decide(self._drains, self._hosts, ranks, reason, mode)
-            except drains.AsBefore as mistake:
+            except drains.AlreadyInState as mistake:
                 raise RpcError(errno.EEXIST, str(mistake)) from mistake
             except UserMistake as mistake:
                 raise RpcError(errno.EINVAL, str(mistake)) from mistake
@@ -209,7 +209,7 @@ class Resources:
         self._tell()
         excluded = self._graph.excluded
         nodes = []
-        for each in self._graph.use():
+        for each in self._graph.node_use():
             known = self._drains.get(each.rank)
             node: dict[str, Any] = {
                 "rank": each.rank,
@@ -341,7 +341,7 @@ class Resources:
         for event in _events(new):
             try:
                 self._drains = drains.update(self._drains, event, self._hosts)
-                self._offline = drains.offline(self._offline, event, self._hosts)
+                self._offline = drains.offline_after(self._offline, event, self._hosts)
             except BadFormat as error:
                 # It was changed by hand. The rest of it still holds.
                 log.error("event cannot be read", key=_LOG, reason=str(error))

@@ -28,12 +28,12 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
-from warren.scheduling.backfill import Blocked, Running, Start, Waiting, decide
-from warren.scheduling.external import External, ExternalAllocations
+from warren.scheduling.backfill import Blocked, PendingJob, RunningJob, Start, decide
+from warren.scheduling.external import ExternalAllocations, ExternalStorage
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.reasons import Reason
 from warren.scheduling.request import from_jobspec
-from warren.scheduling.why import earliest, reasons
+from warren.scheduling.waitreasons import earliest, wait_reasons
 
 log = structlog.get_logger()
 
@@ -67,12 +67,12 @@ class JobScheduler:
         self._reply = reply
         self._config = config
         graph.set_policy(config.match_policy)
-        self._waiting: dict[JobId, tuple[str, Waiting]] = {}
+        self._waiting: dict[JobId, tuple[str, PendingJob]] = {}
         """The jobs that wait, each with its queue."""
         self._queues: dict[str, list[tuple[int, int]]] = {}
         """The queue places of the jobs that wait, in order. None is empty."""
-        self._held: dict[JobId, Running] = {}
-        self._running: list[Running] = []
+        self._held: dict[JobId, RunningJob] = {}
+        self._running: list[RunningJob] = []
         """The same by end."""
         self._external = ExternalAllocations()
         self._reasons: dict[JobId, tuple[str, float]] = {}
@@ -102,7 +102,7 @@ class JobScheduler:
         job = JobId(message["id"])
         try:
             request = from_jobspec(message["jobspec"])
-            refusal = self._graph.feasible(request)
+            refusal = self._graph.infeasibility(request)
         except UserMistake as mistake:
             self._reply({"id": job, "type": DENY, "note": str(mistake)})
             return
@@ -114,8 +114,8 @@ class JobScheduler:
         system = message["jobspec"]["attributes"]["system"]
         self._enter(
             str(system.get("queue", "")),
-            Waiting(
-                place=(-message["priority"], job),
+            PendingJob(
+                position=(-message["priority"], job),
                 job=job,
                 request=request,
                 duration=system.get("duration", 0) or inf,
@@ -127,7 +127,7 @@ class JobScheduler:
         for job, priority in jobs:
             if job in self._waiting:
                 queue, waiting = self._leave(job)
-                self._enter(queue, replace(waiting, place=(-priority, job)))
+                self._enter(queue, replace(waiting, position=(-priority, job)))
         self._news.set()
 
     def cancel(self, job: JobId) -> None:
@@ -145,7 +145,7 @@ class JobScheduler:
             self._drop(held)
             self._graph.give_back(held.allocation)
             # In the same step: what the job leaves on rabbits is not free in between.
-            self._take_external(self._external.hold(job, holding=False))
+            self._take_external(self._external.set_allocated(job, allocated=False))
         else:
             ranks = {rank.rank for rank in resource_set.decode(r)}
             kept, freed = _split(held.allocation, ranks)
@@ -162,8 +162,8 @@ class JobScheduler:
         conflict = self._graph.conflict(kept)
         if conflict is None:
             self._graph.take(kept)
-            self._take_external(self._external.hold(job, holding=True))
-            self._hold(Running(r["execution"].get("expiration") or inf, job, kept))
+            self._take_external(self._external.set_allocated(job, allocated=True))
+            self._hold(RunningJob(r["execution"].get("expiration") or inf, job, kept))
         return conflict
 
     def expiration(self, job: JobId, expiration: float) -> None:
@@ -189,7 +189,7 @@ class JobScheduler:
         `capacity` is how many GiB it says that it has, and `labels` are what it carries, where
         that is known.
         """
-        self._graph.set_ssds(rabbit, up=up, state=state, capacity=capacity, labels=labels)
+        self._graph.set_rabbit(rabbit, up=up, state=state, capacity=capacity, labels=labels)
         self._rabbits_changed = self._clock.now()
         self._news.set()
 
@@ -201,8 +201,8 @@ class JobScheduler:
         While `job` has its resources, its R counts for the storage; from when it gives them
         back, and for storage of no job, the storage counts for itself.
         """
-        storage = None if sizes is None else External(sizes=sizes, job=job)
-        self._take_external(self._external.set(name, storage, holding=job in self._held))
+        storage = None if sizes is None else ExternalStorage(sizes=sizes, job=job)
+        self._take_external(self._external.set(name, storage, allocated=job in self._held))
 
     def _take_external(self, taken: Mapping[str, int]) -> None:
         for rabbit, gib in taken.items():
@@ -250,10 +250,10 @@ class JobScheduler:
                         expiration=expiration if expiration < inf else 0.0,
                     )
                     operations.append(
-                        put(keys.of(waiting.job, "R"), self._graph.text(allocation, encoded))
+                        put(keys.of(waiting.job, "R"), self._graph.encode_text(allocation, encoded))
                     )
                     given.append((waiting.job, encoded))
-                    self._hold(Running(expiration, waiting.job, allocation))
+                    self._hold(RunningJob(expiration, waiting.job, allocation))
                     if len(given) == _AT_ONCE:
                         self._news.set()
                         break
@@ -269,28 +269,28 @@ class JobScheduler:
             sched = {"resource_summary": hosts, "reason_pending": None, "t_estimate": None}
             self._reply({"id": job, "type": SUCCESS, "R": r, "annotations": {"sched": sched}})
 
-    def _in_order(self, places: Sequence[tuple[int, int]]) -> Iterator[Waiting]:
+    def _in_order(self, places: Sequence[tuple[int, int]]) -> Iterator[PendingJob]:
         for _, number in places:
             if JobId(number) in self._waiting:
                 yield self._waiting[JobId(number)][1]
 
-    def _enter(self, queue: str, waiting: Waiting) -> None:
+    def _enter(self, queue: str, waiting: PendingJob) -> None:
         self._waiting[waiting.job] = (queue, waiting)
-        insort(self._queues.setdefault(queue, []), waiting.place)
+        insort(self._queues.setdefault(queue, []), waiting.position)
 
-    def _leave(self, job: JobId) -> tuple[str, Waiting]:
+    def _leave(self, job: JobId) -> tuple[str, PendingJob]:
         queue, waiting = self._waiting.pop(job)
         line = self._queues[queue]
-        del line[bisect_left(line, waiting.place)]
+        del line[bisect_left(line, waiting.position)]
         if not line:
             del self._queues[queue]
         return queue, waiting
 
-    def _hold(self, held: Running) -> None:
+    def _hold(self, held: RunningJob) -> None:
         self._held[held.job] = held
         insort(self._running, held)
 
-    def _drop(self, held: Running) -> None:
+    def _drop(self, held: RunningJob) -> None:
         del self._held[held.job]
         del self._running[bisect_left(self._running, held)]
 
@@ -371,7 +371,7 @@ class JobScheduler:
             "kind": reason.kind.value,
             "kinds": [each.value for each in reason.kinds],
             "reason": reason.sentence,
-            "before": bisect_left(line, waiting.place),
+            "before": bisect_left(line, waiting.position),
             **reason.numbers,
             "map": {"read": self._graph_read, "heard": self._rabbits_changed},
         }
@@ -379,33 +379,33 @@ class JobScheduler:
             told["t_estimate"] = reason.at
         if not self._graph.fits(waiting.request):
             found = earliest(self._graph, self._running, self._clock.now(), waiting.request)
-            if found is not None and found.ends is not None:
-                told["earliest"], told["ends"] = found.at, found.ends
+            if found is not None and found.freed_by is not None:
+                told["earliest"], told["ends"] = found.at, found.freed_by
         return told
 
     def _reasons_of(
-        self, asked: Sequence[Waiting], more: Mapping[str, Waiting] = {}
+        self, asked: Sequence[PendingJob], more: Mapping[str, PendingJob] = {}
     ) -> Iterator[tuple[JobId, Reason]]:
         """Yield why jobs wait, with `more` that there might be in the queues."""
         # Of copies: while one client is answered, others come and leave.
         lines = {queue: self._in_order([*places]) for queue, places in self._queues.items()}
         for queue, waiting in more.items():
             line = lines.get(queue, iter(()))
-            lines[queue] = iter(merge(line, [waiting], key=lambda each: each.place))
-        return reasons(
+            lines[queue] = iter(merge(line, [waiting], key=lambda each: each.position))
+        return wait_reasons(
             self._graph,
             lines.values(),
             self._running,
             self._clock.now(),
             backfilling=self._config.policy == "easy",
             depth=self._config.queue_depth,
-            asked=asked,
+            jobs=asked,
         )
 
     async def _check(self, request: Request) -> Payload:
         try:
             wanted = from_jobspec(canonical.check(request.payload.get("jobspec")))
-            refusal = self._graph.feasible(wanted)
+            refusal = self._graph.infeasibility(wanted)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if refusal is not None:
@@ -413,7 +413,7 @@ class JobScheduler:
         return {}
 
 
-def _as_if_submitted(spec: Any, priority: Any) -> tuple[str, Waiting]:
+def _as_if_submitted(spec: Any, priority: Any) -> tuple[str, PendingJob]:
     """Return the queue and the place that a job would have, if it came now. Raises RpcError."""
     if type(priority) is not int:
         raise RpcError(errno.EPROTO, "sched.why takes priority as a number")
@@ -425,8 +425,8 @@ def _as_if_submitted(spec: Any, priority: Any) -> tuple[str, Waiting]:
     job = JobId(_LAST)
     place = (-priority, job)
     duration = system.get("duration", 0) or inf
-    return str(system.get("queue", "")), Waiting(
-        place=place, job=job, request=wanted, duration=duration
+    return str(system.get("queue", "")), PendingJob(
+        position=place, job=job, request=wanted, duration=duration
     )
 
 

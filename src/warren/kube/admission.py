@@ -16,10 +16,10 @@ from warren.kube.client import Refused
 class Denied(Refused):
     """Admission has denied the request; the sentence says why."""
 
-    def __init__(self, why: str, by: str = "") -> None:
-        """`by` is the webhook that has denied it, or would have on a real cluster."""
+    def __init__(self, why: str, webhook: str = "") -> None:
+        """`webhook` is the webhook that has denied it, or would have on a real cluster."""
         super().__init__(why)
-        self.by = by
+        self.webhook = webhook
 
 
 class Operation(StrEnum):
@@ -32,13 +32,13 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True)
 class User:
-    """Who asks: a name, and the groups that it belongs to."""
+    """The user of a request: a name, and the groups that it belongs to."""
 
     name: str
     groups: frozenset[str] = frozenset()
 
 
-ITSELF = User("system:apiserver", frozenset({"system:masters"}))
+APISERVER = User("system:apiserver", frozenset({"system:masters"}))
 """The server itself, and what shares its process."""
 
 
@@ -54,7 +54,7 @@ class Review:
     """As it is; None where it is about to be created."""
     new: Object | None = None
     """As it is to be; None where it is about to be deleted."""
-    user: User = ITSELF
+    user: User = APISERVER
     status: bool = False
     """Through the status subresource."""
     dry_run: bool = False

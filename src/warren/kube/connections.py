@@ -13,11 +13,11 @@ import struct
 from contextlib import suppress
 from typing import Final
 
-EACH: Final = 64
+PER_USER: Final = 64
 """Connections of each user, but of the server's own and of root."""
-ALL: Final = 512
+TOTAL: Final = 512
 """Connections of all of them together."""
-PACE: Final = 0.02
+INTERVAL: Final = 0.02
 """Seconds from one connection of such a user to the next."""
 UNKNOWN: Final = -1
 """The user of connections whose owner is not known."""
@@ -27,51 +27,51 @@ _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLM_F_REQUEST: Final = 1
 _HEADER: Final = struct.Struct("=IHHII")
 """Length, type, flags, sequence number and port of a netlink message."""
-_ASKED: Final = struct.Struct("=BBBxI")
+_REQUEST: Final = struct.Struct("=BBBxI")
 """Address family, protocol, extensions and states."""
 _ENDS: Final = struct.Struct("!HH4s12x4s12x")
 """The ports and addresses of both ends of a connection: first those of the socket in question."""
-_REST: Final = struct.Struct("=III")
+_INTERFACE_AND_COOKIE: Final = struct.Struct("=III")
 """The interface and the cookie, of which all bits mean none."""
 _ANSWER: Final = struct.Struct("=4x48xIIIII")
 """Of an answer: timer, queues, user and inode."""
 _NONE: Final = 2**32 - 1
 
 
-class Shares:
-    """Counts connections by the user, or the machine, that has opened them."""
+class ConnectionLimits:
+    """Counts connections by the user, or the machine, that has opened them, and refuses more."""
 
     def __init__(
         self,
         *,
-        each: int = EACH,
-        together: int = ALL,
-        pace: float = PACE,
+        per_user: int = PER_USER,
+        total: int = TOTAL,
+        interval: float = INTERVAL,
         by_address: bool = False,
     ) -> None:
-        """A user has `each` of them, all have `together`.
+        """A user has `per_user` of them, all have `total`.
 
-        Those of one user are let in `pace` seconds after each other. Unknown users count as one
+        Those of one user are let in `interval` seconds after each other. Unknown users count as one
         user, or, `by_address`, as one for each machine.
         """
         self._by_address = by_address
-        self._pace = pace
+        self._interval = interval
         self._next: dict[int, float] = {}
-        self._each = each
-        self._all = together
+        self._per_user = per_user
+        self._total = total
         self._open: dict[int | str | None, list[socket.socket]] = {}
-        self._whose: dict[int, int] = {}
+        self._users: dict[int, int] = {}
         """Users by descriptor: each request looks here, however many connections there are."""
 
     def guest(self, descriptor: int) -> int | None:
         """Return the guest that opened a connection; None for the server's own user and root."""
-        return self._whose.get(descriptor)
+        return self._users.get(descriptor)
 
-    def wait(self, guest: int, now: float) -> float:
+    def next_delay(self, guest: int, now: float) -> float:
         """Return after how many seconds the next connection of a guest is accepted."""
         self._next = {each: moment for each, moment in self._next.items() if moment > now}
         moment = self._next.get(guest, now)
-        self._next[guest] = moment + self._pace
+        self._next[guest] = moment + self._interval
         return moment - now
 
     def admit(self, connection: socket.socket) -> bool:
@@ -79,7 +79,7 @@ class Shares:
 
         It is counted until it is closed.
         """
-        self._whose.pop(connection.fileno(), None)  # one that was closed had the same
+        self._users.pop(connection.fileno(), None)  # one that was closed had the same
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
@@ -88,13 +88,13 @@ class Shares:
             for each, sockets in self._open.items()
             if (left := [one for one in sockets if one.fileno() >= 0])
         }
-        whose = _address_of(connection) if user is None and self._by_address else user
-        own = self._open.get(whose, [])
-        most = self._all if whose is None else self._each
-        if len(own) >= most or sum(map(len, self._open.values())) >= self._all:
+        opener = _address_of(connection) if user is None and self._by_address else user
+        own = self._open.get(opener, [])
+        most = self._total if opener is None else self._per_user
+        if len(own) >= most or sum(map(len, self._open.values())) >= self._total:
             return False
-        self._open[whose] = [*own, connection]
-        self._whose[connection.fileno()] = UNKNOWN if user is None else user
+        self._open[opener] = [*own, connection]
+        self._users[connection.fileno()] = UNKNOWN if user is None else user
         return True
 
 
@@ -113,14 +113,14 @@ def user_of(connection: socket.socket) -> int | None:
         (here, port), (there, remote_port) = connection.getsockname(), connection.getpeername()
         addresses = socket.inet_aton(there), socket.inet_aton(here)
         ends = _ENDS.pack(remote_port, port, *addresses)
-        asked = _ASKED.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _NONE) + ends
-        body = asked + _REST.pack(0, _NONE, _NONE)
+        request = _REQUEST.pack(socket.AF_INET, socket.IPPROTO_TCP, 0, _NONE) + ends
+        body = request + _INTERFACE_AND_COOKIE.pack(0, _NONE, _NONE)
         header = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0)
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as asking:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
             # The kernel answers before `send` returns, so that this does not block.
-            asking.setblocking(False)
-            asking.send(header + body)
-            answer = asking.recv(2**12)
+            netlink.setblocking(False)
+            netlink.send(header + body)
+            answer = netlink.recv(2**12)
         if _HEADER.unpack_from(answer)[1] != _SOCK_DIAG_BY_FAMILY:
             return None
         *_, user, inode = _ANSWER.unpack_from(answer, _HEADER.size)

@@ -31,7 +31,7 @@ _REREAD_DELAY: Final = 60.0
 _RETRY_DELAY: Final = 5.0
 """Seconds for which a source is not asked after a failure, or after it was asked for a refusal."""
 
-_RENEWED_AT: Final = 0.8
+_RENEWED_AFTER: Final = 0.8
 """The part of their lifetime after which credentials are renewed."""
 
 _PLUGIN_SECONDS: Final = 60.0
@@ -59,11 +59,11 @@ class Source(Protocol):
         ...
 
     @property
-    def every(self) -> float | None:
+    def refresh_seconds(self) -> float | None:
         """Seconds after which to ask again; None where the identity says how long it lasts."""
         ...
 
-    def ask(self) -> Identity:
+    def fetch(self) -> Identity:
         """Return the identity from now on. Raises UserMistake, and Unavailable."""
         ...
 
@@ -117,67 +117,71 @@ class RenewedCredentials:
         self._check = check
         self._clock = clock
         self._seconds = seconds
-        self._held: Identity | None = None
+        self._identity: Identity | None = None
         self._failure: WarrenError | None = None
-        self._asked: Future[Identity] | None = None
-        self._due = -math.inf
+        self._pending: Future[Identity] | None = None
+        self._renew_at = -math.inf
         self._last_renewal = -math.inf
 
     async def current(self) -> Identity:
-        self._take_answer()
-        if self._clock.now() >= self._due:
-            self._begin()
-        held = self._held
-        if held is not None and self._clock.now() < held.expires:
-            return held
-        return await self._answer()
+        self._take_result()
+        if self._clock.now() >= self._renew_at:
+            self._start_renewal()
+        identity = self._identity
+        if identity is not None and self._clock.now() < identity.expires:
+            return identity
+        return await self._wait_result()
 
     async def renew(self, refused: Identity) -> Identity:
-        self._take_answer()
-        if self._held is not None and self._held != refused:
-            return self._held
+        self._take_result()
+        if self._identity is not None and self._identity != refused:
+            return self._identity
         if self._clock.now() < self._last_renewal + _RETRY_DELAY:
             return refused
         self._last_renewal = self._clock.now()
-        self._begin()
-        return await self._answer()
+        self._start_renewal()
+        return await self._wait_result()
 
-    def _begin(self) -> None:
-        if self._asked is not None:
+    def _start_renewal(self) -> None:
+        if self._pending is not None:
             return
-        asked: Future[Identity] = Future()
-        asked.set_running_or_notify_cancel()  # a caller that gives up does not end it for others
+        future: Future[Identity] = Future()
+        future.set_running_or_notify_cancel()  # a caller that gives up does not end it for others
         # Not a thread of the loop's: our end would wait for it, and it may wait for ever.
         threading.Thread(
-            target=_ask, args=(self._source, self._check, asked), name="credentials", daemon=True
+            target=_fetch_into,
+            args=(self._source, self._check, future),
+            name="credentials",
+            daemon=True,
         ).start()
-        self._asked = asked
+        self._pending = future
 
-    def _take_answer(self) -> None:
+    def _take_result(self) -> None:
         """Take over what the source has answered meanwhile."""
-        if self._asked is None or not self._asked.done():
+        if self._pending is None or not self._pending.done():
             return
-        asked, self._asked = self._asked, None
+        future, self._pending = self._pending, None
         now = self._clock.now()
-        error = asked.exception()
+        error = future.exception()
         if error is None:
             self._failure = None
-            self._held = asked.result()
-            life = (self._held.expires - now) * _RENEWED_AT
-            self._due = now + max(
-                _RETRY_DELAY, life if self._source.every is None else self._source.every
+            self._identity = future.result()
+            life = (self._identity.expires - now) * _RENEWED_AFTER
+            self._renew_at = now + max(
+                _RETRY_DELAY,
+                life if self._source.refresh_seconds is None else self._source.refresh_seconds,
             )
         elif isinstance(error, WarrenError):
-            known = self._held is not None
+            known = self._identity is not None
             self._failure = Unavailable(str(error)) if known else error
-            self._due = now + _RETRY_DELAY
+            self._renew_at = now + _RETRY_DELAY
             log.warning("credentials are not renewed", reason=str(error))
         else:
             raise error
 
-    async def _answer(self) -> Identity:
-        if self._asked is not None:
-            waiting = asyncio.wrap_future(self._asked)
+    async def _wait_result(self) -> Identity:
+        if self._pending is not None:
+            waiting = asyncio.wrap_future(self._pending)
             try:
                 done, _ = await asyncio.wait({waiting}, timeout=self._seconds)
             finally:
@@ -185,20 +189,22 @@ class RenewedCredentials:
             if not done:
                 raise Unavailable(f"{self._source.origin} gives no answer in {self._seconds:g} s.")
             waiting.exception()  # it is told below
-            self._take_answer()
+            self._take_result()
         if self._failure is not None:
             raise type(self._failure)(str(self._failure)) from self._failure
-        assert self._held is not None
-        return self._held
+        assert self._identity is not None
+        return self._identity
 
 
-def _ask(source: Source, check: Callable[[Identity], object], asked: Future[Identity]) -> None:
+def _fetch_into(
+    source: Source, check: Callable[[Identity], object], future: Future[Identity]
+) -> None:
     try:
-        answer = source.ask()
+        answer = source.fetch()
         check(answer)
-        asked.set_result(answer)
+        future.set_result(answer)
     except BaseException as error:
-        asked.set_exception(error)
+        future.set_exception(error)
 
 
 # Where identities come from
@@ -212,13 +218,13 @@ class StaticSource:
     token: str | Path = field(default="", repr=False)
     certificate: bytes | Path = field(default=b"", repr=False)
     key: bytes | Path = field(default=b"", repr=False)
-    every: float | None = _REREAD_DELAY
+    refresh_seconds: float | None = _REREAD_DELAY
 
     def is_fixed(self) -> bool:
         """Return whether its answer never changes."""
         return not any(isinstance(each, Path) for each in (self.token, self.certificate, self.key))
 
-    def ask(self) -> Identity:
+    def fetch(self) -> Identity:
         token = self.token
         if isinstance(token, Path):
             token = self._read(token, "tokenFile").decode(errors="replace").strip()
@@ -264,15 +270,15 @@ class PluginSource:
     static: StaticSource
     """What the kubeconfig says plainly besides."""
     seconds: float = _PLUGIN_SECONDS
-    every: float | None = None
+    refresh_seconds: float | None = None
 
-    def ask(self) -> Identity:
+    def fetch(self) -> Identity:
         _check_package(self.origin)
         from kubernetes.config import ConfigException
         from kubernetes.config.exec_provider import ExecProvider
         from kubernetes.config.kube_config import ConfigNode
 
-        static = self.static.ask()
+        static = self.static.fetch()
         try:
             provider = ExecProvider(  # type: ignore[no-untyped-call] # it has no types
                 ConfigNode("exec", dict(self.settings)),  # type: ignore[no-untyped-call]
@@ -321,21 +327,21 @@ class PluginSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfficialSource:
+class KubernetesPackageSource:
     """What only the official package reads: auth providers, passwords."""
 
     origin: str
     paths: tuple[Path, ...]
     context: str
     static: StaticSource
-    every: float | None = _REREAD_DELAY
+    refresh_seconds: float | None = _REREAD_DELAY
 
-    def ask(self) -> Identity:
+    def fetch(self) -> Identity:
         _check_package(self.origin)
         from kubernetes.client import Configuration
         from kubernetes.config import kube_config
 
-        static = self.static.ask()
+        static = self.static.fetch()
         configuration = Configuration()
         try:
             # It renews what has ended, and writes that back: the next one must begin with it.

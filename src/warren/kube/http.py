@@ -14,7 +14,7 @@ from warren import __version__
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.kube.client import Event, Expired, Listing, Unavailable
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.transport import SECONDS, Transport, failure
 
 _PAGE: Final = 500
@@ -37,23 +37,23 @@ class HttpClient:
         self,
         transport: Transport,
         versions: Mapping[str, str] | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         self._transport = transport
         self._versions = dict(versions or {})
-        self._chance = chance or random.Random()
+        self._rng = rng or random.Random()
 
     def with_versions(self, versions: Mapping[str, str]) -> "HttpClient":
         """Return a client over the same connections that speaks these versions."""
-        return HttpClient(self._transport, versions, self._chance)
+        return HttpClient(self._transport, versions, self._rng)
 
     async def read(self, path: str) -> dict[str, Any]:
         """Return a document of the API. Raises NotFound."""
-        return await self._transport.ask("GET", path)
+        return await self._transport.request("GET", path)
 
     async def get(self, kind: Kind, key: Key) -> Object:
-        path = _path(self._spoken(kind), key.namespace, key.name)
-        return _in_version(kind, await self._transport.ask("GET", path))
+        path = _path(self._in_served_version(kind), key.namespace, key.name)
+        return _as_asked_for(kind, await self._transport.request("GET", path))
 
     async def list(
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
@@ -67,16 +67,16 @@ class HttpClient:
             return await self._pages(kind, namespace, query)
 
     async def _pages(self, kind: Kind, namespace: str, query: Mapping[str, str]) -> Listing:
-        path = _path(self._spoken(kind), namespace)
+        path = _path(self._in_served_version(kind), namespace)
         items: list[Object] = []
         version, more = "", ""
         while True:
             asked = {**query, "continue": more} if more else query
-            found = await self._transport.ask("GET", path, query=asked)
+            found = await self._transport.request("GET", path, query=asked)
             for item in found.get("items") or ():
                 # A list leaves out what it says once for all.
                 item.setdefault("kind", kind.name)
-                items.append(_in_version(kind, item))
+                items.append(_as_asked_for(kind, item))
             metadata = found.get("metadata") or {}
             # A watch from the first page's version misses nothing, whatever the
             # pages after it were made of.
@@ -87,14 +87,14 @@ class HttpClient:
 
     async def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
         # Without an end of its own, all watches of all of us would end when a server does.
-        seconds = self._chance.uniform(_WATCH_SECONDS, 2 * _WATCH_SECONDS)
+        seconds = self._rng.uniform(_WATCH_SECONDS, 2 * _WATCH_SECONDS)
         query = {
             "watch": "true",
             "resourceVersion": since,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(int(seconds)),
         }
-        lines = self._transport.lines(_path(self._spoken(kind), namespace), query)
+        lines = self._transport.lines(_path(self._in_served_version(kind), namespace), query)
         async with aclosing(lines) as events:  # type: ignore[type-var]
             async for line in events:
                 yield _event(kind, line)
@@ -108,39 +108,43 @@ class HttpClient:
                 yield piece
 
     async def create(self, kind: Kind, obj: Object) -> Object:
-        spoken = self._spoken(kind)
+        served = self._in_served_version(kind)
         namespace = obj["metadata"].get("namespace") or "default"
-        body = {**self._owned(obj), "apiVersion": spoken.api_version, "kind": kind.name}
-        made = await self._transport.ask("POST", _path(spoken, namespace), body=body)
-        return _in_version(kind, made)
+        body = {
+            **self._with_owner_versions(obj),
+            "apiVersion": served.api_version,
+            "kind": kind.name,
+        }
+        made = await self._transport.request("POST", _path(served, namespace), body=body)
+        return _as_asked_for(kind, made)
 
     async def patch(self, change: Change) -> Object:
-        spoken = self._spoken(change.kind)
-        body = self._owned(change.patch)
+        served = self._in_served_version(change.kind)
+        body = self._with_owner_versions(change.patch)
         if change.resource_version is not None:
             metadata = {**body.get("metadata", {}), "resourceVersion": change.resource_version}
             body = {**body, "metadata": metadata}
         if "apiVersion" in body:
-            body = {**body, "apiVersion": spoken.api_version}
-        path = _path(spoken, change.key.namespace, change.key.name)
+            body = {**body, "apiVersion": served.api_version}
+        path = _path(served, change.key.namespace, change.key.name)
         if change.status and change.kind.status:
             path += "/status"
         content = "application/merge-patch+json"
-        changed = await self._transport.ask("PATCH", path, body=body, content=content)
-        return _in_version(change.kind, changed)
+        changed = await self._transport.request("PATCH", path, body=body, content=content)
+        return _as_asked_for(change.kind, changed)
 
     async def delete(self, remove: Remove) -> None:
-        path = _path(self._spoken(remove.kind), remove.key.namespace, remove.key.name)
+        path = _path(self._in_served_version(remove.kind), remove.key.namespace, remove.key.name)
         body: Object = {"propagationPolicy": "Background"}
         if remove.uid is not None:
             body = {**body, "preconditions": {"uid": remove.uid}}
-        await self._transport.ask("DELETE", path, body=body)
+        await self._transport.request("DELETE", path, body=body)
 
-    def _spoken(self, kind: Kind) -> Kind:
+    def _in_served_version(self, kind: Kind) -> Kind:
         version = self._versions.get(kind.group, kind.version)
         return kind if version == kind.version else replace(kind, version=version)
 
-    def _owned(self, body: Object) -> Object:
+    def _with_owner_versions(self, body: Object) -> Object:
         """Spell the owners of what is written: the garbage collector asks for them by that."""
         owners = (body.get("metadata") or {}).get("ownerReferences")
         if not owners or not self._versions:
@@ -159,7 +163,7 @@ _LEAKS_TLS: Final = sys.version_info < (3, 12, 8)
 
 @asynccontextmanager
 async def connect(
-    access: Access,
+    access: ClusterAccess,
     *,
     component: str = "client",
     versions: Mapping[str, str] | None = None,
@@ -191,7 +195,7 @@ def _path(kind: Kind, namespace: str, name: str = "") -> str:
     return f"{root}{place}/{kind.plural}" + (f"/{name}" if name else "")
 
 
-def _in_version(kind: Kind, obj: dict[str, Any]) -> Object:
+def _as_asked_for(kind: Kind, obj: dict[str, Any]) -> Object:
     """Spell what came in the version that was asked for."""
     obj["apiVersion"] = kind.api_version
     return obj
@@ -206,6 +210,6 @@ def _event(kind: Kind, line: bytes) -> Event:
             raise failure(int(obj.get("code", 500)), orjson.dumps(obj))
         if sort not in _EVENTS or "metadata" not in obj:
             raise ValueError(f"no event is of the type {sort!r}")
-        return Event(sort, _in_version(kind, obj))
+        return Event(sort, _as_asked_for(kind, obj))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Unavailable(f"the watch of {kind} tells what is no event: {error!r}.") from error

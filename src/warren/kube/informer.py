@@ -19,37 +19,37 @@ from warren.base.errors import Retryable
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.kube.client import Client, Event, Forbidden, NotFound, Refused
 from warren.kube.queue import backoff
-from warren.kube.telling import Refusals
+from warren.kube.refusallog import RefusalLog
 
 log = structlog.get_logger()
 
 Listener = Callable[[Object], None]
 """Told of every object that was added, changed or deleted, in its last known form."""
 
-Comparer = Callable[[Object | None, Object | None], None]
+ChangeListener = Callable[[Object | None, Object | None], None]
 """Told of every change: the object before it and after it, None where there was or is none."""
 
 Indexer = Callable[[Object], Iterable[str]]
 """Returns the values under which an index files an object."""
 
-_LONGEST: Final = 30.0
+_MAX_DELAY: Final = 30.0
 """The longest time between two tries, in seconds."""
 
-_REFUSED: Final = 1.0
+_REFUSED_DELAY: Final = 1.0
 """Seconds after which a list that was refused is asked for again, at first: roles may come yet,
 and so may definitions of kinds."""
 
-_LASTING: Final = 10.0
+_STABLE_WATCH: Final = 10.0
 """Seconds after which a watch has been a good one, whether it had anything to tell or not."""
 
-_GONE: Final = 1024
+_DELETIONS: Final = 1024
 """How many deletions are remembered one by one."""
 
-_BELIEVED: Final = 3
+_MOST_STALE_LISTS: Final = 3
 """How often in a row a list must be older than what is known, to be the truth after all."""
 
 
-class _Behind(Retryable):
+class _StaleList(Retryable):
     """The list is from before what is known already: it comes from a server that lags."""
 
     delay = 1.0
@@ -82,32 +82,35 @@ class Informer:
         kind: Kind,
         namespace: str = "",
         indexes: Mapping[str, Indexer] | None = None,
-        chance: Callable[[], float] = random.random,
-        deletions: int = _GONE,
+        jitter: Callable[[], float] = random.random,
+        most_deletions: int = _DELETIONS,
     ) -> None:
-        """`chance` gives luck from 0 to 1; `deletions` is how many are remembered one by one."""
-        self._most_deletions = deletions
+        """`jitter` returns a random number from 0 to 1.
+
+        `most_deletions` is how many are remembered one by one.
+        """
+        self._most_deletions = most_deletions
         self.kind = kind
         self.namespace = namespace
         self._client = client
-        self._chance = chance
+        self._jitter = jitter
         self._objects: dict[Key, Object] = {}
         self._indexers = dict(indexes or {})
         self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in self._indexers}
-        self._comparers: list[Comparer] = []
+        self._change_listeners: list[ChangeListener] = []
         self._synced = asyncio.Event()
-        self._refusals = Refusals()
+        self._refusals = RefusalLog()
         self._listing, self._watching = f"list {kind}", f"watch {kind}"
         self._version = ""
-        self._heard: float | None = None
+        self._last_heard: float | None = None
         self._lists = self._watches = 0
         self._failures = 0
         """How often in a row it has got nowhere."""
-        self._behind = 0
+        self._stale_lists = 0
         """How many lists in a row were older than what is known."""
-        self._gone: OrderedDict[Key, int] = OrderedDict()
+        self._deleted_in: OrderedDict[Key, int] = OrderedDict()
         """In which version the last few objects were deleted."""
-        self._floor = -1
+        self._complete_until = -1
         """The version up to which what is not here is not there."""
 
     def listen(self, listener: Listener) -> None:
@@ -115,13 +118,13 @@ class Informer:
 
         What it raises is logged, and costs it that one event.
         """
-        self.compare(lambda before, after: listener(_one_of(before, after)))
+        self.listen_to_changes(lambda before, after: listener(_one_of(before, after)))
 
-    def compare(self, comparer: Comparer) -> None:
-        """Call `comparer` as `listen` does, with what was known before each change, too."""
-        self._comparers.append(comparer)
+    def listen_to_changes(self, change_listener: ChangeListener) -> None:
+        """Call `change_listener` as `listen` does, with what was known before each change, too."""
+        self._change_listeners.append(change_listener)
         for obj in self._objects.values():
-            _tell(comparer, self.kind, None, obj)
+            _notify(change_listener, self.kind, None, obj)
 
     async def wait_synced(self) -> None:
         """Return once the first list is complete."""
@@ -129,7 +132,7 @@ class Informer:
 
     def sync_state(self) -> SyncState:
         """Return how far it is, as of now."""
-        heard, now = self._heard, asyncio.get_running_loop().time()
+        heard, now = self._last_heard, asyncio.get_running_loop().time()
         return SyncState(
             synced=self._synced.is_set(),
             version=self._version,
@@ -159,11 +162,11 @@ class Informer:
         """Return the keys of all objects, as of now."""
         return list(self._objects)
 
-    def by(self, index: str, value: str) -> list[Object]:
+    def by_index(self, index: str, value: str) -> list[Object]:
         """Return the objects that an index files under `value`, in the order of their keys."""
         return [self._objects[key] for key in sorted(self._indexes[index].get(value, ()))]
 
-    def has(self, index: str, value: str) -> bool:
+    def is_indexed(self, index: str, value: str) -> bool:
         """Return whether an index files any object under `value`."""
         return value in self._indexes[index]
 
@@ -176,46 +179,46 @@ class Informer:
                 if not listed:
                     await self._list()
                     listed = True
-                await self._follow()
+                await self._watch()
             except (Retryable, Refused, NotFound) as error:
-                delay = error.delay if isinstance(error, Retryable) else _REFUSED
+                delay = error.delay if isinstance(error, Retryable) else _REFUSED_DELAY
                 reason = str(error)
                 if not isinstance(error, Retryable) or isinstance(error, Forbidden):
-                    self._refusals.hear(self._watching if listed else self._listing, reason)
+                    self._refusals.refused(self._watching if listed else self._listing, reason)
                 listed = False
             # The first time at once, or when the error says: servers end watches in peace from
             # time to time. One that does so over and over gets nowhere, and is left alone.
             self._failures += 1
-            delay = backoff(delay, self._failures, self._chance(), _LONGEST)
-            known = self._refusals.standing or (listed and self._failures == 1)
+            delay = backoff(delay, self._failures, self._jitter(), _MAX_DELAY)
+            known = self._refusals.is_refused or (listed and self._failures == 1)
             say = log.debug if known else log.info
             say("watch begins again", kind=self.kind.plural, reason=reason, delay=delay)
             await asyncio.sleep(delay)
 
     async def _list(self) -> None:
         listing = await self._client.list(self.kind, self.namespace)
-        self._refusals.over(self._listing)
+        self._refusals.accepted(self._listing)
         self._lists += 1
-        self._heard = asyncio.get_running_loop().time()
+        self._last_heard = asyncio.get_running_loop().time()
         if _older(listing.version, self._version):
-            self._behind += 1
+            self._stale_lists += 1
             # Believed at last: the server was set back, and its versions begin anew.
-            if self._behind < _BELIEVED:
-                raise _Behind(f"the list is of {listing.version}, before {self._version}")
-        self._behind = 0
+            if self._stale_lists < _MOST_STALE_LISTS:
+                raise _StaleList(f"the list is of {listing.version}, before {self._version}")
+        self._stale_lists = 0
         fresh = {key_of(obj): obj for obj in listing.items}
         for key in [key for key in self._objects if key not in fresh]:
-            self._forget(key, self._objects[key])
+            self._remove(key, self._objects[key])
         for key, obj in fresh.items():
             known = self._objects.get(key)
             if known is None or _version(known) != _version(obj):
-                self._remember(key, obj)
+                self._put(key, obj)
         self._version = listing.version
-        self._floor = _number(listing.version)
-        self._gone.clear()
+        self._complete_until = _number(listing.version)
+        self._deleted_in.clear()
         self._synced.set()
 
-    async def _follow(self) -> None:
+    async def _watch(self) -> None:
         """Watch until the API ends it."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -224,14 +227,14 @@ class Informer:
             watch = self._client.watch(self.kind, self._version, self.namespace)
             async with aclosing(watch) as events:  # type: ignore[type-var]
                 async for event in events:
-                    self._heard = loop.time()
-                    self._refusals.over(self._watching)
-                    self._take(event)
+                    self._last_heard = loop.time()
+                    self._refusals.accepted(self._watching)
+                    self._apply(event)
         finally:
-            if loop.time() - began >= _LASTING:
+            if loop.time() - began >= _STABLE_WATCH:
                 self._failures = 0
 
-    def _take(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         version = _version(event.object)
         if version not in ("", self._version) and not _older(version, self._version):
             self._version = version
@@ -239,20 +242,20 @@ class Informer:
         if event.type == "BOOKMARK":
             return
         key = key_of(event.object)
-        if self._outdated(key, event, version):
+        if self._is_outdated(key, event, version):
             return
         if event.type == "DELETED":
             known = self._objects.get(key, event.object)
-            self._forget(key, event.object)
+            self._remove(key, event.object)
             self._tombstone(key, max(_number(version), _number(_version(known))))
         else:
-            self._remember(key, event.object)
+            self._put(key, event.object)
 
-    def _outdated(self, key: Key, event: Event, version: str) -> bool:
+    def _is_outdated(self, key: Key, event: Event, version: str) -> bool:
         """Return whether more than this event says is known already."""
         known = self._objects.get(key)
         if known is None:
-            return 0 <= _number(version) <= max(self._floor, self._gone.get(key, -1))
+            return 0 <= _number(version) <= max(self._complete_until, self._deleted_in.get(key, -1))
         if event.type != "DELETED":
             return version == _version(known) or _older(version, _version(known))
         # An object that was deleted never is again: its namesake has another uid.
@@ -262,25 +265,25 @@ class Informer:
 
     def _tombstone(self, key: Key, version: int) -> None:
         """Remember that an object was deleted, for as long as older events of it may come."""
-        self._gone.pop(key, None)
-        self._gone[key] = version
-        if len(self._gone) > self._most_deletions:
-            _, forgotten = self._gone.popitem(last=False)
-            self._floor = max(self._floor, forgotten)
+        self._deleted_in.pop(key, None)
+        self._deleted_in[key] = version
+        if len(self._deleted_in) > self._most_deletions:
+            _, forgotten = self._deleted_in.popitem(last=False)
+            self._complete_until = max(self._complete_until, forgotten)
 
-    def _remember(self, key: Key, obj: Object) -> None:
+    def _put(self, key: Key, obj: Object) -> None:
         before = self._objects.get(key)
-        self._file(key, before, obj)
+        self._reindex(key, before, obj)
         self._objects[key] = obj
-        for comparer in self._comparers:
-            _tell(comparer, self.kind, before, obj)
+        for change_listener in self._change_listeners:
+            _notify(change_listener, self.kind, before, obj)
 
-    def _forget(self, key: Key, obj: Object) -> None:
-        self._file(key, self._objects.pop(key, None), None)
-        for comparer in self._comparers:
-            _tell(comparer, self.kind, obj, None)
+    def _remove(self, key: Key, obj: Object) -> None:
+        self._reindex(key, self._objects.pop(key, None), None)
+        for change_listener in self._change_listeners:
+            _notify(change_listener, self.kind, obj, None)
 
-    def _file(self, key: Key, before: Object | None, after: Object | None) -> None:
+    def _reindex(self, key: Key, before: Object | None, after: Object | None) -> None:
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
             for value in _values(indexer, self.kind, before) if before is not None else ():
@@ -291,9 +294,11 @@ class Informer:
                 index.setdefault(value, set()).add(key)
 
 
-def _tell(comparer: Comparer, kind: Kind, before: Object | None, after: Object | None) -> None:
+def _notify(
+    change_listener: ChangeListener, kind: Kind, before: Object | None, after: Object | None
+) -> None:
     try:
-        comparer(before, after)
+        change_listener(before, after)
     except Exception:  # a bug of one listener may cost neither the copy nor the others
         key = key_of(_one_of(before, after))
         log.exception("listener failed", kind=kind.plural, key=str(key))
@@ -349,7 +354,7 @@ class Informers:
             self._informers[kind] = Informer(self._client, kind, within, self._indexes)
         return self._informers[kind]
 
-    def known(self) -> list[Informer]:
+    def all(self) -> list[Informer]:
         """Return the informers that have been asked for."""
         return list(self._informers.values())
 

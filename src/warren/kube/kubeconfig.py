@@ -21,7 +21,7 @@ from warren.kube.credentials import (
     Credentials,
     FixedCredentials,
     Identity,
-    OfficialSource,
+    KubernetesPackageSource,
     PluginSource,
     RenewedCredentials,
     Source,
@@ -39,19 +39,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Access:
+class ClusterAccess:
     """One way into one cluster."""
 
     server: str
     authority: bytes = field(default=b"", repr=False)
-    """Who vouches for the server, as PEM; empty leaves it to the machine's authorities."""
+    """The certificate authority, as PEM; where it is empty, those of the machine count."""
     token: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)
     key: bytes = field(default=b"", repr=False)
     source: Source | None = field(default=None, repr=False, compare=False)
     """What tells token, certificate and key instead, where they do not last."""
     server_name: str = ""
-    """Whom the server's certificate must name, where it is not the host of `server`."""
+    """The name in the server's certificate, where it is not the host of `server`."""
     insecure: bool = False
     """Whether any server will do."""
     origin: str = field(default="", repr=False, compare=False)
@@ -83,7 +83,7 @@ class Access:
         shown = identity or self._identity()
         if shown.certificate:
             try:
-                _show(context, shown)
+                _load_certificate(context, shown)
             except (ssl.SSLError, ValueError) as error:
                 raise self._unusable("client-certificate and client-key", error) from error
         return context
@@ -104,7 +104,7 @@ class Access:
         return UserMistake(f"{self.origin or self.server}: {what}: not usable: {error}.")
 
 
-def _show(context: ssl.SSLContext, identity: Identity) -> None:
+def _load_certificate(context: ssl.SSLContext, identity: Identity) -> None:
     # OpenSSL takes keys from files alone; this one is never on a disk.
     with open(os.memfd_create("client"), "wb") as file:
         file.write(identity.certificate + b"\n" + identity.key)
@@ -122,7 +122,7 @@ def find(
     *,
     environ: Mapping[str, str] = os.environ,
     service_account: Path = _SERVICE_ACCOUNT,
-) -> Access:
+) -> ClusterAccess:
     """Return the way in that was named, or that kubectl would take, or a pod.
 
     That is the file at `path`, those that KUBECONFIG lists, the pod's service account,
@@ -149,7 +149,7 @@ def find(
     return load(home, context)
 
 
-def load(path: Path, context: str | None = None) -> Access:
+def load(path: Path, context: str | None = None) -> ClusterAccess:
     """Read a context of a kubeconfig, or its current one.
 
     Raises UserMistake, with what is wrong and where.
@@ -157,7 +157,7 @@ def load(path: Path, context: str | None = None) -> Access:
     return _read([path], context)
 
 
-def _in_pod(environ: Mapping[str, str], directory: Path) -> Access:
+def _in_pod(environ: Mapping[str, str], directory: Path) -> ClusterAccess:
     """Return what a pod's service account may reach (Kubernetes: Accessing the API from a Pod)."""
     token, authority = directory / "token", directory / "ca.crt"
     host, port = (environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
@@ -170,7 +170,7 @@ def _in_pod(environ: Mapping[str, str], directory: Path) -> Access:
         raise UserMistake(f"{error.filename}: {error.strerror}.") from error
     if not known or not trusted.strip():
         raise UserMistake(f"{authority if known else token}: The file is empty.")
-    return Access(
+    return ClusterAccess(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         authority=trusted,
         # The kubelet renews the token: from here on it is a file like any other.
@@ -223,7 +223,7 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Section:
     """One entry of one file: what it says, and how to say where it stands."""
 
     path: Path
@@ -244,7 +244,7 @@ class _Place:
         """Return the file of that name: it is relative to the one that names it."""
         return self.path.parent.absolute() / name
 
-    def material(self, field: str) -> bytes | Path:
+    def data_or_path(self, field: str) -> bytes | Path:
         """Return what a field embeds, or else the file that it names. Raises UserMistake."""
         data = self.fields.get(f"{field}-data")
         if not data:
@@ -255,20 +255,20 @@ class _Place:
         except ValueError as error:
             raise UserMistake(f"{self}/{field}-data: {error}.") from error
 
-    def content(self, field: str, material: bytes | Path) -> bytes:
+    def content(self, field: str, data_or_path: bytes | Path) -> bytes:
         """Return what a field embeds, or what is in its file. Raises UserMistake."""
-        if isinstance(material, bytes):
-            return material
+        if isinstance(data_or_path, bytes):
+            return data_or_path
         try:
-            return material.read_bytes()
+            return data_or_path.read_bytes()
         except OSError as error:
-            raise UserMistake(f"{self}/{field}: {material}: {error.strerror}.") from error
+            raise UserMistake(f"{self}/{field}: {data_or_path}: {error.strerror}.") from error
 
 
 _Documents = Sequence[tuple[Path, _Document]]
 
 
-def _read(paths: Sequence[Path], wanted: str | None) -> Access:
+def _read(paths: Sequence[Path], wanted: str | None) -> ClusterAccess:
     """Read several files as one: of what several of them say, the first one's word counts.
 
     So does kubectl. The official package takes the last one's current context, and would
@@ -279,18 +279,18 @@ def _read(paths: Sequence[Path], wanted: str | None) -> Access:
     name = wanted or next(iter(current), "")
     if not name:
         raise UserMistake(f"{paths[0]}: current-context: none is set.")
-    context = _place(documents, "contexts", name).read(_Context)
-    cluster = _place(documents, "clusters", context.cluster)
-    access = _reached(cluster)
+    context = _section(documents, "contexts", name).read(_Context)
+    cluster = _section(documents, "clusters", context.cluster)
+    access = _cluster_access(cluster)
     if not context.user:
         return access
-    user = _place(documents, "users", context.user)
+    user = _section(documents, "users", context.user)
     if user.fields and not access.server.startswith("https://"):
         raise UserMistake(f"{cluster}/server: {access.server} would hear {user.name} in the clear.")
     given, source = _credential_sources(user, cluster, tuple(paths), name)
     if source is not None:
         return replace(access, source=source, origin=str(user))
-    identity = given.ask()
+    identity = given.fetch()
     if not given.is_fixed():
         return replace(access, source=given, origin=str(user))
     return replace(
@@ -312,29 +312,29 @@ def _document(path: Path) -> _Document:
         raise UserMistake(f"{path} is not a kubeconfig: {' '.join(str(error).split())}.") from error
 
 
-def _place(documents: _Documents, section: str, name: str) -> _Place:
+def _section(documents: _Documents, section: str, name: str) -> _Section:
     for path, document in documents:
         for entry in getattr(document, section) or ():
             if entry.name == name:
                 values = getattr(entry, section.removesuffix("s")) or {}
                 fields = {field: value for field, value in values.items() if value is not None}
-                return _Place(path, f"{section}/{name}", fields)
+                return _Section(path, f"{section}/{name}", fields)
     raise UserMistake(f"{documents[0][0]}: {section}/{name}: there is none of this name.")
 
 
-def _reached(place: _Place) -> Access:
+def _cluster_access(place: _Section) -> ClusterAccess:
     """Return how to reach a cluster, without credentials."""
     cluster = place.read(_Cluster)
     if not cluster.server.startswith(("https://", "http://")):
         raise UserMistake(f"{place}/server: {cluster.server!r} does not begin with https://.")
     if cluster.proxy_url:
         raise UserMistake(f"{place}/proxy-url: Warren cannot go through a proxy.")
-    authority = place.material("certificate-authority")
+    authority = place.data_or_path("certificate-authority")
     if authority and cluster.insecure_skip_tls_verify:
         raise UserMistake(
             f"{place}/insecure-skip-tls-verify: it contradicts certificate-authority."
         )
-    return Access(
+    return ClusterAccess(
         server=cluster.server,
         authority=place.content("certificate-authority", authority),
         server_name=cluster.tls_server_name,
@@ -344,7 +344,7 @@ def _reached(place: _Place) -> Access:
 
 
 def _credential_sources(
-    place: _Place, cluster: _Place, paths: tuple[Path, ...], context: str
+    place: _Section, cluster: _Section, paths: tuple[Path, ...], context: str
 ) -> tuple[StaticSource, Source | None]:
     """Return what a user says plainly, and where the rest comes from if that is not all."""
     user = place.read(_User)
@@ -355,8 +355,8 @@ def _credential_sources(
         origin=str(place),
         # kubectl takes a token's file before the token, but what is embedded before any other file.
         token=place.file(user.token_file) if user.token_file else user.token,
-        certificate=place.material("client-certificate"),
-        key=place.material("client-key"),
+        certificate=place.data_or_path("client-certificate"),
+        key=place.data_or_path("client-key"),
     )
     if bool(given.certificate) != bool(given.key):
         missing = "client-key" if given.certificate else "client-certificate"
@@ -374,7 +374,9 @@ def _credential_sources(
     if user.auth_provider is not None or user.username:
         way = "auth-provider" if user.auth_provider is not None else "username"
         origin = f"{place}/{way}"
-        return given, OfficialSource(origin=origin, paths=paths, context=context, static=given)
+        return given, KubernetesPackageSource(
+            origin=origin, paths=paths, context=context, static=given
+        )
     if not given.certificate and cluster.fields["server"].startswith("https://"):
         raise UserMistake(f"{place}: it says neither a token nor a client certificate.")
     return given, None
@@ -383,7 +385,7 @@ def _credential_sources(
 # Writing
 
 
-def write(path: Path, access: Access, user: str = "admin") -> None:
+def write(path: Path, access: ClusterAccess, user: str = "admin") -> None:
     """Write a kubeconfig that only its owner can read; a reader never sees half of it.
 
     Only credentials that are fixed can be written.
@@ -403,7 +405,7 @@ def write(path: Path, access: Access, user: str = "admin") -> None:
     unfinished.rename(path)
 
 
-def _cluster_fields(access: Access) -> dict[str, Any]:
+def _cluster_fields(access: ClusterAccess) -> dict[str, Any]:
     fields: dict[str, Any] = {"server": access.server}
     if access.authority:
         fields["certificate-authority-data"] = _base64(access.authority)
@@ -414,7 +416,7 @@ def _cluster_fields(access: Access) -> dict[str, Any]:
     return fields
 
 
-def _user_fields(access: Access) -> dict[str, Any]:
+def _user_fields(access: ClusterAccess) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if access.token:
         fields["token"] = access.token

@@ -20,13 +20,13 @@ from warren.base.errors import Retryable, WarrenError
 from warren.base.objects import Change, Key, Kind, Object
 from warren.base.times import rfc3339_micro
 from warren.kube.client import AlreadyExists, Client, Forbidden, NotFound
-from warren.kube.telling import Refusals
+from warren.kube.refusallog import RefusalLog
 
 log = structlog.get_logger()
 
 LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 
-_SPREAD: Final = 0.2
+_JITTER: Final = 0.2
 """How much longer a candidate's pause may become, so that two do not ask at the same time."""
 
 
@@ -42,7 +42,7 @@ class LeaseTiming:
     """How long others leave a Lease alone that is not renewed."""
     renew_deadline: float = 10.0
     """How long a leader goes on without having renewed it. What is left of `lease_duration` after
-    that is the time that its part has to end."""
+    that is the time that its work has to end."""
     retry_period: float = 2.0
     """The pause between two tries."""
 
@@ -55,7 +55,7 @@ DEFAULT_TIMING: Final = LeaseTiming()
 
 
 def _ignore(leading: bool) -> None:
-    """Need not know."""
+    """Do nothing."""
 
 
 async def lead(
@@ -63,27 +63,27 @@ async def lead(
     clock: Clock,
     name: Key,
     identity: str,
-    part: Callable[[], Awaitable[None]],
+    run: Callable[[], Awaitable[None]],
     *,
     timing: LeaseTiming = DEFAULT_TIMING,
-    chance: Callable[[], float] = random.random,
+    jitter: Callable[[], float] = random.random,
     on_change: Callable[[bool], None] = _ignore,
 ) -> None:
-    """Wait to become the leader, and run `part` for as long as that holds.
+    """Wait to become the leader, and `run` for as long as that holds.
 
     `identity` is that of this life of this process: no other's, nor that of
     a leader that may still be alive. `on_change` is called when leading begins and ends. When
-    the part has ended, or has been cancelled, the Lease is given back, so that
-    the next leader need not wait. Raises LeaseLost once the part has ended after
-    the Lease was lost, and Refused where the API will have none; what the part
+    `run` has ended, or has been cancelled, the Lease is given back, so that
+    the next leader need not wait. Raises LeaseLost once `run` has ended after
+    the Lease was lost, and Refused where the API will have none; what `run`
     raises comes in a group. A role that lacks is waited for.
     """
     candidate = _Candidate(client, clock, name, identity, timing)
-    await candidate.wait_won(chance)
+    await candidate.acquire(jitter)
     log.info("leading", lease=str(name), identity=identity)
     on_change(True)
     try:
-        lost = await _together(candidate, part)
+        lost = await _run_while_renewing(candidate, run)
     finally:
         on_change(False)
         await candidate.release()
@@ -91,24 +91,24 @@ async def lead(
         raise LeaseLost(f"the lease {name} could not be renewed")
 
 
-async def _together(candidate: "_Candidate", part: Callable[[], Awaitable[None]]) -> bool:
-    """Run a part while the Lease is renewed; return whether it had to end because that failed."""
+async def _run_while_renewing(candidate: "_Candidate", run: Callable[[], Awaitable[None]]) -> bool:
+    """Call `run` while the Lease is renewed; return whether it had to end because that failed."""
     async with asyncio.TaskGroup() as tasks:
-        renewing = tasks.create_task(candidate.keep(), name="lease")
-        leading = tasks.create_task(_living(part), name="leader")
+        renewing = tasks.create_task(candidate.keep_renewing(), name="lease")
+        leading = tasks.create_task(_await(run), name="leader")
         try:
             await asyncio.wait({renewing, leading}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             lost = not leading.done()
-            # The Lease is renewed for as long as the part takes to end.
+            # The Lease is renewed for as long as `run` takes to end.
             leading.cancel()
             await asyncio.wait({leading})
             renewing.cancel()
     return lost
 
 
-async def _living(part: Callable[[], Awaitable[None]]) -> None:
-    await part()
+async def _await(run: Callable[[], Awaitable[None]]) -> None:
+    await run()
 
 
 class _Candidate:
@@ -122,31 +122,31 @@ class _Candidate:
         self._name = name
         self._identity = identity
         self._timing = timing
-        self._own: str | None = None
+        self._own_version: str | None = None
         """The version of the Lease as we wrote it last; None where that is not certain."""
-        self._refusals = Refusals()
-        self._until = 0.0
+        self._refusals = RefusalLog()
+        self._deadline = 0.0
         """When we must not lead any more, unless it is renewed before."""
         self._seen: Mapping[str, Any] = {}
         self._changed = 0.0
         """When the Lease became what was seen last."""
 
-    async def wait_won(self, chance: Callable[[], float]) -> None:
+    async def acquire(self, jitter: Callable[[], float]) -> None:
         """Try until the Lease is ours."""
         while True:
             if await self.attempt():
                 return
-            await asyncio.sleep(self._timing.retry_period * (1 + _SPREAD * chance()))
+            await asyncio.sleep(self._timing.retry_period * (1 + _JITTER * jitter()))
 
-    async def keep(self) -> None:
+    async def keep_renewing(self) -> None:
         """Renew the Lease until it is lost."""
         try:
-            async with asyncio.timeout_at(self._until) as limit:
+            async with asyncio.timeout_at(self._deadline) as limit:
                 while True:
                     await asyncio.sleep(self._timing.retry_period)
                     if await self.attempt():
-                        limit.reschedule(self._until)
-                    elif self._taken():
+                        limit.reschedule(self._deadline)
+                    elif self._is_held_by_another():
                         break
         except TimeoutError:
             pass
@@ -157,10 +157,10 @@ class _Candidate:
         try:
             async with asyncio.timeout(self._timing.renew_deadline):
                 ours = await self._attempt()
-            self._refusals.over(str(self._name))
+            self._refusals.accepted(str(self._name))
             return ours
         except Forbidden as error:
-            self._refusals.hear(str(self._name), str(error))
+            self._refusals.refused(str(self._name), str(error))
             return False
         except (Retryable, NotFound, AlreadyExists, TimeoutError) as error:
             log.info("no word about the lease", lease=str(self._name), reason=str(error))
@@ -177,31 +177,31 @@ class _Candidate:
         }
         try:
             async with asyncio.timeout(self._timing.retry_period):
-                own = self._own or await self._found()
+                own = self._own_version or await self._find_own_version()
                 if own is not None:
                     await self._client.patch(self._change(spec, own))
         except (WarrenError, TimeoutError) as error:
             log.info("lease not released", lease=str(self._name), reason=str(error))
 
-    async def _found(self) -> str | None:
+    async def _find_own_version(self) -> str | None:
         """Return the version of the Lease, if it is ours."""
         lease = await self._client.get(LEASE, self._name)
         ours = _holder(lease.get("spec") or {}) == self._identity
         return lease["metadata"]["resourceVersion"] if ours else None
 
     async def _attempt(self) -> bool:
-        if self._own is not None:
-            return await self._write(self._renewed(), self._own)
+        if self._own_version is not None:
+            return await self._write(self._renewed_spec(), self._own_version)
         try:
             lease = await self._client.get(LEASE, self._name)
         except NotFound:
-            return await self._write({**self._taking(), "leaseTransitions": 0}, None)
-        self._look(lease.get("spec") or {})
+            return await self._write({**self._acquired_spec(), "leaseTransitions": 0}, None)
+        self._observe(lease.get("spec") or {})
         if _holder(self._seen) == self._identity:
-            spec = self._renewed()
-        elif self._free():
+            spec = self._renewed_spec()
+        elif self._is_available():
             transitions = self._seen.get("leaseTransitions") or 0
-            spec = {**self._taking(), "leaseTransitions": transitions + 1}
+            spec = {**self._acquired_spec(), "leaseTransitions": transitions + 1}
         else:
             return False
         return await self._write(spec, lease["metadata"]["resourceVersion"])
@@ -211,37 +211,37 @@ class _Candidate:
         # which is later than this, however long the answer takes.
         sent = asyncio.get_running_loop().time()
         # Without an answer, it may have been written all the same: then look first.
-        self._own = None
+        self._own_version = None
         if seen is None:
             metadata = {"name": self._name.name, "namespace": self._name.namespace}
             written = await self._client.create(LEASE, {"metadata": metadata, "spec": spec})
         else:
             written = await self._client.patch(self._change(spec, seen))
-        self._own = written["metadata"]["resourceVersion"]
+        self._own_version = written["metadata"]["resourceVersion"]
         self._seen = written["spec"]
-        self._until = sent + self._timing.renew_deadline
+        self._deadline = sent + self._timing.renew_deadline
         return True
 
-    def _look(self, spec: Mapping[str, Any]) -> None:
+    def _observe(self, spec: Mapping[str, Any]) -> None:
         if spec != self._seen:
             if _holder(spec) != _holder(self._seen):
                 log.info("another leads", lease=str(self._name), holder=_holder(spec))
             self._seen = spec
             self._changed = asyncio.get_running_loop().time()
 
-    def _free(self) -> bool:
+    def _is_available(self) -> bool:
         lasts = self._seen.get("leaseDurationSeconds") or self._timing.lease_duration
         now = asyncio.get_running_loop().time()
         return not _holder(self._seen) or now >= self._changed + lasts
 
-    def _taken(self) -> bool:
+    def _is_held_by_another(self) -> bool:
         return _holder(self._seen) != self._identity
 
-    def _taking(self) -> dict[str, Any]:
-        renewed = self._renewed()
+    def _acquired_spec(self) -> dict[str, Any]:
+        renewed = self._renewed_spec()
         return {**renewed, "acquireTime": renewed["renewTime"]}
 
-    def _renewed(self) -> dict[str, Any]:
+    def _renewed_spec(self) -> dict[str, Any]:
         return {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": self._timing.lease_duration,

@@ -54,7 +54,7 @@ class Metrics:
     """The metrics of one process, in a registry that is given."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._state = _State()
+        self._state = _ScrapedMetrics()
         registry.register(self._state)
         self._waits = Histogram(
             "workqueue_queue_duration_seconds",
@@ -63,19 +63,19 @@ class Metrics:
             buckets=_SECONDS,
             registry=registry,
         )
-        self._passes = Counter(
+        self._reconciles = Counter(
             "controller_runtime_reconcile_total",
-            "Passes, by how they ended.",
+            "Reconciles, by how they ended.",
             ["controller", "result"],
             registry=registry,
         )
         self._errors = Counter(
             "controller_runtime_reconcile_errors_total",
-            "Passes that failed for no reason that was foreseen.",
+            "Reconciles that failed with an unexpected error.",
             ["controller"],
             registry=registry,
         )
-        self._times = Histogram(
+        self._durations = Histogram(
             "controller_runtime_reconcile_time_seconds",
             "How long reconciles took.",
             ["controller"],
@@ -107,11 +107,11 @@ class Metrics:
         name = reconciler.name
         self._state.reconcilers.append(reconciler)
         reconciler.observe(
-            _Passes(
+            _ReconcileObserver(
                 self._waits.labels(name),
-                {outcome: self._passes.labels(name, outcome) for outcome in Outcome},
+                {outcome: self._reconciles.labels(name, outcome) for outcome in Outcome},
                 self._errors.labels(name),
-                self._times.labels(name),
+                self._durations.labels(name),
             )
         )
 
@@ -130,7 +130,7 @@ class Metrics:
         return _CountingClient(client, self._requests, self._latencies)
 
 
-class _Passes:
+class _ReconcileObserver:
     """Counts the reconciles of one reconciler."""
 
     def __init__(
@@ -142,12 +142,12 @@ class _Passes:
     ) -> None:
         self._results = results
         self._errors = errors
-        self._times = times
+        self._durations = times
         self.waited: Callable[[float], None] = waits.observe
 
-    def passed(self, outcome: Outcome, seconds: float) -> None:
+    def reconciled(self, outcome: Outcome, seconds: float) -> None:
         self._results[outcome].inc()
-        self._times.observe(seconds)
+        self._durations.observe(seconds)
         if outcome is Outcome.ERROR:
             self._errors.inc()
 
@@ -158,7 +158,7 @@ _LOADS: Final[Mapping[str, tuple[str, Callable[[Load], float]]]] = {
         lambda load: load.depth,
     ),
     "workqueue_longest_wait_seconds": (
-        "How long the first key in line has waited.",
+        "How long the first key in the queue has waited.",
         lambda load: load.longest_wait,
     ),
     "workqueue_longest_running_processor_seconds": (
@@ -172,7 +172,7 @@ _LOADS: Final[Mapping[str, tuple[str, Callable[[Load], float]]]] = {
 }
 
 
-class _State(Collector):
+class _ScrapedMetrics(Collector):
     """Metrics that are looked up at each scrape."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class _State(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._queues()
-        yield from self._copies([each for some in self.informers for each in some.known()])
+        yield from self._informers([each for some in self.informers for each in some.all()])
 
     def _queues(self) -> Iterator[Metric]:
         loads = [(each, each.load()) for each in self.reconcilers]
@@ -193,16 +193,22 @@ class _State(Collector):
             for each, load in loads:
                 gauge.add_metric([each.name], value(load))
             yield gauge
-        adds = CounterMetricFamily("workqueue_adds", "Keys that got in line.", labels=["name"])
+        adds = CounterMetricFamily(
+            "workqueue_adds", "Keys that were added to the queue.", labels=["name"]
+        )
         retries = CounterMetricFamily(
-            "workqueue_retries", "Keys that got in line because they had failed.", labels=["name"]
+            "workqueue_retries",
+            "Keys that were added to the queue because they had failed.",
+            labels=["name"],
         )
         active = GaugeMetricFamily(
-            "controller_runtime_active_workers", "Passes that are running.", labels=["controller"]
+            "controller_runtime_active_workers",
+            "Reconciles that are running.",
+            labels=["controller"],
         )
         most = GaugeMetricFamily(
             "controller_runtime_max_concurrent_reconciles",
-            "Passes that may run at a time.",
+            "Reconciles that may run at a time.",
             labels=["controller"],
         )
         for each, load in loads:
@@ -212,7 +218,7 @@ class _State(Collector):
             most.add_metric([each.name], each.workers)
         yield from (adds, retries, active, most)
 
-    def _copies(self, informers: Iterable[Informer]) -> Iterator[Metric]:
+    def _informers(self, informers: Iterable[Informer]) -> Iterator[Metric]:
         labels = ["name", "namespace"]
         synced = GaugeMetricFamily(
             "informer_synced", "Whether the first list is complete.", labels=labels

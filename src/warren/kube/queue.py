@@ -16,25 +16,25 @@ from typing import Final, Generic, TypeVar
 
 K = TypeVar("K")
 
-LONGEST: Final = 60.0
+MAX_DELAY: Final = 60.0
 """The longest that a failure puts anything off, in seconds, unless it asks for more."""
 
-_SHORTEST: Final = 0.5
+_MIN_DELAY: Final = 0.5
 """What is doubled for failures that ask for no delay at all: only the first has none."""
 
-_SPREAD: Final = 0.25
+_JITTER: Final = 0.25
 """How much longer a delay may become, so that what failed together comes back one by one."""
 
 
-def backoff(delay: float, failures: int, chance: float, longest: float = LONGEST) -> float:
+def backoff(delay: float, failures: int, jitter: float, max_delay: float = MAX_DELAY) -> float:
     """Return the seconds to wait after so many `failures` in a row, of which the last asks `delay`.
 
-    Never less than was asked for. `chance`, from 0 to 1, is the luck of this one.
+    Never less than was asked for. `jitter`, from 0 to 1, is random for each.
     """
     if failures > 1:
-        delay = delay or _SHORTEST
-        delay = min(delay * 2 ** min(failures - 1, 10), max(delay, longest))
-    return delay * (1 + _SPREAD * chance)
+        delay = delay or _MIN_DELAY
+        delay = min(delay * 2 ** min(failures - 1, 10), max(delay, max_delay))
+    return delay * (1 + _JITTER * jitter)
 
 
 class Budget:
@@ -74,7 +74,7 @@ class Load:
     longest_work: float
     """Seconds for which the first of them has been worked on."""
     adds: int
-    """How many keys were put in line."""
+    """How many keys were added."""
     retries: int
     """How many of these had failed."""
 
@@ -86,31 +86,31 @@ class WorkQueue(Generic[K]):
     def __init__(
         self,
         budget: Budget | None = None,
-        chance: Callable[[], float] = random.random,
-        longest: float = LONGEST,
+        jitter: Callable[[], float] = random.random,
+        max_delay: float = MAX_DELAY,
         user: Callable[[K], Hashable] = lambda key: None,
     ) -> None:
-        """`budget` is that of all retries together; `chance` gives luck from 0 to 1.
+        """`budget` is that of all retries together; `jitter` returns a random number from 0 to 1.
 
-        Failures put a key off for `longest` seconds at most, unless they ask for more. `user` says
-        with which others a key waits in line.
+        Failures put a key off for `max_delay` seconds at most, unless they ask for more. `user`
+        returns the user whose queue a key is in.
         """
         self._budget = budget or Budget()
-        self._chance = chance
-        self._longest = longest
+        self._jitter = jitter
+        self._max_delay = max_delay
         self._user = user
         self._waiting: dict[K, float] = {}
-        """Keys in line, and since when."""
-        self._lines: OrderedDict[Hashable, deque[K]] = OrderedDict()
+        """Keys in the queue, and since when."""
+        self._queues: OrderedDict[Hashable, deque[K]] = OrderedDict()
         """The same keys by user, the user first whose turn is next."""
-        self._working: dict[K, float] = {}
-        self._again: set[K] = set()
+        self._processing: dict[K, float] = {}
+        self._dirty: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
-        self._held: OrderedDict[K, None] = OrderedDict()
+        self._due_retries: OrderedDict[K, None] = OrderedDict()
         """Retries that are due, and wait for the budget."""
-        self._release: asyncio.TimerHandle | None = None
-        self._idle: deque[asyncio.Future[None]] = deque()
+        self._release_timer: asyncio.TimerHandle | None = None
+        self._waiters: deque[asyncio.Future[None]] = deque()
         self._observer: Callable[[float], None] | None = None
         self._closed = False
         self._adds = self._retries = 0
@@ -125,9 +125,9 @@ class WorkQueue(Generic[K]):
         return Load(
             depth=len(self._waiting),
             longest_wait=now - next(iter(self._waiting.values()), now),
-            delayed=len(self._timers) + len(self._held),
-            working=len(self._working),
-            longest_work=now - min(self._working.values(), default=now),
+            delayed=len(self._timers) + len(self._due_retries),
+            working=len(self._processing),
+            longest_work=now - min(self._processing.values(), default=now),
             adds=self._adds,
             retries=self._retries,
         )
@@ -137,21 +137,21 @@ class WorkQueue(Generic[K]):
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        if self._held:
-            self._held.pop(key, None)
-        if key in self._working:
-            self._again.add(key)
+        if self._due_retries:
+            self._due_retries.pop(key, None)
+        if key in self._processing:
+            self._dirty.add(key)
         elif key not in self._waiting:
-            user = self._user(key)  # first: where that raises, the key is not in line
+            user = self._user(key)  # first: where that raises, the key is not added
             self._waiting[key] = asyncio.get_running_loop().time()
-            self._lines.setdefault(user, deque()).append(key)
+            self._queues.setdefault(user, deque()).append(key)
             self._adds += 1
-            if self._idle:
+            if self._waiters:
                 self._wake()
 
     def add_after(self, key: K, delay: float) -> None:
         """Have `key` reconciled in `delay` seconds, unless one is due sooner."""
-        self._put_off(key, delay, self.add)
+        self._schedule(key, delay, self.add)
 
     def retry(self, key: K, delay: float, *, unbudgeted: bool = False) -> None:
         """Have `key`, which has failed, reconciled again in `delay` seconds or later.
@@ -159,8 +159,8 @@ class WorkQueue(Generic[K]):
         The budget does not count one that is `unbudgeted`.
         """
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay = backoff(delay, failures, self._chance(), self._longest)
-        self._put_off(key, delay, self._again_at_once if unbudgeted else self._again_by_budget)
+        delay = backoff(delay, failures, self._jitter(), self._max_delay)
+        self._schedule(key, delay, self._add_retry if unbudgeted else self._add_retry_within_budget)
 
     def succeeded(self, key: K) -> None:
         """Forget the failures of `key`."""
@@ -177,23 +177,23 @@ class WorkQueue(Generic[K]):
             if self._closed:
                 raise Closed
             await self._wait_added()
-        user, line = next(iter(self._lines.items()))
-        key = line.popleft()
-        if line:
-            self._lines.move_to_end(user)
+        user, queue = next(iter(self._queues.items()))
+        key = queue.popleft()
+        if queue:
+            self._queues.move_to_end(user)
         else:
-            del self._lines[user]
+            del self._queues[user]
         since = self._waiting.pop(key)
-        now = self._working[key] = asyncio.get_running_loop().time()
+        now = self._processing[key] = asyncio.get_running_loop().time()
         if self._observer is not None:
             self._observer(now - since)
         return key
 
     def done(self, key: K) -> None:
         """Mark the reconcile of `key` as done."""
-        del self._working[key]
-        if key in self._again:
-            self._again.discard(key)
+        del self._processing[key]
+        if key in self._dirty:
+            self._dirty.discard(key)
             self.add(key)
 
     def open(self) -> None:
@@ -201,20 +201,20 @@ class WorkQueue(Generic[K]):
         self._closed = False
 
     def close(self) -> None:
-        """Forget the delays, and hand out no more keys. Keys in line stay there."""
+        """Forget the delays, and hand out no more keys. Keys in the queue stay there."""
         self._closed = True
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._held.clear()
-        if self._release is not None:
-            self._release.cancel()
-            self._release = None
-        while self._idle:
+        self._due_retries.clear()
+        if self._release_timer is not None:
+            self._release_timer.cancel()
+            self._release_timer = None
+        while self._waiters:
             self._wake()
 
-    def _put_off(self, key: K, delay: float, then: Callable[[K], None]) -> None:
-        if self._closed or key in self._waiting or key in self._again or key in self._held:
+    def _schedule(self, key: K, delay: float, then: Callable[[K], None]) -> None:
+        if self._closed or key in self._waiting or key in self._dirty or key in self._due_retries:
             return
         loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
@@ -226,46 +226,46 @@ class WorkQueue(Generic[K]):
 
     # Retries
 
-    def _again_at_once(self, key: K) -> None:
+    def _add_retry(self, key: K) -> None:
         self._retries += 1
         self.add(key)
 
-    def _again_by_budget(self, key: K) -> None:
+    def _add_retry_within_budget(self, key: K) -> None:
         # Counted when it is due, not when it is put off: most keys whose failure has a cure
         # come back by an event before that, and would have taken from the budget for nothing.
         del self._timers[key]
         now = asyncio.get_running_loop().time()
         if not self._budget.wait(now):
             self._budget.spend(now)
-            self._again_at_once(key)
+            self._add_retry(key)
         else:
-            self._held[key] = None
+            self._due_retries[key] = None
             self._release_later()
 
     def _release_later(self) -> None:
-        if self._held and self._release is None:
+        if self._due_retries and self._release_timer is None:
             loop = asyncio.get_running_loop()
             wait = self._budget.wait(loop.time())
-            self._release = loop.call_later(wait, self._release_first)
+            self._release_timer = loop.call_later(wait, self._release_first)
 
     def _release_first(self) -> None:
-        self._release = None
-        if self._held:
-            key, _ = self._held.popitem(last=False)
+        self._release_timer = None
+        if self._due_retries:
+            key, _ = self._due_retries.popitem(last=False)
             self._budget.spend(asyncio.get_running_loop().time())
-            self._again_at_once(key)
+            self._add_retry(key)
         self._release_later()
 
     # Workers
 
     async def _wait_added(self) -> None:
         waiter = asyncio.get_running_loop().create_future()
-        self._idle.append(waiter)
+        self._waiters.append(waiter)
         try:
             await waiter
         except BaseException:
             with suppress(ValueError):
-                self._idle.remove(waiter)
+                self._waiters.remove(waiter)
             # A worker that was woken for a key and is cancelled leaves it to another.
             if self._waiting and waiter.done() and not waiter.cancelled():
                 self._wake()
@@ -273,8 +273,8 @@ class WorkQueue(Generic[K]):
 
     def _wake(self) -> None:
         """Wake one of the workers that wait for a key."""
-        while self._idle:
-            waiter = self._idle.popleft()
+        while self._waiters:
+            waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return

@@ -31,19 +31,19 @@ class Failure:
     """Whether a retry by any client would fail as well."""
 
 
-def pause(method: str, failure: Failure, tried: int, chance: random.Random) -> float | None:
+def pause(method: str, failure: Failure, attempts: int, rng: random.Random) -> float | None:
     """Return the seconds to wait before the next try; None if there should be none.
 
     Waits double with each try, and each is a random part of that ("full jitter"), so
     that clients that failed together do not retry together.
     """
-    if failure.final or tried >= _TRIES or not _repeatable(method, failure):
+    if failure.final or attempts >= _TRIES or not _may_be_repeated(method, failure):
         return None
-    jitter = chance.uniform(0.0, min(_LONGEST, _FIRST * 2.0 ** (tried - 1)))
+    jitter = rng.uniform(0.0, min(_LONGEST, _FIRST * 2.0 ** (attempts - 1)))
     return (failure.after or 0.0) + jitter
 
 
-def _repeatable(method: str, failure: Failure) -> bool:
+def _may_be_repeated(method: str, failure: Failure) -> bool:
     if not failure.sent or failure.status in (429, 503):
         return True  # nothing was done
     # Else it may have been: to do it twice is for callers to decide, which look first. (aiohttp

@@ -16,7 +16,7 @@ from warren.base.errors import Retryable
 from warren.base.objects import Object
 from warren.kube.client import Conflict, Forbidden
 from warren.kube.queue import Closed, Load, WorkQueue
-from warren.kube.telling import Refusals
+from warren.kube.refusallog import RefusalLog
 
 log = structlog.get_logger()
 
@@ -36,7 +36,7 @@ _Version = tuple[str, str]
 
 _NO_VERSION: Final = ("", "")
 
-_NOTED: Final = 1024
+_MOST_NOTED: Final = 1024
 """Of how many keys it is known what they have written. Each that is forgotten costs a reconcile."""
 
 
@@ -58,7 +58,7 @@ class Observer(Protocol):
         """A reconcile begins, for which its key has waited so long."""
         ...
 
-    def passed(self, outcome: Outcome, seconds: float) -> None:
+    def reconciled(self, outcome: Outcome, seconds: float) -> None:
         """A reconcile has ended, after so long."""
         ...
 
@@ -87,11 +87,11 @@ class Reconciler(Generic[K]):
         # What may take hours is not waited for: it must bear to be cut off.
         self._grace = GRACE_SECONDS if limit is not None else 0.0
         self._queue = queue or (WorkQueue() if user is None else WorkQueue(user=user))
-        self._refusals = Refusals()
+        self._refusals = RefusalLog()
         self._observer: Observer | None = None
         self._written: OrderedDict[K, frozenset[_Version]] = OrderedDict()
         """What the last reconcile of a key has written, until the next one begins."""
-        self._heard: dict[K, set[_Version]] = {}
+        self._changes_meanwhile: dict[K, set[_Version]] = {}
         """What came while a key is reconciled. It may have been written by that very reconcile."""
 
     def add(self, key: K, changed: Object | None = None) -> None:
@@ -101,8 +101,8 @@ class Reconciler(Generic[K]):
         """
         if changed is None:
             self._queue.add(key)
-        elif key in self._heard:
-            self._heard[key].add(_version_of(changed))
+        elif key in self._changes_meanwhile:
+            self._changes_meanwhile[key].add(_version_of(changed))
         elif _version_of(changed) not in self._written.get(key, ()):
             self._queue.add(key)
 
@@ -116,7 +116,7 @@ class Reconciler(Generic[K]):
         # it forgets this, and is followed by another one when they are seen.
         self._written[key] = frozenset(map(_version_of, objects)) - {_NO_VERSION}
         self._written.move_to_end(key)
-        if len(self._written) > _NOTED:
+        if len(self._written) > _MOST_NOTED:
             self._written.popitem(last=False)
 
     def observe(self, observer: Observer) -> None:
@@ -158,31 +158,31 @@ class Reconciler(Generic[K]):
             except Closed:
                 return
             self._written.pop(key, None)
-            self._heard[key] = set()
+            self._changes_meanwhile[key] = set()
             structlog.contextvars.bind_contextvars(key=str(key))
             try:
                 if self._observer is None:
-                    await self._pass(key)
+                    await self._reconcile_once(key)
                 else:
-                    await self._observed(key, self._observer)
+                    await self._reconcile_observed(key, self._observer)
             finally:
-                if self._heard.pop(key) - self._written.get(key, frozenset()):
+                if self._changes_meanwhile.pop(key) - self._written.get(key, frozenset()):
                     self._queue.add(key)
                 self._queue.done(key)
 
-    async def _observed(self, key: K, observer: Observer) -> None:
+    async def _reconcile_observed(self, key: K, observer: Observer) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        outcome = await self._pass(key)
-        observer.passed(outcome, loop.time() - began)
+        outcome = await self._reconcile_once(key)
+        observer.reconciled(outcome, loop.time() - began)
 
-    async def _pass(self, key: K) -> Outcome:
+    async def _reconcile_once(self, key: K) -> Outcome:
         """Reconcile once, and see to it that another follows if one must."""
         try:
             async with asyncio.timeout(self._limit) as limit:
                 delay = await self._reconcile(key)
         except Forbidden as error:
-            self._refusals.hear(key, str(error))
+            self._refusals.refused(key, str(error))
             self._queue.retry(key, error.delay)
             return Outcome.REQUEUE
         except Retryable as error:
@@ -200,7 +200,7 @@ class Reconciler(Generic[K]):
             self._queue.retry(key, _BUG_DELAY)
             return Outcome.ERROR
         self._queue.succeeded(key)
-        self._refusals.over(key)
+        self._refusals.accepted(key)
         if delay is None:
             return Outcome.SUCCESS
         self._queue.add_after(key, delay)

@@ -14,26 +14,26 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from warren.base.fairqueue import Fairness, FairQueue
-from warren.kube.connections import Shares
+from warren.kube.connections import ConnectionLimits
 
 log = structlog.get_logger()
 
-PATIENCE: Final = 10.0
+CLIENT_TIMEOUT: Final = 10.0
 """Seconds within which a client must have asked something, where any user may connect."""
-_KEPT: Final = 3630.0
+_KEEP_ALIVE: Final = 3630.0
 """Seconds for which a connection is kept between requests, where its client is known."""
 _GRACE: Final = 1.0
 _BACKLOG: Final = 128
-_PAUSE: Final = 1.0
+_RETRY_DELAY: Final = 1.0
 """Seconds until it is tried again to accept a connection, where there was no room."""
 
-_REST: Final = 2**18
+_DRAINED: Final = 2**18
 """Bytes of a body that are read although its request has been answered without them.
 
 The client of a refused request is to read why, and not that its connection was reset; but a
 body may be endless, and to decrypt it takes the time of all others.
 """
-_LINGERS: Final = 1.0
+_DRAIN_SECONDS: Final = 1.0
 """Seconds in which they are to come."""
 
 _FAIR: Final = Fairness(rest=4.0)
@@ -62,43 +62,47 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     *,
     grace: float = 0.5,
-    shares: Shares | None = None,
-    patience: float = PATIENCE,
-    pause: float = _PAUSE,
-    impatient: bool = False,
+    limits: ConnectionLimits | None = None,
+    client_timeout: float = CLIENT_TIMEOUT,
+    retry_delay: float = _RETRY_DELAY,
+    close_idle: bool = False,
 ) -> None:
     """Serve until cancelled; answers that are under way then have `grace` seconds.
 
-    Users of this machine have their `shares` of the connections. Clients have `patience` seconds
-    to agree upon TLS, and, where the server is `impatient`, as many again to ask something, and
-    after each answer something else. Where there is no room for a connection, it is tried again
-    after `pause`.
+    Users of this machine have no more connections than their `limits`. Clients have
+    `client_timeout` seconds to agree upon TLS, and, to `close_idle`, as many again to ask
+    something, and after each answer something else. Where there is no room for a connection, it
+    is tried again after `retry_delay`.
     """
-    shares = shares or Shares()
-    silent = _Silent(patience)
-    app.middlewares[:0] = [silent.noted, _without_rest, _shared_fairly(shares)]
+    limits = limits or ConnectionLimits()
+    silent = _SilentConnections(client_timeout)
+    app.middlewares[:0] = [silent.note_requests, _drain_body, _shared_fairly(limits)]
     runner = web.AppRunner(
         app,
         access_log=None,
         shutdown_timeout=grace,
         lingering_time=0.0,
-        keepalive_timeout=patience if impatient else _KEPT,
+        keepalive_timeout=client_timeout if close_idle else _KEEP_ALIVE,
     )
     await runner.setup()
     listener.setblocking(False)
     listener.listen(_BACKLOG)
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.TaskGroup() as meetings:
+        async with asyncio.TaskGroup() as handshakes:
             while True:
-                connection = await _accepted(listener, pause)
-                if shares.admit(connection):
-                    guest = shares.guest(connection.fileno())
-                    later = 0.0 if guest is None else shares.wait(guest, loop.time())
+                connection = await _accepted(listener, retry_delay)
+                if limits.admit(connection):
+                    guest = limits.guest(connection.fileno())
+                    delay = 0.0 if guest is None else limits.next_delay(guest, loop.time())
                     server = runner.server
                     assert server is not None
-                    met = partial(silent.met, server) if impatient else server
-                    meetings.create_task(_meet(met, connection, tls, patience, later))
+                    protocol_factory = (
+                        partial(silent.new_protocol, server) if close_idle else server
+                    )
+                    handshakes.create_task(
+                        _accept_when_due(protocol_factory, connection, tls, client_timeout, delay)
+                    )
                 else:
                     connection.close()
                 await asyncio.sleep(0)  # other tasks have waited during the accept
@@ -107,7 +111,7 @@ async def serve(
         await runner.cleanup()
 
 
-async def _accepted(listener: socket.socket, pause: float) -> socket.socket:
+async def _accepted(listener: socket.socket, retry_delay: float) -> socket.socket:
     """Wait for the next connection, also where there is no room for one at first."""
     loop = asyncio.get_running_loop()
     while True:
@@ -117,7 +121,7 @@ async def _accepted(listener: socket.socket, pause: float) -> socket.socket:
             continue  # it was given up before
         except OSError as error:
             log.warning("no connection can be accepted", reason=error.strerror)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(retry_delay)
         else:
             return connection
 
@@ -126,26 +130,26 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @web.middleware
-async def _without_rest(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _drain_body(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Read a little of a body that the handler has left; the connection ends where more comes."""
     answer = await handler(request)
-    left = _REST
+    left = _DRAINED
     # What is wrong with the body changes nothing about the answer.
     with suppress(Exception):
-        async with asyncio.timeout(_LINGERS):
+        async with asyncio.timeout(_DRAIN_SECONDS):
             while left > 0 and not request.content.at_eof():
                 left -= len(await request.content.readany())
     return answer
 
 
-def _shared_fairly(shares: Shares) -> Middleware:
+def _shared_fairly(limits: ConnectionLimits) -> Middleware:
     """Return what has requests of guests share the event loop with all others."""
     queue = FairQueue(_FAIR)
 
     @web.middleware
     async def run_fairly(request: web.Request, handler: Handler) -> web.StreamResponse:
         opened = None if request.transport is None else request.transport.get_extra_info("socket")
-        guest = None if opened is None else shares.guest(opened.fileno())
+        guest = None if opened is None else limits.guest(opened.fileno())
         if guest is None:
             return await handler(request)
 
@@ -157,15 +161,15 @@ def _shared_fairly(shares: Shares) -> Middleware:
     return run_fairly
 
 
-class _Silent:
+class _SilentConnections:
     """Connections by which nothing was asked yet, which end after so many seconds."""
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, client_timeout: float) -> None:
+        self._client_timeout = client_timeout
         self._timers: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}
-        self.noted = self._middleware()
+        self.note_requests = self._middleware()
 
-    def met(self, server: web.Server) -> asyncio.BaseProtocol:
+    def new_protocol(self, server: web.Server) -> asyncio.BaseProtocol:
         """Return the protocol of a connection."""
         protocol = server()
 
@@ -174,68 +178,68 @@ class _Silent:
             protocol.force_close()
 
         loop = asyncio.get_running_loop()
-        self._timers[protocol] = loop.call_later(self._patience, give_up)
+        self._timers[protocol] = loop.call_later(self._client_timeout, give_up)
         return protocol
 
     def _middleware(self) -> Middleware:
         @web.middleware
-        async def noted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        async def note_requests(request: web.Request, handler: Handler) -> web.StreamResponse:
             timer = self._timers.pop(request.protocol, None)
             if timer is not None:
                 timer.cancel()
             return await handler(request)
 
-        return noted
+        return note_requests
 
 
-async def _meet(
-    met: Callable[[], asyncio.BaseProtocol],
+async def _accept_when_due(
+    protocol_factory: Callable[[], asyncio.BaseProtocol],
     connection: socket.socket,
     tls: ssl.SSLContext | None,
-    patience: float,
-    later: float,
+    client_timeout: float,
+    delay: float,
 ) -> None:
     """Accept a connection, if it gets so far: not before TLS is agreed upon is it HTTP's."""
-    if later > 0:
-        await asyncio.sleep(later)
+    if delay > 0:
+        await asyncio.sleep(delay)
     try:
         await asyncio.get_running_loop().connect_accepted_socket(
-            met,
+            protocol_factory,
             connection,
             ssl=tls,
-            ssl_handshake_timeout=patience if tls else None,
+            ssl_handshake_timeout=client_timeout if tls else None,
         )
     except OSError as error:  # among them those of TLS, and that nothing came in time
         log.debug("connection ends before it is one", error=str(error))
 
 
-async def serve_few(
+async def serve_limited(
     app: web.Application,
     listener: socket.socket,
-    most: int,
+    most_connections: int,
     closing: asyncio.Event | None = None,
     *,
-    patience: float = PATIENCE,
+    client_timeout: float = CLIENT_TIMEOUT,
 ) -> None:
     """Serve until cancelled, no more than so many connections at a time, and none that is silent.
 
-    A client has `patience` seconds to ask something. When `closing` is set, no client that is
+    A client has `client_timeout` seconds to ask something. When `closing` is set, no client that is
     not there yet gets in.
     """
-    silent = _Silent(patience)
-    app.middlewares.insert(0, silent.noted)
+    silent = _SilentConnections(client_timeout)
+    app.middlewares.insert(0, silent.note_requests)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
     await runner.setup()
     loop = asyncio.get_running_loop()
     server = runner.server
     assert server is not None
 
-    def met() -> asyncio.BaseProtocol:
-        if len(server.connections) >= most:
+    def protocol_factory() -> asyncio.BaseProtocol:
+        if len(server.connections) >= most_connections:
             return _Closed()
-        return silent.met(server)
+        return silent.new_protocol(server)
 
-    listening = await loop.create_server(met, sock=listener)
+    listening = await loop.create_server(protocol_factory, sock=listener)
     try:
         await (closing or asyncio.Event()).wait()
         listening.close()

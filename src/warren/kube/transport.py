@@ -30,14 +30,14 @@ from warren.kube.client import (
     Unavailable,
 )
 from warren.kube.credentials import Identity
-from warren.kube.kubeconfig import Access
+from warren.kube.kubeconfig import ClusterAccess
 from warren.kube.retries import Failure, pause, retry_after
 
 SECONDS: Final = 30.0
 """The longest that a request may take, with all its tries and waits."""
 
 _CONNECT_SECONDS: Final = 10.0
-_AT_ONCE: Final = 64
+_MOST_AT_ONCE: Final = 64
 """How many requests may be under way; watches are not counted."""
 
 _SILENCE: Final = 150.0
@@ -46,7 +46,7 @@ _SILENCE: Final = 150.0
 Kubernetes sends one a minute.
 """
 
-_MAY_NOT: Final = re.compile(r'forbidden: User ".*" cannot ')
+_NO_ROLE: Final = re.compile(r'forbidden: User ".*" cannot ')
 """How an API says that no role lets us; with the same status admission says what is not let in."""
 
 _TLS: Final = re.compile(r" ssl:(<[^>]*>|\S+)")
@@ -57,7 +57,7 @@ _LONGEST_WORDS: Final = 300
 
 
 @dataclass(frozen=True)
-class _Lost:
+class _FailedTry:
     """A try that came to nothing, and what to raise if there is no other."""
 
     failure: Failure
@@ -70,12 +70,12 @@ class Transport:
     def __init__(
         self,
         session: aiohttp.ClientSession,
-        access: Access,
+        access: ClusterAccess,
         clock: Clock,
         *,
         seconds: float = SECONDS,
         silence: float = _SILENCE,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         """A request has `seconds`; a watch may be silent for `silence` seconds."""
         self._silence = silence
@@ -84,13 +84,13 @@ class Transport:
         self._server = access.server.rstrip("/")
         self._clock = clock
         self._seconds = seconds
-        self._chance = chance or random.Random()
+        self._rng = rng or random.Random()
         self._credentials = access.credentials(clock)
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self._shown: Identity | None = None
+        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._tls_identity: Identity | None = None
         self._tls: ssl.SSLContext | None = None
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -110,9 +110,9 @@ class Transport:
             async with asyncio.timeout_at(ends):
                 for tried in itertools.count(1):
                     outcome = await self._try(method, path, options)
-                    if not isinstance(outcome, _Lost):
+                    if not isinstance(outcome, _FailedTry):
                         return outcome
-                    seconds = pause(method, outcome.failure, tried, self._chance)
+                    seconds = pause(method, outcome.failure, tried, self._rng)
                     if seconds is None or loop.time() + seconds >= ends:
                         raise outcome.error
                     await asyncio.sleep(seconds)
@@ -138,20 +138,22 @@ class Transport:
             total=None, sock_connect=_CONNECT_SECONDS, sock_read=self._silence
         )
         try:
-            response = await self._sent("GET", path, {"params": query, "timeout": timeout})
+            response = await self._send("GET", path, {"params": query, "timeout": timeout})
             async with response:
                 if response.status != 200:
-                    raise self._lost(response, await response.read()).error
+                    raise self._failed_try(response, await response.read()).error
                 async for piece in response.content.iter_any():
                     yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"the answer of {path} was cut off: {_words(error)}") from error
+            raise Unavailable(f"the answer of {path} was cut off: {_one_line(error)}") from error
 
-    async def _try(self, method: str, path: str, options: dict[str, Any]) -> dict[str, Any] | _Lost:
+    async def _try(
+        self, method: str, path: str, options: dict[str, Any]
+    ) -> dict[str, Any] | _FailedTry:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
         try:
-            async with self._turns:
-                response = await self._sent(method, path, {**options, "timeout": timeout})
+            async with self._slots:
+                response = await self._send(method, path, {**options, "timeout": timeout})
                 async with response:
                     answer = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -160,11 +162,11 @@ class Transport:
             )
             # A server that is not the one we trust will not be it in a moment.
             final = isinstance(error, aiohttp.ClientSSLError)
-            unavailable = Unavailable(f"{self._server} does not answer: {_words(error)}")
+            unavailable = Unavailable(f"{self._server} does not answer: {_one_line(error)}")
             unavailable.__cause__ = error
-            return _Lost(Failure(sent=not unsent, final=final), unavailable)
+            return _FailedTry(Failure(sent=not unsent, final=final), unavailable)
         if response.status >= 300:
-            return self._lost(response, answer)
+            return self._failed_try(response, answer)
         try:
             status = orjson.loads(answer)
         except orjson.JSONDecodeError as error:
@@ -173,7 +175,7 @@ class Transport:
             raise Unavailable(f"{self._server}{path} answers what is not an object.")
         return status
 
-    async def _sent(
+    async def _send(
         self, method: str, path: str, options: Mapping[str, Any]
     ) -> aiohttp.ClientResponse:
         """Send a request, and send it again if only our credentials were too old."""
@@ -210,17 +212,17 @@ class Transport:
     def _context(self, identity: Identity) -> ssl.SSLContext | bool:
         if not self._server.startswith("https://"):
             return True
-        shown = self._shown
+        shown = self._tls_identity
         if (
             self._tls is None
             or shown is None
             or (shown.certificate, shown.key) != (identity.certificate, identity.key)
         ):
             self._tls = self._access.tls(identity)
-            self._shown = identity
+            self._tls_identity = identity
         return self._tls
 
-    def _lost(self, response: aiohttp.ClientResponse, answer: bytes) -> _Lost:
+    def _failed_try(self, response: aiohttp.ClientResponse, answer: bytes) -> _FailedTry:
         status = response.status
         after = retry_after(response.headers.get("Retry-After"), self._clock.now())
         error = failure(status, answer)
@@ -231,7 +233,7 @@ class Transport:
             error = Refused(f"{self._server} points to {where}: it is not an API server.")
         if after is not None and isinstance(error, Unavailable):
             error.delay = max(after, error.delay)
-        return _Lost(Failure(status=status, after=after), error)
+        return _FailedTry(Failure(status=status, after=after), error)
 
 
 async def _split(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -258,7 +260,7 @@ def failure(code: int, answer: bytes) -> WarrenError:
         status = orjson.loads(answer)
         reason, sentence = status.get("reason") or "", _sentence(status)
     except (orjson.JSONDecodeError, AttributeError, TypeError):
-        reason, sentence = "", _words(answer.decode(errors="replace"))
+        reason, sentence = "", _one_line(answer.decode(errors="replace"))
     sentence = sentence or f"HTTP status {code}"
     match code:
         case 404:
@@ -269,7 +271,7 @@ def failure(code: int, answer: bytes) -> WarrenError:
             return Expired(sentence)
         case 408 | 429:
             return Unavailable(sentence)
-        case 403 if _MAY_NOT.search(sentence):
+        case 403 if _NO_ROLE.search(sentence):
             return Forbidden(sentence)
         case 422:
             return Invalid(sentence)
@@ -291,7 +293,7 @@ def _sentence(status: Mapping[str, Any]) -> str:
     return f"{message.rstrip('.')}: {'; '.join(left_out)}" if left_out else message
 
 
-def _words(error: object) -> str:
+def _one_line(error: object) -> str:
     """Return what an error says, on one line."""
     said = _TLS.sub("", " ".join(str(error).split())) or type(error).__name__
     return said[:_LONGEST_WORDS]

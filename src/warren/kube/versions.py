@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from warren.base.errors import UserMistake
 from warren.kube.client import Forbidden, NotFound
 from warren.kube.queue import backoff
-from warren.kube.telling import Refusals
+from warren.kube.refusallog import RefusalLog
 
 
-class NotSpoken(UserMistake):
+class UnsupportedVersions(UserMistake):
     """The cluster serves no version of a group that we speak."""
 
 
@@ -28,52 +28,52 @@ class Api(Protocol):
         ...
 
 
-async def choose(api: Api, spoken: Mapping[str, Sequence[str]]) -> dict[str, str]:
+async def choose(api: Api, supported: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Return for each group the first of its versions that the API serves.
 
-    `spoken` has the versions that we speak, the one we like best first. Raises NotSpoken
-    for all groups together that have none, and what the API raises.
+    `supported` has the versions that we speak, the one we like best first. Raises
+    UnsupportedVersions for all groups together that have none, and what the API raises.
     """
-    served = {group: await _served(api, group) for group in spoken}
+    served = {group: await _served(api, group) for group in supported}
     chosen = {
         group: next((each for each in versions if each in served[group]), None)
-        for group, versions in spoken.items()
+        for group, versions in supported.items()
     }
     lacking = [
         f"{group} (served: {', '.join(served[group]) or 'nothing'}; "
-        f"spoken: {', '.join(spoken[group])})"
+        f"spoken: {', '.join(supported[group])})"
         for group, version in chosen.items()
         if version is None
     ]
     if lacking:
-        raise NotSpoken(
+        raise UnsupportedVersions(
             f"The cluster serves no version that Warren speaks of {' and of '.join(lacking)}: "
             "install CRDs of a release that has one, then start again."
         )
     return {group: version for group, version in chosen.items() if version is not None}
 
 
-async def choose_patiently(
+async def choose_when_allowed(
     api: Api,
-    spoken: Mapping[str, Sequence[str]],
+    supported: Mapping[str, Sequence[str]],
     *,
     seconds: float,
-    chance: Callable[[], float] = random.random,
+    jitter: Callable[[], float] = random.random,
 ) -> dict[str, str]:
     """Return what `choose` gives, asked again for so many seconds while we may not ask.
 
     A server that has just started refuses all requests. Raises Forbidden when that is over.
     """
-    loop, refusals = asyncio.get_running_loop(), Refusals()
+    loop, refusals = asyncio.get_running_loop(), RefusalLog()
     ends = loop.time() + seconds
     for failures in itertools.count(1):
         try:
-            return await choose(api, spoken)
+            return await choose(api, supported)
         except Forbidden as error:
-            delay = backoff(error.delay, failures, chance())
+            delay = backoff(error.delay, failures, jitter())
             if loop.time() + delay > ends:
                 raise
-            refusals.hear("versions", str(error))
+            refusals.refused("versions", str(error))
             await asyncio.sleep(delay)
     raise AssertionError("it is asked until there is an end")
 

@@ -60,12 +60,12 @@ class _Handlers:
         self._admission = admission
 
     async def mutate(self, request: web.Request) -> web.Response:
-        return await self._answered(request, self._mutation)
+        return await self._respond(request, self._mutation)
 
     async def validate(self, request: web.Request) -> web.Response:
-        return await self._answered(request, self._verdict)
+        return await self._respond(request, self._verdict)
 
-    async def _answered(
+    async def _respond(
         self, request: web.Request, answer: Callable[[Review], Awaitable[Mapping[str, Any]]]
     ) -> web.Response:
         try:
@@ -206,7 +206,7 @@ def _with_key(obj: dict[str, Any] | None, key: Key) -> Object | None:
 # The certificate
 
 
-def rotating(certificate: Path, key: Path) -> ssl.SSLContext:
+def rotating_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """Return a TLS context that presents the certificate as it is in the files at each handshake.
 
     They may be replaced at any time, as cert-manager does; while they cannot be read or do

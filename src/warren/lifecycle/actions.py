@@ -1,6 +1,6 @@
 """What a job's state asks to be done, as a list of actions (RFC 21).
 
-`act` may be asked at any time and any number of times: it returns what is still
+`decide` may be asked at any time and any number of times: it returns what is still
 to do, knowing what is under way. So a restarted job manager asks once per job
 and goes on.
 """
@@ -15,7 +15,7 @@ from warren.rfc import idset
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnderWay:
+class OutstandingRequests:
     """Requests that were sent and are not answered. None of it survives a restart."""
 
     alloc: bool = False
@@ -71,65 +71,71 @@ class Free:
 Action = Post | Prioritize | RequestAllocation | WithdrawAllocation | Execute | FreePart | Free
 
 
-def act(job: Job, under_way: UnderWay) -> list[Action]:
+def decide(job: Job, outstanding: OutstandingRequests) -> list[Action]:
     """Return what is to be done now. Same job, same actions."""
     match job.state:
         case State.DEPEND:
-            ready = not job.dependencies and not under_way.events & {"dependency-add", "depend"}
+            ready = not job.dependencies and not outstanding.events & {"dependency-add", "depend"}
             return [Post("depend")] if ready else []
         case State.PRIORITY:
-            return _prioritize(job, under_way)
+            return _prioritize(job, outstanding)
         case State.SCHED:
-            return _schedule(job, under_way)
+            return _schedule(job, outstanding)
         case State.RUN:
-            return _run(job, under_way)
+            return _run(job, outstanding)
         case State.CLEANUP:
-            return _clean_up(job, under_way)
+            return _clean_up(job, outstanding)
         case _:
             return []
 
 
-def _prioritize(job: Job, under_way: UnderWay) -> list[Action]:
-    actions: list[Action] = [WithdrawAllocation()] if under_way.alloc else []
-    if "priority" not in under_way.events:
+def _prioritize(job: Job, outstanding: OutstandingRequests) -> list[Action]:
+    actions: list[Action] = [WithdrawAllocation()] if outstanding.alloc else []
+    if "priority" not in outstanding.events:
         actions.append(Prioritize())
     return actions
 
 
-def _schedule(job: Job, under_way: UnderWay) -> list[Action]:
-    wanted = under_way.eligible and job.priority != 0 and not job.alloc_bypass
-    if wanted == under_way.alloc:
+def _schedule(job: Job, outstanding: OutstandingRequests) -> list[Action]:
+    wanted = outstanding.eligible and job.priority != 0 and not job.alloc_bypass
+    if wanted == outstanding.alloc:
         return []
     return [RequestAllocation()] if wanted else [WithdrawAllocation()]
 
 
-def _run(job: Job, under_way: UnderWay) -> list[Action]:
-    held = job.prologs or "prolog-start" in under_way.events
-    if held or under_way.execution or job.status is not None:
+def _run(job: Job, outstanding: OutstandingRequests) -> list[Action]:
+    held = job.prologs or "prolog-start" in outstanding.events
+    if held or outstanding.execution or job.wait_status is not None:
         return []
     return [Execute(reattach=job.started)]
 
 
-def _clean_up(job: Job, under_way: UnderWay) -> list[Action]:
-    if under_way.alloc:
+def _clean_up(job: Job, outstanding: OutstandingRequests) -> list[Action]:
+    if outstanding.alloc:
         return [WithdrawAllocation()]
-    held = bool(job.prologs or job.epilogs or "epilog-start" in under_way.events)
-    if under_way.execution:
+    held = bool(job.prologs or job.epilogs or "epilog-start" in outstanding.events)
+    if outstanding.execution:
         # Not before `finish`: an epilog that is to begin then needs all of the nodes.
-        return [] if held or job.status is None else _give_back(job, job.done, under_way)
-    if job.started and not job.released:
+        return (
+            []
+            if held or job.wait_status is None
+            else _partial_free(job, job.released_ranks, outstanding)
+        )
+    if job.started and not job.all_released:
         # Restarted between `start` and the last `release`: only execution knows what is left.
         return [Execute(reattach=True)]
     if held:
         return []
     if job.allocated:
-        return [] if "free" in under_way.events else [Free(), Post("free")]
-    return [] if "clean" in under_way.events else [Post("clean")]
+        return [] if "free" in outstanding.events else [Free(), Post("free")]
+    return [] if "clean" in outstanding.events else [Post("clean")]
 
 
-def _give_back(job: Job, ranks: frozenset[int], under_way: UnderWay) -> list[Action]:
+def _partial_free(
+    job: Job, ranks: frozenset[int], outstanding: OutstandingRequests
+) -> list[Action]:
     """Return those of the nodes back that were not given back before."""
-    left = ranks - job.freed
-    if not left or not job.allocated or "partial-free" in under_way.events:
+    left = ranks - job.freed_ranks
+    if not left or not job.allocated or "partial-free" in outstanding.events:
         return []
     return [FreePart(left), Post("partial-free", {"ranks": idset.encode(left)})]

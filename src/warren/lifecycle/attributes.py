@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, Protocol
 
-from warren.lifecycle.job import Job, Problem
+from warren.lifecycle.job import Job, JobException
 from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec as jobspecs
 from warren.rfc import resource_set
@@ -17,7 +17,7 @@ DAMAGE: Final = "damage"
 """What is told beside the attributes of a job whose records are damaged: what is wrong."""
 
 
-class Listed(Protocol):
+class ListedJob(Protocol):
     """A job; what it asks for and what it has may have to be read from the disk first."""
 
     @property
@@ -33,7 +33,7 @@ class Listed(Protocol):
 class CachedJob:
     """A listed job whose parts are read once, however many attributes are made of them."""
 
-    def __init__(self, each: Listed) -> None:
+    def __init__(self, each: ListedJob) -> None:
         self._each = each
 
     @cached_property
@@ -65,7 +65,7 @@ def attribute_names(names: Iterable[Any]) -> list[str]:
     return list(found)
 
 
-def job_attributes(each: Listed, names: Iterable[str]) -> dict[str, Any]:
+def job_attributes(each: ListedJob, names: Iterable[str]) -> dict[str, Any]:
     """Return a job's id and attributes. What is not known is left out.
 
     So is what would come of a record that cannot be read any more; `damage` says why, then.
@@ -90,7 +90,7 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, BadFormat) else f"a record has no place for {error!r}"
 
 
-def passes(each: Listed, test: Callable[[Listed], bool]) -> bool:
+def passes(each: ListedJob, test: Callable[[ListedJob], bool]) -> bool:
     """Return whether a job passes a test; one whose records cannot be read for it does not."""
     try:
         return test(each)
@@ -98,29 +98,29 @@ def passes(each: Listed, test: Callable[[Listed], bool]) -> bool:
         return False
 
 
-def moment(each: Listed, name: str) -> float | None:
+def timestamp(each: ListedJob, name: str) -> float | None:
     """Return when a job was last in a state, by the attribute's name: `t_run`."""
-    return each.job.times.get(_MOMENTS[name])
+    return each.job.times.get(_TIMESTAMPS[name])
 
 
-def nodes(each: Listed) -> list[str]:
+def nodes(each: ListedJob) -> list[str]:
     """Return the names of the nodes that a job has or had."""
     return [] if each.r is None else resource_set.nodelist(each.r)
 
 
-def ranks(each: Listed) -> frozenset[int]:
+def ranks(each: ListedJob) -> frozenset[int]:
     """Return the ranks that a job has or had."""
     if each.r is None:
         return frozenset()
     return frozenset(rank.rank for rank in resource_set.decode(each.r))
 
 
-def name(each: Listed) -> str:
+def name(each: ListedJob) -> str:
     """Return a job's name."""
     return jobspecs.name(each.jobspec)
 
 
-def queue(each: Listed) -> str | None:
+def queue(each: ListedJob) -> str | None:
     """Return the queue that a job is in; None where there are no queues."""
     found: str | None = jobspecs.system(each.jobspec).get("queue")
     return found
@@ -138,11 +138,11 @@ def returncode(result: Result, status: int | None) -> int:
     return -(status & 0x7F) if status & 0x7F else status >> 8
 
 
-def _system(each: Listed, key: str) -> Any:
+def _system(each: ListedJob, key: str) -> Any:
     return jobspecs.system(each.jobspec).get(key)
 
 
-def _ncores(each: Listed) -> int | None:
+def _ncores(each: ListedJob) -> int | None:
     if each.r is not None:
         return sum(len(rank.cores) for rank in resource_set.decode(each.r))
     counted = jobspecs.summary(each.jobspec)
@@ -150,7 +150,7 @@ def _ncores(each: Listed) -> int | None:
     return None if counted.exclusive else counted.slots * counted.cores_per_slot
 
 
-def _ntasks(each: Listed) -> int:
+def _ntasks(each: ListedJob) -> int:
     counted = jobspecs.summary(each.jobspec)
     for_each = jobspecs.per_resource(each.jobspec)
     if each.r is None:
@@ -163,57 +163,57 @@ def _ntasks(each: Listed) -> int:
     return counted.tasks
 
 
-def _nnodes(each: Listed) -> int | None:
+def _nnodes(each: ListedJob) -> int | None:
     return len(nodes(each)) if each.r is not None else jobspecs.summary(each.jobspec).nodes
 
 
-def _expiration(each: Listed) -> float | None:
+def _expiration(each: ListedJob) -> float | None:
     return None if each.r is None else each.r["execution"].get("expiration", 0.0)
 
 
-def _gravest(each: Listed) -> Problem | None:
+def _gravest_exception(each: ListedJob) -> JobException | None:
     """The exception of the lowest severity number; of equals, the first."""
-    return min(each.job.problems, key=lambda problem: problem.severity, default=None)
+    return min(each.job.exceptions, key=lambda problem: problem.severity, default=None)
 
 
-def _of_gravest(part: Callable[[Problem], Any]) -> Callable[[Listed], Any]:
-    def found(each: Listed) -> Any:
-        gravest = _gravest(each)
+def _of_gravest_exception(part: Callable[[JobException], Any]) -> Callable[[ListedJob], Any]:
+    def found(each: ListedJob) -> Any:
+        gravest = _gravest_exception(each)
         return None if gravest is None else part(gravest)
 
     return found
 
 
-def _success(each: Listed) -> bool | None:
+def _success(each: ListedJob) -> bool | None:
     result = each.job.result
     return None if result is None else result is Result.COMPLETED
 
 
-def _result(each: Listed) -> int | None:
+def _result(each: ListedJob) -> int | None:
     result = each.job.result
     return None if result is None else result.bit
 
 
-def _annotations(each: Listed) -> Mapping[str, Any] | None:
+def _annotations(each: ListedJob) -> Mapping[str, Any] | None:
     job = each.job
     return {**job.annotations, **({"user": job.memo} if job.memo else {})} or None
 
 
-_MOMENTS: Final[Mapping[str, State]] = {
+_TIMESTAMPS: Final[Mapping[str, State]] = {
     "t_submit": State.NEW,
     **{f"t_{state.lower()}": state for state in State if state is not State.NEW},
 }
 
 
-def _moment(name: str) -> Callable[[Listed], float | None]:
-    return lambda each: moment(each, name)
+def _timestamp_of(name: str) -> Callable[[ListedJob], float | None]:
+    return lambda each: timestamp(each, name)
 
 
-ATTRIBUTES: Final[Mapping[str, Callable[[Listed], Any]]] = {
+ATTRIBUTES: Final[Mapping[str, Callable[[ListedJob], Any]]] = {
     "userid": lambda each: each.job.userid,
     "urgency": lambda each: each.job.urgency,
     "priority": lambda each: each.job.priority,
-    **{each: _moment(each) for each in _MOMENTS},
+    **{each: _timestamp_of(each) for each in _TIMESTAMPS},
     "state": lambda each: each.job.state.bit,
     "name": name,
     "cwd": lambda each: _system(each, "cwd"),
@@ -231,11 +231,11 @@ ATTRIBUTES: Final[Mapping[str, Callable[[Listed], Any]]] = {
     "expiration": _expiration,
     "success": _success,
     "result": _result,
-    "waitstatus": lambda each: each.job.status,
-    "exception_occurred": lambda each: bool(each.job.problems),
-    "exception_type": _of_gravest(lambda problem: problem.type),
-    "exception_severity": _of_gravest(lambda problem: problem.severity),
-    "exception_note": _of_gravest(lambda problem: problem.note),
+    "waitstatus": lambda each: each.job.wait_status,
+    "exception_occurred": lambda each: bool(each.job.exceptions),
+    "exception_type": _of_gravest_exception(lambda problem: problem.type),
+    "exception_severity": _of_gravest_exception(lambda problem: problem.severity),
+    "exception_note": _of_gravest_exception(lambda problem: problem.note),
     "annotations": _annotations,
     "dependencies": lambda each: sorted(each.job.dependencies) or None,
 }

@@ -10,8 +10,8 @@ from math import inf
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.states import ACTIVE, ALLOWED, FATAL, TRANSITIONS, Result, State
-from warren.lifecycle.urgency import EXPEDITE, GREATEST
+from warren.lifecycle.states import ACTIVE, ALLOWED, ON_FATAL_EXCEPTION, TRANSITIONS, Result, State
+from warren.lifecycle.urgency import EXPEDITE, GREATEST_PRIORITY
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
@@ -21,7 +21,7 @@ from warren.rfc.jobflags import DEBUG
 SCHEDULER_RESTART: Final = "scheduler-restart"
 """The type of exception of a job whose resources a restarted scheduler cannot let it keep."""
 
-SETTABLE: Final = frozenset({"debug", "alloc-bypass", "immutable"})
+SETTABLE_FLAGS: Final = frozenset({"debug", "alloc-bypass", "immutable"})
 """What `set-flags` may name."""
 
 _DEEPEST: Final = 32
@@ -33,7 +33,7 @@ class IllegalEvent(UserMistake):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class JobException:
     """An exception event."""
 
     type: str
@@ -41,7 +41,7 @@ class Problem:
     note: str
     wait_status: int | None = None
     userid: int | None = None
-    """Who has raised it; None where the instance itself has."""
+    """The user who has raised it; None where the instance itself has."""
     during_epilog: bool = False
     """Whether it came after an epilog had begun."""
 
@@ -61,7 +61,7 @@ class Job:
     state: State = State.NEW
     priority: int | None = None
     dependencies: frozenset[str] = frozenset()
-    ever_depended: frozenset[str] = frozenset()
+    ever_dependencies: frozenset[str] = frozenset()
     prologs: frozenset[str] = frozenset()
     ever_prologs: frozenset[str] = frozenset()
     epilogs: frozenset[str] = frozenset()
@@ -74,15 +74,15 @@ class Job:
     expiration: float | None = None
     """When its time is up, where that was changed since it got its resources; 0 for never."""
     started: bool = False
-    done: frozenset[int] = frozenset()
+    released_ranks: frozenset[int] = frozenset()
     """Ranks that execution is done with, before its last word."""
-    released: bool = False
+    all_released: bool = False
     """Whether execution has said its last word."""
-    freed: frozenset[int] = frozenset()
+    freed_ranks: frozenset[int] = frozenset()
     """Ranks that were given back before the rest."""
-    status: int | None = None
+    wait_status: int | None = None
     """Wait status, once the tasks have ended."""
-    problems: tuple[Problem, ...] = ()
+    exceptions: tuple[JobException, ...] = ()
     memo: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, Any] = field(default_factory=dict)
     updates: Mapping[str, Any] = field(default_factory=dict)
@@ -91,9 +91,9 @@ class Job:
     """When each state was last entered, in seconds since the epoch."""
 
     @property
-    def fatal(self) -> Problem | None:
+    def fatal_exception(self) -> JobException | None:
         """The first exception that ends the job; it is the cause of all that follow."""
-        return next((each for each in self.problems if each.severity == 0), None)
+        return next((each for each in self.exceptions if each.severity == 0), None)
 
     @property
     def result(self) -> Result | None:
@@ -103,17 +103,17 @@ class Job:
     @property
     def outcome(self) -> Result:
         """How the job ends if nothing else happens; it counts once the job is in CLEANUP."""
-        fatal = self.fatal
-        if fatal is None:
-            return Result.COMPLETED if self.status == 0 else Result.FAILED
+        fatal_exception = self.fatal_exception
+        if fatal_exception is None:
+            return Result.COMPLETED if self.wait_status == 0 else Result.FAILED
         # Also where the tasks had succeeded before: what they have written may not be where it
         # was to be copied, and no other job should go on as if it were (RFC 21).
-        if fatal.type == "cancel":
+        if fatal_exception.type == "cancel":
             return Result.CANCELED
-        return Result.TIMEOUT if fatal.type == "timeout" else Result.FAILED
+        return Result.TIMEOUT if fatal_exception.type == "timeout" else Result.FAILED
 
 
-def begin(job: JobId, event: Event) -> Job:
+def from_submit(job: JobId, event: Event) -> Job:
     """Make the job that a `submit` event tells of. Raises IllegalEvent for any other event.
 
     A `submit` without a version is of a time when jobs were validated before it was posted:
@@ -130,9 +130,9 @@ def begin(job: JobId, event: Event) -> Job:
     try:
         return Job(
             id=job,
-            userid=_whole(context["userid"], 2**32 - 1),
-            urgency=_whole(context["urgency"], EXPEDITE),
-            flags=_whole(context.get("flags", 0), 2**32 - 1),
+            userid=_whole_number(context["userid"], 2**32 - 1),
+            urgency=_whole_number(context["urgency"], EXPEDITE),
+            flags=_whole_number(context.get("flags", 0), 2**32 - 1),
             state=State.NEW if "version" in context else State.DEPEND,
             times=times,
         )
@@ -153,7 +153,7 @@ def update(job: Job, event: Event) -> Job:
     following = _next(job, event)
     if following is job.state:
         return changed
-    return _but(changed, state=following, times={**changed.times, following: event.timestamp})
+    return _replace(changed, state=following, times={**changed.times, following: event.timestamp})
 
 
 def replay(job: JobId, events: Iterable[Event]) -> Job:
@@ -162,31 +162,31 @@ def replay(job: JobId, events: Iterable[Event]) -> Job:
     first = next(remaining, None)
     if first is None:
         raise BadFormat("the eventlog is empty")
-    known = begin(job, first)
+    known = from_submit(job, first)
     for event in remaining:
         known = update(known, event)
     return known
 
 
-def finish_status(job: Job, status: int) -> int:
-    """Return the wait status to finish a job with, whose tasks have ended with `status`.
+def finish_status(job: Job, wait_status: int) -> int:
+    """Return the wait status to finish a job with, whose tasks have ended with `wait_status`.
 
     A fatal exception that knows better has the last word, spelled as a shell would: 128 and
     the signal. A job that one has come over has not succeeded, whatever its tasks say.
     """
-    fatal = job.fatal
-    if fatal is None:
-        return status
-    if fatal.wait_status is not None:
-        signum = fatal.wait_status & 0x7F
-        status = (128 + signum) << 8 if signum else fatal.wait_status
-    return status or 1 << 8
+    fatal_exception = job.fatal_exception
+    if fatal_exception is None:
+        return wait_status
+    if fatal_exception.wait_status is not None:
+        signum = fatal_exception.wait_status & 0x7F
+        wait_status = (128 + signum) << 8 if signum else fatal_exception.wait_status
+    return wait_status or 1 << 8
 
 
 def _next(job: Job, event: Event) -> State:
     if event.name == "exception":
         if event.context["severity"] == 0:
-            return FATAL.get(job.state, job.state)
+            return ON_FATAL_EXCEPTION.get(job.state, job.state)
         return job.state
     if event.name == "depend" and job.dependencies:
         raise IllegalEvent(f"'depend' with dependencies outstanding: {sorted(job.dependencies)}")
@@ -200,84 +200,90 @@ def _apply(job: Job, event: Event) -> Job:
             return _flagged(job, context["flags"])
         case "dependency-add":
             name = _name(context)
-            if name in job.ever_depended:
+            if name in job.ever_dependencies:
                 # Said twice: whether it still holds the job back was settled the first time.
                 return job
-            return _but(
+            return _replace(
                 job,
                 dependencies=job.dependencies | {name},
-                ever_depended=job.ever_depended | {name},
+                ever_dependencies=job.ever_dependencies | {name},
             )
         case "dependency-remove":
-            return _but(job, dependencies=_without(job.dependencies, _name(context)))
+            return _replace(job, dependencies=_without(job.dependencies, _name(context)))
         case "priority":
-            return _but(job, priority=_whole(context["priority"], GREATEST))
+            return _replace(job, priority=_whole_number(context["priority"], GREATEST_PRIORITY))
         case "urgency":
-            return _but(job, urgency=_whole(context["urgency"], EXPEDITE))
+            return _replace(job, urgency=_whole_number(context["urgency"], EXPEDITE))
         case "flux-restart":
-            return _but(job, priority=None)
+            return _replace(job, priority=None)
         case "jobspec-update":
             if not context:
                 raise ValueError("it changes nothing")
-            return _but(job, updates={**job.updates, **context})
+            return _replace(job, updates={**job.updates, **context})
         case "resource-update":
-            return _but(job, expiration=_time(context["expiration"]))
+            return _replace(job, expiration=_time(context["expiration"]))
         case "alloc":
             # All that there are then: what schedulers have said before is no more, unless again.
             annotations = job.annotations
             if "annotations" in context:
                 annotations = _merged({}, context["annotations"] or {})
-            return _but(job, allocated=True, annotations=annotations)
+            return _replace(job, allocated=True, annotations=annotations)
         case "prolog-start":
             name = _name(context)
-            return _but(job, prologs=job.prologs | {name}, ever_prologs=job.ever_prologs | {name})
+            return _replace(
+                job, prologs=job.prologs | {name}, ever_prologs=job.ever_prologs | {name}
+            )
         case "prolog-finish":
-            return _but(job, prologs=_without(job.prologs, _name(context)))
+            return _replace(job, prologs=_without(job.prologs, _name(context)))
         case "epilog-start":
             name = _name(context)
-            return _but(job, epilogs=job.epilogs | {name}, ever_epilogs=job.ever_epilogs | {name})
+            return _replace(
+                job, epilogs=job.epilogs | {name}, ever_epilogs=job.ever_epilogs | {name}
+            )
         case "epilog-finish":
-            return _but(job, epilogs=_without(job.epilogs, _name(context)))
+            return _replace(job, epilogs=_without(job.epilogs, _name(context)))
         case "start":
-            return _but(job, started=True)
+            return _replace(job, started=True)
         case "finish":
-            return _but(job, status=_whole(context["status"], 2**31 - 1))
+            return _replace(job, wait_status=_whole_number(context["status"], 2**31 - 1))
         case "release":
             return _released(job, context["ranks"], final=context["final"])
         case "partial-free":
             ranks = frozenset(idset.decode(context["ranks"]))
-            if ranks & job.freed:
-                raise IllegalEvent(f"ranks {idset.encode(ranks & job.freed)} were freed before")
-            return _but(job, freed=job.freed | ranks)
+            if ranks & job.freed_ranks:
+                raise IllegalEvent(
+                    f"ranks {idset.encode(ranks & job.freed_ranks)} were freed before"
+                )
+            return _replace(job, freed_ranks=job.freed_ranks | ranks)
         case "free":
-            return _but(job, allocated=False)
+            return _replace(job, allocated=False)
         case "exception":
             wait_status, userid = context.get("wait_status"), context.get("userid")
-            problem = Problem(
+            exception = JobException(
                 type=_text(context["type"]),
-                severity=_whole(context["severity"], 7),
+                severity=_whole_number(context["severity"], 7),
                 note=_text(context.get("note", "")),
-                wait_status=None if wait_status is None else _whole(wait_status, 2**31 - 1),
-                userid=None if userid is None else _whole(userid, 2**32 - 1),
+                wait_status=None if wait_status is None else _whole_number(wait_status, 2**31 - 1),
+                userid=None if userid is None else _whole_number(userid, 2**32 - 1),
                 during_epilog=bool(job.ever_epilogs),
             )
-            problems = (*job.problems, problem)
+            exceptions = (*job.exceptions, exception)
             # Its resources are not its own any more: there is nothing to give back.
-            allocated = job.allocated and problem.type != SCHEDULER_RESTART
-            return _but(job, problems=problems, allocated=allocated)
+            allocated = job.allocated and exception.type != SCHEDULER_RESTART
+            return _replace(job, exceptions=exceptions, allocated=allocated)
         case "annotations":
-            return _but(job, annotations=_merged(job.annotations, context["annotations"] or {}))
+            return _replace(job, annotations=_merged(job.annotations, context["annotations"] or {}))
         case "memo":
-            return _but(job, memo=_merged(job.memo, context))
+            return _replace(job, memo=_merged(job.memo, context))
         case _:
             return job
 
 
 def _flagged(job: Job, flags: Iterable[str]) -> Job:
     named = set(flags)
-    if named - SETTABLE:
-        raise ValueError(f"there are no flags {sorted(named - SETTABLE)}")
-    return _but(
+    if named - SETTABLE_FLAGS:
+        raise ValueError(f"there are no flags {sorted(named - SETTABLE_FLAGS)}")
+    return _replace(
         job,
         flags=job.flags | DEBUG if "debug" in named else job.flags,
         alloc_bypass=job.alloc_bypass or "alloc-bypass" in named,
@@ -287,13 +293,13 @@ def _flagged(job: Job, flags: Iterable[str]) -> Job:
 
 def _released(job: Job, ranks: str, *, final: bool) -> Job:
     if final:
-        return _but(job, released=True)
+        return _replace(job, all_released=True)
     if ranks == "all":
         return job  # which ranks that are is not known here, and the last word comes
-    return _but(job, done=job.done | frozenset(idset.decode(ranks)))
+    return _replace(job, released_ranks=job.released_ranks | frozenset(idset.decode(ranks)))
 
 
-def _but(job: Job, **changes: Any) -> Job:
+def _replace(job: Job, **changes: Any) -> Job:
     """Return the job with some fields changed, as `dataclasses.replace` does.
 
     That calls for every field by name, which is most of the cost of an event.
@@ -341,7 +347,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _whole(value: Any, most: int) -> int:
+def _whole_number(value: Any, most: int) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{value!r} is not a whole number from 0 to {most}")
     return value

@@ -10,28 +10,28 @@ from warren.rfc import counts, duration, ranges
 _COUNTED = {"nnodes": "node", "ncores": "core", "ngpus": "gpu"}
 
 
-def refusal(spec: Mapping[str, Any], held: QueueLimits) -> str | None:
+def refusal(spec: Mapping[str, Any], limits: QueueLimits) -> str | None:
     """Return which limit a checked jobspec exceeds; None if it is within all of them.
 
-    Counted is what the jobspec names: who asks for cores is not asked about nodes, and whole
+    Counted is what the jobspec names: a job that asks for cores has no number of nodes, and whole
     nodes have an unknown number of cores, but not fewer than are named. Where a count leaves a
     choice, both ends of it have to be within the limits.
     """
     limit = spec["attributes"]["system"].get("duration", 0)
-    if held.longest < (limit or math.inf):
+    if limits.max_duration < (limit or math.inf):
         asked = f"a time limit of {duration.format_fsd(limit)}" if limit else "no time limit"
-        return f"The job has {asked}, and {_where(held)} allows {_fsd(held.longest)}."
-    if not (held.least or held.most):
+        return f"The job has {asked}, and {_where(limits)} allows {_fsd(limits.max_duration)}."
+    if not (limits.min_sizes or limits.max_sizes):
         return None
     for what, greatest in size(spec, greatest=True).items():
-        most = held.most.get(what)
+        most = limits.max_sizes.get(what)
         if most is not None and greatest > most:
-            return f"The job asks for {greatest} {what}, and {_where(held)} allows {most}."
+            return f"The job asks for {greatest} {what}, and {_where(limits)} allows {most}."
     for what, count in size(spec).items():
-        least = held.least.get(what)
+        least = limits.min_sizes.get(what)
         whole = what != "nnodes" and _whole_nodes(spec["resources"])
         if least is not None and count < least and not whole:
-            return f"The job asks for {count} {what}, and {_where(held)} takes {least} or more."
+            return f"The job asks for {count} {what}, and {_where(limits)} takes {least} or more."
     return None
 
 
@@ -50,14 +50,14 @@ def size(spec: Mapping[str, Any], *, greatest: bool = False) -> dict[str, int]:
     }
 
 
-def user_refusal(held: QueueLimits, user: str | None, groups: Collection[str]) -> str | None:
+def user_refusal(limits: QueueLimits, user: str | None, groups: Collection[str]) -> str | None:
     """Return why a user may not submit to a queue; None if it may.
 
     A user without a name is on no list.
     """
-    if not held.restricted or user in held.users or not held.groups.isdisjoint(groups):
+    if not limits.restricted or user in limits.users or not limits.groups.isdisjoint(groups):
         return None
-    return f"{_where(held).capitalize()} is not open to {user or 'a user without a name'}."
+    return f"{_where(limits).capitalize()} is not open to {user or 'a user without a name'}."
 
 
 def _vertices(
@@ -84,8 +84,8 @@ def _whole_nodes(vertices: Sequence[Mapping[str, Any]]) -> bool:
     )
 
 
-def _where(held: QueueLimits) -> str:
-    return "the instance" if held.name is None else f"queue {held.name}"
+def _where(limits: QueueLimits) -> str:
+    return "the instance" if limits.name is None else f"queue {limits.name}"
 
 
 def _fsd(seconds: float) -> str:

@@ -19,21 +19,21 @@ EPILOG: Final = "job-manager.epilog"
 class Settings:
     """What is wanted of the commands around a job."""
 
-    before: str = PROLOG
+    prolog_name: str = PROLOG
     """What holds the job for its prolog, as its eventlog names it."""
-    after: str = EPILOG
+    epilog_name: str = EPILOG
     """What holds it for its epilog."""
-    behind: str | None = None
+    waits_for_prolog: str | None = None
     """Another prolog, which is to be over before this one is run; the job is held at once."""
-    prolog: bool = False
-    epilog: bool = False
+    has_prolog: bool = False
+    has_epilog: bool = False
     cancel_prolog: bool = True
     """Whether a fatal exception ends a prolog that is running."""
     cancel_epilog: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnderWay:
+class Progress:
     """What this process knows besides. None of it survives a restart."""
 
     executing: bool = False
@@ -79,57 +79,57 @@ _UNKNOWN: Final = 1
 """The status of a command that was cut short together with the process that ran it."""
 
 
-def decide(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
+def decide(job: Job, settings: Settings, progress: Progress) -> list[Action]:
     """Return what is to be done for a job, in whatever state it is found."""
     match job.state:
         case State.RUN:
-            return _before(job, settings, under_way)
+            return _before(job, settings, progress)
         case State.CLEANUP:
-            return _after(job, settings, under_way)
+            return _after(job, settings, progress)
         case _:
             return []
 
 
-def _before(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
-    prolog = settings.before
+def _before(job: Job, settings: Settings, progress: Progress) -> list[Action]:
+    prolog = settings.prolog_name
     if prolog in job.prologs:
-        if prolog in under_way.running:
+        if prolog in progress.running:
             return []
-        if not settings.prolog or under_way.ended is not None:
-            return [Finish(prolog, under_way.ended or 0)]
-        return [Run(prolog)] if _is_over(settings.behind, job) else []
+        if not settings.has_prolog or progress.ended is not None:
+            return [Finish(prolog, progress.ended or 0)]
+        return [Run(prolog)] if _is_over(settings.waits_for_prolog, job) else []
     # Not for a job that is on its nodes already: the site had no prolog when it came there.
-    new = prolog not in job.ever_prologs and not (job.started or under_way.executing)
-    return [Start(prolog)] if settings.prolog and new else []
+    new = prolog not in job.ever_prologs and not (job.started or progress.executing)
+    return [Start(prolog)] if settings.has_prolog and new else []
 
 
 def _is_over(prolog: str | None, job: Job) -> bool:
     return prolog is None or (prolog in job.ever_prologs and prolog not in job.prologs)
 
 
-def _after(job: Job, settings: Settings, under_way: UnderWay) -> list[Action]:
-    prolog, epilog = settings.before, settings.after
+def _after(job: Job, settings: Settings, progress: Progress) -> list[Action]:
+    prolog, epilog = settings.prolog_name, settings.epilog_name
     if prolog in job.prologs:
-        if prolog in under_way.running:
+        if prolog in progress.running:
             return [Cancel(prolog)] if settings.cancel_prolog else []
         # What the prolog has begun the epilog undoes. It is announced before the prolog is
         # over, or the job would be free to end in between.
-        if settings.epilog and epilog not in job.ever_epilogs:
+        if settings.has_epilog and epilog not in job.ever_epilogs:
             return [Start(epilog)]
-        return [Finish(prolog, _UNKNOWN if under_way.ended is None else under_way.ended)]
+        return [Finish(prolog, _UNKNOWN if progress.ended is None else progress.ended)]
     if epilog in job.epilogs:
         unwanted = settings.cancel_epilog and any(
-            problem.severity == 0 and problem.during_epilog for problem in job.problems
+            problem.severity == 0 and problem.during_epilog for problem in job.exceptions
         )
-        if epilog in under_way.running:
+        if epilog in progress.running:
             return [Cancel(epilog)] if unwanted else []
-        if unwanted or not settings.epilog:
+        if unwanted or not settings.has_epilog:
             return [Finish(epilog, _UNKNOWN if unwanted else 0)]
         return [Run(epilog)]
     if job.started:
-        gone = job.status is not None
+        gone = job.wait_status is not None
     else:
         # It was to be started, and has failed before: execution lets go of it first.
-        gone = prolog in job.ever_prologs and not under_way.executing
-    new = settings.epilog and epilog not in job.ever_epilogs
+        gone = prolog in job.ever_prologs and not progress.executing
+    new = settings.has_epilog and epilog not in job.ever_epilogs
     return [Start(epilog)] if new and gone else []

@@ -2,7 +2,7 @@
 
 The values of a configuration, spelled as Flux spells them, and what may be read from them
 without knowing any job: which queues there are, and what holds in each (`queue_limits`). What holds
-for one job is decided in `placement` and `limits`.
+for one job is decided in `jobqueue` and `limits`.
 """
 
 import math
@@ -132,13 +132,13 @@ class QueueLimits:
     parent: str | None = None
     properties: tuple[str, ...] = ()
     """What the nodes of its jobs have."""
-    duration: float = 0.0
+    default_duration: float = 0.0
     """The time limit of a job that has none, in seconds; 0 leaves it without one."""
-    longest: float = math.inf
+    max_duration: float = math.inf
     """The longest time limit, in seconds."""
-    least: Mapping[str, int] = field(default_factory=dict)
+    min_sizes: Mapping[str, int] = field(default_factory=dict)
     """The limits that there are, by what they count."""
-    most: Mapping[str, int] = field(default_factory=dict)
+    max_sizes: Mapping[str, int] = field(default_factory=dict)
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     """Which groups may submit; all users if these and `users` are empty."""
@@ -180,7 +180,7 @@ def _queue_limits(
 ) -> QueueLimits:
     """Read policies, the first of which overrides the others."""
     presumed = seconds(_first(each.jobspec.defaults.system.duration for each in policies) or 0)
-    longest = seconds(_first(each.limits.duration for each in policies) or 0)
+    max_duration = seconds(_first(each.limits.duration for each in policies) or 0)
     sizes = [each.limits.job_size for each in policies]
     access = next((each.access for each in policies if each.access != QueueAccess()), QueueAccess())
     return QueueLimits(
@@ -188,10 +188,10 @@ def _queue_limits(
         parent=parent,
         properties=properties,
         # A jobspec, which is JSON, has no infinity: 0 is no limit there.
-        duration=0.0 if math.isinf(presumed) else presumed,
-        longest=longest or math.inf,
-        least=_limits([each.min for each in sizes]),
-        most=_limits([each.max for each in sizes]),
+        default_duration=0.0 if math.isinf(presumed) else presumed,
+        max_duration=max_duration or math.inf,
+        min_sizes=_limits([each.min for each in sizes]),
+        max_sizes=_limits([each.max for each in sizes]),
         users=frozenset(access.allow_user),
         groups=frozenset(access.allow_group),
     )
@@ -226,10 +226,10 @@ def check(queues: Mapping[str, Queue], policy: Policy) -> None:
             "policy.jobspec.defaults.system.queue is missing: jobs that name no queue need one of "
             f"{', '.join(queues)}."
         )
-    for held in queue_limits(queues, policy).values():
-        where = "policy" if held.name is None else f"queues.{held.name}.policy"
+    for limits in queue_limits(queues, policy).values():
+        where = "policy" if limits.name is None else f"queues.{limits.name}.policy"
         for what in SIZES:
-            least, most = held.least.get(what, 0), held.most.get(what, math.inf)
+            least, most = limits.min_sizes.get(what, 0), limits.max_sizes.get(what, math.inf)
             if least > most:
                 raise UserMistake(
                     f"{where}.limits.job-size: no job has at least {least} and at most {most} "

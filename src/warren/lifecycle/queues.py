@@ -32,7 +32,7 @@ QueueStates = Mapping[str | None, QueueState]
 Change = Callable[[QueueState], QueueState]
 
 
-def initial(queue: str | None) -> QueueState:
+def initial_state(queue: str | None) -> QueueState:
     """Return a queue as it is at first: only the anonymous one is started, as with Flux."""
     if queue is None:
         return QueueState()
@@ -145,7 +145,7 @@ def decode(checkpoint: Any, queues: Iterable[str | None]) -> QueueStates:
     if not isinstance(entries, list):
         raise BadFormat("the checkpoint of the queues has no list of them")
     known = dict(map(_entry, entries))
-    return {name: known.get(name) or initial(name) for name in queues}
+    return {name: known.get(name) or initial_state(name) for name in queues}
 
 
 def _entry(entry: Any) -> tuple[str | None, QueueState]:

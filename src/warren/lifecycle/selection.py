@@ -12,12 +12,12 @@ from reprlib import repr as brief
 from typing import Any, Final
 
 from warren.lifecycle import attributes
-from warren.lifecycle.attributes import Listed
+from warren.lifecycle.attributes import ListedJob
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
 from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
 
-EVERY: Final = sum(state.bit for state in State)
+ALL_STATES: Final = sum(state.bit for state in State)
 """The bits of all states."""
 
 MOST_COMPARISONS: Final = 1_000_000
@@ -37,7 +37,7 @@ _GROUPS: Final[Mapping[str, int]] = {
 }
 """States that go by one name."""
 
-_Test = Callable[[Listed], bool]
+_Test = Callable[[ListedJob], bool]
 
 
 class TooManyComparisons(BadFormat):
@@ -49,26 +49,26 @@ class _Part:
     """A piece of a constraint: its test, and the states of which it certainly tells something."""
 
     test: _Test
-    may: int = EVERY
+    possible_states: int = ALL_STATES
     """In no other states are jobs that pass."""
-    must: int = 0
+    certain_states: int = 0
     """In these states, all jobs pass."""
 
 
 class Selection:
     """A constraint, and how many comparisons are left to it."""
 
-    def __init__(self, constraint: Any, most: int) -> None:
+    def __init__(self, constraint: Any, most_comparisons: int) -> None:
         """Read a constraint; None selects all jobs. Raises BadFormat with the mistake's path."""
-        self._left = most
-        self._most = most
+        self._left = most_comparisons
+        self._most = most_comparisons
         self._nodes = _MOST_NODES
         part = self._read({} if constraint is None else constraint, "constraint", 0)
         self._test = part.test
-        self.states = part.may
+        self.states = part.possible_states
         """The states that selected jobs can be in, as bits."""
 
-    def selects(self, each: Listed) -> bool:
+    def selects(self, each: ListedJob) -> bool:
         """Return whether a job is selected. Raises TooManyComparisons when none is left."""
         return self._test(each)
 
@@ -76,19 +76,19 @@ class Selection:
         _require(isinstance(constraint, Mapping), path, "is not an object")
         _require(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
         if not constraint:
-            return _Part(lambda each: True, must=EVERY)
+            return _Part(lambda each: True, certain_states=ALL_STATES)
         _require(len(constraint) == 1, path, "holds several operators: join them with and")
         ((operator, values),) = constraint.items()
         path = f"{path}.{operator}"
-        known = (*_JOINTS, *_LEAVES, *_NODES)
+        known = (*_CONNECTIVES, *_LEAVES, *_NODES)
         _require(operator in known, path, f"is not an operator: they are {', '.join(known)}")
         _require(isinstance(values, list), path, "is not a list")
-        if operator in _JOINTS:
+        if operator in _CONNECTIVES:
             parts = [
                 self._read(value, f"{path}[{index}]", depth + 1)
                 for index, value in enumerate(values)
             ]
-            return _JOINTS[operator](parts)
+            return _CONNECTIVES[operator](parts)
         if operator in _NODES:
             return self._counted(self._of_nodes(operator, values, path))
         return self._counted(_LEAVES[operator](operator, values, path))
@@ -104,7 +104,9 @@ class Selection:
                 raise BadFormat(f"{path}[{index}]: {error}") from None
             self._nodes -= len(named)
             wanted.update(named)
-        return _Part(lambda each: not wanted.isdisjoint(of_job(each)), may=_WITH_RESOURCES)
+        return _Part(
+            lambda each: not wanted.isdisjoint(of_job(each)), possible_states=_WITH_RESOURCES
+        )
 
     @property
     def left(self) -> int:
@@ -112,7 +114,7 @@ class Selection:
         return self._left
 
     def _counted(self, part: _Part) -> _Part:
-        def test(each: Listed) -> bool:
+        def test(each: ListedJob) -> bool:
             if self._left <= 0:
                 raise TooManyComparisons(
                     f"the search takes more than {self._most} comparisons: limit it to states, "
@@ -121,36 +123,44 @@ class Selection:
             self._left -= 1
             return attributes.passes(each, part.test)
 
-        return _Part(test, part.may, part.must)
+        return _Part(test, part.possible_states, part.certain_states)
 
 
 # Joints
 
 
 def _and(parts: list[_Part]) -> _Part:
-    may = must = EVERY
+    possible_states = certain_states = ALL_STATES
     for part in parts:
-        may &= part.may
-        must &= part.must
-    return _Part(lambda each: all(part.test(each) for part in parts), may, must)
+        possible_states &= part.possible_states
+        certain_states &= part.certain_states
+    return _Part(
+        lambda each: all(part.test(each) for part in parts), possible_states, certain_states
+    )
 
 
 def _or(parts: list[_Part]) -> _Part:
     if not parts:
         return _and(parts)
-    may = must = 0
+    possible_states = certain_states = 0
     for part in parts:
-        may |= part.may
-        must |= part.must
-    return _Part(lambda each: any(part.test(each) for part in parts), may, must)
+        possible_states |= part.possible_states
+        certain_states |= part.certain_states
+    return _Part(
+        lambda each: any(part.test(each) for part in parts), possible_states, certain_states
+    )
 
 
 def _not(parts: list[_Part]) -> _Part:
     whole = _and(parts)
-    return _Part(lambda each: not whole.test(each), EVERY & ~whole.must, EVERY & ~whole.may)
+    return _Part(
+        lambda each: not whole.test(each),
+        ALL_STATES & ~whole.certain_states,
+        ALL_STATES & ~whole.possible_states,
+    )
 
 
-_JOINTS: Final[Mapping[str, Callable[[list[_Part]], _Part]]] = {
+_CONNECTIVES: Final[Mapping[str, Callable[[list[_Part]], _Part]]] = {
     "and": _and,
     "or": _or,
     "not": _not,
@@ -163,7 +173,7 @@ _JOINTS: Final[Mapping[str, Callable[[list[_Part]], _Part]]] = {
 def _userid(operator: str, values: list[Any], path: str) -> _Part:
     wanted = _check_values(values, path, lambda value: type(value) is int, "a user's number")
     if {-1, 2**32 - 1} & wanted:  # Flux's name for any user
-        return _Part(lambda each: True, must=EVERY)
+        return _Part(lambda each: True, certain_states=ALL_STATES)
     return _Part(lambda each: each.job.userid in wanted)
 
 
@@ -183,22 +193,26 @@ def _states(operator: str, values: list[Any], path: str) -> _Part:
         if type(value) is int:
             wanted |= value
         else:
-            wanted |= _bits_by_name(states, value, f"{path}[{index}]")
-    wanted &= EVERY
+            wanted |= _bits_by_name(state_bits, value, f"{path}[{index}]")
+    wanted &= ALL_STATES
     chosen = frozenset(state for state in State if state.bit & wanted)
-    return _Part(lambda each: each.job.state in chosen, may=wanted, must=wanted)
+    return _Part(
+        lambda each: each.job.state in chosen, possible_states=wanted, certain_states=wanted
+    )
 
 
 def _results(operator: str, values: list[Any], path: str) -> _Part:
     wanted = 0
     for index, value in enumerate(values):
-        wanted |= value if type(value) is int else _bits_by_name(results, value, f"{path}[{index}]")
+        wanted |= (
+            value if type(value) is int else _bits_by_name(result_bits, value, f"{path}[{index}]")
+        )
     chosen = frozenset(result for result in Result if result.bit & wanted)
-    return _Part(lambda each: each.job.result in chosen, may=State.INACTIVE.bit)
+    return _Part(lambda each: each.job.result in chosen, possible_states=State.INACTIVE.bit)
 
 
 _NODES: Final[
-    Mapping[str, tuple[Callable[..., Sequence[Any]], Callable[[Listed], Iterable[Any]]]]
+    Mapping[str, tuple[Callable[..., Sequence[Any]], Callable[[ListedJob], Iterable[Any]]]]
 ] = {
     "hostlist": (hostlist.decode, attributes.nodes),
     "ranks": (idset.decode, attributes.ranks),
@@ -214,9 +228,9 @@ _COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": lambda one, other: one < other,
 }
 
-_REACHED: Final[Mapping[str, int]] = {
-    "t_submit": EVERY,
-    "t_depend": EVERY,
+_STATES_WITH_TIMESTAMP: Final[Mapping[str, int]] = {
+    "t_submit": ALL_STATES,
+    "t_depend": ALL_STATES,
     "t_run": _WITH_RESOURCES,
     "t_cleanup": State.CLEANUP.bit | State.INACTIVE.bit,
     "t_inactive": State.INACTIVE.bit,
@@ -224,7 +238,7 @@ _REACHED: Final[Mapping[str, int]] = {
 """The states of jobs that can have a moment."""
 
 
-def _moment(operator: str, values: list[Any], path: str) -> _Part:
+def _timestamp(operator: str, values: list[Any], path: str) -> _Part:
     _require(len(values) == 1 and isinstance(values[0], str), path, "is not a list of one string")
     text = values[0].strip()
     sign = next((sign for sign in _COMPARISONS if text.startswith(sign)), None)
@@ -238,11 +252,11 @@ def _moment(operator: str, values: list[Any], path: str) -> _Part:
     _require(limit >= 0, f"{path}[0]", f"{brief(text)} names no moment: seconds since the epoch do")
     compared = _COMPARISONS[sign]
 
-    def test(each: Listed) -> bool:
-        known = attributes.moment(each, operator)
+    def test(each: ListedJob) -> bool:
+        known = attributes.timestamp(each, operator)
         return known is not None and compared(known, limit)
 
-    return _Part(test, may=_REACHED[operator])
+    return _Part(test, possible_states=_STATES_WITH_TIMESTAMP[operator])
 
 
 _LEAVES: Final[Mapping[str, Callable[[str, list[Any], str], _Part]]] = {
@@ -251,14 +265,14 @@ _LEAVES: Final[Mapping[str, Callable[[str, list[Any], str], _Part]]] = {
     "queue": _queue,
     "states": _states,
     "results": _results,
-    **dict.fromkeys(_REACHED, _moment),
+    **dict.fromkeys(_STATES_WITH_TIMESTAMP, _timestamp),
 }
 
 
 # Names
 
 
-def states(name: str) -> int:
+def state_bits(name: str) -> int:
     """Return the bits that a name of states stands for: `RUN`, `r`, `pending`.
 
     Raises BadFormat for a name of none.
@@ -272,7 +286,7 @@ def states(name: str) -> int:
     raise BadFormat(f"{name!r} is no state of a job: they are {known}")
 
 
-def results(name: str) -> int:
+def result_bits(name: str) -> int:
     """Return the bit of a result's name or abbreviation. Raises BadFormat for a name of none."""
     for result in Result:
         if name.upper() in (result.value, result.abbreviation):

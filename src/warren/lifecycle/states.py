@@ -47,7 +47,7 @@ TRANSITIONS: Final[Mapping[tuple[State, str], State]] = {
     (State.CLEANUP, "clean"): State.INACTIVE,
 }
 
-FATAL: Final[Mapping[State, State]] = {
+ON_FATAL_EXCEPTION: Final[Mapping[State, State]] = {
     State.DEPEND: State.CLEANUP,
     State.PRIORITY: State.CLEANUP,
     State.SCHED: State.CLEANUP,

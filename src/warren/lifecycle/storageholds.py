@@ -10,7 +10,7 @@ from warren.lifecycle.states import State
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holds:
+class HoldNames:
     """What a job is held by, as its eventlog names it."""
 
     dependency: str
@@ -19,44 +19,44 @@ class Holds:
 
 
 @dataclass(frozen=True)
-class Hold:
+class AddDependency:
     """Keep the job from the scheduler, and ask for a Workflow."""
 
 
 @dataclass(frozen=True)
-class HoldStart:
+class StartProlog:
     """Keep the job's tasks from starting, and ask for its storage."""
 
 
 @dataclass(frozen=True)
-class LetStart:
+class FinishProlog:
     """Stop keeping the tasks from starting: the job has failed."""
 
 
 @dataclass(frozen=True)
-class HoldEnd:
+class StartEpilog:
     """Keep the job from ending, and ask for its storage to be taken down."""
 
     started: bool
 
 
-Action = Hold | HoldStart | LetStart | HoldEnd
+Action = AddDependency | StartProlog | FinishProlog | StartEpilog
 
 
-def decide(job: Job, holds: Holds, *, executing: bool) -> list[Action]:
+def decide(job: Job, holds: HoldNames, *, executing: bool) -> list[Action]:
     """Return what is to be done for a job with directives, in whatever state it is found."""
     match job.state:
-        case State.DEPEND if holds.dependency not in job.ever_depended:
-            return [Hold()]
+        case State.DEPEND if holds.dependency not in job.ever_dependencies:
+            return [AddDependency()]
         case State.RUN if holds.prolog not in job.ever_prologs:
-            return [HoldStart()]
+            return [StartProlog()]
         case State.CLEANUP:
-            actions: list[Action] = [LetStart()] if holds.prolog in job.prologs else []
+            actions: list[Action] = [FinishProlog()] if holds.prolog in job.prologs else []
             # Not before the tasks are gone: they have the storage mounted. A job that was
             # being started when it failed is let go of by execution first.
-            gone = job.status is not None if job.started else not executing
+            gone = job.wait_status is not None if job.started else not executing
             if holds.epilog not in job.ever_epilogs and gone:
-                actions.append(HoldEnd(started=job.started))
+                actions.append(StartEpilog(started=job.started))
             return actions
         case _:
             return []

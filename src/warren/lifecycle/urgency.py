@@ -9,11 +9,11 @@ DEFAULT: Final = 16
 EXPEDITE: Final = 31
 """The urgency of a job that goes before all others."""
 
-GREATEST: Final = 2**32 - 1
+GREATEST_PRIORITY: Final = 2**32 - 1
 """The greatest priority."""
 
 
-def priority(urgency: int, answered: int | None) -> int:
+def priority(urgency: int, plugin_priority: int | None) -> int:
     """Return a job's priority, from what a plugin has answered, or None if there is none.
 
     A job that is held or expedited is so whatever a plugin says.
@@ -21,5 +21,5 @@ def priority(urgency: int, answered: int | None) -> int:
     if urgency == HOLD:
         return 0
     if urgency == EXPEDITE:
-        return GREATEST
-    return urgency if answered is None else max(0, min(answered, GREATEST))
+        return GREATEST_PRIORITY
+    return urgency if plugin_priority is None else max(0, min(plugin_priority, GREATEST_PRIORITY))

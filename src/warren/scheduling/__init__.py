@@ -1,1 +1,1 @@
-"""Who gets what: the resource graph, matching, and why something does not fit."""
+"""Scheduling: the resource graph, matching, and why something does not fit."""

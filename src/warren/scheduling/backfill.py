@@ -27,29 +27,29 @@ from warren.scheduling.refusals import Refusal
 from warren.scheduling.request import Request
 
 
-class Limit(IntEnum):
+class DepthLimit(IntEnum):
     """How far a queue is looked at, in its depths."""
 
-    WAITING = 1
+    BLOCKED_JOBS = 1
     """Jobs that wait for others."""
-    UNHELPED = 8
+    ADMIN_REQUESTS = 8
     """Different requests that wait for an administrator."""
-    REPEATED = 64
+    ADMIN_JOBS = 64
     """Jobs that wait for an administrator."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Waiting:
+class PendingJob:
     """A waiting job: what it asks for, and for how many seconds; `inf` for no limit."""
 
-    place: tuple[int, int]
+    position: tuple[int, int]
     """In the queue: the lesser one comes first."""
     job: JobId
     request: Request
     duration: float = inf
 
 
-class Running(NamedTuple):
+class RunningJob(NamedTuple):
     """A running job: its end, `inf` where it has none, and what it has."""
 
     end: float
@@ -61,7 +61,7 @@ class Running(NamedTuple):
 class Start:
     """A job gets its resources now."""
 
-    waiting: Waiting
+    pending: PendingJob
     allocation: Allocation
 
 
@@ -69,7 +69,7 @@ class Start:
 class Blocked:
     """A job is the first to wait for its nodes."""
 
-    waiting: Waiting
+    pending: PendingJob
     reason: str
     at: float
     """When it will be its turn at the latest; `inf` where that is not known."""
@@ -83,23 +83,23 @@ class Reservation:
     """`inf` where that is not known."""
     allocation: Allocation | None = None
     """None where the moment is not known."""
-    left: Graph | None = None
+    remaining: Graph | None = None
     """What there will be beside it, then."""
-    ends: JobId | None = None
+    freed_by: JobId | None = None
     """The job whose end makes room for it, where the moment is known."""
 
 
-class Reserved(NamedTuple):
+class ReservedFor(NamedTuple):
     """What is kept from later jobs, and for which."""
 
-    waiting: Waiting
+    pending: PendingJob
     reservation: Reservation | None
 
 
 def decide(
     graph: Graph,
-    queues: Iterable[Iterable[Waiting]],
-    running: Sequence[Running],
+    queues: Iterable[Iterable[PendingJob]],
+    running: Sequence[RunningJob],
     now: float,
     *,
     backfilling: bool,
@@ -113,102 +113,107 @@ def decide(
     that waits before it could ever have.
     """
     plan = Plan(graph, running, now, backfilling=backfilling)
-    for _, said in consider(plan, queues, depth):
-        if said is not None:
-            yield said
+    for _, outcome in consider(plan, queues, depth):
+        if outcome is not None:
+            yield outcome
 
 
 def consider(
     plan: "Plan",
-    queues: Iterable[Iterable[Waiting]],
+    queues: Iterable[Iterable[PendingJob]],
     depth: int,
-    reached: MutableMapping[int, Limit] | None = None,
-) -> Iterator[tuple[Waiting, Start | Blocked | None]]:
+    reached: MutableMapping[int, DepthLimit] | None = None,
+) -> Iterator[tuple[PendingJob, Start | Blocked | None]]:
     """Yield the jobs that are looked at, each with what becomes of it; None if it just waits.
 
     For queues that are looked at no further, `reached` is told by their number which limit it is.
     """
-    lines = [iter(queue) for queue in queues]
-    left = [Limit.WAITING * depth] * len(lines)
-    unhelped = [Limit.UNHELPED * depth] * len(lines)
-    passed = [Limit.REPEATED * depth] * len(lines)
-    firsts = [(number, next(line, None)) for number, line in enumerate(lines)]
-    heads = [(first.place, number, first) for number, first in firsts if first is not None]
+    iterators = [iter(queue) for queue in queues]
+    remaining = [DepthLimit.BLOCKED_JOBS * depth] * len(iterators)
+    admin_requests = [DepthLimit.ADMIN_REQUESTS * depth] * len(iterators)
+    admin_jobs = [DepthLimit.ADMIN_JOBS * depth] * len(iterators)
+    firsts = [(number, next(each, None)) for number, each in enumerate(iterators)]
+    heads = [(first.position, number, first) for number, first in firsts if first is not None]
     heapify(heads)
     while heads:
-        _, number, waiting = heads[0]
-        said = plan.consider(waiting)
-        yield waiting, said
-        if plan.is_unhelped(waiting.request):
-            unhelped[number] -= said is not None  # the others cost no more than a look into a set
-            passed[number] -= 1
-        elif not isinstance(said, Start):
-            left[number] -= 1
-        more = left[number] and unhelped[number] and passed[number]
+        _, number, pending = heads[0]
+        outcome = plan.consider(pending)
+        yield pending, outcome
+        if plan.needs_admin(pending.request):
+            # The others cost no more than a look into a set.
+            admin_requests[number] -= outcome is not None
+            admin_jobs[number] -= 1
+        elif not isinstance(outcome, Start):
+            remaining[number] -= 1
+        more = remaining[number] and admin_requests[number] and admin_jobs[number]
         if not more and reached is not None:
-            repeated = Limit.UNHELPED if not unhelped[number] else Limit.REPEATED
-            reached[number] = repeated if left[number] else Limit.WAITING
-        following = next(lines[number], None) if more else None
+            repeated = (
+                DepthLimit.ADMIN_REQUESTS if not admin_requests[number] else DepthLimit.ADMIN_JOBS
+            )
+            reached[number] = repeated if remaining[number] else DepthLimit.BLOCKED_JOBS
+        following = next(iterators[number], None) if more else None
         if following is None:
             heappop(heads)
         else:
-            heapreplace(heads, (following.place, number, following))
+            heapreplace(heads, (following.position, number, following))
 
 
 class Plan:
     """One look at all waiting jobs, and what was reserved in it."""
 
     def __init__(
-        self, graph: Graph, running: Sequence[Running], now: float, *, backfilling: bool
+        self, graph: Graph, running: Sequence[RunningJob], now: float, *, backfilling: bool
     ) -> None:
         self._graph = graph
         self._running = list(running)
         self._now = now
         self._backfilling = backfilling
-        self._reserved: list[Reserved] = []
-        self._waited: list[Request] = []
+        self._reserved: list[ReservedFor] = []
+        self._pending_requests: list[Request] = []
         """What waiting jobs asked for, be it reserved or not."""
-        self._until = inf
+        self._earliest = inf
         """Jobs that have ended by then delay no reservation."""
         self._unreserved = graph
         """What there is beside all that is reserved."""
         self._refused: set[Request] = set()
         """What did not fit. There has only become less since."""
-        self._unhelped: set[Request] = set()
+        self._needing_admin: set[Request] = set()
         """Those of them that wait for an administrator, and hold up no other."""
 
-    def is_unhelped(self, request: Request) -> bool:
+    def needs_admin(self, request: Request) -> bool:
         """Return whether a request that was refused waits for an administrator alone."""
-        return request in self._unhelped
+        return request in self._needing_admin
 
-    def consider(self, waiting: Waiting) -> Start | Blocked | None:
+    def consider(self, pending: PendingJob) -> Start | Blocked | None:
         """Return what becomes of a waiting job, after all that come before it."""
-        request = waiting.request
+        request = pending.request
         if request in self._refused:
             return None
-        end = self._now + waiting.duration
-        graph = self._graph if not self._reserved or end <= self._until else self._unreserved
+        end = self._now + pending.duration
+        graph = self._graph if not self._reserved or end <= self._earliest else self._unreserved
         if graph.fits(request):
-            return self._start(waiting, graph, end)
+            return self._start(pending, graph, end)
         if graph is not self._graph and self._graph.fits(request):
-            self._waited.append(request)
+            self._pending_requests.append(request)
             return None  # it would delay a reservation
         self._refused.add(request)
-        unhelped = self._backfilling and self._graph.fits_never_as_is(request)
-        if not unhelped and any(self._graph.overlap(request, other) for other in self._waited):
-            self._waited.append(request)
+        needs_admin = self._backfilling and self._graph.cannot_fit_when_idle(request)
+        if not needs_admin and any(
+            self._graph.overlap(request, other) for other in self._pending_requests
+        ):
+            self._pending_requests.append(request)
             return None
-        reservation = None if unhelped else self.reservation(request)
+        reservation = None if needs_admin else self.reservation(request)
         if reservation is not None or not self._backfilling:
-            self._reserve(Reserved(waiting, reservation))
+            self._reserve(ReservedFor(pending, reservation))
         else:
-            self._unhelped.add(request)
+            self._needing_admin.add(request)
         refusal = self._graph.match(request)
         assert isinstance(refusal, Refusal)
-        return Blocked(waiting, refusal.reason, inf if reservation is None else reservation.at)
+        return Blocked(pending, refusal.reason, inf if reservation is None else reservation.at)
 
-    def _start(self, waiting: Waiting, graph: Graph, end: float) -> Start:
-        found = graph.match(waiting.request)
+    def _start(self, pending: PendingJob, graph: Graph, end: float) -> Start:
+        found = graph.match(pending.request)
         assert isinstance(found, Allocation)
         self._graph.take(found)
         if graph is not self._graph:
@@ -216,25 +221,25 @@ class Plan:
         elif self._unreserved is not self._graph:
             # It will have ended when what is reserved is due: nothing beside that is taken.
             self._unreserved.take_keeping_flash(found, free_in=self._graph)
-        insort(self._running, Running(end, waiting.job, found))
-        return Start(waiting, found)
+        insort(self._running, RunningJob(end, pending.job, found))
+        return Start(pending, found)
 
-    def _reserve(self, reserved: Reserved) -> None:
+    def _reserve(self, reserved: ReservedFor) -> None:
         """Keep from later jobs what is reserved."""
         if not self._reserved:
-            self._unreserved = self._graph.shadow()
+            self._unreserved = self._graph.copy()
         self._reserved.append(reserved)
-        self._waited.append(reserved.waiting.request)
-        self._until = min(self._until, self._keep(self._unreserved, reserved))
+        self._pending_requests.append(reserved.pending.request)
+        self._earliest = min(self._earliest, self._withhold(self._unreserved, reserved))
 
-    def _keep(self, unreserved: Graph, reserved: Reserved) -> float:
+    def _withhold(self, unreserved: Graph, reserved: ReservedFor) -> float:
         """Take from a graph what is reserved; return by when jobs have ended that may have it."""
         reservation = reserved.reservation
         if reservation is None or reservation.allocation is None or not self._backfilling:
-            unreserved.reserve(reserved.waiting.request)
+            unreserved.reserve(reserved.pending.request)
             return -inf
-        assert reservation.left is not None
-        unreserved.take_keeping_flash(reservation.allocation, free_in=reservation.left)
+        assert reservation.remaining is not None
+        unreserved.take_keeping_flash(reservation.allocation, free_in=reservation.remaining)
         return reservation.at
 
     # Looking closer
@@ -251,17 +256,17 @@ class Plan:
         """Return when a request that does not fit will, if no other comes before it."""
         return _reservation(self._graph, request, self._running, self._now)
 
-    def holding_up(self, waiting: Waiting) -> list[Reserved]:
+    def blocking_reservations(self, pending: PendingJob) -> list[ReservedFor]:
         """Return for which jobs that is reserved which another would have: without them it starts.
 
         None of them can be left out. Empty where it starts beside what is reserved.
         """
-        end, until, unreserved = self._now + waiting.duration, inf, self._graph
+        end, until, unreserved = self._now + pending.duration, inf, self._graph
         blocking = []
         for each in self._reserved:
-            trial = unreserved.shadow()
-            bound = min(until, self._keep(trial, each))
-            if (end <= bound and self.fits(waiting.request)) or trial.fits(waiting.request):
+            trial = unreserved.copy()
+            bound = min(until, self._withhold(trial, each))
+            if (end <= bound and self.fits(pending.request)) or trial.fits(pending.request):
                 until, unreserved = bound, trial
             else:
                 blocking.append(each)
@@ -269,41 +274,43 @@ class Plan:
 
 
 def _reservation(
-    graph: Graph, request: Request, running: Sequence[Running], now: float
+    graph: Graph, request: Request, running: Sequence[RunningJob], now: float
 ) -> Reservation | None:
     """Return when a request that does not fit will; None if no end of a job would help."""
-    if graph.fits_never_as_is(request):
+    if graph.cannot_fit_when_idle(request):
         return None
     limited = [each for each in running if each.end < inf]
-    shadow, passed, step = graph, 0, 1
+    trial, passed, step = graph, 0, 1
     while passed < len(limited):
-        later = _after(shadow, limited[passed : passed + step])
+        later = _graph_after(trial, limited[passed : passed + step])
         if later.fits(request):
-            return _moment(shadow, request, limited[passed : passed + step], now)
-        shadow, passed, step = later, passed + step, 2 * step
-    if _after(shadow, running[len(limited) :]).fits(request):
+            return _find_reservation(trial, request, limited[passed : passed + step], now)
+        trial, passed, step = later, passed + step, 2 * step
+    if _graph_after(trial, running[len(limited) :]).fits(request):
         return Reservation(inf)
     return None
 
 
-def _moment(shadow: Graph, request: Request, ending: Sequence[Running], now: float) -> Reservation:
+def _find_reservation(
+    trial: Graph, request: Request, ending: Sequence[RunningJob], now: float
+) -> Reservation:
     """Find the first job whose end lets a request fit; the last of them does in any case."""
     while len(ending) > 1:
         half = len(ending) // 2
-        later = _after(shadow, ending[:half])
+        later = _graph_after(trial, ending[:half])
         if later.fits(request):
             ending = ending[:half]
         else:
-            shadow, ending = later, ending[half:]
-    left = _after(shadow, ending)
-    allocation = left.match(request)
+            trial, ending = later, ending[half:]
+    remaining = _graph_after(trial, ending)
+    allocation = remaining.match(request)
     assert isinstance(allocation, Allocation)
-    left.take(allocation)
-    return Reservation(max(now, ending[0].end), allocation, left, ending[0].job)
+    remaining.take(allocation)
+    return Reservation(max(now, ending[0].end), allocation, remaining, ending[0].job)
 
 
-def _after(graph: Graph, ended: Iterable[Running]) -> Graph:
+def _graph_after(graph: Graph, ended: Iterable[RunningJob]) -> Graph:
     """Return the graph as it will be when some have ended."""
-    shadow = graph.shadow()
-    shadow.give_back(*(each.allocation for each in ended))
-    return shadow
+    trial = graph.copy()
+    trial.give_back(*(each.allocation for each in ended))
+    return trial

@@ -1,8 +1,8 @@
 """Which nodes are drained, since when and why, and which are gone: what RFC 44's events say.
 
 The log of these events is the truth, and is only ever added to: `update` reads one event,
-`drain` and `undrain` write the next one or say why not. Nodes are known by rank to those who
-ask, and by name in the log, so that a drain stays with its node when the ranks change.
+`drain` and `undrain` write the next one or say why not. Requests name nodes by
+rank, and the log by name, so that a drain stays with its node when the ranks change.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ replaced; 2: the moment, too. A request without a mode is refused instead.
 """
 
 
-class AsBefore(UserMistake):
+class AlreadyInState(UserMistake):
     """Nodes are already what they were to become."""
 
 
@@ -71,7 +71,7 @@ def state(*, excluded: bool, drained: bool, offline: bool, used: bool) -> State:
     return State.ALLOCATED if used else State.FREE
 
 
-def targets(text: str, hosts: Hosts) -> tuple[int, ...]:
+def parse_targets(text: str, hosts: Hosts) -> tuple[int, ...]:
     """Read which nodes are meant: an idset of ranks, or a hostlist. Gives ranks, ascending.
 
     Raises UserMistake where it is neither, or names none or one that is not here.
@@ -103,7 +103,7 @@ def drain(
 ) -> dict[str, Any]:
     """Return the context of the event `drain`.
 
-    Raises AsBefore where nodes are drained already, and no mode says what becomes of them;
+    Raises AlreadyInState where nodes are drained already, and no mode says what becomes of them;
     UserMistake for nodes that no job gets anyway.
     """
     _check(mode, _OVERWRITE)
@@ -115,7 +115,7 @@ def drain(
         )
     already = [rank for rank in ranks if rank in drains]
     if already and mode is None:
-        raise AsBefore(
+        raise AlreadyInState(
             f"{_name_nodes(already, hosts)} drained already: --update leaves that as it is, "
             "--force gives the new reason."
         )
@@ -127,12 +127,12 @@ def undrain(
 ) -> dict[str, Any]:
     """Return the context of the event `undrain`.
 
-    Raises AsBefore where nodes are not drained, unless the mode is `force`.
+    Raises AlreadyInState where nodes are not drained, unless the mode is `force`.
     """
     _check(mode, (None, "force"))
     others = [rank for rank in ranks if rank not in drains]
     if others and mode is None:
-        raise AsBefore(
+        raise AlreadyInState(
             f"{_name_nodes(others, hosts)} not drained: name others, or use --force for those that "
             "are."
         )
@@ -163,7 +163,7 @@ def update(drains: Drains, event: Event, hosts: Hosts) -> Drains:
     return changed
 
 
-def offline(gone: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
+def offline_after(offline_ranks: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
     """Return the nodes that are gone after an event of the log, of those that were before.
 
     Their ranks are those of this life: with `restart`, all is told anew. Raises BadFormat.
@@ -173,10 +173,10 @@ def offline(gone: frozenset[int], event: Event, hosts: Hosts) -> frozenset[int]:
             online = _idset(event, "online")
             return frozenset(rank for rank in _idset(event, "ranks") - online if rank in hosts)
         case "offline":
-            return gone | (_idset(event, "idset") & hosts.keys())
+            return offline_ranks | (_idset(event, "idset") & hosts.keys())
         case "online":
-            return gone - _idset(event, "idset")
-    return gone
+            return offline_ranks - _idset(event, "idset")
+    return offline_ranks
 
 
 def _idset(event: Event, key: str) -> frozenset[int]:

@@ -12,7 +12,7 @@ from warren.rfc.fluid import JobId
 
 
 @dataclass(frozen=True, kw_only=True)
-class External:
+class ExternalStorage:
     """Storage that is there: its bytes by rabbit, and the job in whose R it is, if in one's."""
 
     sizes: Mapping[str, int] = field(default_factory=dict)
@@ -23,61 +23,63 @@ class ExternalAllocations:
     """All storage that is there, and how much of each rabbit it takes from jobs."""
 
     def __init__(self) -> None:
-        self._known: dict[str, External] = {}
+        self._storages: dict[str, ExternalStorage] = {}
         self._of_job: dict[JobId, set[str]] = {}
-        self._holding: set[JobId] = set()
+        self._allocated: set[JobId] = set()
         """The jobs that have resources, and have made storage."""
         self._taken: dict[str, int] = {}
         """Bytes by rabbit."""
 
-    def set(self, name: str, storage: External | None, *, holding: bool) -> Mapping[str, int]:
+    def set(
+        self, name: str, storage: ExternalStorage | None, *, allocated: bool
+    ) -> Mapping[str, int]:
         """Set what storage of a name there is, in place of what was set before.
 
-        `holding` is whether the job of the storage has its resources. Returns the rabbits on
+        `allocated` is whether the job of the storage has its resources. Returns the rabbits on
         which that makes a difference, with how many GiB of each are taken now.
         """
         changed: list[str] = []
-        before = self._known.pop(name, None)
+        before = self._storages.pop(name, None)
         if before is not None:
             changed += self._count(before, -1)
             self._forget(name, before)
         if storage is not None:
-            self._known[name] = storage
+            self._storages[name] = storage
             if storage.job is not None:
                 self._of_job.setdefault(storage.job, set()).add(name)
-                if holding:
-                    self._holding.add(storage.job)
+                if allocated:
+                    self._allocated.add(storage.job)
             changed += self._count(storage, 1)
         return self._in_gib(changed)
 
-    def hold(self, job: JobId, *, holding: bool) -> Mapping[str, int]:
+    def set_allocated(self, job: JobId, *, allocated: bool) -> Mapping[str, int]:
         """Set whether a job has its resources. Returns what `set` does."""
         names = self._of_job.get(job)
-        if names is None or (job in self._holding) == holding:
+        if names is None or (job in self._allocated) == allocated:
             return {}
         changed: list[str] = []
-        if holding:
+        if allocated:
             for name in names:
-                changed += self._count(self._known[name], -1)
-            self._holding.add(job)
+                changed += self._count(self._storages[name], -1)
+            self._allocated.add(job)
         else:
-            self._holding.discard(job)
+            self._allocated.discard(job)
             for name in names:
-                changed += self._count(self._known[name], 1)
+                changed += self._count(self._storages[name], 1)
         return self._in_gib(changed)
 
-    def _forget(self, name: str, storage: External) -> None:
+    def _forget(self, name: str, storage: ExternalStorage) -> None:
         if storage.job is None:
             return
         names = self._of_job[storage.job]
         names.discard(name)
         if not names:
             del self._of_job[storage.job]
-            self._holding.discard(storage.job)
+            self._allocated.discard(storage.job)
 
-    def _count(self, storage: External, sign: int) -> Iterator[str]:
+    def _count(self, storage: ExternalStorage, sign: int) -> Iterator[str]:
         """Count storage that is in no job's R."""
-        if storage.job is not None and storage.job in self._holding:
+        if storage.job is not None and storage.job in self._allocated:
             return
         for rabbit, size in storage.sizes.items():
             self._taken[rabbit] = self._taken.get(rabbit, 0) + sign * size

@@ -1,7 +1,7 @@
-"""A rabbit's flash, and shares of it: of one pool, or of quanta that are given out whole.
+"""A rabbit's flash, and portions of it: of one pool, or of quanta that are given out whole.
 
-A share is one number: of a pool its GiB, of quanta the ids of those that are in it, as bits.
-What a share means is known here alone. Of the shares of one rabbit no two have anything in
+A portion is one number: of a pool its GiB, of quanta the ids of those that are in it, as bits.
+What a portion means is known here alone. Of the portions of one rabbit no two have anything in
 common.
 """
 
@@ -12,12 +12,12 @@ from typing import Final, Protocol
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import Vertex
 
-KIND: Final = "flash"
+KIND_PROPERTY: Final = "flash"
 """The property of a chassis that says how its flash is given out, where it is not in quanta."""
 
 POOL: Final = "pool"
 
-RESERVED: Final = frozenset(("rabbit", "ssdcount", KIND))
+RESERVED: Final = frozenset(("rabbit", "ssdcount", KIND_PROPERTY))
 """Properties of a chassis that are not labels of its rabbit."""
 
 
@@ -26,12 +26,12 @@ class Flash(Protocol):
 
     @property
     def whole(self) -> int:
-        """The share that is all of it."""
+        """The portion that is all of it."""
         ...
 
     @property
     def up(self) -> int:
-        """The share that the graph says can be used."""
+        """The portion that the graph says can be used."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class Flash(Protocol):
         ...
 
     @property
-    def ids(self) -> int:
+    def id_count(self) -> int:
         """How many ids its vertices take."""
         ...
 
@@ -53,36 +53,36 @@ class Flash(Protocol):
         """Return how many units make up so much flash; 0 where there is none at all."""
         ...
 
-    def common(self, one: int, other: int) -> int:
-        """Return what is in both of two shares."""
+    def intersect(self, one: int, other: int) -> int:
+        """Return what is in both of two portions."""
         ...
 
-    def count(self, share: int) -> int:
-        """Return how many units there are in a share."""
+    def count(self, portion: int) -> int:
+        """Return how many units there are in a portion."""
         ...
 
-    def some(self, share: int, units: int) -> int:
-        """Return so many units of a share, which has as many."""
+    def first_units(self, portion: int, units: int) -> int:
+        """Return so many units of a portion, which has as many."""
         ...
 
-    def has(self, free: int, share: int) -> bool:
-        """Return whether all of a share is free."""
+    def contains(self, free: int, portion: int) -> bool:
+        """Return whether all of a portion is free."""
         ...
 
-    def less(self, free: int, share: int) -> int:
-        """Return what is left without a share."""
+    def subtract(self, free: int, portion: int) -> int:
+        """Return what is left without a portion."""
         ...
 
-    def plus(self, free: int, share: int) -> int:
-        """Put a share to what is there."""
+    def add(self, free: int, portion: int) -> int:
+        """Put a portion to what is there."""
         ...
 
-    def ssds(self, share: int) -> Iterator[tuple[int, int]]:
-        """Return the ssds that a share is in a graph: the id and the GiB of each."""
+    def ssds(self, portion: int) -> Iterator[tuple[int, int]]:
+        """Return the ssds that a portion is in a graph: the id and the GiB of each."""
         ...
 
     def read(self, vertices: Sequence[Vertex]) -> int:
-        """Read a share that was written here. Raises BadFormat if it is not of this flash."""
+        """Read a portion that was written here. Raises BadFormat if it is not of this flash."""
         ...
 
 
@@ -98,7 +98,7 @@ class Pool:
         return self.gib
 
     @property
-    def ids(self) -> int:
+    def id_count(self) -> int:
         return 1
 
     @property
@@ -108,35 +108,35 @@ class Pool:
     def units(self, gib: int) -> int:
         return gib if self.gib else 0
 
-    def common(self, one: int, other: int) -> int:
+    def intersect(self, one: int, other: int) -> int:
         return min(one, other)
 
-    def count(self, share: int) -> int:
-        return share
+    def count(self, portion: int) -> int:
+        return portion
 
-    def some(self, share: int, units: int) -> int:
+    def first_units(self, portion: int, units: int) -> int:
         return units
 
-    def has(self, free: int, share: int) -> bool:
-        return share <= free
+    def contains(self, free: int, portion: int) -> bool:
+        return portion <= free
 
-    def less(self, free: int, share: int) -> int:
-        return free - share
+    def subtract(self, free: int, portion: int) -> int:
+        return free - portion
 
-    def plus(self, free: int, share: int) -> int:
-        return free + share
+    def add(self, free: int, portion: int) -> int:
+        return free + portion
 
-    def ssds(self, share: int) -> Iterator[tuple[int, int]]:
-        if share:
-            yield 0, share
+    def ssds(self, portion: int) -> Iterator[tuple[int, int]]:
+        if portion:
+            yield 0, portion
 
     def read(self, vertices: Sequence[Vertex]) -> int:
         # However it was cut when it was given out: what counts is how much it is.
-        share = sum(vertex.size for vertex in vertices)
-        if share > self.gib:
+        portion = sum(vertex.size for vertex in vertices)
+        if portion > self.gib:
             path = vertices[0].parent
-            raise BadFormat(f"R names {share} GiB of flash of {path}, which has {self.gib}")
-        return share
+            raise BadFormat(f"R names {portion} GiB of flash of {path}, which has {self.gib}")
+        return portion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +153,7 @@ class Quanta:
         return self.whole.bit_count() * self.size
 
     @property
-    def ids(self) -> int:
+    def id_count(self) -> int:
         return self.whole.bit_length()
 
     @property
@@ -163,48 +163,48 @@ class Quanta:
     def units(self, gib: int) -> int:
         return -(-gib // self.size) if self.size else 0
 
-    def common(self, one: int, other: int) -> int:
+    def intersect(self, one: int, other: int) -> int:
         return one & other
 
-    def count(self, share: int) -> int:
-        return share.bit_count()
+    def count(self, portion: int) -> int:
+        return portion.bit_count()
 
-    def some(self, share: int, units: int) -> int:
-        return lowest(share, units)
+    def first_units(self, portion: int, units: int) -> int:
+        return lowest(portion, units)
 
-    def has(self, free: int, share: int) -> bool:
-        return not share & ~free
+    def contains(self, free: int, portion: int) -> bool:
+        return not portion & ~free
 
-    def less(self, free: int, share: int) -> int:
-        return free & ~share
+    def subtract(self, free: int, portion: int) -> int:
+        return free & ~portion
 
-    def plus(self, free: int, share: int) -> int:
-        return free | share
+    def add(self, free: int, portion: int) -> int:
+        return free | portion
 
-    def ssds(self, share: int) -> Iterator[tuple[int, int]]:
-        while share:
-            low = share & -share
+    def ssds(self, portion: int) -> Iterator[tuple[int, int]]:
+        while portion:
+            low = portion & -portion
             yield low.bit_length() - 1, self.size
-            share ^= low
+            portion ^= low
 
     def read(self, vertices: Sequence[Vertex]) -> int:
-        share = 0
+        portion = 0
         for vertex in vertices:
             index = max(vertex.id, 0)
-            bit = 1 << index if index < self.ids else 0
+            bit = 1 << index if index < self.id_count else 0
             if not bit:
                 raise BadFormat(f"R names {vertex.path}, which the system does not have")
             if vertex.size != self.size:
                 raise BadFormat(
                     f"R names {vertex.path} of {vertex.size} GiB, which has {self.size} here"
                 )
-            share |= bit
-        return share
+            portion |= bit
+        return portion
 
 
-def of(path: str, properties: dict[str, str], ssds: Sequence[Vertex]) -> Flash:
+def from_vertices(path: str, properties: dict[str, str], ssds: Sequence[Vertex]) -> Flash:
     """Return the flash of a chassis whose graph has these ssds. Raises BadFormat."""
-    if properties.get(KIND) == POOL:
+    if properties.get(KIND_PROPERTY) == POOL:
         return Pool(gib=sum(ssd.size for ssd in ssds), up=sum(ssd.size for ssd in ssds if ssd.up))
     sizes = {ssd.size for ssd in ssds}
     if len(sizes) > 1:

@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Final
 
 from warren.base.placing import carries
-from warren.scheduling import beside
-from warren.scheduling.beside import Choice, Reach
+from warren.scheduling import flashplacement
 from warren.scheduling.flash import lowest
+from warren.scheduling.flashplacement import Candidate, Choice
 from warren.scheduling.inventory import Inventory, Piece
-from warren.scheduling.matching import Group, MatchPolicy, shares
+from warren.scheduling.matching import Group, MatchPolicy, node_counts
 from warren.scheduling.request import Part, Request
 
 _BITS: Final = tuple(tuple(bit for bit in range(8) if byte >> bit & 1) for byte in range(256))
@@ -29,28 +29,30 @@ class FreeResources:
         self._gpus = [node.gpus for node in inventory.nodes]
         self._ssds = [chassis.flash.whole for chassis in inventory.chassis]
         self._ready = [chassis.flash.up for chassis in inventory.chassis]
-        self._kept = [0] * len(inventory.chassis)
+        self._withheld = [0] * len(inventory.chassis)
         """Units of flash that jobs do not get, whichever these are."""
-        self._given = [0] * len(inventory.chassis)
+        self._given_gib = [0] * len(inventory.chassis)
         """GiB that have been given out, be they back or not."""
         self.policy = MatchPolicy.FIRST
-        self._alike: dict[tuple[int, int], int] = {}
+        self._nodes_by_free: dict[tuple[int, int], int] = {}
         """The nodes with so many free cores and gpus. Only those with any at all are here."""
         self._idle = (1 << len(inventory.nodes)) - 1
         counted: dict[tuple[int, int], list[int]] = {}
         for place, node in enumerate(inventory.nodes):
             count = (node.cores.bit_count(), node.gpus.bit_count())
             counted.setdefault(count, []).append(place)
-        self._alike = {count: _set(places) for count, places in counted.items() if any(count)}
+        self._nodes_by_free = {
+            count: _bits_of(places) for count, places in counted.items() if any(count)
+        }
 
     def copy(self) -> "FreeResources":
         other = FreeResources.__new__(FreeResources)
         other._inventory = self._inventory
         other._cores, other._gpus = self._cores.copy(), self._gpus.copy()
         other._ssds, other._ready = self._ssds.copy(), self._ready.copy()
-        other._kept, other._given = self._kept.copy(), self._given.copy()
+        other._withheld, other._given_gib = self._withheld.copy(), self._given_gib.copy()
         other.policy = self.policy
-        other._alike, other._idle = self._alike.copy(), self._idle
+        other._nodes_by_free, other._idle = self._nodes_by_free.copy(), self._idle
         return other
 
     # Changes
@@ -68,8 +70,8 @@ class FreeResources:
                 index = nodes[place].chassis
                 assert index is not None
                 flash = self._inventory.chassis[index].flash
-                self._ssds[index] = flash.less(self._ssds[index], ssds)
-                self._given[index] += flash.count(ssds) * flash.unit
+                self._ssds[index] = flash.subtract(self._ssds[index], ssds)
+                self._given_gib[index] += flash.count(ssds) * flash.unit
         self._change(changed)
 
     def take_keeping_flash(self, pieces: Iterable[Piece], free_in: "FreeResources") -> None:
@@ -79,9 +81,9 @@ class FreeResources:
         """
         pieces = tuple(pieces)
         self.take(piece._replace(ssds=0) for piece in pieces)
-        for index in self._inventory.shares(pieces):
+        for index in self._inventory.flash_portions(pieces):
             flash = self._inventory.chassis[index].flash
-            self._ssds[index] = flash.common(self._ssds[index], free_in._ssds[index])
+            self._ssds[index] = flash.intersect(self._ssds[index], free_in._ssds[index])
 
     def give_back(self, pieces: Iterable[Piece]) -> None:
         places, nodes = self._inventory.places, self._inventory.nodes
@@ -95,7 +97,7 @@ class FreeResources:
                 index = nodes[place].chassis
                 assert index is not None
                 flash = self._inventory.chassis[index].flash
-                self._ssds[index] = flash.plus(self._ssds[index], ssds)
+                self._ssds[index] = flash.add(self._ssds[index], ssds)
         self._change(changed)
 
     def _change(self, changed: Mapping[int, tuple[int, int]]) -> None:
@@ -115,31 +117,31 @@ class FreeResources:
             else:
                 busy.append(place)
         for (before, after), places in moved.items():
-            nodes = _set(places)
+            nodes = _bits_of(places)
             if any(before):
-                left = self._alike[before] & ~nodes
+                left = self._nodes_by_free[before] & ~nodes
                 if left:
-                    self._alike[before] = left
+                    self._nodes_by_free[before] = left
                 else:
-                    del self._alike[before]
+                    del self._nodes_by_free[before]
             if any(after):
-                self._alike[after] = self._alike.get(after, 0) | nodes
+                self._nodes_by_free[after] = self._nodes_by_free.get(after, 0) | nodes
         if idle:
-            self._idle |= _set(idle)
+            self._idle |= _bits_of(idle)
         if busy:
-            self._idle &= ~_set(busy)
+            self._idle &= ~_bits_of(busy)
 
     def set_ready(self, chassis: int, *, ready: bool) -> None:
         """Set whether the flash of a chassis can be used."""
         self._ready[chassis] = self._inventory.chassis[chassis].flash.whole if ready else 0
 
-    def ready_as(self, other: "FreeResources") -> None:
+    def copy_readiness(self, other: "FreeResources") -> None:
         """Have as much flash ready as there is somewhere else."""
         self._ready = other._ready.copy()
 
-    def set_kept(self, chassis: int, units: int) -> None:
+    def set_withheld(self, chassis: int, units: int) -> None:
         """Set how many units of a chassis' flash jobs do not get."""
-        self._kept[chassis] = units
+        self._withheld[chassis] = units
 
     def not_ready(self, chassis: int) -> bool:
         """Return whether there is flash of which nothing can be used."""
@@ -152,7 +154,7 @@ class FreeResources:
 
     # Looking
 
-    def lacks(self, pieces: Iterable[Piece]) -> Piece | None:
+    def first_taken(self, pieces: Iterable[Piece]) -> Piece | None:
         """Return the first of the pieces that is not free together with those before it."""
         taken: dict[int, int] = {}
         for piece in pieces:
@@ -162,8 +164,8 @@ class FreeResources:
             index = self._inventory.nodes[place].chassis
             if piece.ssds and index is not None:
                 flash = self._inventory.chassis[index].flash
-                taken[index] = flash.plus(taken.get(index, 0), piece.ssds)
-                if not flash.has(self._ssds[index], taken[index]):
+                taken[index] = flash.add(taken.get(index, 0), piece.ssds)
+                if not flash.contains(self._ssds[index], taken[index]):
                     return piece
         return None
 
@@ -172,21 +174,21 @@ class FreeResources:
         node = self._inventory.nodes[place]
         return node.cores & ~self._cores[place], node.gpus & ~self._gpus[place]
 
-    def widest(self, usable: int) -> tuple[int, int]:
+    def largest_per_node(self, usable: int) -> tuple[int, int]:
         """Return the most cores that are free on a node, and the most gpus."""
-        counts = [count for count, nodes in self._alike.items() if nodes & usable]
+        counts = [count for count, nodes in self._nodes_by_free.items() if nodes & usable]
         return max((c for c, _ in counts), default=0), max((g for _, g in counts), default=0)
 
     def total(self, usable: int) -> tuple[int, int]:
         """Return how many cores and gpus are free on some nodes together."""
         cores = gpus = 0
-        for (each_cores, each_gpus), nodes in self._alike.items():
+        for (each_cores, each_gpus), nodes in self._nodes_by_free.items():
             count = (nodes & usable).bit_count()
             cores += count * each_cores
             gpus += count * each_gpus
         return cores, gpus
 
-    def able(self, request: Request, usable: int) -> int:
+    def suitable_nodes(self, request: Request, usable: int) -> int:
         """Return the nodes with room for what is asked of each; flash is not looked at.
 
         Where nodes do not matter, these are the nodes with room for a slot.
@@ -196,7 +198,7 @@ class FreeResources:
         else:
             cores, gpus = request.node_cores, request.node_gpus
         found = 0
-        for (free_cores, free_gpus), nodes in self._alike.items():
+        for (free_cores, free_gpus), nodes in self._nodes_by_free.items():
             if free_cores >= cores and free_gpus >= gpus:
                 found |= nodes
         found &= usable
@@ -206,7 +208,7 @@ class FreeResources:
         """Return how many slots there is room for, where nodes do not matter."""
         return sum(
             (nodes & usable).bit_count() * each
-            for (cores, gpus), nodes in self._alike.items()
+            for (cores, gpus), nodes in self._nodes_by_free.items()
             if (each := _slots_of(cores, gpus, request))
         )
 
@@ -214,24 +216,24 @@ class FreeResources:
         """Return whether there is room for the least that is asked for."""
         if request.nodes is None:
             return self.slots(request, usable) >= request.slots
-        able = self.able(request, usable)
-        if not (request.flash or request.chassis):
-            return able.bit_count() >= request.all_nodes
+        suitable_nodes = self.suitable_nodes(request, usable)
+        if not (request.wants_flash or request.chassis):
+            return suitable_nodes.bit_count() >= request.node_count
         if request.shared or request.chassis:
-            return self._choice(request, able) is not None
-        wanted = request.all_nodes
-        for nodes, _, _ in self._beside_flash(able, request):
+            return self._choice(request, suitable_nodes) is not None
+        wanted = request.node_count
+        for nodes, _, _ in self._beside_flash(suitable_nodes, request):
             wanted -= nodes.bit_count()
             if wanted <= 0:
                 return True
         return False
 
-    def most(self, request: Request, usable: int) -> Request:
+    def largest_fit(self, request: Request, usable: int) -> Request:
         """Settle what a request leaves open, on the most that there is room for.
 
         From the outside in: rather more nodes than more slots on each. The least must fit.
         """
-        for part, count in request.more:
+        for part, count in request.open_counts:
             low, high = count.min, self._bound(part)
             while low < high:
                 middle = (low + high + 1) // 2
@@ -240,44 +242,46 @@ class FreeResources:
                 else:
                     high = middle - 1
             request = _with(request, part, count.most(low) or count.min)
-        return replace(request, more=()) if request.more else request
+        return replace(request, open_counts=()) if request.open_counts else request
 
     def pieces(self, request: Request, usable: int) -> tuple[Piece, ...]:
         """Choose by rank, or as the policy has it. What is asked for must be settled, and fit."""
         if request.nodes is None:
             return tuple(self._slot_pieces(request, usable))
-        able = self.able(request, usable)
+        suitable_nodes = self.suitable_nodes(request, usable)
         if request.shared or request.chassis:
-            pieces = self._shared_pieces(request, able)
+            pieces = self._shared_pieces(request, suitable_nodes)
         elif request.ssd_gib:
-            pieces = self._flash_pieces(request, self._beside_flash(able, request))
+            pieces = self._flash_pieces(request, self._beside_flash(suitable_nodes, request))
         else:
-            pieces = self._node_pieces(request, self._chosen(able, request), request.all_nodes)
+            pieces = self._node_pieces(
+                request, self._choose_nodes(suitable_nodes, request), request.node_count
+            )
         # R names nodes by rank (RFC 20).
         return tuple(pieces if self.policy is MatchPolicy.FIRST else sorted(pieces))
 
-    def _chosen(self, able: int, request: Request) -> int:
+    def _choose_nodes(self, suitable_nodes: int, request: Request) -> int:
         """Return the nodes that the policy takes, of those that would do."""
         if self.policy is MatchPolicy.FIRST:
-            return able
+            return suitable_nodes
         groups: list[tuple[int, Group]] = []
-        rest = able
+        rest = suitable_nodes
         for index, chassis in enumerate(self._inventory.chassis):
-            nodes = able & chassis.places
+            nodes = suitable_nodes & chassis.places
             rest &= ~nodes
             if nodes:
-                groups.append((nodes, Group(nodes.bit_count(), self._given[index])))
+                groups.append((nodes, Group(nodes.bit_count(), self._given_gib[index])))
         # A node on no chassis is in the way of no flash.
-        left = max(request.all_nodes - rest.bit_count(), 0)
-        counts = shares(self.policy, [group for _, group in groups], left)
-        chosen = _first(rest, min(rest.bit_count(), request.all_nodes))
+        left = max(request.node_count - rest.bit_count(), 0)
+        counts = node_counts(self.policy, [group for _, group in groups], left)
+        chosen = _lowest_nodes(rest, min(rest.bit_count(), request.node_count))
         for (nodes, _), count in zip(groups, counts, strict=True):
-            chosen |= _first(nodes, count)
+            chosen |= _lowest_nodes(nodes, count)
         return chosen
 
     def _slot_pieces(self, request: Request, usable: int) -> Iterator[Piece]:
         nodes, slots = self._inventory.nodes, request.slots
-        for place in _places(self.able(request, usable)):
+        for place in _places(self.suitable_nodes(request, usable)):
             cores, gpus = self._cores[place], self._gpus[place]
             count = min(slots, _slots_of(cores.bit_count(), gpus.bit_count(), request))
             yield Piece(
@@ -290,10 +294,10 @@ class FreeResources:
             if not slots:
                 return
 
-    def _node_pieces(self, request: Request, able: int, wanted: int) -> Iterator[Piece]:
+    def _node_pieces(self, request: Request, suitable_nodes: int, wanted: int) -> Iterator[Piece]:
         nodes = self._inventory.nodes
-        for place in _places(able):
-            cores, gpus = self._share(request, place)
+        for place in _places(suitable_nodes):
+            cores, gpus = self._resources_of_node(request, place)
             yield Piece(nodes[place].rank, cores, 0, gpus)
             wanted -= 1
             if not wanted:
@@ -302,134 +306,143 @@ class FreeResources:
     def _flash_pieces(
         self, request: Request, beside: Iterable[tuple[int, int, int]]
     ) -> Iterator[Piece]:
-        nodes, wanted = self._inventory.nodes, request.all_nodes
+        nodes, wanted = self._inventory.nodes, request.node_count
         if self.policy is not MatchPolicy.FIRST:
             found = [*beside]
-            groups = [Group(each.bit_count(), self._given[index]) for each, index, _ in found]
-            counts = shares(self.policy, groups, wanted)
+            groups = [Group(each.bit_count(), self._given_gib[index]) for each, index, _ in found]
+            counts = node_counts(self.policy, groups, wanted)
             beside = [
-                (_first(each, count), index, units)
+                (_lowest_nodes(each, count), index, units)
                 for (each, index, units), count in zip(found, counts, strict=True)
                 if count
             ]
         for chosen, index, units in beside:
             flash = self._inventory.chassis[index].flash
-            free = self._usable(index)
+            free = self._available(index)
             for place in _places(chosen):
-                cores, gpus = self._share(request, place)
-                own = flash.some(free, units)
-                free = flash.less(free, own)
+                cores, gpus = self._resources_of_node(request, place)
+                own = flash.first_units(free, units)
+                free = flash.subtract(free, own)
                 yield Piece(nodes[place].rank, cores, own, gpus)
                 wanted -= 1
                 if not wanted:
                     return
 
-    def _shared_pieces(self, request: Request, able: int) -> Iterator[Piece]:
+    def _shared_pieces(self, request: Request, suitable_nodes: int) -> Iterator[Piece]:
         """Yield the pieces of nodes; what is shared of a rabbit is with the first of its nodes."""
         nodes = self._inventory.nodes
-        for choice in self._choice(request, able) or ():
-            reach = choice.reach
-            flash = self._inventory.chassis[reach.chassis].flash
-            free, more = self._usable(reach.chassis), choice.shared
+        for choice in self._choice(request, suitable_nodes) or ():
+            candidate = choice.candidate
+            flash = self._inventory.chassis[candidate.chassis].flash
+            free, more = self._available(candidate.chassis), choice.shared
             if not choice.nodes:
-                yield Piece(self._inventory.holder(reach.chassis), 0, flash.some(free, more), 0)
+                yield Piece(
+                    self._inventory.representative_rank(candidate.chassis),
+                    0,
+                    flash.first_units(free, more),
+                    0,
+                )
                 continue
-            chosen = reach.nodes
+            chosen = candidate.nodes
             if choice.nodes < chosen.bit_count():
-                chosen = _first(chosen, choice.nodes)
+                chosen = _lowest_nodes(chosen, choice.nodes)
             for place in _places(chosen):
-                cores, gpus = self._share(request, place)
-                own = flash.some(free, reach.beside + more)
-                free, more = flash.less(free, own), 0
+                cores, gpus = self._resources_of_node(request, place)
+                own = flash.first_units(free, candidate.units_per_node + more)
+                free, more = flash.subtract(free, own), 0
                 yield Piece(nodes[place].rank, cores, own, gpus)
 
-    def _choice(self, request: Request, able: int) -> list[Choice] | None:
-        reaches = self._reaches(able, request)
+    def _choice(self, request: Request, suitable_nodes: int) -> list[Choice] | None:
+        candidates = self._candidates(suitable_nodes, request)
         if self.policy is not MatchPolicy.FIRST:
-            every = [*reaches]
-            found = beside.choose(request, self._preferred(request, every), self._flash())
+            every = [*candidates]
+            found = flashplacement.choose(request, self._preferred(request, every), self._flash())
             if found is not None:
                 return found
-            reaches = iter(every)
-        return beside.choose(request, reaches, self._flash())
+            candidates = iter(every)
+        return flashplacement.choose(request, candidates, self._flash())
 
-    def _preferred(self, request: Request, reaches: Sequence[Reach]) -> Iterator[Reach]:
+    def _preferred(self, request: Request, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
         """Yield what the policy would take. Of so many chassis with so many nodes each, all."""
-        groups = [Group(each.most, self._given[each.chassis]) for each in reaches]
+        groups = [Group(each.max_nodes, self._given_gib[each.chassis]) for each in candidates]
         if request.chassis:
             by = self.policy is MatchPolicy.LEVEL
-            order = sorted(range(len(reaches)), key=lambda index: groups[index].given if by else 0)
-            return (reaches[index] for index in order)
-        wanted = min(request.all_nodes, sum(each.most for each in groups))
-        counts = shares(self.policy, groups, wanted)
+            order = sorted(
+                range(len(candidates)), key=lambda index: groups[index].given_gib if by else 0
+            )
+            return (candidates[index] for index in order)
+        wanted = min(request.node_count, sum(each.max_nodes for each in groups))
+        counts = node_counts(self.policy, groups, wanted)
         return (
-            replace(reach, most=count)
-            for reach, count in zip(reaches, counts, strict=True)
+            replace(candidate, max_nodes=count)
+            for candidate, count in zip(candidates, counts, strict=True)
             if count
         )
 
-    def _flash(self) -> Iterator[Reach]:
+    def _flash(self) -> Iterator[Candidate]:
         """Yield the flash of each chassis, whatever its nodes do."""
         for index, chassis in enumerate(self._inventory.chassis):
-            free = chassis.flash.count(self._usable(index))
+            free = chassis.flash.count(self._available(index))
             if free and chassis.places:
-                yield Reach(index, 0, 0, 0, free, chassis.flash.unit, chassis.labels)
+                yield Candidate(index, 0, 0, 0, free, chassis.flash.unit, chassis.labels)
 
-    def _reaches(self, able: int, request: Request) -> Iterator[Reach]:
+    def _candidates(self, suitable_nodes: int, request: Request) -> Iterator[Candidate]:
         """Yield what a request could have of each chassis that has nodes for it."""
         gib = request.ssd_gib
         for index, chassis in enumerate(self._inventory.chassis):
-            nodes = able & chassis.places
+            nodes = suitable_nodes & chassis.places
             units = chassis.flash.units(gib)
             if not nodes or (gib and not units) or not carries(chassis.labels, request.labels):
                 continue
-            free = chassis.flash.count(self._usable(index))
+            free = chassis.flash.count(self._available(index))
             most = nodes.bit_count()
             if units:
                 most = min(most, free // units)
             if request.chassis:
-                most = request.nodes_of_chassis if most >= request.nodes_of_chassis else 0
+                most = request.nodes_per_chassis if most >= request.nodes_per_chassis else 0
             if most:
-                yield Reach(index, nodes, most, units, free, chassis.flash.unit, chassis.labels)
+                yield Candidate(index, nodes, most, units, free, chassis.flash.unit, chassis.labels)
 
-    def _share(self, request: Request, place: int) -> tuple[int, int]:
+    def _resources_of_node(self, request: Request, place: int) -> tuple[int, int]:
         """Return the cores and gpus of one node that are to be allocated."""
         cores, gpus = self._cores[place], self._gpus[place]
         if request.exclusive:
             return cores, gpus
         return lowest(cores, request.node_cores), lowest(gpus, request.node_gpus)
 
-    def _beside_flash(self, able: int, request: Request) -> Iterator[tuple[int, int, int]]:
+    def _beside_flash(
+        self, suitable_nodes: int, request: Request
+    ) -> Iterator[tuple[int, int, int]]:
         """Return nodes that can have flash, the number of their chassis, and each node's units."""
         for index, chassis in enumerate(self._inventory.chassis):
             units = chassis.flash.units(request.ssd_gib)
-            nodes = able & chassis.places
+            nodes = suitable_nodes & chassis.places
             if not units or not nodes or not carries(chassis.labels, request.labels):
                 continue
-            enough = chassis.flash.count(self._usable(index)) // units
+            enough = chassis.flash.count(self._available(index)) // units
             if enough < nodes.bit_count():
-                nodes = _first(nodes, enough)
+                nodes = _lowest_nodes(nodes, enough)
             if nodes:
                 yield nodes, index, units
 
     def units(self, index: int) -> int:
         """Return how many units of a chassis' flash jobs can have now."""
-        return self._inventory.chassis[index].flash.count(self._usable(index))
+        return self._inventory.chassis[index].flash.count(self._available(index))
 
-    def _usable(self, index: int) -> int:
+    def _available(self, index: int) -> int:
         """Return the flash of a chassis that is free and ready, and not kept from jobs."""
         flash = self._inventory.chassis[index].flash
-        free = flash.common(self._ssds[index], self._ready[index])
-        kept = self._kept[index]
-        return flash.some(free, max(flash.count(free) - kept, 0)) if kept else free
+        free = flash.intersect(self._ssds[index], self._ready[index])
+        withheld = self._withheld[index]
+        return flash.first_units(free, max(flash.count(free) - withheld, 0)) if withheld else free
 
     def _bound(self, part: Part) -> int:
         """Return what no number of such parts exceeds here."""
         if part == "nodes":
             return len(self._cores)
         if part == "gpus":
-            return max((gpus for _, gpus in self._alike), default=0)
-        most = max((cores for cores, _ in self._alike), default=0)
+            return max((gpus for _, gpus in self._nodes_by_free), default=0)
+        most = max((cores for cores, _ in self._nodes_by_free), default=0)
         return most * len(self._cores) if part == "slots" else most
 
 
@@ -464,7 +477,7 @@ def _places(nodes: int) -> Iterator[int]:
                 yield base + bit
 
 
-def _set(places: list[int]) -> int:
+def _bits_of(places: list[int]) -> int:
     """Return the bits of some places: of many without going over all bits for each."""
     if len(places) < 8:
         found = 0
@@ -477,7 +490,7 @@ def _set(places: list[int]) -> int:
     return int.from_bytes(data, "little")
 
 
-def _first(nodes: int, count: int) -> int:
+def _lowest_nodes(nodes: int, count: int) -> int:
     """Keep the first so many nodes."""
     if not count:
         return 0

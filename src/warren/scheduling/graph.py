@@ -10,22 +10,22 @@ from typing import Any, Final
 
 import orjson
 
-from warren.scheduling import lacks, refusals
+from warren.scheduling import refusals, shortage
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Allocation, Inventory, Piece, Properties, bits, ids
 from warren.scheduling.matching import MatchPolicy
-from warren.scheduling.reasons import KEPT, Kind, Reason
-from warren.scheduling.refusals import Refusal, View
+from warren.scheduling.reasons import WITHHELD, Reason, ReasonKind
+from warren.scheduling.refusals import Refusal, SystemView
 from warren.scheduling.request import Request
 
-__all__ = ["Allocation", "Graph", "Piece", "Refusal", "Use"]
+__all__ = ["Allocation", "Graph", "NodeUse", "Piece", "Refusal"]
 
 _CONSTRAINTS: Final = 256
 """How many constraints are kept with the nodes that meet them."""
 
 
 @dataclass(frozen=True)
-class Use:
+class NodeUse:
     """One node, how many cores and gpus it has, and how many of them are taken."""
 
     rank: int
@@ -56,16 +56,16 @@ class Graph:
         self._drained = 0
         self._offline = 0
         self._tagged: dict[str, int] = {}
-        """The nodes that are tagged, by who says so."""
+        """The nodes that are tagged, by the source that says so."""
         self._everything = (1 << self.nodes) - 1
-        self._ended = self._free.copy()
+        self._idle = self._free.copy()
         """What there is when all jobs have ended."""
         self._external: dict[str, int] = {}
         self._capacity: dict[str, int] = {}
-        self._met: dict[str, int] = {}
+        self._matching_by_constraint: dict[str, int] = {}
         self._states: dict[str, str] = {}
 
-    def shadow(self) -> "Graph":
+    def copy(self) -> "Graph":
         """Return another graph of the same system, as it is now, to try things on."""
         other = Graph.__new__(Graph)
         other.__dict__ |= self.__dict__
@@ -93,7 +93,7 @@ class Graph:
 
     # What may be given out
 
-    def set_ssds(
+    def set_rabbit(
         self,
         rabbit: str,
         *,
@@ -110,31 +110,33 @@ class Graph:
         """
         self._states[rabbit] = state
         for index in self._inventory.rabbits.get(rabbit, ()):
-            self._ended.set_ready(index, ready=up)  # no job's end makes it ready
+            self._idle.set_ready(index, ready=up)  # no job's end makes it ready
             self._free.set_ready(index, ready=up)
             if labels is not None:
                 self._inventory.chassis[index].set_labels(labels)
         if capacity is not None and capacity != self._capacity.get(rabbit):
             self._capacity[rabbit] = capacity
-            self._keep(rabbit)
+            self._withhold(rabbit)
 
     def set_external(self, rabbit: str, gib: int) -> None:
         """Set how many GiB of a rabbit's flash are taken by storage that is in no job's R."""
         self._external[rabbit] = gib
-        self._keep(rabbit)
+        self._withhold(rabbit)
 
-    def _keep(self, rabbit: str) -> None:
+    def _withhold(self, rabbit: str) -> None:
         """Keep from jobs what a rabbit has not, and what is taken of it otherwise."""
-        for index, units in self._kept(rabbit):
+        for index, units in self._withheld_units(rabbit):
             # Both may change again: what could fit without them is waited for.
-            self._ended.set_kept(index, units)
-            self._free.set_kept(index, units)
+            self._idle.set_withheld(index, units)
+            self._free.set_withheld(index, units)
 
-    def _kept(self, rabbit: str, back: Collection[Kind] = ()) -> Iterator[tuple[int, int]]:
-        """Yield how many units of which chassis are kept, but for what is given `back`."""
+    def _withheld_units(
+        self, rabbit: str, returned: Collection[ReasonKind] = ()
+    ) -> Iterator[tuple[int, int]]:
+        """Yield how many units of which chassis are kept, but for what is given `returned`."""
         numbers = self._inventory.rabbits.get(rabbit, ())
-        has = None if Kind.CAPACITY in back else self._capacity.get(rabbit)
-        external = 0 if Kind.EXTERNAL in back else self._external.get(rabbit, 0)
+        has = None if ReasonKind.CAPACITY in returned else self._capacity.get(rabbit)
+        external = 0 if ReasonKind.EXTERNAL in returned else self._external.get(rabbit, 0)
         for index in numbers:
             flash = self._inventory.chassis[index].flash
             there = flash.count(flash.whole)
@@ -172,22 +174,22 @@ class Graph:
 
     def reserve(self, request: Request) -> None:
         """Keep from all others whatever a request could ever get."""
-        nodes = self.possible(request)
+        nodes = self.possible_nodes(request)
         self._excluded |= nodes
-        if request.flash:
+        if request.wants_flash:
             for index, chassis in enumerate(self._inventory.chassis):
-                if request.anywhere or chassis.places & nodes:
+                if request.any_rabbit or chassis.places & nodes:
                     self._free.set_ready(index, ready=False)
 
     # What is there
 
-    def use(self) -> list[Use]:
+    def node_use(self) -> list[NodeUse]:
         """Return all nodes by rank, with how much of each is taken."""
         found = []
         for place, node in enumerate(self._inventory.nodes):
             cores, gpus = self._free.taken(place)
             found.append(
-                Use(
+                NodeUse(
                     rank=node.rank,
                     host=node.host,
                     cores=node.cores.bit_count(),
@@ -217,28 +219,28 @@ class Graph:
             for name, pieces in parts.items()
         }
 
-    def meeting(self, constraint: Mapping[str, Any]) -> list[int]:
+    def matching_ranks(self, constraint: Mapping[str, Any]) -> list[int]:
         """Return the ranks of the nodes that meet a constraint. Raises BadFormat."""
         nodes = self._inventory.nodes
-        return [nodes[place].rank for place in ids(self._inventory.meeting(constraint))]
+        return [nodes[place].rank for place in ids(self._inventory.matching_nodes(constraint))]
 
     @property
-    def largest(self) -> int:
+    def largest_chassis_gib(self) -> int:
         """How many GiB of flash the largest chassis has."""
         return max((each.flash.gib for each in self._inventory.chassis), default=0)
 
-    def possible(self, request: Request) -> int:
+    def possible_nodes(self, request: Request) -> int:
         """Return the nodes that a request could ever get, as bits."""
-        return self._whole.able(request, self._view(request).offered)
+        return self._whole.suitable_nodes(request, self._view(request).offered)
 
     def overlap(self, one: Request, other: Request) -> bool:
         """Return whether two requests may ever want the same."""
-        mine, others = self.possible(one), self.possible(other)
+        mine, others = self.possible_nodes(one), self.possible_nodes(other)
         if mine & others:
             return True
-        if not (one.flash and other.flash):
+        if not (one.wants_flash and other.wants_flash):
             return False
-        return (one.anywhere or other.anywhere) or any(
+        return (one.any_rabbit or other.any_rabbit) or any(
             chassis.places & mine and chassis.places & others for chassis in self._inventory.chassis
         )
 
@@ -248,22 +250,22 @@ class Graph:
         """Return whether there is room for a request now."""
         return self._free.fits(request, self._view(request).usable)
 
-    def fits_never_as_is(self, request: Request) -> bool:
+    def cannot_fit_when_idle(self, request: Request) -> bool:
         """Return whether a request would not fit even if all jobs ended.
 
         Something is kept back then, or flash is not ready.
         """
-        return not self._ended.fits(request, self._view(request).usable)
+        return not self._idle.fits(request, self._view(request).usable)
 
     def match(self, request: Request) -> Allocation | Refusal:
         """Find room for a request, first fit by rank; or say why there is none."""
         view = self._view(request)
         if self._free.fits(request, view.usable):
-            settled = self._free.most(request, view.usable)
-            return Allocation(self._free.pieces(settled, view.usable), settled.all_slots)
-        return self.feasible(request) or Refusal(refusals.busy(request, view))
+            settled = self._free.largest_fit(request, view.usable)
+            return Allocation(self._free.pieces(settled, view.usable), settled.slot_count)
+        return self.infeasibility(request) or Refusal(refusals.busy_reason(request, view))
 
-    def feasible(self, request: Request) -> Refusal | None:
+    def infeasibility(self, request: Request) -> Refusal | None:
         """Return why a request could never be met; None if it can be, with time.
 
         A node that is drained or offline counts: it will be given out again.
@@ -271,55 +273,57 @@ class Graph:
         view = self._view(request)
         if self._whole.fits(request, view.offered):
             return None
-        return Refusal(refusals.never(request, view), never=True)
+        return Refusal(refusals.never_reason(request, view), never=True)
 
     def explain(self, request: Request) -> Reason:
         """Explain why a request does not fit: that takes a closer look."""
         view = self._view(request)
-        never = self.feasible(request)
+        never = self.infeasibility(request)
         if never is not None:
             kind = refusals.never_kind(request, view)
             return Reason(kinds=(kind,), sentence=f"can never start: {never.reason}")
         forever = self.blockers(request, ended=True) or ()
         # Where jobs will end, that is what it waits for; and it may start sooner all the same.
         now = self.blockers(request, ended=False)
-        return lacks.explain(request, view, forever, now)
+        return shortage.explain(request, view, forever, now)
 
-    def blockers(self, request: Request, *, ended: bool) -> tuple[Kind, ...] | None:
+    def blockers(self, request: Request, *, ended: bool) -> tuple[ReasonKind, ...] | None:
         """Return what must be given back for a request to fit, or to fit when all jobs have ended.
 
         No part of that would do. None if all of it would not.
         """
-        back = set(KEPT)
-        if not self._would_fit(request, back, ended=ended):
+        returned = set(WITHHELD)
+        if not self._would_fit(request, returned, ended=ended):
             return None
         needed = []
-        for kind in KEPT:
-            if self._would_fit(request, back - {kind}, ended=ended):
-                back.discard(kind)
+        for kind in WITHHELD:
+            if self._would_fit(request, returned - {kind}, ended=ended):
+                returned.discard(kind)
             else:
                 needed.append(kind)
         return tuple(reversed(needed))
 
-    def _would_fit(self, request: Request, back: Collection[Kind], *, ended: bool) -> bool:
+    def _would_fit(
+        self, request: Request, returned: Collection[ReasonKind], *, ended: bool
+    ) -> bool:
         """Return whether there would be room if some of what is kept from jobs were given back."""
         view = self._view(request)
         nodes = view.offered
         kept = {
-            Kind.DRAINED: view.drained,
-            Kind.OFFLINE: view.offline,
-            Kind.TAGGED: view.tagged,
+            ReasonKind.DRAINED: view.drained,
+            ReasonKind.OFFLINE: view.offline,
+            ReasonKind.TAGGED: view.tagged,
         }
         for kind, held in kept.items():
-            if kind not in back:
+            if kind not in returned:
                 nodes &= ~held
         room = self._whole if ended else self._free
-        if request.flash:
+        if request.wants_flash:
             room = room.copy()
-            room.ready_as(self._whole if Kind.RABBITS in back else self._free)
+            room.copy_readiness(self._whole if ReasonKind.RABBITS in returned else self._free)
             for rabbit in {*self._capacity, *self._external}:
-                for index, units in self._kept(rabbit, back):
-                    room.set_kept(index, units)
+                for index, units in self._withheld_units(rabbit, returned):
+                    room.set_withheld(index, units)
         return room.fits(request, nodes)
 
     def take(self, allocation: Allocation) -> None:
@@ -336,7 +340,7 @@ class Graph:
 
     def conflict(self, allocation: Allocation) -> str | None:
         """Return which part of an allocation is not free; None if all of it is."""
-        piece = self._free.lacks(allocation.pieces)
+        piece = self._free.first_taken(allocation.pieces)
         return f"some of {self.hosts[piece.rank]} is another job's" if piece else None
 
     # R
@@ -347,7 +351,7 @@ class Graph:
         """Write an allocation as R, without `scheduling`: as everyone but we see it."""
         return self._inventory.encode(allocation, starttime, expiration)
 
-    def text(self, allocation: Allocation, r: Mapping[str, Any]) -> bytes:
+    def encode_text(self, allocation: Allocation, r: Mapping[str, Any]) -> bytes:
         """Return the text of R with the part of the graph that was allocated."""
         scheduling = self._inventory.scheduling(allocation)
         if scheduling is None:
@@ -358,12 +362,12 @@ class Graph:
         """Read an R that was written here. Raises BadFormat if it names what is not here."""
         return self._inventory.decode(r)
 
-    def _view(self, request: Request) -> View:
-        return View(
+    def _view(self, request: Request) -> SystemView:
+        return SystemView(
             inventory=self._inventory,
             whole=self._whole,
             free=self._free,
-            meeting=self._meeting(request.constraint),
+            matching=self._matching(request.constraint),
             excluded=self._excluded,
             drained=self._drained,
             offline=self._offline,
@@ -379,11 +383,13 @@ class Graph:
             tagged |= nodes
         return tagged
 
-    def _meeting(self, constraint: str) -> int:
+    def _matching(self, constraint: str) -> int:
         if not constraint:
             return self._everything
-        if constraint not in self._met:
-            if len(self._met) == _CONSTRAINTS:
-                del self._met[next(iter(self._met))]
-            self._met[constraint] = self._inventory.meeting(orjson.loads(constraint))
-        return self._met[constraint]
+        if constraint not in self._matching_by_constraint:
+            if len(self._matching_by_constraint) == _CONSTRAINTS:
+                del self._matching_by_constraint[next(iter(self._matching_by_constraint))]
+            self._matching_by_constraint[constraint] = self._inventory.matching_nodes(
+                orjson.loads(constraint)
+            )
+        return self._matching_by_constraint[constraint]

@@ -26,7 +26,7 @@ _LARGEST_ID: Final = 65535
 
 
 class Piece(NamedTuple):
-    """What is allocated of one node: its cores and gpus as bits, and a share of its flash.
+    """What is allocated of one node: its cores and gpus as bits, and a portion of its flash.
 
     Without cores and gpus the node is not in the allocation: only flash of its chassis is.
     """
@@ -52,7 +52,7 @@ class Chassis:
 
     path: str
     rabbit: str
-    number: int = 0
+    vertex_id: int = 0
     """Its id in graphs; its ssds have the next ones."""
     flash: Flash = field(default_factory=Quanta)
     places: int = 0
@@ -65,12 +65,12 @@ class Chassis:
     def text(self) -> Text:
         properties = {"rabbit": self.rabbit}
         if isinstance(self.flash, Pool):
-            properties[flash.KIND] = flash.POOL
+            properties[flash.KIND_PROPERTY] = flash.POOL
         # With them, so that the storage side decides by what the scheduler has seen.
         pairs = (label.partition("=") for label in sorted(self.labels or ()))
         metadata = {"properties": {key: value for key, _, value in pairs} | properties}
         return jgf.text(
-            Vertex(type="chassis", path=self.path, metadata=metadata), self.number, _ROOT
+            Vertex(type="chassis", path=self.path, metadata=metadata), self.vertex_id, _ROOT
         )
 
     def set_labels(self, labels: Iterable[str]) -> None:
@@ -80,14 +80,14 @@ class Chassis:
             self.labels = known
             self.__dict__.pop("text", None)  # it is written anew
 
-    def texts(self, share: int) -> Iterator[Text]:
-        """Write a share of its flash. Quanta are written once: they are the same for all jobs."""
-        for index, gib in self.flash.ssds(share):
+    def texts(self, portion: int) -> Iterator[Text]:
+        """Write a portion of its flash. Quanta are written once: they are the same for all jobs."""
+        for index, gib in self.flash.ssds(portion):
             known = self._quanta.get(index)
             if known is None:
                 metadata = {"id": index, "unit": "GiB", "size": gib, "exclusive": True}
                 ssd = Vertex(type="ssd", path=f"{self.path}/ssd{index}", metadata=metadata)
-                known = jgf.text(ssd, self.number + 1 + index, self.number)
+                known = jgf.text(ssd, self.vertex_id + 1 + index, self.vertex_id)
                 if isinstance(self.flash, Quanta):
                     self._quanta[index] = known
             yield known
@@ -100,17 +100,17 @@ class Node:
     rank: int
     host: str
     chassis: int | None = None
-    above: int = _ROOT
+    parent_id: int = _ROOT
     """The id in graphs of what it stands in."""
     path: str = ""
-    number: int = 0
+    vertex_id: int = 0
     """Its own id in graphs; its cores have the next ones, and then its gpus."""
     cores: int = 0
     gpus: int = 0
     properties: frozenset[str] = frozenset()
 
     @cached_property
-    def known_by(self) -> constraint.Node:
+    def constraint_node(self) -> constraint.Node:
         """What constraints go by."""
         return constraint.Node(self.rank, self.host, constraint.implied_properties(self.properties))
 
@@ -128,14 +128,14 @@ class Node:
     def _texts(self, cores: int, gpus: int) -> Iterator[Text]:
         metadata: dict[str, Any] = {"name": self.host, "rank": self.rank}
         yield jgf.text(
-            Vertex(type="node", path=self.path, metadata=metadata), self.number, self.above
+            Vertex(type="node", path=self.path, metadata=metadata), self.vertex_id, self.parent_id
         )
-        first = self.number + 1
+        first = self.vertex_id + 1
         for kind, chosen in (("core", cores), ("gpu", gpus)):
             for each in ids(chosen):
                 metadata = {"id": each, "rank": self.rank}
                 vertex = Vertex(type=kind, path=f"{self.path}/{kind}{each}", metadata=metadata)
-                yield jgf.text(vertex, first + each, self.number)
+                yield jgf.text(vertex, first + each, self.vertex_id)
             first += self.cores.bit_length()
 
 
@@ -173,8 +173,8 @@ class Inventory:
         self._paths = {chassis.path: index for index, chassis in enumerate(self.chassis)}
         for index, chassis in enumerate(self.chassis):
             self.rabbits.setdefault(chassis.rabbit, []).append(index)
-        self._number()
-        self._name(resource_set.read(r).properties, properties)
+        self._assign_ids()
+        self._set_properties(resource_set.read(r).properties, properties)
 
     def _read(self, scheduling: Mapping[str, Any]) -> dict[int, Node]:
         """Read the graph. Raises BadFormat for one that is no tree, or not of what is known here.
@@ -222,24 +222,26 @@ class Inventory:
         if self.chassis and not self._root.path:
             raise BadFormat("the graph has chassis, and no cluster that they are in")
         for chassis, properties_of, own in zip(self.chassis, properties, ssds, strict=True):
-            chassis.flash = flash.of(chassis.path, properties_of, own)
+            chassis.flash = flash.from_vertices(chassis.path, properties_of, own)
         return nodes
 
-    def _number(self) -> None:
+    def _assign_ids(self) -> None:
         """Set the id of each vertex, which it has in the R of every job."""
         number = _ROOT + 1
         for chassis in self.chassis:
-            chassis.number = number
-            number += 1 + chassis.flash.ids
+            chassis.vertex_id = number
+            number += 1 + chassis.flash.id_count
         for place, node in enumerate(self.nodes):
-            node.number = number
+            node.vertex_id = number
             number += 1 + node.cores.bit_length() + node.gpus.bit_length()
             if node.chassis is not None:
                 chassis = self.chassis[node.chassis]
-                node.above = chassis.number
+                node.parent_id = chassis.vertex_id
                 chassis.places |= 1 << place
 
-    def _name(self, ranks_by_name: Mapping[str, Iterable[int]], properties: Properties) -> None:
+    def _set_properties(
+        self, ranks_by_name: Mapping[str, Iterable[int]], properties: Properties
+    ) -> None:
         named: dict[int, set[str]] = {}
         for name, ranks in ranks_by_name.items():
             for rank in ranks:
@@ -250,10 +252,10 @@ class Inventory:
             if mine:
                 node.properties = frozenset(mine)
 
-    def meeting(self, wanted: Mapping[str, Any]) -> int:
+    def matching_nodes(self, wanted: Mapping[str, Any]) -> int:
         """Return the places of the nodes that meet a constraint."""
         meets = constraint.matcher(wanted)
-        return bits(place for place, node in enumerate(self.nodes) if meets(node.known_by))
+        return bits(place for place, node in enumerate(self.nodes) if meets(node.constraint_node))
 
     # R
 
@@ -297,7 +299,7 @@ class Inventory:
 
     def _texts(self, allocation: Allocation) -> Iterator[Text]:
         yield jgf.text(self._root, _ROOT, None)
-        shares = self.shares(allocation.pieces)
+        flash_portions = self.flash_portions(allocation.pieces)
         written: set[int] = set()
         for rank, cores, _, gpus in allocation.pieces:
             node = self.nodes[self.places[rank]]
@@ -305,23 +307,23 @@ class Inventory:
                 written.add(node.chassis)
                 chassis = self.chassis[node.chassis]
                 yield chassis.text
-                yield from chassis.texts(shares.get(node.chassis, 0))
+                yield from chassis.texts(flash_portions.get(node.chassis, 0))
             if cores or gpus:
                 yield node.text(cores, gpus)
 
-    def holder(self, chassis: int) -> int:
+    def representative_rank(self, chassis: int) -> int:
         """Return the rank that stands for a chassis of which only flash is allocated."""
         places = self.chassis[chassis].places
         return self.nodes[(places & -places).bit_length() - 1].rank
 
-    def shares(self, pieces: Iterable[Piece]) -> dict[int, int]:
+    def flash_portions(self, pieces: Iterable[Piece]) -> dict[int, int]:
         """Put together the flash of some pieces, by the numbers of the chassis."""
         found: dict[int, int] = {}
         for piece in pieces:
             if piece.ssds:
                 index = self.nodes[self.places[piece.rank]].chassis
                 assert index is not None
-                found[index] = self.chassis[index].flash.plus(found.get(index, 0), piece.ssds)
+                found[index] = self.chassis[index].flash.add(found.get(index, 0), piece.ssds)
         return found
 
     def decode(self, r: Mapping[str, Any]) -> Allocation:
@@ -343,11 +345,11 @@ class Inventory:
         for index, own in ssds.items():
             if not self.chassis[index].places:
                 raise BadFormat(f"R names flash of {self.chassis[index].path}, which has no nodes")
-            pieces.append(Piece(self.holder(index), 0, own))
+            pieces.append(Piece(self.representative_rank(index), 0, own))
         return Allocation(tuple(pieces), r["execution"].get("nslots", 1))
 
     def _ssds(self, r: Mapping[str, Any]) -> dict[int, int]:
-        """Return the shares of flash of an R by chassis."""
+        """Return the portions of flash of an R by chassis."""
         found: dict[int, list[Vertex]] = {}
         vertices = jgf.decode(r["scheduling"]) if "scheduling" in r else ()
         for index, vertex in enumerate(vertices):
@@ -377,14 +379,14 @@ def bits(numbers: Iterable[int]) -> int:
     return found
 
 
-def ids(given: int) -> Iterator[int]:
+def ids(bitset: int) -> Iterator[int]:
     """Return the numbers that a few bits stand for, ascending."""
-    while given:
-        low = given & -given
+    while bitset:
+        low = bitset & -bitset
         yield low.bit_length() - 1
-        given ^= low
+        bitset ^= low
 
 
 @lru_cache(maxsize=4096)
-def _ids(given: int) -> tuple[int, ...]:
-    return tuple(ids(given))
+def _ids(bitset: int) -> tuple[int, ...]:
+    return tuple(ids(bitset))

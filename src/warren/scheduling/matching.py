@@ -21,13 +21,13 @@ class MatchPolicy(StrEnum):
 class Group(NamedTuple):
     """What one chassis could give to a request."""
 
-    most: int
+    max_nodes: int
     """How many nodes."""
-    given: int
+    given_gib: int
     """GiB of its flash that have been given out so far."""
 
 
-def shares(policy: MatchPolicy, groups: Sequence[Group], wanted: int) -> list[int]:
+def node_counts(policy: MatchPolicy, groups: Sequence[Group], wanted: int) -> list[int]:
     """Return how many of the wanted nodes each group gives.
 
     There are as many as that: the caller has seen that the request fits.
@@ -36,7 +36,7 @@ def shares(policy: MatchPolicy, groups: Sequence[Group], wanted: int) -> list[in
         case MatchPolicy.FIRST:
             return _in_turn(groups, range(len(groups)), wanted)
         case MatchPolicy.LEVEL:
-            order = sorted(range(len(groups)), key=lambda index: (groups[index].given, index))
+            order = sorted(range(len(groups)), key=lambda index: (groups[index].given_gib, index))
             return _in_turn(groups, order, wanted)
         case MatchPolicy.PACK:
             return _packed(groups, wanted)
@@ -47,7 +47,7 @@ def shares(policy: MatchPolicy, groups: Sequence[Group], wanted: int) -> list[in
 def _in_turn(groups: Sequence[Group], order: Sequence[int], wanted: int) -> list[int]:
     counts = [0] * len(groups)
     for index in order:
-        counts[index] = min(groups[index].most, wanted)
+        counts[index] = min(groups[index].max_nodes, wanted)
         wanted -= counts[index]
         if not wanted:
             break
@@ -57,13 +57,13 @@ def _in_turn(groups: Sequence[Group], order: Sequence[int], wanted: int) -> list
 def _packed(groups: Sequence[Group], wanted: int) -> list[int]:
     """Take the largest groups, and for what is then left the smallest one that has it."""
     counts = [0] * len(groups)
-    order = sorted(range(len(groups)), key=lambda index: (-groups[index].most, index))
+    order = sorted(range(len(groups)), key=lambda index: (-groups[index].max_nodes, index))
     for place, index in enumerate(order):
-        if groups[index].most >= wanted:
-            enough = (each for each in order[place:] if groups[each].most >= wanted)
-            counts[min(enough, key=lambda each: (groups[each].most, each))] = wanted
+        if groups[index].max_nodes >= wanted:
+            enough = (each for each in order[place:] if groups[each].max_nodes >= wanted)
+            counts[min(enough, key=lambda each: (groups[each].max_nodes, each))] = wanted
             break
-        counts[index] = groups[index].most
+        counts[index] = groups[index].max_nodes
         wanted -= counts[index]
     return counts
 
@@ -71,9 +71,9 @@ def _packed(groups: Sequence[Group], wanted: int) -> list[int]:
 def _spread(groups: Sequence[Group], wanted: int) -> list[int]:
     """Fill groups evenly: those that have less give all, and the others as many each."""
     counts = [0] * len(groups)
-    order = sorted(range(len(groups)), key=lambda index: (groups[index].most, index))
+    order = sorted(range(len(groups)), key=lambda index: (groups[index].max_nodes, index))
     for left, index in zip(range(len(groups), 0, -1), order, strict=True):
         # Rounded down, what does not divide is given by the largest, which come last.
-        counts[index] = min(groups[index].most, wanted // left)
+        counts[index] = min(groups[index].max_nodes, wanted // left)
         wanted -= counts[index]
     return counts

@@ -16,7 +16,7 @@ from warren.rfc.resource_set import Rank, ResourceSet
 from warren.scheduling.topology import Chassis
 
 
-def missing(chassis: Sequence[Chassis], resources: ResourceSet) -> list[str]:
+def missing_nodes(chassis: Sequence[Chassis], resources: ResourceSet) -> list[str]:
     """Return the compute nodes that are wired to a rabbit, and not in R."""
     known = {rank.host for rank in resources.ranks}
     return [host for each in chassis for host in each.hosts if host not in known]

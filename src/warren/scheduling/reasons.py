@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Final
 
 
-class Kind(StrEnum):
+class ReasonKind(StrEnum):
     """What is in the way of a job."""
 
     NEVER = "never"
@@ -42,13 +42,13 @@ class Kind(StrEnum):
     """There is room, and the scheduler is about to give it."""
 
 
-KEPT: Final = (
-    Kind.EXTERNAL,
-    Kind.CAPACITY,
-    Kind.TAGGED,
-    Kind.OFFLINE,
-    Kind.RABBITS,
-    Kind.DRAINED,
+WITHHELD: Final = (
+    ReasonKind.EXTERNAL,
+    ReasonKind.CAPACITY,
+    ReasonKind.TAGGED,
+    ReasonKind.OFFLINE,
+    ReasonKind.RABBITS,
+    ReasonKind.DRAINED,
 )
 """What is kept from jobs for a time. The last are blamed first: they are the easiest to undo."""
 
@@ -57,7 +57,7 @@ KEPT: Final = (
 class Reason:
     """Why a job waits."""
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[ReasonKind, ...]
     """All that must go for the job to start; the first is the reason in one word."""
     sentence: str
     """For its author, going on from the job's id."""
@@ -67,5 +67,5 @@ class Reason:
     """When its turn will have come at the latest, if what it waits for is reserved for it."""
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> ReasonKind:
         return self.kinds[0]

@@ -12,7 +12,7 @@ from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
 from warren.scheduling.free import FreeResources
 from warren.scheduling.inventory import Inventory, ids
-from warren.scheduling.reasons import Kind
+from warren.scheduling.reasons import ReasonKind
 from warren.scheduling.request import Request
 from warren.scheduling.tags import TAG
 
@@ -26,7 +26,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class SystemView:
     """A system as a request finds it. Nodes are bits by place."""
 
     inventory: Inventory
@@ -34,7 +34,7 @@ class View:
     """All that there is."""
     free: FreeResources
     """What of it is free."""
-    meeting: int
+    matching: int
     """The nodes that meet the request's constraint."""
     excluded: int
     drained: int
@@ -50,44 +50,44 @@ class View:
 
     @property
     def offered(self) -> int:
-        return self.meeting & ~self.excluded
+        return self.matching & ~self.excluded
 
     @property
     def usable(self) -> int:
         return self.offered & ~self.drained & ~self.offline & ~self.tagged
 
     @property
-    def kept(self) -> Mapping[Kind, int]:
+    def withheld(self) -> Mapping[ReasonKind, int]:
         """The nodes that are kept from the request for a time, each for one reason."""
         away = self.drained | self.offline
         return {
-            Kind.DRAINED: self.drained,
-            Kind.OFFLINE: self.offline & ~self.drained,
-            Kind.TAGGED: self.tagged & ~away,
+            ReasonKind.DRAINED: self.drained,
+            ReasonKind.OFFLINE: self.offline & ~self.drained,
+            ReasonKind.TAGGED: self.tagged & ~away,
         }
 
 
-def never(request: Request, view: View) -> str:
+def never_reason(request: Request, view: SystemView) -> str:
     """Return why a request does not fit even if everything is free and ready."""
     said = _missing(request, view)
-    if view.excluded and view.whole.fits(request, view.meeting):
+    if view.excluded and view.whole.fits(request, view.matching):
         said += f" Some are excluded: {_hosts(view.inventory, view.excluded)}."
     return said
 
 
-def never_kind(request: Request, view: View) -> Kind:
+def never_kind(request: Request, view: SystemView) -> ReasonKind:
     """Return which of the reasons it is for which a request does not fit."""
-    if view.excluded and view.whole.fits(request, view.meeting):
-        return Kind.EXCLUDED
+    if view.excluded and view.whole.fits(request, view.matching):
+        return ReasonKind.EXCLUDED
     everything = (1 << len(view.inventory.nodes)) - 1
-    return Kind.CONSTRAINT if view.whole.fits(request, everything) else Kind.NEVER
+    return ReasonKind.CONSTRAINT if view.whole.fits(request, everything) else ReasonKind.NEVER
 
 
-def _missing(request: Request, view: View) -> str:
+def _missing(request: Request, view: SystemView) -> str:
     return _missing_slots(request, view) if request.nodes is None else _missing_nodes(request, view)
 
 
-def _missing_slots(request: Request, view: View) -> str:
+def _missing_slots(request: Request, view: SystemView) -> str:
     those = _those(request)
     where = f" on nodes{those}" if those else ""
     here = "they have" if those and view.offered else "the cluster has"
@@ -108,8 +108,8 @@ def _missing_slots(request: Request, view: View) -> str:
     return f"{slots}, and there is room for {room or 'none'}{where}."
 
 
-def _missing_nodes(request: Request, view: View) -> str:
-    wanted, those = request.all_nodes, _those(request, wanted=request.all_nodes)
+def _missing_nodes(request: Request, view: SystemView) -> str:
+    wanted, those = request.node_count, _those(request, wanted=request.node_count)
     there = view.offered.bit_count()
     if wanted > there:
         return f"{number_asked_for(wanted, 'node', those)}, and the cluster has {there or 'none'}."
@@ -117,7 +117,7 @@ def _missing_nodes(request: Request, view: View) -> str:
     narrow = _too_narrow(request, view, cores, gpus, "on a node")
     if narrow is not None:
         return narrow
-    able = view.whole.able(request, view.offered).bit_count()
+    able = view.whole.suitable_nodes(request, view.offered).bit_count()
     if able < wanted:
         each = f"{those} with {_each(wanted, cores, gpus)}"
         return f"{number_asked_for(wanted, 'node', each)}, and the cluster has {able or 'none'}."
@@ -134,11 +134,11 @@ def _missing_nodes(request: Request, view: View) -> str:
     )
 
 
-def _few_chassis(request: Request, view: View) -> str | None:
+def _few_chassis(request: Request, view: SystemView) -> str | None:
     """Return why nodes are not on as many chassis as is asked for, flash left out."""
     if not request.chassis:
         return None
-    able, each = view.whole.able(request, view.offered), request.nodes_of_chassis
+    able, each = view.whole.suitable_nodes(request, view.offered), request.nodes_per_chassis
     there = sum((one.places & able).bit_count() >= each for one in view.inventory.chassis)
     if there >= request.chassis:
         return None
@@ -150,22 +150,22 @@ def _few_chassis(request: Request, view: View) -> str | None:
     )
 
 
-def _unplaced(request: Request, view: View) -> str:
+def _unplaced(request: Request, view: SystemView) -> str:
     """Return why flash that is not only beside each node cannot be placed."""
-    wanted = request.all_nodes
-    able = view.whole.able(request, view.offered)
+    wanted = request.node_count
+    able = view.whole.suitable_nodes(request, view.offered)
     chassis = [view.inventory.chassis[index] for index in reachable_chassis(request, view, able)]
-    bound = len(chassis) if request.anywhere else wanted
+    bound = len(chassis) if request.any_rabbit else wanted
     lacking = _unlabelled(request, [each.labels for each in chassis], bound)
     if lacking:
         return lacking
     there = [
         each.flash.gib
         for each in chassis
-        if request.anywhere or carries(each.labels, request.labels)
+        if request.any_rabbit or carries(each.labels, request.labels)
     ]
     largest = max(request.shared, key=lambda each: each.gib, default=None)
-    beside = 0 if request.anywhere else request.ssd_gib
+    beside = 0 if request.any_rabbit else request.ssd_gib
     if largest is not None and largest.gib > max(there, default=0) - beside:
         less = f", {gib(beside, up=True)} of it beside a node" if beside else ""
         most = gib(max(there, default=0), up=False)
@@ -176,7 +176,7 @@ def _unplaced(request: Request, view: View) -> str:
     asked_for = sum(each.count * each.gib for each in request.shared)
     total = asked_for + wanted * request.ssd_gib
     rabbits = sorted(there, reverse=True)[:bound]
-    if request.anywhere:
+    if request.any_rabbit:
         return (
             f"The job's storage cannot be placed because it is {_parts(request)}, "
             f"{gib(total, up=True)} together, and the cluster has {plural(len(rabbits), 'rabbit')} "
@@ -206,7 +206,7 @@ def _unlabelled(
     for each in request.shared:
         there = sum(carries(one, each.labels) and carries(one, request.labels) for one in carried)
         if not there:
-            whose = "" if request.anywhere else " of its nodes"
+            whose = "" if request.any_rabbit else " of its nodes"
             return f"{what} it is {description(each)}, and there is no such rabbit{whose}."
         if each.apart and each.labels and each.count > there:
             those = plural(there, "such rabbit")
@@ -216,7 +216,7 @@ def _unlabelled(
     for key, count in kept.items():
         rabbits = min(wanted, len(carried))
         have = f"{plural(wanted, 'node')} can have no more than"
-        if request.anywhere:
+        if request.any_rabbit:
             have = "the cluster has"
         if count > rabbits:
             return (
@@ -226,12 +226,12 @@ def _unlabelled(
     return None
 
 
-def reachable_chassis(request: Request, view: View, able: int) -> list[int]:
+def reachable_chassis(request: Request, view: SystemView, able: int) -> list[int]:
     """Return the numbers of the chassis whose flash would do, if it were of these nodes."""
     return [
         index
         for index, each in enumerate(view.inventory.chassis)
-        if each.places & (-1 if request.anywhere else able)
+        if each.places & (-1 if request.any_rabbit else able)
     ]
 
 
@@ -243,9 +243,11 @@ def _parts(request: Request) -> str:
     return " and ".join(parts)
 
 
-def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str) -> str | None:
+def _too_narrow(
+    request: Request, view: SystemView, cores: int, gpus: int, place: str
+) -> str | None:
     meets = f" that meets {_words(request)}" if request.constraint else ""
-    widest, most_gpus = view.whole.widest(view.offered)
+    widest, most_gpus = view.whole.largest_per_node(view.offered)
     if cores > widest:
         asked = number_asked_for(cores, "core", f" {place}")
         return f"{asked}, and the widest node{meets} has {widest}."
@@ -255,28 +257,29 @@ def _too_narrow(request: Request, view: View, cores: int, gpus: int, place: str)
     return None
 
 
-def busy(request: Request, view: View) -> str:
-    """Return what a request waits for, without a close look: for that see `lacks`."""
-    return f"waits for {wanting(request, view)}{_also(request, view)}{_kept_back(request, view)}"
+def busy_reason(request: Request, view: SystemView) -> str:
+    """Return what a request waits for, without a close look: for that see `shortage`."""
+    also = f"{_also(request, view)}{_withheld_nodes(request, view)}"
+    return f"waits for {shortage_text(request, view)}{also}"
 
 
-def wanting(request: Request, view: View) -> str:
+def shortage_text(request: Request, view: SystemView) -> str:
     """Write what a request that does not fit now is short of."""
     if request.nodes is None:
         gpus = f" and {plural(request.slots * request.gpus, 'gpu')}" if request.gpus else ""
         where = f" on nodes{_those(request)}" if request.constraint else ""
         return f"{plural(request.slots * request.cores, 'core')}{gpus}{where}"
-    wanted, those = request.all_nodes, _those(request, wanted=request.all_nodes)
-    lacking = short_of_nodes(request, view)
+    wanted, those = request.node_count, _those(request, wanted=request.node_count)
+    lacking = node_shortage(request, view)
     if lacking > 0:
         more = f"{lacking} more of " if wanted > 1 else ""
         return f"{more}{plural(wanted, 'node')}{those}"
-    if request.anywhere:
+    if request.any_rabbit:
         return f"{_parts(request)}, on any rabbits, and {plural(wanted, 'node')}{those}"
     if request.shared:
         return f"{_parts(request)}, on rabbits of {plural(wanted, 'node')}{those}"
-    if not request.flash:
-        each = plural(request.nodes_of_chassis, "node")
+    if not request.wants_flash:
+        each = plural(request.nodes_per_chassis, "node")
         return f"{each} on each of {request.chassis} chassis{those}"
     flash = gib(request.ssd_gib, up=True)
     beside = "1 node" if wanted == 1 else f"each of {wanted} nodes"
@@ -284,22 +287,23 @@ def wanting(request: Request, view: View) -> str:
     return f"{flash} of flash{on} beside {beside}{those}"
 
 
-def short_of_nodes(request: Request, view: View) -> int:
+def node_shortage(request: Request, view: SystemView) -> int:
     """Return how many nodes are lacking, flash left out."""
-    return request.all_nodes - view.free.able(request, view.usable).bit_count()
+    return request.node_count - view.free.suitable_nodes(request, view.usable).bit_count()
 
 
-def _also(request: Request, view: View) -> str:
+def _also(request: Request, view: SystemView) -> str:
     """Tell of flash that no job's end will bring, where nodes are not lacking."""
-    if not request.flash or short_of_nodes(request, view) > 0:
+    if not request.wants_flash or node_shortage(request, view) > 0:
         return ""
-    found = reachable_chassis(request, view, view.free.able(request, view.usable))
+    found = reachable_chassis(request, view, view.free.suitable_nodes(request, view.usable))
     return "".join(
-        list_withheld(kind, view, 0, found) for kind in (Kind.RABBITS, Kind.EXTERNAL, Kind.CAPACITY)
+        list_withheld(kind, view, 0, found)
+        for kind in (ReasonKind.RABBITS, ReasonKind.EXTERNAL, ReasonKind.CAPACITY)
     )
 
 
-def list_withheld(kind: Kind, view: View, nodes: int, chassis: Sequence[int]) -> str:
+def list_withheld(kind: ReasonKind, view: SystemView, nodes: int, chassis: Sequence[int]) -> str:
     """Name what is kept from jobs for one reason, among some nodes, and some chassis by number.
 
     Empty where there is nothing.
@@ -307,34 +311,34 @@ def list_withheld(kind: Kind, view: View, nodes: int, chassis: Sequence[int]) ->
     rabbits = [view.inventory.chassis[index] for index in chassis]
     said = []
     match kind:
-        case Kind.RABBITS:
+        case ReasonKind.RABBITS:
             by_state: dict[str, list[str]] = {}
             for each in filter(view.free.down, chassis):
                 name = view.inventory.chassis[each].rabbit
-                by_state.setdefault(_standing(view, each), []).append(name)
+                by_state.setdefault(_unready_state(view, each), []).append(name)
             said = [f"{hostlist.encode(names)}{state}" for state, names in by_state.items()]
             return f"; not ready: {', '.join(said)}" if said else ""
-        case Kind.EXTERNAL:
+        case ReasonKind.EXTERNAL:
             taken = [each for one in rabbits if (each := view.external.get(one.rabbit, 0))]
             there = plural(len(taken), "rabbit")
             size = gib(sum(taken), up=True)
             return f"; storage of no running job has {size} of {there}" if taken else ""
-        case Kind.CAPACITY:
+        case ReasonKind.CAPACITY:
             said = [
                 f"{each.rabbit} has {gib(has, up=False)} of {gib(each.flash.gib, up=False)}"
                 for each in rabbits
                 if (has := view.capacity.get(each.rabbit, each.flash.gib)) < each.flash.gib
             ]
             return f"; {', '.join(said)}" if said else ""
-        case Kind.DRAINED | Kind.OFFLINE | Kind.TAGGED:
-            kept = view.kept[kind] & nodes
-            word = f"tagged {TAG}" if kind is Kind.TAGGED else kind
+        case ReasonKind.DRAINED | ReasonKind.OFFLINE | ReasonKind.TAGGED:
+            kept = view.withheld[kind] & nodes
+            word = f"tagged {TAG}" if kind is ReasonKind.TAGGED else kind
             return f"; {word}: {_hosts(view.inventory, kept)}" if kept else ""
         case _:
             return ""
 
 
-def _standing(view: View, index: int) -> str:
+def _unready_state(view: SystemView, index: int) -> str:
     """Say why some or all of a rabbit's flash cannot be used, in brackets; empty if not known."""
     chassis = view.inventory.chassis[index]
     state = view.states.get(chassis.rabbit)
@@ -344,7 +348,7 @@ def _standing(view: View, index: int) -> str:
     return f" ({state})" if state else ""
 
 
-def _kept_back(request: Request, view: View) -> str:
+def _withheld_nodes(request: Request, view: SystemView) -> str:
     """Name the nodes that are kept from jobs where they matter.
 
     They do if a request would fit at once with them, or would not fit without them however
@@ -356,7 +360,7 @@ def _kept_back(request: Request, view: View) -> str:
     useless = not view.free.fits(request, view.offered)
     if needless and useless:
         return ""
-    return "".join(list_withheld(kind, view, -1, ()) for kind in view.kept)
+    return "".join(list_withheld(kind, view, -1, ()) for kind in view.withheld)
 
 
 def _those(request: Request, wanted: int = 2) -> str:

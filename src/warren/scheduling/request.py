@@ -46,7 +46,7 @@ class Request:
     """Whether the nodes are to be idle, and are given whole."""
     chassis: int = 0
     """On how many chassis the nodes are to be, as many on each; 0 where that does not matter."""
-    together: int = 1
+    nodes_per_slot: int = 1
     """How many nodes one slot holds."""
     ssd_gib: int = 0
     """Flash beside each node, in GiB."""
@@ -55,34 +55,34 @@ class Request:
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, where flash is beside the nodes."""
     constraint: str = ""
+    """What the nodes have to meet (RFC 31), as JSON text."""
     untagged: bool = False
     """Whether nodes that are tagged are not wanted (`tags`)."""
-    """What the nodes have to meet (RFC 31), as JSON text."""
-    more: tuple[tuple[Part, Count], ...] = ()
+    open_counts: tuple[tuple[Part, Count], ...] = ()
     """Which of the numbers above are but the least, from the outside in, and what may be
     given instead: the most that there is room for."""
 
     @property
-    def flash(self) -> bool:
+    def wants_flash(self) -> bool:
         """Whether flash is wanted at all."""
         return bool(self.ssd_gib or self.shared)
 
     @property
-    def anywhere(self) -> bool:
+    def any_rabbit(self) -> bool:
         """Whether some of it may be on rabbits of none of the nodes."""
         return any(each.locality is Locality.ANY for each in self.shared)
 
     @property
-    def all_nodes(self) -> int:
-        return (self.nodes or 0) * self.together
+    def node_count(self) -> int:
+        return (self.nodes or 0) * self.nodes_per_slot
 
     @property
-    def nodes_of_chassis(self) -> int:
+    def nodes_per_chassis(self) -> int:
         """How many nodes are to be on each chassis; 0 where that does not matter."""
-        return self.all_nodes // self.chassis if self.chassis else 0
+        return self.node_count // self.chassis if self.chassis else 0
 
     @property
-    def all_slots(self) -> int:
+    def slot_count(self) -> int:
         return (self.nodes or 1) * self.slots
 
     @property
@@ -113,7 +113,7 @@ def from_jobspec(spec: Mapping[str, Any]) -> Request:
         raise BadFormat(f"jobspec: resources asks for more than {_MOST_ALLOCATIONS} allocations")
     if shared and found.nodes is None:
         raise BadFormat("jobspec: resources[1] is on chassis of the job's nodes, and it names none")
-    beside = demands.get(first.get("label", ""), _NOTHING) if found.ssd_gib else _NOTHING
+    beside = demands.get(first.get("label", ""), _NO_DEMAND) if found.ssd_gib else _NO_DEMAND
     return replace(found, shared=shared, labels=beside.labels)
 
 
@@ -122,7 +122,7 @@ class _Reader:
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._label = spec["tasks"][0]["slot"]
-        self._more: list[tuple[Part, Count]] = []
+        self._open_counts: list[tuple[Part, Count]] = []
         system = (spec["attributes"] or {}).get("system") or {}
         self._constraint, self._untagged = _constraint(system.get("constraints"))
 
@@ -142,7 +142,7 @@ class _Reader:
         self._check_label(top, path)
         slots = self._count("slots", top, path)
         cores, gpus = self._cores(top, path)
-        return self._made(nodes=None, slots=slots, cores=cores, gpus=gpus)
+        return self._request(nodes=None, slots=slots, cores=cores, gpus=gpus)
 
     def _on_chassis(self, chassis: Vertex, path: str) -> Request:
         """Read `chassis > [node, ssd]`: so many nodes of each, and flash for all of these."""
@@ -150,10 +150,10 @@ class _Reader:
         if "node" not in parts:
             raise BadFormat(f"jobspec: {path}.with holds no node")
         node, below = parts["node"]
-        count, each = _number(chassis, path), _number(node, below)
-        gib = -(-_number(*parts["ssd"]) // each) if "ssd" in parts else 0
-        together = {**node, "count": count * each}
-        return replace(self._node(together, below, together, below, gib), chassis=count)
+        count, each = _fixed_count(chassis, path), _fixed_count(node, below)
+        gib = -(-_fixed_count(*parts["ssd"]) // each) if "ssd" in parts else 0
+        all_nodes = {**node, "count": count * each}
+        return replace(self._node(all_nodes, below, all_nodes, below, gib), chassis=count)
 
     def _around_node(self, slot: Vertex, path: str) -> Request:
         """Read `slot > node`: the task's slot, or one that holds a node with flash beside it."""
@@ -162,24 +162,24 @@ class _Reader:
         gib = 0
         if "ssd" in parts:
             ssd, ssd_path = parts["ssd"]
-            gib = _number(ssd, ssd_path)
+            gib = _fixed_count(ssd, ssd_path)
             if node["count"] != 1:
                 raise BadFormat(f"jobspec: {below}.count is not 1, where flash is beside the node")
         if slot.get("label") != self._label:
-            return self._node(node, below, slot, path, gib, _number(node, below))
+            return self._node(node, below, slot, path, gib, _fixed_count(node, below))
         nodes = self._count("nodes", slot, path)
-        together = _number(node, below)
+        nodes_per_slot = _fixed_count(node, below)
         cores, gpus = 1, 0
         if node.get("with"):
             cores, gpus = self._cores(node, below)
-        return self._made(
+        return self._request(
             nodes=nodes,
             slots=1,
             cores=cores,
             gpus=gpus,
             # What is in a slot is the job's alone, unless it says otherwise (RFC 14).
             exclusive=node.get("exclusive", True),
-            together=together,
+            nodes_per_slot=nodes_per_slot,
             ssd_gib=gib,
         )
 
@@ -204,16 +204,16 @@ class _Reader:
         slots = self._count("slots", slot, below)
         cores, gpus = self._cores(slot, below)
         exclusive = node.get("exclusive", False)
-        return self._made(
+        return self._request(
             nodes=nodes, slots=slots, cores=cores, gpus=gpus, exclusive=exclusive, ssd_gib=gib
         )
 
-    def _made(self, **counted: Any) -> Request:
+    def _request(self, **counted: Any) -> Request:
         return Request(
             **counted,
             constraint=self._constraint,
             untagged=self._untagged,
-            more=tuple(self._more),
+            open_counts=tuple(self._open_counts),
         )
 
     def _check_label(self, slot: Vertex, path: str) -> None:
@@ -236,9 +236,9 @@ class _Reader:
         count = vertex["count"]
         if type(count) is int:
             return count
-        read = _read(count, path)
-        if _open(read):
-            self._more.append((part, read))
+        read = _parse_count(count, path)
+        if _leaves_choice(read):
+            self._open_counts.append((part, read))
         return read.min
 
 
@@ -251,7 +251,7 @@ class _Demand:
     locality: Locality = Locality.JOB
 
 
-_NOTHING: Final = _Demand()
+_NO_DEMAND: Final = _Demand()
 
 
 def _demands(given: Any) -> Mapping[str, _Demand]:
@@ -303,26 +303,26 @@ def _shared(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> Shared:
     parts = _children(top, path, ("ssd",))
     if "ssd" not in parts:
         raise BadFormat(f"jobspec: {path}.with holds no ssd")
-    demand = demands.get(top.get("label", ""), _NOTHING)
-    gib = _number(*parts["ssd"])
-    return Shared(_number(top, path), gib, demand.labels, demand.apart, demand.locality)
+    demand = demands.get(top.get("label", ""), _NO_DEMAND)
+    gib = _fixed_count(*parts["ssd"])
+    return Shared(_fixed_count(top, path), gib, demand.labels, demand.apart, demand.locality)
 
 
-def _number(vertex: Vertex, path: str) -> int:
-    count = _read(vertex["count"], path)
-    if _open(count):
+def _fixed_count(vertex: Vertex, path: str) -> int:
+    count = _parse_count(vertex["count"], path)
+    if _leaves_choice(count):
         raise BadFormat(f"jobspec: {path}.count leaves a choice, which it cannot")
     return count.min
 
 
-def _read(count: Any, path: str) -> Count:
+def _parse_count(count: Any, path: str) -> Count:
     try:
         return counts.parse(count)
     except BadFormat as error:
         raise BadFormat(f"jobspec: {path}.{error}") from None
 
 
-def _open(count: Count) -> bool:
+def _leaves_choice(count: Count) -> bool:
     return count.most(ranges.LARGEST) != count.min
 
 
@@ -338,7 +338,7 @@ def _children(holder: Vertex, path: str, known: Sequence[str]) -> dict[str, tupl
             )
         if kind == "ssd" and kind in found:
             # One entry for each directive's flash: to the scheduler they are one.
-            count = _number(found[kind][0], found[kind][1]) + _number(child, place)
+            count = _fixed_count(found[kind][0], found[kind][1]) + _fixed_count(child, place)
             child = {**child, "count": count}
         elif kind in found:
             raise BadFormat(f"jobspec: {place} is a second {kind} in {path}")

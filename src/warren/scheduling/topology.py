@@ -51,7 +51,7 @@ def _vertices(
         count = gib // size if size else 0
         properties = {"rabbit": each.rabbit, "ssdcount": str(count)}
         if quantum is None:
-            properties[flash.KIND] = flash.POOL
+            properties[flash.KIND_PROPERTY] = flash.POOL
         yield jgf.Vertex(
             type="chassis", path=path, metadata={"id": number, "properties": properties}
         )

@@ -31,7 +31,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
-from warren.scheduling.held import flash_of
+from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT
@@ -265,7 +265,7 @@ class FluxJobs:
     def _apply(self, job: int, event: Event, entry: Payload) -> None:
         if event.name == "submit":
             if "dw" in jobspecs.system(entry["jobspec"]):
-                begun = lifecycle.begin(JobId(job), event)
+                begun = lifecycle.from_submit(JobId(job), event)
                 spec = entry["jobspec"]
                 expanded = spec if self._rules is None else self._rules.expand_presets(spec)
                 self._incoming[job] = _Known(begun, expanded)
@@ -303,7 +303,7 @@ class FluxJobs:
     async def flash(self, job: Job) -> Sequence[Held]:
         # The journal tells R without the graph that says which flash it is.
         try:
-            return flash_of(await self._record(job, "R"))
+            return allocated_flash(await self._record(job, "R"))
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
@@ -381,7 +381,7 @@ class FluxJobs:
         known = self._known.get(job.id)
         raised = set[tuple[str, str]]() if known is None else known.raised
         if severity == 0 and job.phase is not Phase.ENDING:
-            if known is not None and known.job.fatal is not None:
+            if known is not None and known.job.fatal_exception is not None:
                 return None  # since it was looked at
             wait = self._refuse(job, known, note)
             if wait is not None:

@@ -120,7 +120,7 @@ def on_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]
 
 def exception_notes(job: lifecycle.Job, type: str, owner: int) -> tuple[str, ...]:
     """Return the notes of a job's exceptions of a type, but for those that guests have raised."""
-    return tuple(each.note for each in job.problems if each.type == type and each.is_of(owner))
+    return tuple(each.note for each in job.exceptions if each.type == type and each.is_of(owner))
 
 
 def of(
@@ -163,11 +163,11 @@ def of(
         nodes=tuple(nodes),
         unreadable=unreadable,
         ran=job.started,
-        failed=job.fatal is not None,
-        cancelled=job.fatal is not None and job.fatal.type == CANCEL,
+        failed=job.fatal_exception is not None,
+        cancelled=job.fatal_exception is not None and job.fatal_exception.type == CANCEL,
         unsaved=chosen,
-        warned=any(each.during_epilog for each in job.problems),
-        abandoned=any(each.severity == 0 and each.during_epilog for each in job.problems),
+        warned=any(each.during_epilog for each in job.exceptions),
+        abandoned=any(each.severity == 0 and each.during_epilog for each in job.exceptions),
     )
 
 

@@ -16,7 +16,7 @@ from warren.cli.lazy import Group
 if TYPE_CHECKING:
     from warren.daemons.agentconfig import Config
     from warren.daemons.agentservice import AgentState
-    from warren.kube.kubeconfig import Access
+    from warren.kube.kubeconfig import ClusterAccess
 
 NO_KUBECONFIG = 3
 """The exit code after which systemd need not start it again: an admin has to do something."""
@@ -161,7 +161,7 @@ def configuration(config_file: Path | None, node: str | None) -> "tuple[Config, 
     return (config if node is None else agentconfig.with_name(config, node)), name
 
 
-def access_of(config: "Config", kubeconfig: Path | None, context: str | None) -> "Access":
+def access_of(config: "Config", kubeconfig: Path | None, context: str | None) -> "ClusterAccess":
     """Return the way into an agent's cluster. Exits with 3 where there is no kubeconfig."""
     from warren.kube import kubeconfig as kubeconfigs
 

@@ -21,7 +21,7 @@ from warren.rfc import jobspec
 from warren.wlm import view
 
 if TYPE_CHECKING:
-    from warren.kube.kubeconfig import Access
+    from warren.kube.kubeconfig import ClusterAccess
 
 LARGEST: Final = 2**20
 """Bytes of a script."""
@@ -59,7 +59,7 @@ def check_directive_limits(directives: Sequence[str]) -> None:
     check_directive_limits(directives)
 
 
-def access_of(state: StateDir) -> "Access":
+def access_of(state: StateDir) -> "ClusterAccess":
     """Return the way into the API of the cluster that runs in a state directory, as its owner."""
     from warren.kube import kubeconfig
 
@@ -100,7 +100,8 @@ def _on_copies(spec: Mapping[str, Any]) -> Iterator[str]:
         if source is not None and _missing(source.text):
             sentence = "There is no such file or directory now."
             remedy = "The copy fails if there is none when the job starts."
-            yield f"what is to be copied in:\n{directive.mistake(source, sentence, remedy).shown}"
+            mistake = directive.mistake(source, sentence, remedy)
+            yield f"what is to be copied in:\n{mistake.shown}"
 
 
 def _on_options(spec: Mapping[str, Any]) -> Iterator[str]:

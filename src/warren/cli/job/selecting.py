@@ -38,10 +38,10 @@ def by_status(names: str) -> dict[str, Any]:
     states = results = 0
     for name in _split_names(names):
         try:
-            results |= selection.results(name)
+            results |= selection.result_bits(name)
         except BadFormat:
             try:
-                states |= selection.states(name)
+                states |= selection.state_bits(name)
             except BadFormat as error:
                 raise UserMistake(f"{error}, or a result: completed, failed, canceled, timeout.") \
                     from None  # fmt: skip
@@ -52,7 +52,7 @@ def by_states(names: str) -> dict[str, Any]:
     """Return the constraint of states of active jobs with commas between them: `depend,run`."""
     states = 0
     for name in _split_names(names):
-        states |= selection.states(name)
+        states |= selection.state_bits(name)
     if states & State.INACTIVE.bit:
         raise UserMistake("inactive jobs are over: name states of active ones.")
     return {"states": [states]}
@@ -60,7 +60,7 @@ def by_states(names: str) -> dict[str, Any]:
 
 def state(name: str) -> int:
     """Return the bit of one state by its name."""
-    found = selection.states(name)
+    found = selection.state_bits(name)
     if found not in [each.bit for each in State]:
         raise UserMistake(f"{name!r} are several states: name one.")
     return found

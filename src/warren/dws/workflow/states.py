@@ -119,7 +119,7 @@ def initial(workflow: Object, rules: Sequence[Rule]) -> dict[str, Any]:
             "completed": False,
             "status": "Pending",
         }
-        for index, driver, state in directive_rules.watchers(directives, rules)
+        for index, driver, state in directive_rules.watched_states(directives, rules)
     ]
     metadata = workflow["metadata"]
     status = dict(workflow.get("status") or {})

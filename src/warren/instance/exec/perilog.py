@@ -26,10 +26,10 @@ from warren.lifecycle.perilog import (
     PROLOG,
     Cancel,
     Finish,
+    Progress,
     Run,
     Settings,
     Start,
-    UnderWay,
     decide,
 )
 from warren.lifecycle.states import State
@@ -139,8 +139,8 @@ class SiteCommands:
 
     def __init__(self, table: jobtables.JobManager) -> None:
         self._settings = Settings(
-            prolog=bool(table.prolog.command),
-            epilog=bool(table.epilog.command),
+            has_prolog=bool(table.prolog.command),
+            has_epilog=bool(table.epilog.command),
             cancel_prolog=table.prolog.cancel_on_exception is not False,
             cancel_epilog=table.epilog.cancel_on_exception is True,
         )
@@ -217,26 +217,26 @@ class Perilog:
 
     def _on_restart(self, job: Job) -> None:
         settings = self._steps.settings(self._tap.jobspec(job.id))
-        if settings.before in job.prologs or settings.after in job.epilogs:
+        if settings.prolog_name in job.prologs or settings.epilog_name in job.epilogs:
             self._cut_short.add(job.id)
         self._step(job)
 
     def _step(self, job: Job) -> None:
         settings = self._steps.settings(self._tap.jobspec(job.id))
-        held = {settings.before, settings.after} & (job.prologs | job.epilogs)
-        if not (held or settings.prolog or settings.epilog):
+        held = {settings.prolog_name, settings.epilog_name} & (job.prologs | job.epilogs)
+        if not (held or settings.has_prolog or settings.has_epilog):
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
         pending = self._tap.with_pending_events(job.id) or job
-        both = (settings.before, settings.after)
-        under_way = UnderWay(
+        both = (settings.prolog_name, settings.epilog_name)
+        under_way = Progress(
             executing=self._tap.executing(job.id),
             running=frozenset(each for each in both if (job.id, each) in self._running),
             ended=self._ended.get(job.id),
         )
         for action in decide(pending, settings, under_way):
             match action:
-                case Start(description) if description == settings.before:
+                case Start(description) if description == settings.prolog_name:
                     self._tap.prolog_start(job.id, description)
                 case Start(description):
                     self._tap.epilog_start(job.id, description)
@@ -248,7 +248,7 @@ class Perilog:
                     self._due.put_nowait(perilog)
                 case Cancel(description):
                     self._running[job.id, description].cancelled.set()
-                case Finish(description, status) if description == settings.before:
+                case Finish(description, status) if description == settings.prolog_name:
                     self._ended.pop(job.id, None)
                     self._tap.prolog_finish(job.id, description, status)
                 case Finish(description, status):
@@ -259,7 +259,7 @@ class Perilog:
     async def _perform(self, perilog: _RunningPerilog) -> None:
         # What the command does must not be seen before it is written down that the job is here.
         await self._committed()
-        ends = perilog.description == perilog.settings.after
+        ends = perilog.description == perilog.settings.epilog_name
         if self._steps.keeps_background and perilog.job in self._cut_short:
             await self._commands.clear(fluid.f58(perilog.job))
         self._cut_short.discard(perilog.job)
@@ -307,7 +307,7 @@ class Perilog:
             outcomes += await self._run_on_all(
                 perilog, step, {**environment, **step.environment}, nodes
             )
-            starts = perilog.description == perilog.settings.before
+            starts = perilog.description == perilog.settings.prolog_name
             if starts and any(each.status for each in outcomes):
                 break
         return outcomes

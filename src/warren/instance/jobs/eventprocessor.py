@@ -28,12 +28,12 @@ from warren.lifecycle.actions import (
     Execute,
     Free,
     FreePart,
+    OutstandingRequests,
     Post,
     Prioritize,
     RequestAllocation,
-    UnderWay,
     WithdrawAllocation,
-    act,
+    decide,
 )
 from warren.lifecycle.job import Job, update
 from warren.lifecycle.states import State
@@ -173,8 +173,10 @@ class EventProcessor:
         """Take the actions that an event asks for, besides those of the state."""
         job = entry.job
         match event.name:
-            case "exception" if job.fatal is not None and entry.executing:
-                self._commits.then(partial(self._execution.exception, job.id, job.fatal.type))
+            case "exception" if job.fatal_exception is not None and entry.executing:
+                self._commits.then(
+                    partial(self._execution.exception, job.id, job.fatal_exception.type)
+                )
             case "priority" if before.state is State.SCHED and entry.allocating and job.priority:
                 self._commits.then(partial(self._scheduler.prioritize, [(job.id, job.priority)]))
             case "jobspec-update" if job.state is State.RUN and DURATION in event.context:
@@ -188,13 +190,13 @@ class EventProcessor:
                 self._commits.then(partial(self._execution.expiration, job.id, job.expiration))
 
     def _act(self, entry: Entry) -> None:
-        under_way = UnderWay(
+        under_way = OutstandingRequests(
             alloc=entry.allocating,
             execution=entry.executing,
             events=frozenset(event.name for event in entry.queue),
             eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
         )
-        for action in act(entry.job, under_way):
+        for action in decide(entry.job, under_way):
             self._perform(entry, action)
 
     def _perform(self, entry: Entry, action: Action) -> None:
@@ -234,18 +236,21 @@ class EventProcessor:
             case FreePart():
                 self._free(entry, action.ranks, final=False)
             case Free():
-                self._free(entry, job.freed, final=True)
+                self._free(entry, job.freed_ranks, final=True)
 
     def _start(self, entry: Entry, start: Message) -> None:
         self._execution.start(start)
-        fatal = entry.job.fatal
+        fatal = entry.job.fatal_exception
         if fatal is not None:
             # It came while the request was waiting for the disk, or before a restart.
             self._execution.exception(entry.job.id, fatal.type)
 
     def _failed(self, entry: Entry, what: str) -> None:
         """End a job that a plugin has failed: what the plugin is there for has not been done."""
-        if entry.job.state in (State.INACTIVE, State.CLEANUP) or entry.job.fatal is not None:
+        if (
+            entry.job.state in (State.INACTIVE, State.CLEANUP)
+            or entry.job.fatal_exception is not None
+        ):
             return  # it ends anyway, and must not be kept from it
         note = f"{what}: the instance's log says why"
         self.post(entry, "exception", {"type": "plugin", "severity": 0, "note": note})
@@ -261,7 +266,7 @@ class EventProcessor:
         known = subset.ranks(entry.r) if entry.r is not None else frozenset()
         if job.state is not State.CLEANUP or not known.issuperset(ranks):
             raise RpcError(errno.EINVAL, "only nodes of a job in CLEANUP can be given back")
-        given = frozenset(ranks) - job.freed
+        given = frozenset(ranks) - job.freed_ranks
         held = entry.executing or bool(job.prologs) or len(job.epilogs) > 1
         if given and job.allocated and not held:
             self._free(entry, given, final=False)

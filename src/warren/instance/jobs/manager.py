@@ -31,7 +31,7 @@ from warren.instance.jobs.tap import Tap
 from warren.instance.jobs.timers import Timers
 from warren.instance.kvs import Kvs, Operation, put
 from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Execution, Message, Scheduler
-from warren.lifecycle.job import SCHEDULER_RESTART, begin, finish_status, merge_annotations
+from warren.lifecycle.job import SCHEDULER_RESTART, finish_status, from_submit, merge_annotations
 from warren.lifecycle.states import State
 from warren.rfc import dependency
 from warren.rfc import jobspec as jobspecs
@@ -161,7 +161,7 @@ class JobManager:
     def allocations(self) -> dict[str, Any]:
         """Return as R what jobs have of that which the scheduler gives."""
         return subset.together(
-            subset.without_freed(entry.r, entry.job.freed)
+            subset.without_freed(entry.r, entry.job.freed_ranks)
             for entry in self._known.active.values()
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass
         )
@@ -181,7 +181,7 @@ class JobManager:
         """
         event = Event(self._clock.now(), "submit", submitted)
         # Held: what plugins post now comes after the submit, or not at all.
-        entry = Entry(job=begin(job, event), jobspec=jobspec, events=[event], held=True)
+        entry = Entry(job=from_submit(job, event), jobspec=jobspec, events=[event], held=True)
         accepted = False
         # Before anything that plugins tell of the job.
         self._commits.then(lambda: self.processor.publish(entry, event) if accepted else None)
@@ -295,7 +295,7 @@ class JobManager:
                 if not entry.job.started:
                     self.processor.post(entry, "start")
             case "finish":
-                if entry.job.status is None:
+                if entry.job.wait_status is None:
                     status = finish_status(entry.job, data["status"])
                     self.processor.post(entry, "finish", {"status": status})
             case "exception":
@@ -303,7 +303,7 @@ class JobManager:
             case "release":
                 if data["final"]:
                     entry.executing = False
-                if not entry.job.released:
+                if not entry.job.all_released:
                     self.processor.post(entry, "release", data)
 
     # Restarting
@@ -328,7 +328,7 @@ class JobManager:
         self.inactive_jobs.restore(over)
         for entry in self.active():
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:
-                why = self._scheduler.hello(entry.job.id, entry.r, sorted(entry.job.freed))
+                why = self._scheduler.hello(entry.job.id, entry.r, sorted(entry.job.freed_ranks))
                 if why is not None:
                     lost[entry.job.id] = why
         for entry in self.active():

@@ -146,11 +146,15 @@ class JobManagerService:
 
     async def _wait(self, request: Request) -> Payload:
         job = (await self._waited_for(request)).job
-        problem = "" if job.fatal is None else f"{job.fatal.type}: {job.fatal.note}"
+        problem = (
+            ""
+            if job.fatal_exception is None
+            else f"{job.fatal_exception.type}: {job.fatal_exception.note}"
+        )
         return {
             "id": job.id,
             "success": job.result is Result.COMPLETED,
-            "errstr": problem or _status(job.status),
+            "errstr": problem or _status(job.wait_status),
         }
 
     async def _waited_for(self, request: Request) -> Inactive:
@@ -279,7 +283,7 @@ def _exception(request: Request, asked: requests.Raise | requests.RaiseAll) -> d
 
 def _ends(entry: Entry, asked: requests.Raise | requests.RaiseAll) -> bool:
     """Return whether an exception ends a job: that must not fail."""
-    return asked.severity == 0 and entry.job.fatal is None
+    return asked.severity == 0 and entry.job.fatal_exception is None
 
 
 def _chosen_names(names: dict[str, int]) -> frozenset[str]:

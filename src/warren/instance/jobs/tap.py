@@ -92,7 +92,7 @@ class Tap:
         pending = entry.with_pending_events()
         if description in pending.dependencies:
             return
-        if description in pending.ever_depended:
+        if description in pending.ever_dependencies:
             if self._manager.restarting:
                 return  # its plugin has forgotten that it let go
             raise RpcError(errno.EEXIST, f"dependency {description} has held the job before")

@@ -1,6 +1,7 @@
 """The built-in kinds of the API server: those of Kubernetes that storage systems use.
 
-They have no schemas here: what is written is what is stored, but for what `schemas/own.py` refuses.
+They have no schemas here: what is written is what is stored, but for what
+`schemas/builtinfields.py` refuses.
 """
 
 from collections.abc import Iterator

@@ -8,11 +8,11 @@ from warren.base.objects import Kind, Object, key_of
 from warren.journal import Journal
 from warren.kube.admission import Admission, AdmissionChain, Denied, Review
 from warren.kube.server.access import authorization
-from warren.kube.server.access.authorization import Authorizer, escalation
+from warren.kube.server.access.authorization import Authorizer, escalation_message
 from warren.kube.server.access.roles import defaults
 from warren.kube.server.builtin import BUILT_IN, NAMESPACE
-from warren.kube.server.finalization import KEPT, Finalization, NamespaceLifecycle
-from warren.kube.server.garbage import Garbage
+from warren.kube.server.finalization import SYSTEM_NAMESPACES, Finalization, NamespaceLifecycle
+from warren.kube.server.garbage import GarbageCollector
 from warren.kube.server.history import History, ObjectChange
 from warren.kube.server.store import Store
 from warren.kube.server.webhooks.dispatch import Webhooks
@@ -26,14 +26,16 @@ class NoEscalation:
 
     async def admit(self, review: Review) -> Object | None:
         if review.new is not None and review.kind in authorization.KINDS:
-            missing = self._authorizer.escalates(review.user, review.kind, review.new, review.old)
+            missing = self._authorizer.escalated_permissions(
+                review.user, review.kind, review.new, review.old
+            )
             if missing:
                 name = review.key.name
-                raise Denied(escalation(review.user, review.kind, name, missing))
+                raise Denied(escalation_message(review.user, review.kind, name, missing))
         return review.new
 
 
-class Embedded:
+class EmbeddedApi:
     """The store of one cluster, and the parts that a real API has beside it."""
 
     def __init__(
@@ -46,7 +48,7 @@ class Embedded:
         """`rules` are asked one after the other, where a real cluster asks webhooks for them."""
         lifecycle = NamespaceLifecycle()
         self._webhooks = Webhooks()
-        self.authorizer = Authorizer(lambda kind: self.store.everything(kind))
+        self.authorizer = Authorizer(lambda kind: self.store.objects_of(kind))
         chain: list[Admission] = [
             lifecycle,
             self._webhooks.mutating,
@@ -58,34 +60,34 @@ class Embedded:
         lifecycle.connect(self.store.get)
         self._webhooks.connect(self.store)
         self.store.listen(self._changed)
-        self._garbage = Garbage(self.store)
-        self._ending = Finalization(self.store)
+        self._garbage = GarbageCollector(self.store)
+        self._finalization = Finalization(self.store)
 
     async def run(self) -> None:
         """Commit writes, and clear up behind them, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.store.run(), name="store")
             tasks.create_task(self._garbage.run(), name="garbage")
-            tasks.create_task(self._ending.run(), name="ending")
+            tasks.create_task(self._finalization.run(), name="ending")
             tasks.create_task(self._webhooks.run(), name="webhooks")
 
-    async def begin(self) -> None:
+    async def create_defaults(self) -> None:
         """Make what every cluster has, where it is not there yet. `run` must be running."""
         async with asyncio.TaskGroup() as tasks:
-            for kind, obj in _first():
-                if self.store.absent(kind, key_of(obj)):
+            for kind, obj in _default_objects():
+                if self.store.is_absent(kind, key_of(obj)):
                     tasks.create_task(self.store.create(kind, obj))
 
     def _changed(self, change: ObjectChange) -> None:
         if change.group_resource in _ROLES:
-            self.authorizer.changed()
+            self.authorizer.forget_policy()
 
 
 _ROLES = {(kind.group, kind.plural) for kind in authorization.KINDS}
 
 
-def _first() -> Iterator[tuple[Kind, Object]]:
-    for name in KEPT:
+def _default_objects() -> Iterator[tuple[Kind, Object]]:
+    for name in SYSTEM_NAMESPACES:
         yield NAMESPACE, {"metadata": {"name": name}}
     kinds = {resource.name: resource.kind(resource.versions[0]) for resource in BUILT_IN}
     for obj in defaults():

@@ -22,12 +22,12 @@ class Finalization:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: set[tuple[Kind, Key]] = set()
+        self._terminating: set[tuple[Kind, Key]] = set()
         """What is to go, and may not be empty yet."""
-        self._reconciler: Reconciler[tuple[Kind, Key]] = Reconciler("ending", self._end)
+        self._reconciler: Reconciler[tuple[Kind, Key]] = Reconciler("ending", self._finalize)
         for kind in _FINALIZED.values():
-            for obj in store.everything(kind):
-                self._look(kind, obj)
+            for obj in store.objects_of(kind):
+                self._note_deletion(kind, obj)
         store.listen(self._changed)
 
     async def run(self) -> None:
@@ -39,59 +39,65 @@ class Finalization:
             group, plural = change.group_resource
             namespace = change.object["metadata"].get("namespace", "")
             for what in ((NAMESPACE, Key("", namespace)), (CRD, Key("", f"{plural}.{group}"))):
-                if what in self._waiting:
+                if what in self._terminating:
                     self._reconciler.add(what)
         elif change.group_resource in _FINALIZED:
-            self._look(_FINALIZED[change.group_resource], change.object)
+            self._note_deletion(_FINALIZED[change.group_resource], change.object)
         elif change.type == "ADDED":
-            self._strayed(change.object)
+            self._check_namespace(change.object)
 
-    def _strayed(self, obj: Object) -> None:
+    def _check_namespace(self, obj: Object) -> None:
         """Look after what was made in a namespace that went while webhooks were asked about it."""
         namespace = Key("", obj["metadata"].get("namespace", ""))
-        if namespace.name and self._store.absent(NAMESPACE, namespace):
-            self._waiting.add((NAMESPACE, namespace))
+        if namespace.name and self._store.is_absent(NAMESPACE, namespace):
+            self._terminating.add((NAMESPACE, namespace))
             self._reconciler.add((NAMESPACE, namespace))
 
-    def _look(self, kind: Kind, obj: Object) -> None:
+    def _note_deletion(self, kind: Kind, obj: Object) -> None:
         if obj["metadata"].get("deletionTimestamp"):
-            self._waiting.add((kind, key_of(obj)))
+            self._terminating.add((kind, key_of(obj)))
             self._reconciler.add((kind, key_of(obj)))
 
-    async def _end(self, what: tuple[Kind, Key]) -> float | None:
+    async def _finalize(self, what: tuple[Kind, Key]) -> float | None:
         kind, key = what
-        for inside, inner in self._left(kind, key):
+        for inside, inner in self._remaining(kind, key):
             if not inner["metadata"].get("deletionTimestamp"):
                 with suppress(NotFound):
                     options = WriteOptions(propagation="Background")
                     await self._store.delete(Remove(kind=inside, key=key_of(inner)), options)
-        if self._left(kind, key):
+        if self._remaining(kind, key):
             return None  # the last one of them will be news
         with suppress(NotFound):  # another client was faster
-            await self._let_go(kind, self._store.get(kind, key))
-        self._waiting.discard(what)
+            await self._remove_finalizer(kind, self._store.get(kind, key))
+        self._terminating.discard(what)
         return None
 
-    def _left(self, kind: Kind, key: Key) -> list[tuple[Kind, Object]]:
+    def _remaining(self, kind: Kind, key: Key) -> list[tuple[Kind, Object]]:
         """Return what is in a namespace, or what a definition defines."""
-        return [*(self._inside(key.name) if kind == NAMESPACE else self._defined(key.name))]
+        return [
+            *(
+                self._objects_in(key.name)
+                if kind == NAMESPACE
+                else self._objects_defined_by(key.name)
+            )
+        ]
 
-    def _inside(self, namespace: str) -> Iterator[tuple[Kind, Object]]:
+    def _objects_in(self, namespace: str) -> Iterator[tuple[Kind, Object]]:
         for resource in self._store.resources():
             if resource.namespaced:
                 kind = _kind(resource)
                 for obj in self._store.list(kind, namespace).items:
                     yield kind, obj
 
-    def _defined(self, crd: str) -> Iterator[tuple[Kind, Object]]:
+    def _objects_defined_by(self, crd: str) -> Iterator[tuple[Kind, Object]]:
         plural, _, group = crd.partition(".")
         resource = self._store.resource(group, plural)
         if resource is not None:
             kind = _kind(resource)
-            for obj in self._store.everything(kind):
+            for obj in self._store.objects_of(kind):
                 yield kind, obj
 
-    async def _let_go(self, kind: Kind, obj: Object) -> None:
+    async def _remove_finalizer(self, kind: Kind, obj: Object) -> None:
         if kind == NAMESPACE:
             patch: Object = {"spec": {"finalizers": None}}
         else:
@@ -116,7 +122,7 @@ class NamespaceLifecycle:
     async def admit(self, review: Review) -> Object | None:
         key = review.key
         if review.operation is Operation.DELETE and review.kind == NAMESPACE:
-            if key.name in KEPT:
+            if key.name in SYSTEM_NAMESPACES:
                 raise Denied(
                     f'namespaces "{key.name}" is forbidden: this namespace may not be deleted'
                 )
@@ -130,7 +136,7 @@ class NamespaceLifecycle:
         return review.new
 
 
-KEPT: Final = ("default", "kube-system", "kube-public")
+SYSTEM_NAMESPACES: Final = ("default", "kube-system", "kube-public")
 """The namespaces that every cluster has."""
 
 

@@ -23,26 +23,26 @@ class _Item(NamedTuple):
     key: Key
 
 
-class Garbage:
+class GarbageCollector:
     """Collects in one store. `run` lives until cancelled."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._owners: dict[str, _Item] = {}
+        self._items_by_uid: dict[str, _Item] = {}
         """Every object by its uid."""
         self._dependents: dict[str, set[_Item]] = {}
         """What names an owner, by the owner's uid."""
-        self._named: dict[_Item, frozenset[str]] = {}
+        self._owner_uids: dict[_Item, frozenset[str]] = {}
         self._reconciler: Reconciler[_Item] = Reconciler("garbage", self._collect)
         for resource in store.resources():
             group_resource = (resource.group, resource.plural)
-            for obj in store.everything(resource.kind(resource.versions[0])):
-                self._know(_Item(group_resource, key_of(obj)), obj)
+            for obj in store.objects_of(resource.kind(resource.versions[0])):
+                self._add(_Item(group_resource, key_of(obj)), obj)
         # What lost its owner before this began: known only when all objects are.
-        for item in self._named:
+        for item in self._owner_uids:
             self._reconciler.add(item)
-        for item in self._owners.values():
-            self._wake_waiting(item)
+        for item in self._items_by_uid.values():
+            self._requeue_waiting(item)
         store.listen(self._changed)
 
     async def run(self) -> None:
@@ -53,35 +53,35 @@ class Garbage:
 
     def _changed(self, change: ObjectChange) -> None:
         item = _Item(change.group_resource, key_of(change.object))
-        before = self._named.get(item, frozenset())
+        before = self._owner_uids.get(item, frozenset())
         if change.type == "DELETED":
             uid = change.object["metadata"]["uid"]
-            self._forget(item, uid)
+            self._remove(item, uid)
             for dependent in self._dependents.get(uid, ()):
                 self._reconciler.add(dependent)
         else:
-            self._know(item, change.object)
-            if self._named.get(item, frozenset()) - before:
+            self._add(item, change.object)
+            if self._owner_uids.get(item, frozenset()) - before:
                 self._reconciler.add(item)
-            self._wake_waiting(item, change.object)
+            self._requeue_waiting(item, change.object)
         # An owner may have waited for this dependent.
         for uid in before:
-            if uid in self._owners:
-                self._wake_waiting(self._owners[uid])
+            if uid in self._items_by_uid:
+                self._requeue_waiting(self._items_by_uid[uid])
 
-    def _know(self, item: _Item, obj: Object) -> None:
+    def _add(self, item: _Item, obj: Object) -> None:
         metadata = obj["metadata"]
-        self._owners[metadata["uid"]] = item
+        self._items_by_uid[metadata["uid"]] = item
         now = frozenset(reference["uid"] for reference in metadata.get("ownerReferences") or ())
-        self._name(item, now)
+        self._set_owners(item, now)
 
-    def _forget(self, item: _Item, uid: str) -> None:
-        if self._owners.get(uid) == item:
-            del self._owners[uid]
-        self._name(item, frozenset())
+    def _remove(self, item: _Item, uid: str) -> None:
+        if self._items_by_uid.get(uid) == item:
+            del self._items_by_uid[uid]
+        self._set_owners(item, frozenset())
 
-    def _name(self, item: _Item, uids: frozenset[str]) -> None:
-        before = self._named.get(item, frozenset())
+    def _set_owners(self, item: _Item, uids: frozenset[str]) -> None:
+        before = self._owner_uids.get(item, frozenset())
         if before == uids:
             return
         for uid in before - uids:
@@ -91,11 +91,11 @@ class Garbage:
         for uid in uids - before:
             self._dependents.setdefault(uid, set()).add(item)
         if uids:
-            self._named[item] = uids
+            self._owner_uids[item] = uids
         else:
-            self._named.pop(item, None)
+            self._owner_uids.pop(item, None)
 
-    def _wake_waiting(self, item: _Item, obj: Object | None = None) -> None:
+    def _requeue_waiting(self, item: _Item, obj: Object | None = None) -> None:
         """Look at an owner that waits for its dependents, or to let go of them."""
         found = obj if obj is not None else self._object(item)
         if found is not None and _waits_for(found):
@@ -112,7 +112,7 @@ class Garbage:
             if waits_for == ORPHAN:
                 await self._orphan(item, obj)
             elif waits_for == FOREGROUND:
-                await self._end_dependents(item, obj)
+                await self._delete_dependents(item, obj)
             await self._delete_or_disown(item, obj)
         except NotFound:
             pass  # another client was faster
@@ -124,9 +124,9 @@ class Garbage:
             obj = self._object(dependent)
             if obj is not None:
                 await self._disown(dependent, obj, {uid})
-        await self._release(item, owner, ORPHAN)
+        await self._remove_finalizer(item, owner, ORPHAN)
 
-    async def _end_dependents(self, item: _Item, owner: Object) -> None:
+    async def _delete_dependents(self, item: _Item, owner: Object) -> None:
         uid = owner["metadata"]["uid"]
         blocking = False
         for dependent in list(self._dependents.get(uid, ())):
@@ -135,17 +135,17 @@ class Garbage:
                 continue
             blocking |= any(each.get("blockOwnerDeletion") for each in _references(obj, {uid}))
             # One that has other owners lives on with them, and only forgets this one.
-            others = self._named[dependent] - {uid}
-            if any(self._lives(other) for other in others):
+            others = self._owner_uids[dependent] - {uid}
+            if any(self._is_live(other) for other in others):
                 await self._disown(dependent, obj, {uid})
             elif not obj["metadata"].get("deletionTimestamp"):
                 await self._delete(dependent, obj, foreground=True)
         if not blocking:
-            await self._release(item, owner, FOREGROUND)
+            await self._remove_finalizer(item, owner, FOREGROUND)
 
     async def _delete_or_disown(self, item: _Item, obj: Object) -> None:
         """Delete an object that has lost all its owners; let it forget those that are gone."""
-        named = self._named.get(item, frozenset())
+        named = self._owner_uids.get(item, frozenset())
         gone = {uid for uid in named if not self._exists(uid, obj)}
         if not gone or obj["metadata"].get("deletionTimestamp"):
             return
@@ -156,14 +156,14 @@ class Garbage:
 
     def _exists(self, uid: str, dependent: Object) -> bool:
         """Return whether there is such an owner, where a dependent may have one."""
-        owner = self._owners.get(uid)
+        owner = self._items_by_uid.get(uid)
         if owner is None:
             return False
         # Nothing is owned across namespaces, nor something cluster-wide by what is in one.
         return owner.key.namespace in ("", key_of(dependent).namespace)
 
-    def _lives(self, uid: str) -> bool:
-        owner = self._owners.get(uid)
+    def _is_live(self, uid: str) -> bool:
+        owner = self._items_by_uid.get(uid)
         obj = self._object(owner) if owner is not None else None
         return obj is not None and _waits_for(obj) != FOREGROUND
 
@@ -184,7 +184,7 @@ class Garbage:
         kept = [each for each in references if each["uid"] not in uids]
         await self._merge(item, obj, {"ownerReferences": kept or None})
 
-    async def _release(self, item: _Item, obj: Object, finalizer: str) -> None:
+    async def _remove_finalizer(self, item: _Item, obj: Object, finalizer: str) -> None:
         kept = [each for each in obj["metadata"]["finalizers"] if each != finalizer]
         await self._merge(item, obj, {"finalizers": kept or None})
 

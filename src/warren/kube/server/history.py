@@ -58,11 +58,11 @@ class Subscription:
     """One open watch: what waits for its reader, and why it ends."""
 
     def __init__(
-        self, namespace: str, backlog: int, leave: "Callable[[Subscription], None]"
+        self, namespace: str, backlog: int, unsubscribe: "Callable[[Subscription], None]"
     ) -> None:
         self._namespace = namespace
         self._backlog = backlog
-        self._leave = leave
+        self._unsubscribe = unsubscribe
         self._waiting: list[ObjectChange] = []
         self._arrived = asyncio.Event()
         self._end_reason = ""
@@ -101,7 +101,7 @@ class Subscription:
 
     def close(self) -> None:
         """End the watch: no more changes are queued."""
-        self._leave(self)
+        self._unsubscribe(self)
 
 
 class History:
@@ -117,7 +117,7 @@ class History:
         self.horizon = 0
         """The version after which every change is known."""
 
-    def begin(self, version: int) -> None:
+    def forget_until(self, version: int) -> None:
         """Forget everything up to a version."""
         self._changes.clear()
         self.horizon = version
@@ -141,12 +141,12 @@ class History:
         by_namespace = self._watchers.setdefault(group_resource, {})
         watchers = by_namespace.setdefault(namespace, [])
 
-        def leave(subscription: Subscription) -> None:
+        def unsubscribe(subscription: Subscription) -> None:
             watchers.remove(subscription)
             if not watchers and by_namespace.get(namespace) is watchers:
                 del by_namespace[namespace]
 
-        made = Subscription(namespace, self._backlog, leave)
+        made = Subscription(namespace, self._backlog, unsubscribe)
         for change in self._changes:
             if change.version > start and change.group_resource == group_resource:
                 made.offer(change)

@@ -6,7 +6,7 @@ from contextlib import aclosing, closing
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.kube.client import Event, Listing, NotFound
 from warren.kube.server.builtin import POD
-from warren.kube.server.logs import Logs, check_begun, container_of
+from warren.kube.server.logs import Logs, check_started, container_of
 from warren.kube.server.store import Store
 from warren.kube.server.writing import WriteOptions
 
@@ -14,9 +14,9 @@ from warren.kube.server.writing import WriteOptions
 class LocalClient:
     """A `Client` of a `Store`, and a `LogReader` of what pods have printed, if that is here."""
 
-    def __init__(self, store: Store, printed: Logs | None = None) -> None:
+    def __init__(self, store: Store, pod_logs: Logs | None = None) -> None:
         self._store = store
-        self._printed = printed
+        self._pod_logs = pod_logs
 
     async def get(self, kind: Kind, key: Key) -> Object:
         return self._store.get(kind, key)
@@ -34,10 +34,10 @@ class LocalClient:
 
     async def log(self, pod: Key, container: str, lines: int) -> AsyncIterator[bytes]:
         obj = self._store.get(POD, pod)
-        check_begun(obj, container_of(obj, container))
-        if self._printed is None:
+        check_started(obj, container_of(obj, container))
+        if self._pod_logs is None:
             raise NotFound("what pods print is not kept by this cluster")
-        with closing(self._printed.open(obj, container, lines)) as log:
+        with closing(self._pod_logs.open(obj, container, lines)) as log:
             while piece := await log.read():
                 yield piece
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Protocol
 
 from warren.base.objects import Object
-from warren.kube.server.refusals import NoLog
+from warren.kube.server.storeerrors import LogNotAvailable
 
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -38,7 +38,7 @@ class Logs(Protocol):
 def container_of(pod: Object, name: str) -> str:
     """Return the container whose log is meant: there is no choice where there is one.
 
-    Raises NoLog where it is not known.
+    Raises LogNotAvailable where it is not known.
     """
     of_pod = pod["metadata"]["name"]
     containers, preparing = (
@@ -50,9 +50,9 @@ def container_of(pod: Object, name: str) -> str:
     if not name:
         others = f" or one of the init containers: [{' '.join(preparing)}]" if preparing else ""
         words = f"a container name must be specified for pod {of_pod}, choose one of: "
-        raise NoLog(f"{words}[{' '.join(containers)}]{others}")
+        raise LogNotAvailable(f"{words}[{' '.join(containers)}]{others}")
     if name not in (*containers, *preparing):
-        raise NoLog(f"container {name} is not valid for pod {of_pod}")
+        raise LogNotAvailable(f"container {name} is not valid for pod {of_pod}")
     return name
 
 
@@ -61,16 +61,16 @@ def _container_names(pod: Object, field: str) -> Iterator[str]:
         yield str(each.get("name"))
 
 
-def check_begun(pod: Object, container: str) -> None:
-    """Raise NoLog where a container has not begun, and not ended either."""
+def check_started(pod: Object, container: str) -> None:
+    """Raise LogNotAvailable where a container has not begun, and not ended either."""
     name = pod["metadata"]["name"]
     if not (pod.get("spec") or {}).get("nodeName"):
-        raise NoLog(f"pod {name} does not have a host assigned")
+        raise LogNotAvailable(f"pod {name} does not have a host assigned")
     state = _state(pod, container)
     if "running" in state or "terminated" in state or _phase(pod) in _OVER:
         return
     reason = (state.get("waiting") or {}).get("reason") or "ContainerCreating"
-    raise NoLog(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
+    raise LogNotAvailable(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
 
 
 def has_ended(pod: Object, container: str) -> bool:

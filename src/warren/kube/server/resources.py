@@ -72,7 +72,7 @@ class Resource:
     logs: bool = False
     """Whether its objects print something."""
 
-    since: int = 0
+    definition_version: int = 0
     """The version of the store in which its definition was written last."""
 
     @property
@@ -95,16 +95,16 @@ class Resource:
         What it shares with `old`, in whose place it comes, is known to be as it should be.
         Raises Invalid where it does not fit the schema.
         """
-        its = self.compiled.get(version)
-        if its is None:
+        compiled = self.compiled.get(version)
+        if compiled is None:
             return obj
         if old is not None and not self._conforms(old, version):
             old = None
-        known, unknown = its.pruned(obj, old)
+        known, unknown = compiled.pruned(obj, old)
         if unknown:
             report_unknown(unknown)
-        whole: Object = its.defaulted(known, old)
-        violations = its.violations(whole)
+        whole: Object = compiled.defaulted(known, old)
+        violations = compiled.violations(whole)
         if violations:
             metadata = obj.get("metadata") or {}
             raise Invalid(self.group, self.name, str(metadata.get("name", "")), violations)
@@ -113,7 +113,7 @@ class Resource:
     def _conforms(self, old: Object, version: str) -> bool:
         """Return whether a stored object is known to fit this schema, and not another."""
         same = old["apiVersion"].rpartition("/")[2] == version
-        return same and int(old["metadata"]["resourceVersion"]) > self.since
+        return same and int(old["metadata"]["resourceVersion"]) > self.definition_version
 
     def kind(self, version: str) -> Kind:
         return Kind(self.group, version, self.name, self.plural, self.namespaced, self.status)
@@ -142,7 +142,7 @@ def from_crd(crd: Object) -> Resource:
         schemas=schemas,
         compiled={version: _compile(orjson.dumps(each)) for version, each in schemas.items()},
         short_names=tuple(spec["names"].get("shortNames", ())),
-        since=int(crd["metadata"].get("resourceVersion") or 0),
+        definition_version=int(crd["metadata"].get("resourceVersion") or 0),
         categories=tuple(spec["names"].get("categories", ())),
         selectable=tuple(
             field["jsonPath"].removeprefix(".")

@@ -32,13 +32,20 @@ from warren.kube.server.history import (
     in_version,
 )
 from warren.kube.server.labels import LabelIndex
-from warren.kube.server.refusals import Absent, Stale, Taken, TooLarge, Unserved, another
 from warren.kube.server.resources import Invalid, Resource, established_status, from_crd
-from warren.kube.server.schemas import naming, own
+from warren.kube.server.schemas import builtinfields, naming
 from warren.kube.server.schemas.apply import apply, track_update
 from warren.kube.server.schemas.causes import Cause
-from warren.kube.server.schemas.filling import complete
-from warren.kube.server.writing import DEFAULT_OPTIONS, WriteOptions, deleting
+from warren.kube.server.schemas.defaulting import fill_in
+from warren.kube.server.storeerrors import (
+    ObjectAlreadyExists,
+    ObjectConflict,
+    ObjectNotFound,
+    ResourceNotServed,
+    ResourceVersionTooLarge,
+    failed_precondition,
+)
+from warren.kube.server.writing import DEFAULT_OPTIONS, WriteOptions, deletion_metadata
 
 _namespace = attrgetter("namespace")
 
@@ -129,7 +136,7 @@ class Store:
         """Return one object. Raises NotFound."""
         return in_version(kind, self._visible(kind, key))
 
-    def absent(self, kind: Kind, key: Key) -> bool:
+    def is_absent(self, kind: Kind, key: Key) -> bool:
         """Return whether a write would find nothing there."""
         return self._newest((kind.group, kind.plural), key) is None
 
@@ -153,15 +160,15 @@ class Store:
 
         Raises Expired where that is not known any more.
         """
-        self.reach(version)
+        self.check_reached(version)
         objects = self._history.objects_at((kind.group, kind.plural), self._table(kind), version)
         keys = (key for key in sorted(objects) if namespace in ("", key.namespace))
         return Listing([in_version(kind, objects[key]) for key in keys], str(version))
 
-    def reach(self, version: int) -> None:
-        """Raise TooLarge for a version that there has not been yet."""
+    def check_reached(self, version: int) -> None:
+        """Raise ResourceVersionTooLarge for a version that there has not been yet."""
         if version > self._durable:
-            raise TooLarge(version, self._durable)
+            raise ResourceVersionTooLarge(version, self._durable)
 
     def _sorted(self, group_resource: GroupResource) -> Sequence[Key]:
         """Return the keys of a resource in order; lists in pages ask for them again and again."""
@@ -170,14 +177,15 @@ class Store:
             known = self._keys[group_resource] = sorted(self._objects[group_resource])
         return known
 
-    def everything(self, kind: Kind) -> Iterable[Object]:
+    def objects_of(self, kind: Kind) -> Iterable[Object]:
         """Return the objects of a kind, if that kind is served."""
         return list(self._objects.get((kind.group, kind.plural), {}).values())
 
     def watch(self, kind: Kind, since: str, namespace: str = "") -> AsyncIterator[Event]:
         """Return the changes after `since`.
 
-        Raises Expired where they are not known any more, and TooLarge where it is yet to come.
+        Raises Expired where they are not known any more, and ResourceVersionTooLarge where it is
+        yet to come.
         """
         return self._history.follow(kind, self._start(kind, since), namespace)
 
@@ -189,7 +197,7 @@ class Store:
         """Return the version after which a watch begins: the newest where none is said."""
         self._table(kind)
         start = int(since or self._durable)
-        self.reach(start)
+        self.check_reached(start)
         return start
 
     # Writing
@@ -199,7 +207,7 @@ class Store:
     ) -> Object:
         """Store a new object. Raises AlreadyExists, Denied, or Refused."""
         resource = self._resource(kind)
-        writing.check(obj.get("metadata", {}))
+        writing.check_metadata(obj.get("metadata", {}))
         metadata = dict(obj.get("metadata", {}))
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + self._new_uid()[:5]
@@ -209,8 +217,10 @@ class Store:
         else:
             metadata.pop("namespace", None)
         body = {**obj, "apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata}
-        _fits(kind, Key("", metadata.get("name") or ""), own.violations(kind, body))
-        body = dict(complete(kind, body))
+        _raise_if_invalid(
+            kind, Key("", metadata.get("name") or ""), builtinfields.violations(kind, body)
+        )
+        body = dict(fill_in(kind, body))
         if resource.status:
             body.pop("status", None)
         review = Review(
@@ -226,7 +236,7 @@ class Store:
         metadata = dict(body["metadata"])
         group_resource, key = (kind.group, kind.plural), key_of(body)
         if self._newest(group_resource, key) is not None:
-            raise Taken(kind, key.name)
+            raise ObjectAlreadyExists(kind, key.name)
         metadata.update(
             uid=self._new_uid(),
             creationTimestamp=rfc3339(self._clock.now()),
@@ -235,7 +245,7 @@ class Store:
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
             metadata.pop(name, None)
         if kind == CRD:
-            _served(body)
+            _check_servable(body)
             body["status"] = established_status(body, metadata["creationTimestamp"])
         if kind == NAMESPACE:
             body.update(spec={"finalizers": ["kubernetes"]}, status={"phase": "Active"})
@@ -275,9 +285,9 @@ class Store:
         what is not there, and what `create` and `modify` raise.
         """
         resource = self._resource(kind)
-        writing.check(configuration.get("metadata"))
+        writing.check_metadata(configuration.get("metadata"))
         seen = configuration["metadata"].get("resourceVersion")
-        part = writing.part(configuration, options.status, resource.status)
+        part = writing.writable_configuration(configuration, options.status, resource.status)
 
         def make(live: Object | None) -> Object:
             return apply(
@@ -293,14 +303,14 @@ class Store:
         if self._newest((kind.group, kind.plural), key) is None and not options.status:
             return await self.create(kind, make(None), options), True
         found = await self._modify(
-            kind, key, make, replace(options, resource_version=seen), _recorded
+            kind, key, make, replace(options, resource_version=seen), _keep_owners
         )
         return found, False
 
     def _tracked(
         self, resource: Resource, kind: Kind, old: Object | None, new: Object, options: WriteOptions
     ) -> Object:
-        """Return an object with the record of who owns its fields, if there is one."""
+        """Return an object with the record of its fields' owners, if there is one."""
         if old is not None and not old["metadata"].get("managedFields"):
             return new
         return track_update(
@@ -325,15 +335,15 @@ class Store:
             old = self._writable(kind, key)
             new = await self._changed(kind, old, make, options, track)
             if new is None:
-                await self._settled((kind.group, kind.plural), key)
+                await self._wait_durable((kind.group, kind.plural), key)
                 return in_version(kind, old)
             if self._newest((kind.group, kind.plural), key) is old:
-                gone = new["metadata"].get("deletionTimestamp") and not _is_held(kind, new)
+                gone = new["metadata"].get("deletionTimestamp") and not _has_finalizers(kind, new)
                 return await self._commit(
                     kind, key, new, "DELETED" if gone else "MODIFIED", options
                 )
             # It has changed while a webhook looked: what was made of it is out of date.
-        raise Stale(kind, key.name)
+        raise ObjectConflict(kind, key.name)
 
     async def _changed(
         self,
@@ -345,18 +355,18 @@ class Store:
     ) -> dict[str, Any] | None:
         """Return what is to be written in an object's place; None where nothing changes."""
         resource, key, shown = self._resource(kind), key_of(old), in_version(kind, old)
-        made = make(shown)
-        given = made.get("metadata")
+        proposed = make(shown)
+        given = proposed.get("metadata")
         if given is old["metadata"]:
-            _meant(kind, old, options.resource_version, options.uid)
-            new = writing.writable_part(old, made, options.status, resource.status)
+            _check_preconditions(kind, old, options.resource_version, options.uid)
+            new = writing.writable_part(old, proposed, options.status, resource.status)
         else:
-            new = self._readdressed(kind, old, made, options)
-        _fits(kind, key, own.violations(kind, new, old))
+            new = self._with_new_metadata(kind, old, proposed, options)
+        _raise_if_invalid(kind, key, builtinfields.violations(kind, new, old))
         new = dict(
-            resource.conformed(kind.version, complete(kind, new), options.report_unknown, old)
+            resource.conformed(kind.version, fill_in(kind, new), options.report_unknown, old)
         )
-        _fits(kind, key, own.changes(kind, old, new))
+        _raise_if_invalid(kind, key, builtinfields.changes(kind, old, new))
         if new == old:
             return None
         review = Review(
@@ -374,23 +384,27 @@ class Store:
         new = {**admitted, "apiVersion": old["apiVersion"], "metadata": {**admitted["metadata"]}}
         new = dict(track(resource, kind, shown, new, options))
         if kind == CRD:
-            _served(new)
-        apart = resource.status
-        if writing.body(new, apart) != writing.body(old, apart):
+            _check_servable(new)
+        status_subresource = resource.status
+        if writing.generation_content(new, status_subresource) != writing.generation_content(
+            old, status_subresource
+        ):
             new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
         return new
 
-    def _readdressed(
-        self, kind: Kind, old: Object, made: Object, options: WriteOptions
+    def _with_new_metadata(
+        self, kind: Kind, old: Object, proposed: Object, options: WriteOptions
     ) -> dict[str, Any]:
         """Return what is to be written where metadata changes, too. Raises Refused, Conflict."""
-        given = made.get("metadata")
-        writing.check(given)
+        given = proposed.get("metadata")
+        writing.check_metadata(given)
         assert isinstance(given, Mapping)
-        _meant(kind, old, options.resource_version or given.get("resourceVersion"), options.uid)
-        writing.stays(old["metadata"], given)
-        _fits(kind, key_of(old), writing.immutable_changes(old["metadata"], given))
-        new = writing.writable_part(old, made, options.status, self._resource(kind).status)
+        _check_preconditions(
+            kind, old, options.resource_version or given.get("resourceVersion"), options.uid
+        )
+        writing.check_address(old["metadata"], given)
+        _raise_if_invalid(kind, key_of(old), writing.immutable_changes(old["metadata"], given))
+        new = writing.writable_part(old, proposed, options.status, self._resource(kind).status)
         new["metadata"] = writing.preserve(old["metadata"], new["metadata"])
         if new["metadata"] != old["metadata"]:
             _check_names(kind, new["metadata"])
@@ -404,7 +418,7 @@ class Store:
         kind, key = remove.kind, remove.key
         self._resource(kind)
         old = self._writable(kind, key)
-        _meant(kind, old, options.resource_version, options.uid)
+        _check_preconditions(kind, old, options.resource_version, options.uid)
         review = Review(
             operation=Operation.DELETE,
             kind=kind,
@@ -416,13 +430,13 @@ class Store:
         )
         await self._admission.admit(review)
         old = self._writable(kind, key)
-        _meant(kind, old, options.resource_version, options.uid)
-        new = _ending(kind, old, options, rfc3339(self._clock.now()))
+        _check_preconditions(kind, old, options.resource_version, options.uid)
+        new = _marked_for_deletion(kind, old, options, rfc3339(self._clock.now()))
         if new is None:
             gone = {**old, "metadata": dict(old["metadata"])}
             return await self._commit(kind, key, gone, "DELETED", options)
         if new == old:
-            await self._settled((kind.group, kind.plural), key)
+            await self._wait_durable((kind.group, kind.plural), key)
             return in_version(kind, old)
         return await self._commit(kind, key, new, "MODIFIED", options)
 
@@ -449,18 +463,18 @@ class Store:
         change = ObjectChange(
             version, group_resource, event, obj, self._newest(group_resource, key)
         )
-        durable = self._committer.submit(record, lambda: self._show(change, key, after))
+        durable = self._committer.submit(record, lambda: self._publish(change, key, after))
         self._pending[group_resource, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
         return in_version(kind, obj)
 
-    async def _settled(self, group_resource: GroupResource, key: Key) -> None:
+    async def _wait_durable(self, group_resource: GroupResource, key: Key) -> None:
         """Return once the newest version of an object is durable: what is told of it is true."""
         pending = self._pending.get((group_resource, key))
         if pending is not None:
             await asyncio.shield(pending.durable)
 
-    def _show(self, change: ObjectChange, key: Key, after: Object | None) -> None:
+    def _publish(self, change: ObjectChange, key: Key, after: Object | None) -> None:
         """Make a durable change visible: to readers, and to watchers, in order."""
         self._durable = change.version
         self._apply(change.group_resource, key, after)
@@ -507,7 +521,7 @@ class Store:
             self._apply(group_resource, key, after)
             self._version = max(self._version, version)
             if not name:
-                self._history.begin(version)
+                self._history.forget_until(version)
             elif version > self._history.horizon and (after or before):
                 self._history.add(_replayed(version, group_resource, before, after))
         self._durable = self._version
@@ -535,7 +549,7 @@ class Store:
     def _resource(self, kind: Kind) -> Resource:
         resource = self._resources.get((kind.group, kind.plural))
         if resource is None or kind.version not in resource.versions:
-            raise Unserved()
+            raise ResourceNotServed()
         return resource
 
     def _table(self, kind: Kind) -> dict[Key, Object]:
@@ -545,7 +559,7 @@ class Store:
     def _visible(self, kind: Kind, key: Key) -> Object:
         obj = self._table(kind).get(key)
         if obj is None:
-            raise Absent(kind, key.name)
+            raise ObjectNotFound(kind, key.name)
         return obj
 
     def _newest(self, group_resource: GroupResource, key: Key) -> Object | None:
@@ -556,68 +570,72 @@ class Store:
     def _writable(self, kind: Kind, key: Key) -> Object:
         obj = self._newest((kind.group, kind.plural), key)
         if obj is None:
-            raise Absent(kind, key.name)
+            raise ObjectNotFound(kind, key.name)
         return obj
 
 
-def _served(crd: Object) -> None:
+def _check_servable(crd: Object) -> None:
     """Raise Refused for a definition that cannot be served: after the disk it is too late."""
     try:
         resource = from_crd(crd)
         established_status(crd, "")
     except (KeyError, TypeError, AttributeError) as error:
         raise Refused(f"spec: the definition is not complete: {error!r}") from error
-    if not resource.versions or not writing.strings(
+    if not resource.versions or not writing.are_strings(
         (resource.group, resource.plural, resource.name, *resource.versions)
     ):
         raise Refused("spec: the definition serves nothing")
     name = crd["metadata"]["name"]
     if name != f"{resource.plural}.{resource.group}":
         why = f'Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
-        _fits(CRD, Key("", name), [Cause("metadata.name", "FieldValueInvalid", why)])
+        _raise_if_invalid(CRD, Key("", name), [Cause("metadata.name", "FieldValueInvalid", why)])
 
 
 def _check_names(kind: Kind, metadata: Mapping[str, Any]) -> None:
     """Raise Invalid for names, labels and annotations that no API takes."""
-    _fits(kind, Key("", metadata.get("name") or ""), naming.violations(kind, metadata))
+    _raise_if_invalid(kind, Key("", metadata.get("name") or ""), naming.violations(kind, metadata))
 
 
-def _fits(kind: Kind, key: Key, causes: Sequence[Cause]) -> None:
+def _raise_if_invalid(kind: Kind, key: Key, causes: Sequence[Cause]) -> None:
     if causes:
         raise Invalid(kind.group, kind.name, key.name, causes)
 
 
-def _recorded(
+def _keep_owners(
     resource: Resource, kind: Kind, old: Object, new: Object, options: WriteOptions
 ) -> Object:
     """Return an object that has been applied: its owners are recorded already."""
     return new
 
 
-def _meant(kind: Kind, obj: Object, seen: Any, uid: Any) -> None:
+def _check_preconditions(kind: Kind, obj: Object, seen: Any, uid: Any) -> None:
     """Raise Conflict where an object is not the one, or not in the version, that is meant."""
     metadata = obj["metadata"]
     if uid is not None and uid != metadata["uid"]:
-        raise Stale(kind, metadata["name"], another("UID", uid, metadata["uid"]))
+        raise ObjectConflict(
+            kind, metadata["name"], failed_precondition("UID", uid, metadata["uid"])
+        )
     if seen is not None and seen != metadata["resourceVersion"]:
-        raise Stale(kind, metadata["name"])
+        raise ObjectConflict(kind, metadata["name"])
 
 
-def _is_held(kind: Kind, obj: Object) -> bool:
+def _has_finalizers(kind: Kind, obj: Object) -> bool:
     """Return whether something is still to be done before an object may go."""
     if kind == NAMESPACE and obj.get("spec", {}).get("finalizers"):
         return True
     return bool(obj["metadata"].get("finalizers"))
 
 
-def _ending(kind: Kind, old: Object, options: WriteOptions, now: str) -> dict[str, Any] | None:
+def _marked_for_deletion(
+    kind: Kind, old: Object, options: WriteOptions, now: str
+) -> dict[str, Any] | None:
     """Return an object as it waits for its end; None where it can go at once."""
     metadata = old["metadata"]
     finalizers = list(metadata.get("finalizers") or ())
     if kind == CRD and not metadata.get("deletionTimestamp"):
         metadata = {**metadata, "finalizers": [*finalizers, CLEANUP]}
-    waiting = deleting(metadata, options, now)
-    if waiting is None and _is_held(kind, old):
+    waiting = deletion_metadata(metadata, options, now)
+    if waiting is None and _has_finalizers(kind, old):
         waiting = {"deletionTimestamp": now, "deletionGracePeriodSeconds": 0, **metadata}
     if waiting is None:
         return None

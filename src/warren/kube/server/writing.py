@@ -7,10 +7,10 @@ from typing import Any, Final, Literal
 import orjson
 
 from warren.base.objects import Object
-from warren.kube.admission import ITSELF, User
+from warren.kube.admission import APISERVER, User
 from warren.kube.client import Refused
-from warren.kube.server.refusals import Misaddressed
 from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.storeerrors import AddressMismatch
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
@@ -23,7 +23,7 @@ ORPHAN: Final = "orphan"
 class WriteOptions:
     """How a write is to be done."""
 
-    user: User = ITSELF
+    user: User = APISERVER
     resource_version: str | None = None
     """The resourceVersion that the object must have: what it was decided on."""
     uid: str | None = None
@@ -33,7 +33,7 @@ class WriteOptions:
     dry_run: bool = False
     """Refuse what would be refused, and write nothing."""
     manager: str = ""
-    """Who writes, for managedFields. Writers without a name leave no record where there is none."""
+    """The writer's name in managedFields. Objects without those get none from a nameless writer."""
     propagation: Propagation | None = None
     """What becomes of the dependents of a deleted object; None takes what its finalizers say."""
     report_unknown: Callable[[list[str]], None] = lambda unknown: None
@@ -45,7 +45,7 @@ class WriteOptions:
 DEFAULT_OPTIONS: Final = WriteOptions()
 
 
-def check(metadata: Any) -> None:
+def check_metadata(metadata: Any) -> None:
     """Raise Refused for metadata that readers would stumble over."""
     if not isinstance(metadata, Mapping):
         raise Refused("metadata: this is not an object")
@@ -56,12 +56,12 @@ def check(metadata: Any) -> None:
     for name in ("labels", "annotations"):
         values = metadata.get(name) or {}
         # In a patch, None takes a label away.
-        if not isinstance(values, Mapping) or not strings(
+        if not isinstance(values, Mapping) or not are_strings(
             value for value in values.values() if value is not None
         ):
             raise Refused(f"metadata.{name}: the values of names are strings")
     finalizers = metadata.get("finalizers") or []
-    if not isinstance(finalizers, list | tuple) or not strings(finalizers):
+    if not isinstance(finalizers, list | tuple) or not are_strings(finalizers):
         raise Refused("metadata.finalizers: this is not a list of strings")
     owners = metadata.get("ownerReferences") or []
     if not isinstance(owners, list | tuple) or not all(map(_names_an_owner, owners)):
@@ -77,25 +77,27 @@ def _names_an_owner(reference: Any) -> bool:
     )
 
 
-def strings(values: Iterable[Any]) -> bool:
+def are_strings(values: Iterable[Any]) -> bool:
     """Return whether all values are strings."""
     return all(isinstance(value, str) for value in values)
 
 
-def writable_part(old: Object, made: Object, status: bool, apart: bool) -> dict[str, Any]:
-    """Return the object with what its writer may write; `apart` if status is a subresource."""
-    if status and apart:
-        return _with(old, "status", made)
-    new = {**made, "apiVersion": old["apiVersion"], "kind": old["kind"]}
-    return _with(new, "status", old) if apart else new
+def writable_part(
+    old: Object, proposed: Object, status: bool, status_subresource: bool
+) -> dict[str, Any]:
+    """Return the object with what its writer may write; `status_subresource` if it has that."""
+    if status and status_subresource:
+        return _with(old, "status", proposed)
+    new = {**proposed, "apiVersion": old["apiVersion"], "kind": old["kind"]}
+    return _with(new, "status", old) if status_subresource else new
 
 
-def part(configuration: Object, status: bool, apart: bool) -> Object:
+def writable_configuration(configuration: Object, status: bool, status_subresource: bool) -> Object:
     """Return the part of a configuration that its writer may write."""
-    if status and apart:
+    if status and status_subresource:
         names = ("apiVersion", "kind", "metadata", "status")
         return {name: configuration[name] for name in names if name in configuration}
-    return _with(configuration, "status", {}) if apart else configuration
+    return _with(configuration, "status", {}) if status_subresource else configuration
 
 
 def _with(obj: Object, name: str, source: Object) -> dict[str, Any]:
@@ -106,19 +108,19 @@ def _with(obj: Object, name: str, source: Object) -> dict[str, Any]:
     return new
 
 
-_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "generation",
-          "deletionGracePeriodSeconds", "resourceVersion")  # fmt: skip
+_SERVER_FIELDS = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp",
+                  "generation", "deletionGracePeriodSeconds", "resourceVersion")  # fmt: skip
 
 
-def stays(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Raise Misaddressed where metadata says that it is of an object of another name."""
+def check_address(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+    """Raise AddressMismatch where metadata says that it is of an object of another name."""
     name, namespace = new.get("name"), new.get("namespace")
     if name is not None and name != old["name"]:
-        raise Misaddressed(
+        raise AddressMismatch(
             f"the name of the object ({name}) does not match the name on the URL ({old['name']})"
         )
     if namespace is not None and namespace != old.get("namespace", namespace):
-        raise Misaddressed(
+        raise AddressMismatch(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
 
@@ -141,18 +143,20 @@ def immutable_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Ca
 
 def preserve(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """Return the new metadata with what no writer may change as it was."""
-    kept = {name: value for name, value in new.items() if name not in _FIXED}
-    kept.update((name, old[name]) for name in _FIXED if name in old)
+    kept = {name: value for name, value in new.items() if name not in _SERVER_FIELDS}
+    kept.update((name, old[name]) for name in _SERVER_FIELDS if name in old)
     return kept
 
 
-def body(obj: Object, status: bool) -> dict[str, Any]:
+def generation_content(obj: Object, status: bool) -> dict[str, Any]:
     """Return what counts for the generation: all but metadata, and status where it is apart."""
     skipped = ("metadata", "status", "apiVersion") if status else ("metadata", "apiVersion")
     return {name: value for name, value in obj.items() if name not in skipped}
 
 
-def deleting(metadata: Mapping[str, Any], options: WriteOptions, now: str) -> dict[str, Any] | None:
+def deletion_metadata(
+    metadata: Mapping[str, Any], options: WriteOptions, now: str
+) -> dict[str, Any] | None:
     """Return the metadata of an object that is marked for deletion; None if it can go at once."""
     finalizers = list(metadata.get("finalizers") or ())
     if options.propagation is not None and not metadata.get("deletionTimestamp"):

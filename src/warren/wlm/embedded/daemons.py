@@ -29,11 +29,11 @@ class DaemonCommands:
     def settings(self, spec: Mapping[str, Any]) -> Settings:
         needed = bool(_required(spec))
         return Settings(
-            before=DAEMONS_PROLOG,
-            after=DAEMONS_EPILOG,
-            behind=PROLOG,
-            prolog=needed,
-            epilog=needed,
+            prolog_name=DAEMONS_PROLOG,
+            epilog_name=DAEMONS_EPILOG,
+            waits_for_prolog=PROLOG,
+            has_prolog=needed,
+            has_epilog=needed,
         )
 
     def steps(self, job: JobId, spec: Mapping[str, Any], description: str) -> Sequence[Step]:

@@ -18,11 +18,11 @@ from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
 from warren.lifecycle.storageholds import (
     Action,
-    Hold,
-    HoldEnd,
-    Holds,
-    HoldStart,
-    LetStart,
+    AddDependency,
+    FinishProlog,
+    HoldNames,
+    StartEpilog,
+    StartProlog,
     decide,
 )
 from warren.rfc import hostlist, resource_set
@@ -36,7 +36,7 @@ from warren.wlm.codec import DEPENDENCY, ENVIRONMENT, EPILOG, EPILOG_TIMEOUT, PR
 log = structlog.get_logger()
 
 
-HOLDS: Final = Holds(dependency=DEPENDENCY, prolog=PROLOG, epilog=EPILOG)
+HOLDS: Final = HoldNames(dependency=DEPENDENCY, prolog=PROLOG, epilog=EPILOG)
 
 
 class DwsPlugin:
@@ -88,16 +88,16 @@ class DwsPlugin:
 
     def _do(self, job: Job, action: Action) -> None:
         match action:
-            case Hold():
+            case AddDependency():
                 self._tap.dependency_add(job.id, DEPENDENCY)
                 self._send("create", self._create(job), DEPENDENCY)
-            case HoldStart():
+            case StartProlog():
                 self._tap.prolog_start(job.id, PROLOG)
                 setup = codec.Setup(jobid=job.id, R=self._tap.resources(job.id) or {})
                 self._send("setup", setup, PROLOG)
-            case LetStart():
+            case FinishProlog():
                 self._tap.prolog_finish(job.id, PROLOG, 1)
-            case HoldEnd(started):
+            case StartEpilog(started):
                 self._tap.epilog_start(job.id, EPILOG)
                 post_run = codec.PostRun(jobid=job.id, run_started=started)
                 self._send("post_run", post_run, EPILOG)
@@ -159,7 +159,7 @@ class DwsPlugin:
     def _exception(self, job: Job) -> None:
         """An exception that comes while the storage is being given back."""
         self._step(job)
-        latest = job.problems[-1]
+        latest = job.exceptions[-1]
         if latest.severity != 0 or EPILOG not in job.epilogs:
             return
         if latest.type == EPILOG_TIMEOUT and latest.is_of(self._owner):

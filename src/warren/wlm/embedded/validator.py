@@ -11,7 +11,7 @@ from warren.base.accounts import groups_of
 from warren.base.errors import UserMistake
 from warren.base.placing import Locality
 from warren.directives import rules as directive_rules
-from warren.directives.diagnostics import raise_findings
+from warren.directives.diagnostics import raise_mistakes
 from warren.directives.parse import Directive
 from warren.directives.rules import Rule
 from warren.dws import location, nodelocal
@@ -161,7 +161,7 @@ class StorageValidator:
             ),
         )
         checked = directive_rules.check_directives(texts, self._rules())
-        raise_findings(findings(checked.directives, facts, checked.findings))
+        raise_mistakes(findings(checked.directives, facts, checked.findings))
         return [each for each in checked.directives if each is not None]
 
     def _by_groups(self, texts: Sequence[str]) -> bool:

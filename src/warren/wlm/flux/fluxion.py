@@ -17,7 +17,7 @@ import structlog
 
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Handle, Payload, RpcError
-from warren.scheduling.external import External, ExternalAllocations
+from warren.scheduling.external import ExternalAllocations, ExternalStorage
 from warren.scheduling.tags import TAG
 from warren.wlm.flux.graph import FlashGraph
 
@@ -84,8 +84,8 @@ class Fluxion:
         While `job` has its resources, its R counts for the storage.
         """
         holding = job is not None and self._holds(job)
-        storage = None if sizes is None else External(sizes=sizes, job=job)
-        self._take(self._external.set(name, storage, holding=holding))
+        storage = None if sizes is None else ExternalStorage(sizes=sizes, job=job)
+        self._take(self._external.set(name, storage, allocated=holding))
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
         """Set which nodes one source has tagged, in place of those that it had before."""
@@ -96,7 +96,7 @@ class Fluxion:
 
     def job_changed(self, job: int) -> None:
         """Look again whether a job has its resources."""
-        self._take(self._external.hold(JobId(job), holding=self._holds(job)))
+        self._take(self._external.set_allocated(JobId(job), allocated=self._holds(job)))
 
     async def run(self) -> None:
         """Tell Fluxion what it is to do until cancelled."""

@@ -42,7 +42,7 @@ def judge(scheme: str, antecedent: Job) -> Answer:
         case "afternotok":
             met = failed and antecedent.result is not Result.COMPLETED
         case _:
-            met = failed and antecedent.fatal is not None
+            met = failed and antecedent.fatal_exception is not None
     if met:
         return Answer.MET
     return Answer.NEVER if over else Answer.WAIT

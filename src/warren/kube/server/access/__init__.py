@@ -1,1 +1,1 @@
-"""Which user asks, and what that user may do."""
+"""Authentication and authorization: which user asks, and what that user may do."""

@@ -1,4 +1,4 @@
-"""Who asks: by a bearer token, or by a client certificate of the cluster's authority."""
+"""The user of a request, by a bearer token or by a certificate of the cluster's authority."""
 
 import hmac
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Who may do what: role-based access control, with the meaning that Kubernetes gives it.
+"""Role-based access control (RBAC): which users may do what, as in Kubernetes.
 
 The module reads roles and bindings through a function that it is given, and answers. It knows
 nothing of requests, and takes a user as it is told. An object that is not of the form of its kind
@@ -18,11 +18,11 @@ from warren.kube.server.access.grants import (
     RBAC,
     Policy,
     Rule,
-    account,
     quoted,
     quoted_list,
     read_binding,
     read_role,
+    service_account_name,
 )
 
 ROLE: Final = Kind(RBAC, "v1", "Role", "roles")
@@ -50,10 +50,10 @@ ANONYMOUS: Final = User("system:anonymous", frozenset({UNAUTHENTICATED}))
 
 
 def service_account(namespace: str, name: str) -> User:
-    """Return the user as whom a ServiceAccount asks."""
+    """Return the user that a ServiceAccount authenticates as."""
     all_of_them = "system:serviceaccounts"
     groups = frozenset({all_of_them, f"{all_of_them}:{namespace}", AUTHENTICATED})
-    return User(account(namespace, name), groups)
+    return User(service_account_name(namespace, name), groups)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ class Authorizer:
         self._policy = cache(lambda: _policy(read))
         self._scopes = lru_cache(maxsize=_USERS)(self._compiled)
 
-    def changed(self) -> None:
+    def forget_policy(self) -> None:
         """Forget what was read. To be called whenever an object of one of `KINDS` has changed."""
         self._policy.cache_clear()
         self._scopes.cache_clear()
@@ -112,7 +112,7 @@ class Authorizer:
         ]
         for grant in reaching:
             if _Scope(grant.rules or ()).allows(attributes):
-                return f"RBAC: allowed by {grant.words}"
+                return f"RBAC: allowed by {grant.description}"
         missing = sorted({f"{grant.role} not found" for grant in reaching if grant.rules is None})
         if len(missing) > 1:
             return f"RBAC: [{', '.join(missing)}]"
@@ -131,7 +131,7 @@ class Authorizer:
         }
         return list(found)
 
-    def escalates(
+    def escalated_permissions(
         self, user: User, kind: Kind, obj: Object, old: Object | None = None
     ) -> list[str]:
         """Return what a user would hand out with a role or a binding without having it himself.
@@ -142,14 +142,16 @@ class Authorizer:
         if MASTERS in user.groups:
             return []
         if kind in (ROLE, CLUSTER_ROLE):
-            return self._unheld(user, kind, obj, old)
+            return self._escalated_by_role(user, kind, obj, old)
         if kind in (ROLE_BINDING, CLUSTER_ROLE_BINDING):
-            return self._unbindable(user, kind, obj, old)
+            return self._escalated_by_binding(user, kind, obj, old)
         return []
 
-    def _unheld(self, user: User, kind: Kind, obj: Object, old: Object | None) -> list[str]:
+    def _escalated_by_role(
+        self, user: User, kind: Kind, obj: Object, old: Object | None
+    ) -> list[str]:
         role = read_role(obj)
-        if role is None or _lasting(obj) == _lasting(old):
+        if role is None or _compared(obj) == _compared(old):
             return []
         namespace = _inside(kind, role.namespace, old)
         # A create request names nothing yet: leave by name is for what is there.
@@ -162,15 +164,19 @@ class Authorizer:
         missing = self._missing(user, namespace, role.rules)
         if missing or kind != CLUSTER_ROLE:
             return missing
-        # What it will gather is not known, nor what it has gathered so far. A user who may do
+        # What it will aggregate is not known, nor what it has aggregated so far. A user who may do
         # everything may escalate, and does not come here.
         before = None if old is None else read_role(old)
-        gathers = role.gathers is not None or (before is not None and before.gathers is not None)
-        return [_GATHERS] if gathers else []
+        aggregates = role.aggregates is not None or (
+            before is not None and before.aggregates is not None
+        )
+        return [_AGGREGATES] if aggregates else []
 
-    def _unbindable(self, user: User, kind: Kind, obj: Object, old: Object | None) -> list[str]:
+    def _escalated_by_binding(
+        self, user: User, kind: Kind, obj: Object, old: Object | None
+    ) -> list[str]:
         binding = read_binding(obj)
-        if binding is None or _lasting(obj) == _lasting(old):
+        if binding is None or _compared(obj) == _compared(old):
             return []
         namespace = _inside(kind, binding.namespace, old)
         bound = ROLE if binding.role_kind == ROLE.name else CLUSTER_ROLE
@@ -180,7 +186,7 @@ class Authorizer:
         )
         if self.allowed(user, asked):
             return []
-        rules = self._policy().bound(binding, namespace)
+        rules = self._policy().rules_bound(binding, namespace)
         if rules is None:
             raise NotFound(f"{bound} {quoted(name)} not found")
         return self._missing(user, namespace, rules)
@@ -239,22 +245,24 @@ class _Scope:
         self._paths: dict[str, set[str]] = {}
         self._prefixes: dict[str, set[str]] = {}
         for rule in rules:
-            self._file(rule)
+            self._index(rule)
 
     def allows(self, asked: Attributes) -> bool:
         if asked.path is not None:
-            return self._reach(asked.verb, asked.path)
-        return self._touch(asked.verb, asked.group, asked.resource, asked.subresource, asked.name)
+            return self._allows_path(asked.verb, asked.path)
+        return self._allows_resource(
+            asked.verb, asked.group, asked.resource, asked.subresource, asked.name
+        )
 
     def has(self, verb: str, part: Rule) -> bool:
         """Return whether all that a part of a rule says is allowed; a `*` is by a `*` alone."""
         if part.non_resource_urls:
-            return self._reach(verb, part.non_resource_urls[0])
+            return self._allows_path(verb, part.non_resource_urls[0])
         resource, _, subresource = part.resources[0].partition("/")
         name = part.resource_names[0] if part.resource_names else None
-        return self._touch(verb, part.api_groups[0], resource, subresource, name)
+        return self._allows_resource(verb, part.api_groups[0], resource, subresource, name)
 
-    def _file(self, rule: Rule) -> None:
+    def _index(self, rule: Rule) -> None:
         for place in product(rule.api_groups, rule.resources):
             verbs = self._resources.setdefault(place, _Verbs())
             if not rule.resource_names:
@@ -267,7 +275,7 @@ class _Scope:
             else:
                 self._paths.setdefault(url, set()).update(rule.verbs)
 
-    def _touch(
+    def _allows_resource(
         self, verb: str, group: str, resource: str, subresource: str, name: str | None
     ) -> bool:
         if subresource:
@@ -282,7 +290,7 @@ class _Scope:
                     return True
         return False
 
-    def _reach(self, verb: str, path: str) -> bool:
+    def _allows_path(self, verb: str, path: str) -> bool:
         verbs = self._paths.get(path)
         if verbs is not None and (verb in verbs or "*" in verbs):
             return True
@@ -308,7 +316,7 @@ def _inside(kind: Kind, namespace: str, old: Object | None) -> str:
     return str(old["metadata"]["namespace"]) if old is not None else namespace or "default"
 
 
-def _lasting(obj: Object | None) -> Any:
+def _compared(obj: Object | None) -> Any:
     """Return an object without its field managers, and what says how long it stays."""
     if obj is None:
         return None
@@ -319,10 +327,10 @@ def _lasting(obj: Object | None) -> Any:
 
 # Sentences, which people and programs know from Kubernetes
 
-_GATHERS: Final = "must have cluster-admin privileges to use the aggregationRule"
+_AGGREGATES: Final = "must have cluster-admin privileges to use the aggregationRule"
 
 
-def forbidden(user: User, attributes: Attributes, reason: str = "") -> str:
+def forbidden_message(user: User, attributes: Attributes, reason: str = "") -> str:
     """Return the message for a forbidden request; `reason` is that of `Authorizer.reason`."""
     who = f"User {quoted(user.name)} cannot {attributes.verb}"
     tail = f": {reason}" if reason else ""
@@ -341,11 +349,11 @@ def forbidden(user: User, attributes: Attributes, reason: str = "") -> str:
     return _refusal(place, attributes.name, f"{who} {what}{tail}")
 
 
-def escalation(user: User, kind: Kind, name: str, missing: Iterable[str]) -> str:
-    """Return the message for a role or binding with what `Authorizer.escalates` found missing."""
+def escalation_message(user: User, kind: Kind, name: str, missing: Iterable[str]) -> str:
+    """Return the message for a role or binding, and what `escalated_permissions` found missing."""
     found = list(missing)
-    if found == [_GATHERS]:
-        return _refusal(str(kind), name, _GATHERS)
+    if found == [_AGGREGATES]:
+        return _refusal(str(kind), name, _AGGREGATES)
     who = f"user {quoted(user.name)} (groups={quoted_list(sorted(user.groups))})"
     words = "\n".join(found)
     return _refusal(

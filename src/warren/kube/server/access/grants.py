@@ -1,7 +1,7 @@
-"""What roles and bindings say: which rules are granted to whom, and where.
+"""What roles and bindings say: which rules are granted to which users, and where.
 
 An object that is not of the form of its kind grants nothing, and spoils nothing for the others.
-Who asks, and for what, is not known here.
+The user that asks, and what for, is not known here.
 """
 
 import json
@@ -47,8 +47,8 @@ class Rule:
             "ResourceNames": self.resource_names,
             "Verbs": self.verbs,
         }
-        words = [f"{name}:{quoted_list(values)}" for name, values in fields.items() if values]
-        return f"{{{', '.join(words)}}}"
+        description = [f"{name}:{quoted_list(values)}" for name, values in fields.items() if values]
+        return f"{{{', '.join(description)}}}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Role:
     name: str
     labels: dict[str, str]
     rules: tuple[Rule, ...]
-    gathers: tuple[LabelSelector, ...] | None
+    aggregates: tuple[LabelSelector, ...] | None
     """Which roles it aggregates: then its own rules do not count. None where it does not."""
 
 
@@ -76,7 +76,7 @@ class Binding:
 
 
 Subject = tuple[Literal["User", "Group"], str]
-"""Whom something is granted to. A ServiceAccount is the user as whom it asks."""
+"""A user or a group. A ServiceAccount is the user that it authenticates as."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +89,8 @@ class Grant:
     """None where the role is not there."""
     role: str
     """Which role is meant, as Kubernetes tells that it is not there."""
-    words: str
-    """What gives it to whom."""
+    description: str
+    """The binding, its role and its subject, as messages name them."""
 
 
 class Policy:
@@ -122,21 +122,21 @@ class Policy:
         found = [grant for subject in subjects for grant in self._grants.get(subject, ())]
         return sorted(found, key=lambda grant: grant.namespace)
 
-    def bound(self, binding: Binding, namespace: str) -> tuple[Rule, ...] | None:
+    def rules_bound(self, binding: Binding, namespace: str) -> tuple[Rule, ...] | None:
         """Return the rules of the role that a binding means in a namespace; None without a role."""
         inside = namespace if binding.role_kind == "Role" else ""
         return self._roles.get((binding.role_kind, inside, binding.role_name))
 
     def _file(self, kind: str, namespace: str, binding: Binding) -> None:
-        rules = self.bound(binding, namespace)
+        rules = self.rules_bound(binding, namespace)
         name = f"{binding.name}/{namespace}" if namespace else binding.name
         role = quoted(binding.role_name)
-        for subject, words in binding.subjects:
+        for subject, description in binding.subjects:
             grant = Grant(
                 namespace=namespace,
                 rules=rules,
                 role=f"{binding.role_kind.lower()}.{RBAC} {role}",
-                words=f"{kind} {quoted(name)} of {binding.role_kind} {role} to {words}",
+                description=f"{kind} {quoted(name)} of {binding.role_kind} {role} to {description}",
             )
             self._grants.setdefault(subject, []).append(grant)
 
@@ -152,19 +152,19 @@ def _rules_by_place(
             yield ("Role", role.namespace, role.name), role.rules
     everywhere = [role for role in map(read_role, cluster_roles) if role is not None]
     for role in everywhere:
-        yield ("ClusterRole", "", role.name), _gathered(role, everywhere)
+        yield ("ClusterRole", "", role.name), _aggregated(role, everywhere)
 
 
-def _gathered(role: Role, others: Iterable[Role]) -> tuple[Rule, ...]:
+def _aggregated(role: Role, others: Iterable[Role]) -> tuple[Rule, ...]:
     """Return the rules of a role, or of all that it aggregates, which may aggregate others."""
     rules: dict[Rule, None] = {}
     waiting, seen = [role], {role.name}
     for each in waiting:
-        if each.gathers is None:
+        if each.aggregates is None:
             rules.update(dict.fromkeys(each.rules))
             continue
         for other in others:
-            chosen = any(selector.matches(other.labels) for selector in each.gathers)
+            chosen = any(selector.matches(other.labels) for selector in each.aggregates)
             if chosen and other.name not in seen:
                 seen.add(other.name)
                 waiting.append(other)
@@ -266,7 +266,7 @@ def read_role(obj: Object) -> Role | None:
         name=form.metadata.name,
         labels=_labels(form.metadata.labels),
         rules=tuple(map(_rule, form.rules or ())),
-        gathers=(
+        aggregates=(
             None
             if aggregation is None
             else tuple(map(_selector, aggregation.cluster_role_selectors or ()))
@@ -318,7 +318,7 @@ def _labels(form: dict[str, str | None] | None) -> dict[str, str]:
 
 
 def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subject, str] | None:
-    """Return whom a subject means, and the words for it; None for an account of no namespace."""
+    """Return a subject, and the words for it; None for an account of no namespace."""
     match form:
         case _User():
             return ("User", form.name), f"User {quoted(form.name)}"
@@ -326,12 +326,14 @@ def _subject(form: _User | _UserGroup | _Account, namespace: str) -> tuple[Subje
             return ("Group", form.name), f"Group {quoted(form.name)}"
         case _Account():
             inside = form.namespace or namespace
-            words = f"ServiceAccount {quoted(f'{form.name}/{inside}')}"
-            return (("User", account(inside, form.name)), words) if inside else None
+            description = f"ServiceAccount {quoted(f'{form.name}/{inside}')}"
+            return (
+                (("User", service_account_name(inside, form.name)), description) if inside else None
+            )
 
 
-def account(namespace: str, name: str) -> str:
-    """Return the name of the user as whom a ServiceAccount asks."""
+def service_account_name(namespace: str, name: str) -> str:
+    """Return the name of the user that a ServiceAccount authenticates as."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 

@@ -12,7 +12,7 @@ from warren.kube.server.access.authorization import (
     AUTHENTICATED,
     Attributes,
     Authorizer,
-    forbidden,
+    forbidden_message,
     service_account,
 )
 
@@ -26,8 +26,8 @@ class ImpersonationForbidden(Refused):
     """A user may not act as another one."""
 
 
-def acting(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
-    """Return as whom a request acts: as its user, or as the one that its headers name.
+def acting_user(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -> User:
+    """Return the user that a request acts as: its own, or the one that its headers name.
 
     Raises ImpersonationForbidden, and Refused for what makes no sense or is not done here.
     """
@@ -40,7 +40,7 @@ def acting(user: User, headers: CIMultiDictProxy[str], authorizer: Authorizer) -
         raise Refused(f"{_GROUP} without {_USER}")
     for attributes in _impersonation_attributes(name, groups):
         if not authorizer.allowed(user, attributes):
-            raise ImpersonationForbidden(forbidden(user, attributes))
+            raise ImpersonationForbidden(forbidden_message(user, attributes))
     return _user(name, frozenset(groups))
 
 

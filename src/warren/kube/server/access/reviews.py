@@ -46,7 +46,7 @@ def answer(plural: str, body: Object, user: User, authorizer: Authorizer) -> dic
     compiled = _COMPILED[plural]
     review = compiled.defaulted(compiled.pruned(body)[0])
     # What no schema says is asked only of a review of which the schema has nothing to say.
-    causes = compiled.violations(review) or _STRAY.get(plural, _nothing)(review)
+    causes = compiled.violations(review) or _CHECKS.get(plural, _no_causes)(review)
     if causes:
         raise Invalid(kind.group, kind.name, "", causes)
     return {
@@ -139,7 +139,7 @@ def _object(*needed: str, **properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(needed)}
 
 
-_ASKED: Final = {
+_ATTRIBUTES: Final = {
     "resourceAttributes": _object(
         namespace=_TEXT,
         verb=_TEXT,
@@ -162,9 +162,11 @@ _SUBJECT: Final = {
 _METADATA: Final = {"type": "object", "nullable": True}
 
 SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
-    SELF_ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ASKED)),
-    ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ASKED, **_SUBJECT)),
-    LOCAL_ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ASKED, **_SUBJECT)),
+    SELF_ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES)),
+    ACCESS.plural: _object("spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES, **_SUBJECT)),
+    LOCAL_ACCESS.plural: _object(
+        "spec", metadata=_METADATA, spec=_object(**_ATTRIBUTES, **_SUBJECT)
+    ),
     SELF_RULES.plural: _object("spec", metadata=_METADATA, spec=_object(namespace=_TEXT)),
     SELF.plural: _object(metadata=_METADATA),
 }
@@ -177,11 +179,11 @@ _BY_PLURAL: Final = {kind.plural: kind for kind in KINDS}
 # What no schema says
 
 
-def _nothing(review: Object) -> list[Cause]:
+def _no_causes(review: Object) -> list[Cause]:
     return []
 
 
-def _unclear(review: Object) -> list[Cause]:
+def _check_attributes(review: Object) -> list[Cause]:
     """Return what is wrong with a review that asks for nothing, or for two things."""
     spec = review["spec"]
     match "resourceAttributes" in spec, "nonResourceAttributes" in spec:
@@ -197,23 +199,23 @@ def _unclear(review: Object) -> list[Cause]:
             return []
 
 
-def _without_user(review: Object) -> list[Cause]:
+def _check_user(review: Object) -> list[Cause]:
     """Return what is wrong with a review that names no user or group, or is unclear."""
     spec = review["spec"]
     if spec.get("user") or spec.get("groups"):
-        return _unclear(review)
+        return _check_attributes(review)
     complaint = "at least one of user or group must be specified"
-    return [*_unclear(review), _invalid("user", spec.get("user", ""), complaint)]
+    return [*_check_attributes(review), _invalid("user", spec.get("user", ""), complaint)]
 
 
-def _elsewhere(review: Object) -> list[Cause]:
+def _check_same_namespace(review: Object) -> list[Cause]:
     """Return what is wrong with a review that asks for what is not in its namespace."""
     spec = review["spec"]
     namespace = (review.get("metadata") or {}).get("namespace", "")
     if "nonResourceAttributes" in spec:
         complaint = "disallowed on this kind of request"
         return [_invalid("nonResourceAttributes", spec["nonResourceAttributes"], complaint)]
-    causes = _without_user(review)
+    causes = _check_user(review)
     asked = spec.get("resourceAttributes", {}).get("namespace", "")
     if not causes and (not asked or asked != namespace):
         complaint = f"must match namespace: {namespace}"
@@ -221,15 +223,15 @@ def _elsewhere(review: Object) -> list[Cause]:
     return causes
 
 
-def _placeless(review: Object) -> list[Cause]:
+def _check_namespace_given(review: Object) -> list[Cause]:
     return [] if review["spec"].get("namespace") else [required("spec.namespace")]
 
 
-_STRAY: Final[Mapping[str, Callable[[Object], list[Cause]]]] = {
-    SELF_ACCESS.plural: _unclear,
-    ACCESS.plural: _without_user,
-    LOCAL_ACCESS.plural: _elsewhere,
-    SELF_RULES.plural: _placeless,
+_CHECKS: Final[Mapping[str, Callable[[Object], list[Cause]]]] = {
+    SELF_ACCESS.plural: _check_attributes,
+    ACCESS.plural: _check_user,
+    LOCAL_ACCESS.plural: _check_same_namespace,
+    SELF_RULES.plural: _check_namespace_given,
 }
 
 

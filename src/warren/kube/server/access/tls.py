@@ -37,7 +37,7 @@ def ensure(
     now = now or datetime.datetime.now(datetime.UTC)
     if not directory.is_dir() or not any(directory.iterdir()):
         _make(directory, now)
-    keys = _judged(directory, now)
+    keys = _read_keys(directory, now)
     if min(keys.ca.not_valid_after_utc, keys.server.not_valid_after_utc) - now < renew:
         _sign(directory, keys, now)
     context = serving.tls_server(directory / "server.crt", directory / "server.key")
@@ -85,7 +85,7 @@ class _Keys:
     server_key: ec.EllipticCurvePrivateKey
 
 
-def _judged(directory: Path, now: datetime.datetime) -> _Keys:
+def _read_keys(directory: Path, now: datetime.datetime) -> _Keys:
     """Read the files. Raises UserMistake, with the name of the first that cannot be used."""
     ca, ca_key = _pair(directory, "ca", now)
     server, server_key = _pair(directory, "server", now)

@@ -20,10 +20,9 @@ from warren.kube.client import NotFound
 from warren.kube.server import logs
 from warren.kube.server.access import reviews
 from warren.kube.server.access.authentication import Authenticator
-from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden
-from warren.kube.server.access.impersonation import acting
+from warren.kube.server.access.authorization import Attributes, Authorizer, forbidden_message
+from warren.kube.server.access.impersonation import acting_user
 from warren.kube.server.builtin import BUILT_IN, CRD, REVIEWS
-from warren.kube.server.refusals import NoRoom
 from warren.kube.server.resources import LOG, Resource
 from warren.kube.server.rest import (
     discovery,
@@ -34,16 +33,23 @@ from warren.kube.server.rest import (
     warningheaders,
 )
 from warren.kube.server.rest.bodies import Bodies
-from warren.kube.server.rest.requests import RequestError, WriteRequest, flag, number, spelled_as
+from warren.kube.server.rest.requests import (
+    RequestError,
+    WriteRequest,
+    check_type,
+    flag,
+    number_text,
+)
 from warren.kube.server.rest.selection import Selection
 from warren.kube.server.rest.statuses import Failure, deletion_status, failure
 from warren.kube.server.rest.views import META, View, accepted_view, metadata_of
-from warren.kube.server.rest.watches import QUIET, Watch
+from warren.kube.server.rest.watches import BOOKMARK_INTERVAL, Watch
 from warren.kube.server.schemas import celrules
 from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.schemas.strategic import strategic
 from warren.kube.server.store import Store
-from warren.kube.server.writing import WriteOptions, stays
+from warren.kube.server.storeerrors import DiskFull
+from warren.kube.server.writing import WriteOptions, check_address
 from warren.kube.serving import serve
 
 log = structlog.get_logger()
@@ -100,12 +106,12 @@ _VERBS: Final = {
 }
 """What a method asks to do, with and without the name of an object."""
 
-_ADDING: Final = frozenset({"create", "update", "patch"})
+_NEED_ROOM: Final = frozenset({"create", "update", "patch"})
 """What takes room on the disk; to delete gives some back."""
 
 
 class ApiServer:
-    """Serves one store to those whom its roles allow it."""
+    """Serves one store to the users whom its roles allow it."""
 
     def __init__(
         self,
@@ -115,15 +121,15 @@ class ApiServer:
         authorizer: Authorizer,
         components: Collection[str] = (),
         bodies: Bodies | None = None,
-        quiet: float = QUIET,
-        printed: logs.Logs | None = None,
+        bookmark_interval: float = BOOKMARK_INTERVAL,
+        pod_logs: logs.Logs | None = None,
     ) -> None:
         """`components` are users whose work is under way, and for which room is set aside.
 
-        A watch that is silent for `quiet` seconds is told how far it is. What pods print is
-        `printed`.
+        A watch without changes gets a bookmark after `bookmark_interval` seconds. What pods print
+        is in `pod_logs`.
         """
-        self._printed = printed
+        self._pod_logs = pod_logs
         self._followers = podlogs.Followers()
         self._components = components
         self._store = store
@@ -131,9 +137,9 @@ class ApiServer:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._bodies = bodies or Bodies()
-        self._quiet = quiet
-        self._described: list[Resource] = []
-        self._encoded: Mapping[str, bytes] = {}
+        self._bookmark_interval = bookmark_interval
+        self._documented: list[Resource] = []
+        self._openapi_documents: Mapping[str, bytes] = {}
 
     async def run(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
         """Serve on a bound socket until cancelled."""
@@ -149,7 +155,7 @@ class ApiServer:
     ) -> web.StreamResponse:
         """Authenticate the client; answer every failure with a Status."""
         try:
-            request[_USER] = acting(self._user(request), request.headers, self._authorizer)
+            request[_USER] = acting_user(self._user(request), request.headers, self._authorizer)
             return await handler(request)
         except ConnectionError:
             raise
@@ -169,20 +175,20 @@ class ApiServer:
             raise RequestError(401, "Unauthorized", "Unauthorized")
         return user
 
-    def _allow(self, request: web.Request, attributes: Attributes) -> None:
+    def _authorize(self, request: web.Request, attributes: Attributes) -> None:
         if not self._authorizer.allowed(request[_USER], attributes):
-            raise RequestError(403, "Forbidden", forbidden(request[_USER], attributes))
+            raise RequestError(403, "Forbidden", forbidden_message(request[_USER], attributes))
 
     def _check_room(self, user: User) -> None:
         full = self._store.full
         # Components come again, by themselves: what they write is not to be piled up here.
         if full is not None and (self._store.stuck or user.name not in self._components):
-            raise NoRoom(full)
+            raise DiskFull(full)
 
-    def _allow_target(self, request: web.Request, target: _Target, verb: str) -> None:
+    def _authorize_target(self, request: web.Request, target: _Target, verb: str) -> None:
         name, namespace = target.name, target.namespace
         if "fieldSelector" in request.query and verb in ("list", "watch"):
-            # Who may see one object by name may list and watch that one.
+            # A user who may get one object by name may list and watch that one.
             name = Selection(request, target.resource).name
         if (target.kind.group, target.kind.plural) == ("", "namespaces"):
             namespace = name
@@ -194,7 +200,7 @@ class ApiServer:
             namespace=namespace,
             name=name,
         )
-        self._allow(request, attributes)
+        self._authorize(request, attributes)
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         path = [part for part in request.path.split("/") if part]
@@ -207,7 +213,7 @@ class ApiServer:
                 return await self._serve(request, self._target("", "v1", rest))
             case ["apis", group, version, *rest] if rest:
                 return await self._serve(request, self._target(group, version, rest))
-        self._allow(request, Attributes(verb=request.method.lower(), path=request.path))
+        self._authorize(request, Attributes(verb=request.method.lower(), path=request.path))
         match path:
             case ["healthz" | "livez" | "readyz"]:
                 return web.Response(text="ok")
@@ -215,7 +221,7 @@ class ApiServer:
                 return _json(discovery.version())
             case ["openapi", "v2"]:
                 return web.Response(
-                    body=openapi.nothing(), headers={"Content-Type": openapi.VERSION_2}
+                    body=openapi.empty_document(), headers={"Content-Type": openapi.VERSION_2}
                 )
             case ["openapi", "v3"]:
                 return _json(openapi.index(self._documents()))
@@ -243,10 +249,10 @@ class ApiServer:
     def _documents(self) -> Mapping[str, bytes]:
         """Return the OpenAPI documents by place, written anew when what is served has changed."""
         resources = self._store.resources()
-        if self._described != resources:
-            self._described = resources
-            self._encoded = discovery.documents(resources)
-        return self._encoded
+        if self._documented != resources:
+            self._documented = resources
+            self._openapi_documents = discovery.documents(resources)
+        return self._openapi_documents
 
     def _group(self, name: str) -> dict[str, Any]:
         for group in discovery.groups(self._shown_resources())["groups"]:
@@ -276,16 +282,16 @@ class ApiServer:
     async def _serve(self, request: web.Request, target: _Target) -> web.StreamResponse:
         verb = _VERBS.get((request.method, bool(target.name)), request.method.lower())
         watches = verb == "list" and flag(request, "watch")
-        self._allow_target(request, target, "watch" if watches else verb)
+        self._authorize_target(request, target, "watch" if watches else verb)
         if target.subresource == LOG and request.method != "GET":
             raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
-        if verb in _ADDING:
+        if verb in _NEED_ROOM:
             self._check_room(request[_USER])
         match request.method, bool(target.name):
             case "GET", True if target.subresource == LOG:
                 return await self._log(request, target)
             case "GET", True:
-                self._store.reach(int(number(request, "resourceVersion") or 0))
+                self._store.check_reached(int(number_text(request, "resourceVersion") or 0))
                 found = self._store.get(target.kind, target.key)
                 return _json(self._view(request, target)(found))
             case "GET", False:
@@ -323,9 +329,9 @@ class ApiServer:
 
     def _list(self, request: web.Request, target: _Target) -> web.Response:
         chosen = Selection(request, target.resource)
-        fresh = freshness.of_list(request)
-        self._store.reach(fresh.least)
-        exact = fresh.least if fresh.exact else chosen.at
+        list_version = freshness.list_version(request)
+        self._store.check_reached(list_version.min_version)
+        exact = list_version.min_version if list_version.exact else chosen.version
         if exact is None:
             listing = self._store.list(target.kind, target.namespace, chosen.equalities())
         else:
@@ -343,7 +349,7 @@ class ApiServer:
                 kind, version = f"{target.kind.name}List", target.kind.api_version
         return _json({"kind": kind, "apiVersion": version, "metadata": metadata, "items": items})
 
-    def _written(
+    def _write_response(
         self,
         request: web.Request,
         target: _Target,
@@ -362,21 +368,21 @@ class ApiServer:
         metadata = obj.setdefault("metadata", {})
         if target.namespace and isinstance(metadata, dict):
             metadata["namespace"] = target.namespace
-        spelled_as(obj, target.kind.name, target.kind.api_version)
+        check_type(obj, target.kind.name, target.kind.api_version)
         made = await self._store.create(target.kind, obj, writing.options)
-        return self._written(request, target, made, writing, 201)
+        return self._write_response(request, target, made, writing, 201)
 
     async def _replace(self, request: web.Request, target: _Target) -> web.Response:
         writing = WriteRequest(request, request[_USER], status=target.subresource == "status")
         obj = await self._bodies.object(request)
-        spelled_as(obj, target.kind.name, target.kind.api_version)
+        check_type(obj, target.kind.name, target.kind.api_version)
         metadata = obj.get("metadata") or {}
         if isinstance(metadata, dict):
-            stays({"name": target.name}, metadata)
-            # Who replaces means this very object; a patch that names another one is a mistake.
+            check_address({"name": target.name}, metadata)
+            # A replacement is of this very object; a patch that names another one is a mistake.
             writing.options = replace(writing.options, uid=metadata.get("uid"))
         done = await self._store.modify(target.kind, target.key, lambda _: obj, writing.options)
-        return self._written(request, target, done, writing)
+        return self._write_response(request, target, done, writing)
 
     async def _patch(self, request: web.Request, target: _Target) -> web.Response:
         writing = WriteRequest(request, request[_USER], status=target.subresource == "status")
@@ -395,7 +401,7 @@ class ApiServer:
         done = await self._store.modify(
             target.kind, target.key, lambda old: make(old, patch), writing.options
         )
-        return self._written(request, target, done, writing)
+        return self._write_response(request, target, done, writing)
 
     def _patching(self, target: _Target) -> Mapping[str, Callable[[Object, Any], Object]]:
         """Return the types of patches that a kind takes: its API must know which lists merge."""
@@ -407,9 +413,9 @@ class ApiServer:
         self, request: web.Request, target: _Target, writing: WriteRequest
     ) -> web.Response:
         if not writing.options.manager:
-            raise RequestError(400, "BadRequest", "fieldManager: who applies says its name")
+            raise RequestError(400, "BadRequest", "fieldManager: it is required for an apply patch")
         configuration = await self._bodies.object(request)
-        spelled_as(configuration, target.kind.name, target.kind.api_version)
+        check_type(configuration, target.kind.name, target.kind.api_version)
         given = configuration.get("metadata") or {}
         if not isinstance(given, dict):
             raise RequestError(400, "BadRequest", "the metadata of the body is not an object")
@@ -422,12 +428,12 @@ class ApiServer:
             **configuration,
             "metadata": metadata,
         }
-        if self._store.absent(target.kind, target.key):
-            self._allow_target(request, target, "create")
+        if self._store.is_absent(target.kind, target.key):
+            self._authorize_target(request, target, "create")
         done, new = await self._store.apply(
             target.kind, target.key, whole, writing.options, force=flag(request, "force")
         )
-        return self._written(request, target, done, writing, 201 if new else 200)
+        return self._write_response(request, target, done, writing, 201 if new else 200)
 
     async def _delete(self, request: web.Request, target: _Target) -> web.Response:
         options = await self._deleting(request)
@@ -455,16 +461,16 @@ class ApiServer:
 
     async def _deleting(self, request: web.Request) -> WriteOptions:
         options = await self._bodies.object(request) if request.can_read_body else {}
-        return WriteRequest(request, request[_USER]).deleting(request, options)
+        return WriteRequest(request, request[_USER]).delete_options(request, options)
 
     async def _watch(self, request: web.Request, target: _Target) -> web.StreamResponse:
         chosen = Selection(request, target.resource)
-        begins = freshness.of_watch(request)
-        limit = int(number(request, "timeoutSeconds") or 0) or None
+        start = freshness.watch_start(request)
+        limit = int(number_text(request, "timeoutSeconds") or 0) or None
         bookmarks = flag(request, "allowWatchBookmarks")
         first: list[Object] = []
-        since = begins.since
-        if begins.initial:
+        since = start.since
+        if start.send_initial:
             listing = self._store.list(target.kind, target.namespace, chosen.equalities())
             first = [obj for obj in listing.items if chosen.matches(obj)]
             # What there has not been yet cannot be waited for: to begin there is refused.
@@ -473,13 +479,18 @@ class ApiServer:
         await response.prepare(request)
         shown = self._view(request, target)
         watch = Watch(
-            request, response, target.kind, lambda: self._store.version, shown, self._quiet
+            request,
+            response,
+            target.kind,
+            lambda: self._store.version,
+            shown,
+            self._bookmark_interval,
         )
         await watch.run(
             first,
             lambda: self._store.subscribe(target.kind, since, target.namespace),
             chosen.matches,
-            complete=since if begins.bookmarked and begins.initial and bookmarks else None,
+            complete=since if start.initial_bookmark and start.send_initial and bookmarks else None,
             seconds=limit,
             bookmarks=bookmarks,
         )
@@ -488,8 +499,8 @@ class ApiServer:
     async def _log(self, request: web.Request, target: _Target) -> web.StreamResponse:
         pod = self._store.get(target.kind, target.key)
         asked = podlogs.read_request(request, pod)
-        logs.check_begun(pod, asked.container)
-        if self._printed is None:
+        logs.check_started(pod, asked.container)
+        if self._pod_logs is None:
             raise NotFound("what pods print is not kept by this cluster")
 
         def ended() -> bool:
@@ -502,7 +513,7 @@ class ApiServer:
             return not (same and asked.follow) or logs.has_ended(now, asked.container)
 
         with self._followers.place(asked):
-            opened = self._printed.open(pod, asked.container, asked.lines)
+            opened = self._pod_logs.open(pod, asked.container, asked.lines)
             return await podlogs.answer(request, opened, asked.most, ended)
 
     async def _review(
@@ -512,7 +523,7 @@ class ApiServer:
         if request.method != "POST":
             raise RequestError(405, "MethodNotAllowed", f"{request.method} is not served here")
         attributes = Attributes(verb="create", group=group, resource=plural, namespace=namespace)
-        self._allow(request, attributes)
+        self._authorize(request, attributes)
         asked = await self._bodies.object(request)
         if namespace:
             asked["metadata"] = {**(asked.get("metadata") or {}), "namespace": namespace}

@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from warren.kube.server.resources import Invalid
-from warren.kube.server.rest.requests import RequestError, number
+from warren.kube.server.rest.requests import RequestError, number_text
 from warren.kube.server.schemas.causes import Cause
 
 _EXACT: Final = "Exact"
@@ -24,7 +24,7 @@ _INITIAL: Final = "sendInitialEvents"
 class ListVersion:
     """What a list is to show."""
 
-    least: int
+    min_version: int
     """The version that what is shown must have reached; 0 for any."""
     exact: bool
     """Whether it is to be shown as it was in that very version."""
@@ -36,34 +36,34 @@ class WatchStart:
 
     since: str
     """The version after which changes are told; empty for the newest."""
-    initial: bool
+    send_initial: bool
     """Whether what is there already is told first."""
-    bookmarked: bool
+    initial_bookmark: bool
     """Whether the client wants to hear when all of that has been told."""
 
 
-def of_list(request: web.Request) -> ListVersion:
+def list_version(request: web.Request) -> ListVersion:
     """Read what a list asks for. Raises Invalid, and RequestError."""
     _fits([*_list_violations(request)])
-    version = number(request, "resourceVersion")
-    least = int(version or 0)
-    if least and request.query.get("continue"):
+    version = number_text(request, "resourceVersion")
+    min_version = int(version or 0)
+    if min_version and request.query.get("continue"):
         words = "specifying resource version is not allowed when using continue"
         raise RequestError(400, "BadRequest", words)
     match = request.query.get(_MATCH, "")
-    # Who asks for pages from a version on, and says no more, has always had it exactly.
-    paged = not match and int(number(request, "limit") or 0) > 0
-    return ListVersion(least, exact=least > 0 and (match == _EXACT or paged))
+    # A list in pages from a version on, without a match, is exact in Kubernetes.
+    paged = not match and int(number_text(request, "limit") or 0) > 0
+    return ListVersion(min_version, exact=min_version > 0 and (match == _EXACT or paged))
 
 
-def of_watch(request: web.Request) -> WatchStart:
+def watch_start(request: web.Request) -> WatchStart:
     """Read what a watch asks for. Raises Invalid, and RequestError."""
     _fits([*_watch_violations(request)])
-    version = number(request, "resourceVersion")
+    version = number_text(request, "resourceVersion")
     since = "" if version == "0" else version
     asked = _initial(request)
     return WatchStart(
-        since, initial=not since if asked is None else asked, bookmarked=asked is True
+        since, send_initial=not since if asked is None else asked, initial_bookmark=asked is True
     )
 
 
@@ -89,11 +89,11 @@ def _list_violations(request: web.Request) -> Iterator[Cause]:
 
 
 def _watch_violations(request: web.Request) -> Iterator[Cause]:
-    match, initial = request.query.get(_MATCH, ""), _initial(request)
-    if initial is not None and match != _NOT_OLDER:
+    match, send_initial = request.query.get(_MATCH, ""), _initial(request)
+    if send_initial is not None and match != _NOT_OLDER:
         yield _forbidden(_MATCH, f"{_INITIAL} requires setting {_MATCH} to {_NOT_OLDER}")
     if match:
-        if initial is None:
+        if send_initial is None:
             words = f"{_MATCH} is forbidden for watch unless {_INITIAL} is provided"
             yield _forbidden(_MATCH, words)
         if match != _NOT_OLDER:

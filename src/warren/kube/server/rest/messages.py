@@ -17,9 +17,9 @@ class Field:
     name: str
     """Its name in JSON; empty where its fields are written among those of its owner."""
     type: str
-    many: str
+    collection: str
     """`[]` for a list, `{}` for a map from strings, empty for one value."""
-    kept: bool
+    keeps_zero: bool
     """Whether JSON has it even when it is empty or zero."""
 
 
@@ -418,8 +418,8 @@ def _parsed(table: str) -> dict[str, dict[int, Field]]:
         if word.endswith(":"):
             fields = messages[word[:-1]] = {}
         elif shape := _FIELD.fullmatch(word):
-            number, name, kind, many, kept = shape.groups(default="")
-            fields[int(number)] = Field(name, kind or "string", many, bool(kept))
+            number, name, kind, collection, keeps_zero = shape.groups(default="")
+            fields[int(number)] = Field(name, kind or "string", collection, bool(keeps_zero))
         else:
             raise ValueError(f"{word!r} is no field")
     return messages

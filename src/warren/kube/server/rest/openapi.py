@@ -31,16 +31,16 @@ _UNSPECIFIED: Final[Mapping[str, Any]] = {
 
 
 VERSION_2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_NOTHING: Final = ("2.0", "Warren")
+_EMPTY: Final = ("2.0", "Warren")
 
 
-def nothing() -> bytes:
+def empty_document() -> bytes:
     """Return a document of OpenAPI version 2 (`/openapi/v2`) that describes nothing, in protobuf.
 
     kubectl checks the objects of a `kind: List` against it before it sends them, and passes
     over what is not in it. The server checks them anyway.
     """
-    version, title = (each.encode() for each in _NOTHING)
+    version, title = (each.encode() for each in _EMPTY)
     info = _message(1, title) + _message(2, version)
     return _message(1, version) + _message(2, info)
 
@@ -205,13 +205,13 @@ _SHARED: Final[Mapping[str, Any]] = {
             "creationTimestamp": _time("When the object was made."),
             "deletionGracePeriodSeconds": _number("How long its deletion may take."),
             "deletionTimestamp": _time("When its deletion was asked for."),
-            "finalizers": _texts("Who must let go before the object is gone."),
+            "finalizers": _texts("What must be removed before the object is deleted."),
             "generateName": _text("What the server begins a name with, if none is given."),
             "generation": _number("How often what is wanted has changed."),
             "labels": _pairs("What selectors look at."),
             "managedFields": {
                 "type": "array",
-                "description": "Who has set which fields.",
+                "description": "Which manager has set which fields.",
                 "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
             },
             "name": _text("The name, unique in the namespace. It never changes."),
@@ -284,7 +284,7 @@ def _paths(kind: Kind) -> dict[str, Any]:
 
 def _collection(kind: Kind) -> dict[str, Any]:
     return {
-        "parameters": _steps(kind),
+        "parameters": _path_parameters(kind),
         "get": _operation(kind, "list"),
         "post": _operation(kind, "create"),
     }
@@ -296,14 +296,14 @@ def _single(kind: Kind) -> dict[str, Any]:
 
 def _status(kind: Kind, suffix: str = "Status") -> dict[str, Any]:
     return {
-        "parameters": [*_steps(kind), _parameter("name", "path")],
+        "parameters": [*_path_parameters(kind), _parameter("name", "path")],
         "get": _operation(kind, "read", suffix),
         "put": _operation(kind, "replace", suffix),
         "patch": _operation(kind, "patch", suffix),
     }
 
 
-def _steps(kind: Kind) -> list[dict[str, Any]]:
+def _path_parameters(kind: Kind) -> list[dict[str, Any]]:
     return [_parameter("namespace", "path")] if kind.namespaced else []
 
 

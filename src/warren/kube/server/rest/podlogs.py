@@ -18,7 +18,7 @@ from aiohttp import web
 from warren.base.objects import Object
 from warren.kube.client import Unavailable
 from warren.kube.server.logs import Log, container_of
-from warren.kube.server.rest.requests import RequestError, flag, number
+from warren.kube.server.rest.requests import RequestError, flag, number_text
 
 PAUSE: Final = 0.25
 """Seconds after which it is looked for more that a container has printed, where it is followed."""
@@ -41,7 +41,7 @@ class LogRequest:
 
 
 def read_request(request: web.Request, pod: Object) -> LogRequest:
-    """Read the parameters of a request. Raises RequestError and NoLog for what cannot be had."""
+    """Read the parameters of a request. Raises RequestError, and LogNotAvailable."""
     name = pod["metadata"]["name"]
     container = container_of(pod, request.query.get("container", ""))
     if flag(request, "previous"):
@@ -56,7 +56,7 @@ def read_request(request: web.Request, pod: Object) -> LogRequest:
     if stream != "All":
         words = "stream: standard output and error are not kept apart here; ask for All"
         raise RequestError(400, "BadRequest", words)
-    lines, most = number(request, "tailLines"), number(request, "limitBytes")
+    lines, most = number_text(request, "tailLines"), number_text(request, "limitBytes")
     if most and not int(most):
         raise RequestError(422, "Invalid", "limitBytes: Invalid value: 0: must be greater than 0")
     return LogRequest(

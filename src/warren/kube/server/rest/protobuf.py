@@ -109,15 +109,15 @@ def _read(message: str, data: _Value, into: dict[str, Any]) -> None:
         field = table.get(number)
         if field is None:
             continue
-        if field.many == "[]":
+        if field.collection == "[]":
             into.setdefault(field.name, []).append(_value(field.type, value))
-        elif field.many:
+        elif field.collection:
             entry = dict(_fields(_bytes(value)))
             found = _value(field.type, entry.get(2, b""))
             into.setdefault(field.name, {})[_text(entry.get(1, b""))] = found
         elif field.type in MESSAGES and field.type not in _SHORT:
             _read(field.type, value, into.setdefault(field.name, {}) if field.name else into)
-        elif (one := _value(field.type, value)) or field.kept:
+        elif (one := _value(field.type, value)) or field.keeps_zero:
             into[field.name] = one
         else:
             into.pop(field.name, None)

@@ -27,7 +27,7 @@ def flag(request: web.Request, parameter: str) -> bool:
     return request.query.get(parameter) in _TRUE
 
 
-def number(request: web.Request, parameter: str) -> str:
+def number_text(request: web.Request, parameter: str) -> str:
     """Read a parameter that is a whole number, or not there."""
     text = request.query.get(parameter, "")
     if text and not text.isdecimal():
@@ -58,20 +58,20 @@ class WriteRequest:
             warn=self._warn,
         )
 
-    def deleting(self, request: web.Request, options: Mapping[str, Any]) -> WriteOptions:
+    def delete_options(self, request: web.Request, options: Mapping[str, Any]) -> WriteOptions:
         """Return how something is to be deleted, by the body's options and the parameters."""
         policy = options.get("propagationPolicy") or request.query.get("propagationPolicy")
         if options.get("orphanDependents"):  # what older clients say
             policy = "Orphan"
-        only = options.get("preconditions") or {}
-        if not isinstance(only, dict):
+        preconditions = options.get("preconditions") or {}
+        if not isinstance(preconditions, dict):
             raise RequestError(400, "BadRequest", "preconditions: this is not an object")
         dry_run = self.options.dry_run or options.get("dryRun") == ["All"]
         return replace(
             self.options,
             propagation=_propagation(policy),
-            uid=only.get("uid"),
-            resource_version=only.get("resourceVersion"),
+            uid=preconditions.get("uid"),
+            resource_version=preconditions.get("resourceVersion"),
             dry_run=dry_run,
         )
 
@@ -98,7 +98,7 @@ def _propagation(policy: Any) -> Propagation | None:
             )
 
 
-def spelled_as(obj: Object, kind: str, api_version: str) -> None:
+def check_type(obj: Object, kind: str, api_version: str) -> None:
     """Raise RequestError where an object is of another kind or version than its address."""
     for name, expected in (("apiVersion", api_version), ("kind", kind)):
         if obj.get(name, expected) != expected:

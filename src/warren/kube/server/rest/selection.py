@@ -12,7 +12,7 @@ from warren.base.objects import Key, Object, key_of
 from warren.kube.client import Refused
 from warren.kube.server import selectors
 from warren.kube.server.resources import Resource
-from warren.kube.server.rest.requests import RequestError, number
+from warren.kube.server.rest.requests import RequestError, number_text
 from warren.kube.server.selectors import Operator
 
 
@@ -27,8 +27,8 @@ class Selection:
             )
         except Refused as error:
             raise RequestError(400, "BadRequest", str(error)) from None
-        self._limit = int(number(request, "limit") or 0)
-        self._from, self.at = _continued(request.query.get("continue", ""))
+        self._limit = int(number_text(request, "limit") or 0)
+        self._after, self.version = _continued(request.query.get("continue", ""))
         """After which object the page begins, and of which version the pages are, if of one."""
 
     @property
@@ -52,14 +52,14 @@ class Selection:
         return not self._labels.requirements and not self._fields.terms
 
     def page(
-        self, items: list[Object], at: int | None = None
+        self, items: list[Object], version: int | None = None
     ) -> tuple[list[Object], dict[str, Any]]:
         """Return the objects of this page, and what the list's metadata says of those after it.
 
         The objects are in order, and the pages after this one show them as they are then, or as
-        they were in version `at`. How many come after is told where all are asked for.
+        they were in version `version`. How many come after is told where all are asked for.
         """
-        first = bisect_right(items, self._from, key=key_of) if self._from.name else 0
+        first = bisect_right(items, self._after, key=key_of) if self._after.name else 0
         rest = items[first:] if first else items
         if self._everything:
             page, left = (
@@ -73,7 +73,7 @@ class Selection:
             left, more = len(found) - len(page), {}
         if left <= 0:
             return page, {}
-        goes_on = [*key_of(page[-1]), *([] if at is None else [at])]
+        goes_on = [*key_of(page[-1]), *([] if version is None else [version])]
         token = base64.urlsafe_b64encode(orjson.dumps(goes_on)).decode()
         return page, {"continue": token, **more}
 
@@ -86,8 +86,8 @@ def _continued(token: str) -> tuple[Key, int | None]:
     try:
         if not token:
             return Key("", ""), None
-        namespace, name, *at = orjson.loads(base64.urlsafe_b64decode(token))
-        return Key(namespace, name), int(at[0]) if at else None
+        namespace, name, *version = orjson.loads(base64.urlsafe_b64decode(token))
+        return Key(namespace, name), int(version[0]) if version else None
     except (ValueError, TypeError):
         raise RequestError(
             400, "BadRequest", "continue: this is not what an earlier answer gave"

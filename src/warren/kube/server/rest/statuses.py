@@ -16,11 +16,19 @@ from warren.kube.client import (
     Unavailable,
 )
 from warren.kube.server.access.impersonation import ImpersonationForbidden
-from warren.kube.server.refusals import Absent, Misaddressed, NoLog, NoRoom, Stale, Taken, TooLarge
 from warren.kube.server.resources import Invalid
 from warren.kube.server.rest.requests import RequestError
 from warren.kube.server.schemas.apply import ApplyConflict
 from warren.kube.server.schemas.causes import Cause
+from warren.kube.server.storeerrors import (
+    AddressMismatch,
+    DiskFull,
+    LogNotAvailable,
+    ObjectAlreadyExists,
+    ObjectConflict,
+    ObjectNotFound,
+    ResourceVersionTooLarge,
+)
 from warren.kube.server.webhooks.calls import CallFailed, Rejected
 
 
@@ -60,13 +68,13 @@ def failure(error: Exception) -> Failure | None:
             return Failure(error.status, reason, error.reason)
         case RequestError():
             return Failure(error.code, error.reason, str(error))
-        case Absent():
+        case ObjectNotFound():
             return Failure(404, "NotFound", str(error), _about(error))
-        case Taken():
+        case ObjectAlreadyExists():
             return Failure(409, "AlreadyExists", str(error), _about(error))
-        case Stale():
+        case ObjectConflict():
             return Failure(409, "Conflict", str(error), _about(error))
-        case Misaddressed() | NoLog():
+        case AddressMismatch() | LogNotAvailable():
             return Failure(400, "BadRequest", str(error))
         case NotFound():
             return Failure(404, "NotFound", str(error))
@@ -79,10 +87,12 @@ def failure(error: Exception) -> Failure | None:
         case Expired():
             return Failure(410, "Expired", str(error))
         case Rejected():
-            denied = f'admission webhook "{error.by}" denied the request: {error}'
+            denied = f'admission webhook "{error.webhook}" denied the request: {error}'
             return Failure(error.code, error.reason, denied)
         case Denied():
-            by = f'admission webhook "{error.by}" denied the request: ' if error.by else ""
+            by = (
+                f'admission webhook "{error.webhook}" denied the request: ' if error.webhook else ""
+            )
             return Failure(403, "Forbidden", f"{by}{error}")
         case ImpersonationForbidden():
             return Failure(403, "Forbidden", str(error))
@@ -92,9 +102,9 @@ def failure(error: Exception) -> Failure | None:
             return Failure(422, "Invalid", str(error))
         case CallFailed():
             return Failure(500, "InternalError", f"Internal error occurred: {error}")
-        case NoRoom():
+        case DiskFull():
             return Failure(507, "InsufficientStorage", str(error))
-        case TooLarge():
+        case ResourceVersionTooLarge():
             return Failure(504, "Timeout", str(error), _TOO_LARGE)
         case Unavailable():
             return Failure(503, "ServiceUnavailable", str(error))
@@ -123,7 +133,7 @@ def deletion_status(kind: Kind, obj: Object) -> dict[str, Any]:
     }
 
 
-def _about(error: Absent | Taken | Stale) -> dict[str, Any]:
+def _about(error: ObjectNotFound | ObjectAlreadyExists | ObjectConflict) -> dict[str, Any]:
     """Return the details of a Status that name the object."""
     group = {"group": error.kind.group} if error.kind.group else {}
     return {"name": error.name, **group, "kind": error.kind.plural}

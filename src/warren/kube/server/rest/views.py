@@ -17,7 +17,7 @@ class View(StrEnum):
     METADATA = "PartialObjectMetadata"
 
 
-_ASKED: Final = {
+_VIEWS: Final = {
     "Table": View.TABLE,
     "PartialObjectMetadata": View.METADATA,
     "PartialObjectMetadataList": View.METADATA,
@@ -33,8 +33,8 @@ def accepted_view(accept: str) -> View:
         given = dict(parameter.split("=", 1) for parameter in parameters if "=" in parameter)
         if "as" not in given:
             return View.WHOLE
-        if given["as"] in _ASKED and f"{given.get('g')}/{given.get('v')}" == META:
-            return _ASKED[given["as"]]
+        if given["as"] in _VIEWS and f"{given.get('g')}/{given.get('v')}" == META:
+            return _VIEWS[given["as"]]
     return View.WHOLE
 
 

@@ -11,15 +11,15 @@ from aiohttp import web
 from warren.base.objects import Kind, Object
 from warren.kube.client import Expired
 from warren.kube.server.history import ObjectChange, Subscription, WatchEvent
-from warren.kube.server.refusals import TooLarge
 from warren.kube.server.rest.statuses import failure
+from warren.kube.server.storeerrors import ResourceVersionTooLarge
 
-QUIET: Final = 15.0
+BOOKMARK_INTERVAL: Final = 15.0
 
 _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 """The annotation of the bookmark after what was there when a watch began."""
 
-_TOGETHER: Final = 256 * 2**10
+_BATCH_BYTES: Final = 256 * 2**10
 """Bytes of events after which those that are there are sent, before others are written down."""
 
 
@@ -33,13 +33,13 @@ class Watch:
         kind: Kind,
         version: Callable[[], str],
         shown: Callable[[Object], Object],
-        quiet: float = QUIET,
+        bookmark_interval: float = BOOKMARK_INTERVAL,
     ) -> None:
         """`version` gives that of the newest change; `shown` the form that is asked for.
 
-        After `quiet` seconds without a change comes a bookmark.
+        After `bookmark_interval` seconds without a change comes a bookmark.
         """
-        self._quiet = quiet
+        self._bookmark_interval = bookmark_interval
         self._request = request
         self._response = response
         self._kind = kind
@@ -68,11 +68,11 @@ class Watch:
                         await self._response.write(self._line(WatchEvent("ADDED", obj)))
                     if complete is not None:
                         ended = {"annotations": {_INITIAL_EVENTS_END: "true"}}
-                        await self._mark(complete, ended)
+                        await self._send_bookmark(complete, ended)
                     await self._follow(changes, matches, bookmarks)
         except (TimeoutError, ConnectionError):
             pass  # as the client has asked, or it has hung up
-        except (Expired, TooLarge) as error:
+        except (Expired, ResourceVersionTooLarge) as error:
             status = failure(error)
             assert status is not None
             with suppress(ConnectionError):  # the client may be gone
@@ -86,13 +86,13 @@ class Watch:
             # Every change up to this version is sent before the wait runs out; one that
             # comes at that very moment is not.
             version = self._version()
-            batch = await changes.batch(self._quiet)
+            batch = await changes.batch(self._bookmark_interval)
             if batch:
                 await self._send(batch, matches)
             elif self._request.transport is None:
                 return  # the client is gone
             elif bookmarks:
-                await self._mark(version)
+                await self._send_bookmark(version)
 
     async def _send(self, batch: Iterable[ObjectChange], matches: Callable[[Object], bool]) -> None:
         """Send changes, many at a time."""
@@ -103,13 +103,13 @@ class Watch:
             if event is not None:
                 lines.append(self._line(event))
                 size += len(lines[-1])
-            if size >= _TOGETHER:
+            if size >= _BATCH_BYTES:
                 await self._response.write(b"".join(lines))
                 lines, size = [], 0
         if lines:
             await self._response.write(b"".join(lines))
 
-    async def _mark(self, version: str, more: Object = MappingProxyType({})) -> None:
+    async def _send_bookmark(self, version: str, more: Object = MappingProxyType({})) -> None:
         """Send a bookmark with the present version; `more` is more metadata of it."""
         metadata = {"resourceVersion": version, "creationTimestamp": None, **more}
         kind, api_version = self._kind.name, self._kind.api_version
@@ -124,9 +124,9 @@ class Watch:
 def visible_event(
     change: ObjectChange, kind: Kind, matches: Callable[[Object], bool]
 ) -> WatchEvent | None:
-    """Return a change as those see it who watch only what matches; None where they do not.
+    """Return a change as a watch of only what matches shows it; None where it does not.
 
-    An object that begins to match is new to them, and one that ceases to is gone.
+    An object that begins to match is added for it, and one that ceases to is deleted.
     """
     was = change.before is not None and matches(change.before)
     now = change.type != "DELETED" and matches(change.object)

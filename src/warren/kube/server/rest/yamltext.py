@@ -56,7 +56,7 @@ def _events(data: bytes) -> Iterator[yaml.Event]:
 
 def _value(events: Iterator[yaml.Event], deepest: int) -> Any:
     whole: list[Any] = []
-    open_: list[_Open] = [_Open(whole)]
+    open_: list[_OpenCollection] = [_OpenCollection(whole)]
     for event in events:
         match event:
             case yaml.AliasEvent():
@@ -75,13 +75,13 @@ def _value(events: Iterator[yaml.Event], deepest: int) -> Any:
                     raise Malformed(f"line {_line(event)}: the tag {event.tag} is not read here")
                 inner: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
                 open_[-1].add(event, inner)
-                open_.append(_Open(inner))
+                open_.append(_OpenCollection(inner))
             case yaml.CollectionEndEvent():
                 open_.pop()
     return whole[0] if whole else None
 
 
-class _Open:
+class _OpenCollection:
     """A list or an object that is being read."""
 
     def __init__(self, into: Any) -> None:

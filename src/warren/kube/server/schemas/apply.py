@@ -1,4 +1,4 @@
-"""Server-side apply: who owns which field of an object, and what an applied configuration does.
+"""Server-side apply: which manager owns which field, and what an applied configuration does.
 
 Owners stand in `metadata.managedFields`, one entry for each manager, operation and subresource.
 An entry of operation Apply has what its manager asked for last; one of operation Update has
@@ -77,7 +77,7 @@ class Owner(NamedTuple):
         return name + through + using
 
 
-class Cause(NamedTuple):
+class FieldConflict(NamedTuple):
     """One field of a conflict, and its owner."""
 
     field: str
@@ -94,7 +94,7 @@ class ApplyConflict(Conflict):
     `causes` are what a Status lists, each of type FieldManagerConflict.
     """
 
-    def __init__(self, causes: Iterable[Cause]) -> None:
+    def __init__(self, causes: Iterable[FieldConflict]) -> None:
         self.causes = tuple(causes)
         super().__init__(_message(self.causes))
 
@@ -196,7 +196,7 @@ def _body(obj: Object | None) -> dict[str, Any]:
 def _composed(
     configuration: Object, body: Object, live: Object | None, owners: Mapping[Owner, Object]
 ) -> Object:
-    """Return the whole object again: its type, what the server has written, and who owns what."""
+    """Return the whole object again: its type, what the server has written, and its owners."""
     names = _SERVER_FIELDS if live is not None else ("name", "namespace")
     written = (live if live is not None else configuration).get("metadata", {})
     metadata = {name: value for name, value in written.items() if name in names}
@@ -329,7 +329,7 @@ def _last_applied(live: Object | None, shape: Schema) -> Fields:
 
 def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
     causes = [
-        Cause(path_text(path), owner)
+        FieldConflict(path_text(path), owner)
         for owner, entry in sorted(others.items())
         for path in paths(intersection(_fields(entry), changed))
     ]
@@ -337,7 +337,7 @@ def _refuse_conflicts(others: Mapping[Owner, Object], changed: Fields) -> None:
         raise ApplyConflict(causes)
 
 
-def _message(causes: Sequence[Cause]) -> str:
+def _message(causes: Sequence[FieldConflict]) -> str:
     if len(causes) == 1:
         return f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
     lines = []

@@ -8,7 +8,7 @@ from warren.base.objects import Object
 _RULES: Final = "x-kubernetes-validations"
 _SINGLE: Final = ("items", "additionalProperties", "not")
 _LISTED: Final = ("allOf", "anyOf", "oneOf")
-_TOLD: Final = 3
+_MOST_PLACES: Final = 3
 """How many places a warning names: definitions of others have hundreds."""
 
 
@@ -17,9 +17,9 @@ def warnings(crd: Object) -> list[str]:
     places = [*_places(crd)]
     if not places:
         return []
-    more = f" and {len(places) - _TOLD} more" if len(places) > _TOLD else ""
+    more = f" and {len(places) - _MOST_PLACES} more" if len(places) > _MOST_PLACES else ""
     return [
-        f"{', '.join(places[:_TOLD])}{more}: rules in CEL are not evaluated here: "
+        f"{', '.join(places[:_MOST_PLACES])}{more}: rules in CEL are not evaluated here: "
         "what they alone forbid is let in"
     ]
 

@@ -18,13 +18,13 @@ from warren.kube.client import Refused
 from warren.kube.server.schemas.causes import INTEGERS, Cause, cause, duplicate
 
 _ABSENT: Final = object()
-_NOTHING: Final[Mapping[str, Any]] = {}
+_NO_FIELDS: Final[Mapping[str, Any]] = {}
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
 _UNSUPPORTED: Final = ("$ref", "definitions", "dependencies", "patternProperties", "id", "$schema",
                        "additionalItems", "deprecated")  # fmt: skip
-_SAME: Final = ("required", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems",
-                "minProperties", "maxProperties", "multipleOf")  # fmt: skip
+_COPIED: Final = ("required", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems",
+                  "minProperties", "maxProperties", "multipleOf")  # fmt: skip
 # Those that mean the same to Kubernetes and to the validator; others are not looked at.
 _FORMATS: Final = ("date", "date-time", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
 _INT_OR_STRING: Final = [{"type": "integer"}, {"type": "string"}]
@@ -92,20 +92,20 @@ def compile(schema: Mapping[str, Any], where: str = "openAPIV3Schema") -> Schema
 class _Node:
     """One place of a schema: what may be below it, and what stands there by default.
 
-    Fields of an object that have no node of their own have `others`, and are unknown if that is
+    Fields of an object that have no node of their own have `additional`, and are unknown if that is
     None.
     """
 
     __slots__ = (
+        "additional",
         "default",
         "defaults",
         "fields",
-        "fills",
         "items",
-        "keeps",
         "keys",
-        "null",
-        "others",
+        "may_default",
+        "null_default",
+        "preserves_unknown",
         "prunes",
         "set",
         "unique",
@@ -115,43 +115,45 @@ class _Node:
         self,
         *,
         fields: Mapping[str, "_Node"] | None = None,
-        others: "_Node | None" = None,
+        additional: "_Node | None" = None,
         items: "_Node | None" = None,
-        keeps: bool = True,
+        preserves_unknown: bool = True,
         nullable: bool = False,
     ) -> None:
         self.fields = fields or {}
-        self.others = others
+        self.additional = additional
         self.items = items
-        self.keeps = keeps
+        self.preserves_unknown = preserves_unknown
         self.default: Any = _ABSENT
-        self.null: Any = None if nullable else _ABSENT
+        self.null_default: Any = None if nullable else _ABSENT
         """What takes the place of a null: itself where it is allowed."""
         self.set = False
         self.keys: Sequence[str] = ()
-        below = [node for node in (*self.fields.values(), others, items) if node is not None]
+        below = [node for node in (*self.fields.values(), additional, items) if node is not None]
         self.defaults = [
             (name, node.default)
             for name, node in self.fields.items()
             if node.default is not _ABSENT
         ]
         # Whole branches are passed over in which there is nothing to do.
-        self.prunes: bool = not keeps or any(node.prunes for node in below)
-        self.fills: bool = (
-            bool(self.fields) or others is not None or (items is not None and items.busy)
+        self.prunes: bool = not preserves_unknown or any(node.prunes for node in below)
+        self.may_default: bool = (
+            bool(self.fields)
+            or additional is not None
+            or (items is not None and items.may_change_items)
         )
         self.unique: bool = any(node.unique for node in below)
 
     @property
-    def busy(self) -> bool:
+    def may_change_items(self) -> bool:
         """Whether defaulting may change a value here, be it null or not."""
-        return self.fills or self.null not in (None, _ABSENT)
+        return self.may_default or self.null_default not in (None, _ABSENT)
 
-    def stands_for(self, default: Any) -> None:
+    def set_default(self, default: Any) -> None:
         """Make this the default of the place."""
         self.default = self.defaulted(default)
-        if self.null is _ABSENT:
-            self.null = self.default
+        if self.null_default is _ABSENT:
+            self.null_default = self.default
 
     def pruned(self, value: Any, path: str, unknown: list[str], known: Any = None) -> Any:
         if not self.prunes or value is known:
@@ -168,15 +170,15 @@ class _Node:
         self, value: dict[str, Any], path: str, unknown: list[str], known: Any
     ) -> dict[str, Any]:
         result = value
-        fields, others = self.fields, self.others
-        seen = known if isinstance(known, dict) else _NOTHING
+        fields, additional = self.fields, self.additional
+        seen = known if isinstance(known, dict) else _NO_FIELDS
         for name, item in value.items():
             before = seen.get(name, _ABSENT)
             if item is before:
                 continue
-            node = fields.get(name, others)
+            node = fields.get(name, additional)
             if node is None:
-                if self.keeps:
+                if self.preserves_unknown:
                     continue
                 unknown.append(_child(path, name))
                 new = _ABSENT
@@ -189,35 +191,35 @@ class _Node:
         return result
 
     def defaulted(self, value: Any, known: Any = None) -> Any:
-        if not self.fills or value is known:
+        if not self.may_default or value is known:
             return value
         if isinstance(value, dict):
             return self._defaulted_object(value, known)
         if self.items is not None and isinstance(value, list | tuple):
-            result = [self.items.standing(item) for item in value]
+            result = [self.items.defaulted_item(item) for item in value]
             return result if _differ(result, value) else value
         return value
 
-    def standing(self, item: Any) -> Any:
+    def defaulted_item(self, item: Any) -> Any:
         """Return what an item of a list becomes; one that must not be null stays."""
         if item is None:
-            return None if self.null is _ABSENT else self.null
+            return None if self.null_default is _ABSENT else self.null_default
         return self.defaulted(item)
 
     def _defaulted_object(self, value: dict[str, Any], known: Any) -> dict[str, Any]:
         result = value
-        fields, others = self.fields, self.others
-        seen = known if isinstance(known, dict) else _NOTHING
+        fields, additional = self.fields, self.additional
+        seen = known if isinstance(known, dict) else _NO_FIELDS
         for name, item in value.items():
             before = seen.get(name, _ABSENT)
             if item is before:
                 continue
-            node = fields.get(name, others)
+            node = fields.get(name, additional)
             if node is None:
                 continue
             if item is None:
-                new = node.null
-            elif node.fills:
+                new = node.null_default
+            elif node.may_default:
                 new = node.defaulted(item, before)
             else:
                 continue
@@ -235,8 +237,8 @@ class _Node:
             for name, item in value.items():
                 if name in self.fields:
                     yield from self.fields[name].duplicates(item, _child(path, name))
-                elif self.others is not None:
-                    yield from self.others.duplicates(item, f"{path}[{name}]")
+                elif self.additional is not None:
+                    yield from self.additional.duplicates(item, f"{path}[{name}]")
         elif isinstance(value, list | tuple):
             if self.set or self.keys:
                 yield from self._repeated(value, path)
@@ -292,19 +294,19 @@ def _node(schema: Mapping[str, Any], path: str, *, owned: bool = False) -> _Node
     }
     node = _Node(
         fields={**fields, **_OWNED} if owned else fields,
-        others=_others(schema, path),
+        additional=_others(schema, path),
         items=_items(schema, path),
-        keeps=_keeps(schema),
+        preserves_unknown=_preserves_unknown(schema),
         nullable=bool(schema.get("nullable")),
     )
     _list_kind(node, schema, path)
     if schema.get("default") is not None:
         _check_default(node, schema, f"{path}.default")
-        node.stands_for(schema["default"])
+        node.set_default(schema["default"])
     return node
 
 
-def _keeps(schema: Mapping[str, Any]) -> bool:
+def _preserves_unknown(schema: Mapping[str, Any]) -> bool:
     """Return whether fields stay that are not specified; what is no object has none to lose."""
     return (
         bool(schema.get("x-kubernetes-preserve-unknown-fields")) or schema.get("type") != "object"
@@ -312,14 +314,14 @@ def _keeps(schema: Mapping[str, Any]) -> bool:
 
 
 def _others(schema: Mapping[str, Any], path: str) -> _Node | None:
-    others = schema.get("additionalProperties")
-    if others is None:
+    additional = schema.get("additionalProperties")
+    if additional is None:
         return None
-    if others is False or "properties" in schema:
+    if additional is False or "properties" in schema:
         raise Refused(
             f"{path}.additionalProperties: Forbidden: not false, and not beside properties"
         )
-    return _ANYTHING if others is True else _node(others, f"{path}.additionalProperties")
+    return _ANYTHING if additional is True else _node(additional, f"{path}.additionalProperties")
 
 
 def _items(schema: Mapping[str, Any], path: str) -> _Node | None:
@@ -403,7 +405,7 @@ def _path_text(path: Sequence[str | int]) -> str:
 
 def _translated(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema that admits the same, without what does not constrain anything."""
-    result = {name: schema[name] for name in _SAME if name in schema}
+    result = {name: schema[name] for name in _COPIED if name in schema}
     result.update(_types(schema))
     result.update(_bounds(schema))
     if schema.get("format") in _FORMATS:

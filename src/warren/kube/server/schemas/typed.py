@@ -2,7 +2,7 @@
 
 Maps are divided unless the schema says `x-kubernetes-map-type: atomic`. Lists are atomic unless
 it says `x-kubernetes-list-type: map` or `set`. The rules are those of Kubernetes' server-side
-apply. Nothing here knows who owns anything.
+apply. Nothing here knows owners.
 """
 
 from collections import deque

@@ -18,8 +18,8 @@ from warren.base.objects import Kind
 from warren.kube.admission import Denied, Operation, Review
 from warren.kube.client import Refused, Unavailable
 from warren.kube.server.history import in_version
-from warren.kube.server.webhooks import hooks
-from warren.kube.server.webhooks.hooks import Hook, Service
+from warren.kube.server.webhooks import configurations
+from warren.kube.server.webhooks.configurations import Service, Webhook
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ class Endpoint(NamedTuple):
 class Sender(Protocol):
     """The port to webhooks."""
 
-    async def send(self, hook: Hook, place: Endpoint, question: bytes) -> bytes:
+    async def send(self, hook: Webhook, place: Endpoint, question: bytes) -> bytes:
         """Return the answer to a question. Raises Unavailable where there is none."""
         ...
 
@@ -75,7 +75,7 @@ class Calls:
         self._resolve = resolve
         self._new_uid = new_uid
 
-    async def verdict(self, hook: Hook, review: Review, kind: Kind) -> "Response | None":
+    async def verdict(self, hook: Webhook, review: Review, kind: Kind) -> "Response | None":
         """Ask one webhook; None where it gives no answer, and need not.
 
         Raises Rejected, and CallFailed where it must answer.
@@ -97,7 +97,7 @@ class Calls:
             raise Rejected(words, hook.name, max(why.code or 0, 400), why.reason or "")
         return response
 
-    async def _answer(self, hook: Hook, review: Review, kind: Kind) -> "Response":
+    async def _answer(self, hook: Webhook, review: Review, kind: Kind) -> "Response":
         uid, place = self._new_uid(), self._place(hook)
         try:
             async with asyncio.timeout(hook.seconds):
@@ -115,7 +115,7 @@ class Calls:
             raise CallFailed(hook.name, f"it answers {response.uid!r}, and was asked {uid!r}")
         return response
 
-    def _place(self, hook: Hook) -> Endpoint:
+    def _place(self, hook: Webhook) -> Endpoint:
         if hook.service is None:
             return Endpoint(hook.address, None)
         reached = self._resolve(hook.service)
@@ -125,13 +125,13 @@ class Calls:
         return Endpoint(f"https://{reached}{hook.address}", hook.service.host)
 
 
-class Https:
+class HttpsSender:
     """The webhooks of the network."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, hook: Hook, place: Endpoint, question: bytes) -> bytes:
+    async def send(self, hook: Webhook, place: Endpoint, question: bytes) -> bytes:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers={
@@ -223,7 +223,7 @@ def question(uid: str, review: Review, kind: Kind) -> bytes:
     sub = "status" if review.status else ""
     place = {
         "name": review.key.name,
-        "namespace": hooks.namespace_of(review),
+        "namespace": configurations.namespace_of(review),
         "subResource": sub,
         "requestSubResource": sub,
     }

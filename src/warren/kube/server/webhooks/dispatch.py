@@ -22,9 +22,16 @@ from warren.kube.server.history import ObjectChange, in_version
 from warren.kube.server.resources import Resource
 from warren.kube.server.schemas.patches import json_patch
 from warren.kube.server.store import Store
-from warren.kube.server.webhooks import hooks
-from warren.kube.server.webhooks.calls import CallFailed, Calls, Https, Resolver, Response, Sender
-from warren.kube.server.webhooks.hooks import MUTATING, VALIDATING, Hook, Service
+from warren.kube.server.webhooks import configurations
+from warren.kube.server.webhooks.calls import (
+    CallFailed,
+    Calls,
+    HttpsSender,
+    Resolver,
+    Response,
+    Sender,
+)
+from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Service, Webhook
 
 log = structlog.get_logger()
 
@@ -47,7 +54,7 @@ class Webhooks:
         new_uid: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         """`resolve` finds services; without one, what is written in the Service counts."""
-        self._sender = sender or Https()
+        self._sender = sender or HttpsSender()
         self._stored = _Stored()
         self._calls = Calls(self._sender, resolve or self._stored.address, new_uid)
         self.mutating = _Mutating(self._stored, self._calls)
@@ -69,11 +76,11 @@ class Webhooks:
 
 
 class _Stored:
-    """What the store says of webhooks, and of those who are asked about."""
+    """What the store has of webhooks: configurations, namespaces and services."""
 
     def __init__(self) -> None:
         self._store: Store
-        self._hooks: dict[str, Sequence[Hook]] = {}
+        self._hooks: dict[str, Sequence[Webhook]] = {}
 
     def connect(self, store: Store) -> None:
         self._store = store
@@ -83,15 +90,15 @@ class _Stored:
         if change.group_resource in _CONFIGURATIONS:
             self._hooks.clear()
 
-    def hooks(self, kind: Kind) -> Sequence[Hook]:
+    def hooks(self, kind: Kind) -> Sequence[Webhook]:
         """Return the webhooks of all configurations of a kind, in the order of their names."""
         known = self._hooks.get(kind.plural)
         if known is None:
-            found = sorted(self._store.everything(kind), key=key_of)
+            found = sorted(self._store.objects_of(kind), key=key_of)
             known = self._hooks[kind.plural] = [hook for obj in found for hook in _hooks_of(obj)]
         return known
 
-    def kind_for(self, hook: Hook, review: Review) -> Kind | None:
+    def kind_for(self, hook: Webhook, review: Review) -> Kind | None:
         """Return the kind, in the version, in which a webhook wants to see a write, if it does."""
         return hook.wants(review, self.resource(review.kind).versions, self._namespace(review))
 
@@ -104,7 +111,7 @@ class _Stored:
 
     def _namespace(self, review: Review) -> Mapping[str, str] | None:
         """Return the labels of the namespace that a write is in; None where it is in none."""
-        name = hooks.namespace_of(review)
+        name = configurations.namespace_of(review)
         if not name:
             return None
         namespace: Object | None = review.new or review.old
@@ -138,7 +145,7 @@ class _Mutating:
         self._calls = calls
 
     async def admit(self, review: Review) -> Object | None:
-        if hooks.is_configuration(review.kind):
+        if configurations.is_configuration(review.kind):
             _check(review)
             return review.new
         for hook in self._stored.hooks(MUTATING):
@@ -163,7 +170,7 @@ class _Validating:
 
     async def admit(self, review: Review) -> Object | None:
         known = self._stored.hooks(VALIDATING)
-        if not known or hooks.is_configuration(review.kind):
+        if not known or configurations.is_configuration(review.kind):
             return review.new
         tasks = []
         async with asyncio.TaskGroup() as group:
@@ -177,7 +184,7 @@ class _Validating:
                 raise objection
         return review.new
 
-    async def _objection(self, hook: Hook, review: Review, kind: Kind) -> WarrenError | None:
+    async def _objection(self, hook: Webhook, review: Review, kind: Kind) -> WarrenError | None:
         try:
             await self._calls.verdict(hook, review, kind)
         except WarrenError as error:
@@ -188,7 +195,7 @@ class _Validating:
 # What becomes of an answer
 
 
-def _apply_patch(hook: Hook, obj: Object, response: Response) -> Object:
+def _apply_patch(hook: Webhook, obj: Object, response: Response) -> Object:
     """Return an object with a webhook's patch. Raises CallFailed where it is none."""
     # Whether the webhook must answer does not matter: it has, and means to change something.
     if response.patch_type != "JSONPatch":
@@ -199,14 +206,14 @@ def _apply_patch(hook: Hook, obj: Object, response: Response) -> Object:
         raise CallFailed(hook.name, f"its patch cannot be applied: {error}") from error
 
 
-def _storable(hook: Hook, review: Review, resource: Resource, made: Object) -> Object:
+def _storable(hook: Webhook, review: Review, resource: Resource, made: Object) -> Object:
     """Return what a webhook has made of an object, as far as its writer could have written it.
 
     Raises CallFailed where it is no object to be stored there, and Invalid where it does not
     fit its schema.
     """
     try:
-        writing.check(made.get("metadata"))
+        writing.check_metadata(made.get("metadata"))
     except Refused as error:
         raise CallFailed(hook.name, f"its patch leaves no object: {error}") from error
     new = {**made, "apiVersion": review.kind.api_version, "kind": review.kind.name}
@@ -227,12 +234,12 @@ def _check(review: Review) -> None:
     new, old = review.new, review.old
     # What has been written before there was this rule may still be labeled, and let go.
     if new is not None and (old is None or new.get("webhooks") != old.get("webhooks")):
-        hooks.read_hooks(new)
+        configurations.read_webhooks(new)
 
 
-def _hooks_of(configuration: Object) -> Sequence[Hook]:
+def _hooks_of(configuration: Object) -> Sequence[Webhook]:
     try:
-        return hooks.read_hooks(configuration)
+        return configurations.read_webhooks(configuration)
     except Refused as error:
         name = configuration["metadata"]["name"]
         log.error("webhooks are not asked", configuration=name, reason=str(error))

@@ -14,24 +14,24 @@ from tests.scheduling.test_backfill import FOUR, NOW, have, waiting, whole
 from warren.base.placing import Shared
 from warren.rfc.fluid import JobId, f58
 from warren.scheduling import tags
-from warren.scheduling.backfill import Running, Start, Waiting, decide
+from warren.scheduling.backfill import PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Graph
-from warren.scheduling.reasons import KEPT, Kind, Reason
+from warren.scheduling.reasons import WITHHELD, Reason, ReasonKind
 from warren.scheduling.request import Request
-from warren.scheduling.why import earliest, reasons
+from warren.scheduling.waitreasons import earliest, wait_reasons
 
 
 def why(
     graph: Graph,
-    queue: Sequence[Waiting],
-    running: Sequence[Running] = (),
+    queue: Sequence[PendingJob],
+    running: Sequence[RunningJob] = (),
     job: int | None = None,
     **options: Any,
 ) -> Reason:
     """Return why a job of a queue, the last unless it is said, does not start."""
     asked = next((each for each in queue if each.job == job), queue[-1])
     options = {"backfilling": True, "depth": 32, **options}
-    ((found, reason),) = reasons(graph, [queue], running, NOW, asked=[asked], **options)
+    ((found, reason),) = wait_reasons(graph, [queue], running, NOW, jobs=[asked], **options)
     assert found == asked.job
     return reason
 
@@ -41,7 +41,7 @@ def graph() -> Graph:
     return Graph(system((4, 8), (4, 8)))
 
 
-def alone(graph: Graph, request: Request, running: Sequence[Running] = ()) -> Reason:
+def alone(graph: Graph, request: Request, running: Sequence[RunningJob] = ()) -> Reason:
     return why(graph, waiting((request, 60.0)), running)
 
 
@@ -53,7 +53,7 @@ def test_nodes_that_running_jobs_have_are_counted(graph: Graph) -> None:
     graph.set_drained([7])
     reason = alone(graph, whole(4), running)
 
-    assert reason.kinds == (Kind.NODES,)
+    assert reason.kinds == (ReasonKind.NODES,)
     assert reason.sentence == (
         "waits for 2 more of 4 nodes; of 8 that would do, 2 free, 5 taken and 1 drained"
     )
@@ -65,12 +65,12 @@ def test_nodes_that_running_jobs_have_are_counted(graph: Graph) -> None:
 
 
 def test_only_rabbits_that_carry_what_is_asked_for_count(graph: Graph) -> None:
-    graph.set_ssds("r0", up=True, labels=("makes=gfs2",))
-    graph.set_ssds("r1", up=True, labels=())
+    graph.set_rabbit("r0", up=True, labels=("makes=gfs2",))
+    graph.set_rabbit("r1", up=True, labels=())
     running = have(graph, (want(1, ssd=8), NOW + 60))
     reason = alone(graph, want(2, ssd=4, labels=("makes=gfs2",)), running)
 
-    assert reason.kinds == (Kind.FLASH,)
+    assert reason.kinds == (ReasonKind.FLASH,)
     assert reason.sentence == (
         "waits for 4 GiB of flash of rabbits with makes=gfs2 beside each of 2 nodes; "
         "0 nodes can have that now, and r0 lacks 4 GiB"
@@ -83,7 +83,7 @@ def test_chassis_that_lack_flash_are_told_with_how_much(graph: Graph) -> None:
     running = have(graph, (want(1, ssd=4), inf), (want(1, ssd=2, constraint=HIGH), inf))
     reason = alone(graph, want(4, ssd=4), running)
 
-    assert reason.kinds == (Kind.FLASH,)
+    assert reason.kinds == (ReasonKind.FLASH,)
     assert reason.sentence == (
         "waits for 4 GiB of flash beside each of 4 nodes; 2 nodes can have that now, "
         "and r1 lacks 2 GiB, r0 lacks 4 GiB"
@@ -104,7 +104,7 @@ HIGH = '{"ranks":["4-7"]}'
 def test_flash_that_no_node_count_brings_is_never_there(graph: Graph) -> None:
     reason = alone(graph, want(5, ssd=8))
 
-    assert reason.kinds == (Kind.NEVER,)
+    assert reason.kinds == (ReasonKind.NEVER,)
     assert reason.sentence == (
         "can never start: 5 nodes with 8 GiB of flash each are asked for, "
         "and a rabbit has 8 GiB for the nodes that are wired to it."
@@ -115,7 +115,7 @@ def test_one_allocation_waits_for_a_rabbit_with_room(graph: Graph) -> None:
     running = have(graph, (want(1, ssd=2), inf), (want(1, ssd=4, constraint=HIGH), inf))
     reason = alone(graph, want(2, shared=(Shared(1, 8),)), running)
 
-    assert reason.kinds == (Kind.FLASH,)
+    assert reason.kinds == (ReasonKind.FLASH,)
     assert reason.sentence == (
         "waits for 1 allocation of 8 GiB, on rabbits of 2 nodes; "
         "of that, the rabbits have 6 GiB, 4 GiB free"
@@ -125,23 +125,23 @@ def test_one_allocation_waits_for_a_rabbit_with_room(graph: Graph) -> None:
 
 
 def test_a_rabbit_that_is_down_is_named_with_its_state(graph: Graph) -> None:
-    graph.set_ssds("r1", up=False, state="Disabled")
+    graph.set_rabbit("r1", up=False, state="Disabled")
     reason = alone(graph, want(6, ssd=1))
 
-    assert reason.kinds == (Kind.RABBITS,)
+    assert reason.kinds == (ReasonKind.RABBITS,)
     assert reason.sentence == (
         "waits for 1 GiB of flash beside each of 6 nodes; 4 nodes can have that now; "
         "not ready: r1 (Disabled)"
     )
     assert reason.numbers["flash"]["rabbits"][1]["not_ready"] == "Disabled"
-    graph.set_ssds("r1", up=True)
+    graph.set_rabbit("r1", up=True)
     assert graph.fits(want(6, ssd=1))
 
 
 def test_rabbits_that_are_down_for_one_cause_are_named_together() -> None:
     graph = Graph(system(*[(1, 8)] * 4))
     for number, state in enumerate(("Drained", "Offline", "Drained", "Drained")):
-        graph.set_ssds(f"r{number}", up=False, state=state)
+        graph.set_rabbit(f"r{number}", up=False, state=state)
 
     sentence = alone(graph, want(4, ssd=1)).sentence
     assert sentence.endswith("; not ready: r[0,2-3] (Drained), r1 (Offline)")
@@ -155,9 +155,9 @@ def test_ssds_that_the_graph_says_are_down_are_counted() -> None:
     graph = Graph(r)
     reason = alone(graph, want(2, ssd=4))
 
-    assert reason.kinds == (Kind.RABBITS,)
+    assert reason.kinds == (ReasonKind.RABBITS,)
     assert reason.sentence.endswith("; not ready: r0 (2 GiB of 8 GiB down)")
-    graph.set_ssds("r0", up=True)
+    graph.set_rabbit("r0", up=True)
     assert graph.fits(want(2, ssd=4))
 
 
@@ -165,19 +165,19 @@ def test_storage_of_no_job_is_blamed_only_where_no_end_of_a_job_helps(graph: Gra
     """External allocations are subtracted, and it is told which."""
     graph.set_external("r0", 4)
     reason = alone(graph, want(8, ssd=2))
-    assert reason.kinds == (Kind.EXTERNAL,)
+    assert reason.kinds == (ReasonKind.EXTERNAL,)
     assert reason.sentence.endswith("; storage of no running job has 4 GiB of 1 rabbit")
     graph.set_external("r0", 0)
     assert graph.fits(want(8, ssd=2))
 
 
 def test_a_map_that_promises_more_than_rabbits_have_is_told(graph: Graph) -> None:
-    graph.set_ssds("r1", up=True, capacity=5)
+    graph.set_rabbit("r1", up=True, capacity=5)
     reason = alone(graph, want(8, ssd=2))
 
-    assert reason.kinds == (Kind.CAPACITY,)
+    assert reason.kinds == (ReasonKind.CAPACITY,)
     assert reason.sentence.endswith("; r1 has 5 GiB of 8 GiB")
-    graph.set_ssds("r1", up=True, capacity=8)
+    graph.set_rabbit("r1", up=True, capacity=8)
     assert graph.fits(want(8, ssd=2))
 
 
@@ -188,7 +188,7 @@ def test_nodes_that_are_drained_offline_or_cut_off_are_each_named(graph: Graph) 
     everything = want(8, untagged=True)
     reason = alone(graph, everything)
 
-    assert reason.kinds == (Kind.DRAINED, Kind.OFFLINE, Kind.TAGGED)
+    assert reason.kinds == (ReasonKind.DRAINED, ReasonKind.OFFLINE, ReasonKind.TAGGED)
     assert reason.sentence == (
         f"waits for 3 more of 8 nodes; drained: n0; offline: n1; tagged {tags.TAG}: n2"
     )
@@ -204,16 +204,16 @@ def test_a_drained_node_that_would_only_help_sooner_is_no_reason(graph: Graph) -
     running = have(graph, (whole(7), NOW + 60))
     reason = alone(graph, whole(1), running)
 
-    assert reason.kinds == (Kind.NODES,)
+    assert reason.kinds == (ReasonKind.NODES,)
     assert reason.sentence.endswith("; without this it would start at once: drained: n7")
 
 
 def test_what_is_excluded_is_told_apart_from_what_no_node_meets() -> None:
     graph = Graph(FOUR, excluded=[3])
-    assert alone(graph, want(4)).kinds == (Kind.EXCLUDED,)
+    assert alone(graph, want(4)).kinds == (ReasonKind.EXCLUDED,)
     assert Graph(FOUR).fits(want(4))
     stale = want(1, constraint='{"hostlist":["n9"]}')
-    assert alone(graph, stale).kinds == (Kind.CONSTRAINT,)
+    assert alone(graph, stale).kinds == (ReasonKind.CONSTRAINT,)
     assert alone(graph, stale).sentence == (
         "can never start: 1 node that meets hostlist:n9 is asked for, and the cluster has none."
     )
@@ -226,7 +226,7 @@ def test_nodes_of_node_local_storage_are_waited_for_though_others_are_free(graph
     running = have(graph, (want(3, constraint=HIGH, exclusive=True), NOW + 60))
     reason = alone(graph, wired, running)
 
-    assert reason.kinds == (Kind.NODES,)
+    assert reason.kinds == (ReasonKind.NODES,)
     assert reason.sentence == (
         "waits for 1 more of 2 nodes that meet ranks:4-7; of 4 that would do, 1 free and 3 taken"
     )
@@ -239,7 +239,7 @@ def test_chassis_are_waited_for_where_their_nodes_are_scattered(graph: Graph) ->
     running = have(graph, *((want(1, constraint=each, exclusive=True), inf) for each in scattered))
     reason = alone(graph, whole(4, chassis=1), running)
 
-    assert reason.kinds == (Kind.CHASSIS,)
+    assert reason.kinds == (ReasonKind.CHASSIS,)
     assert reason.sentence == "waits for 4 nodes on each of 1 chassis"
     graph.give_back(running[0].allocation)
     assert graph.fits(whole(4, chassis=1))
@@ -250,7 +250,7 @@ def test_cores_are_counted_where_nodes_do_not_matter() -> None:
     running = have(graph, (want(slots=10), NOW + 5))
     reason = alone(graph, want(slots=12), running)
 
-    assert reason.kinds == (Kind.CORES,)
+    assert reason.kinds == (ReasonKind.CORES,)
     assert reason.sentence == "waits for 12 cores; 6 of 16 are free"
     assert reason.numbers == {"cores": {"wanted": 12, "free": 6}}
 
@@ -263,12 +263,12 @@ def test_a_job_behind_a_reservation_is_told_whose_it_is(graph: Graph) -> None:
     queue = waiting((whole(8), 10), (whole(1), 61))
     reason = why(graph, queue, running)
 
-    assert reason.kinds == (Kind.RESERVED,)
+    assert reason.kinds == (ReasonKind.RESERVED,)
     assert reason.sentence == (
         f"waits behind {f58(1)}, which waits before it: there is room, and it is reserved"
     )
     assert reason.numbers == {"behind": [1], "reserved_at": NOW + 60}
-    assert why(graph, queue[1:], running).kinds == (Kind.TURN,)
+    assert why(graph, queue[1:], running).kinds == (ReasonKind.TURN,)
 
 
 def test_flash_that_is_reserved_is_told_as_nodes_are() -> None:
@@ -277,8 +277,8 @@ def test_flash_that_is_reserved_is_told_as_nodes_are() -> None:
     queue = waiting((want(1, shared=(Shared(1, 50),)), 10), (want(1, ssd=14), inf),
                     (want(1, ssd=15), inf))  # fmt: skip
 
-    assert why(graph, queue, running, job=2).kinds == (Kind.TURN,)
-    assert why(graph, [queue[0], queue[2]], running).kinds == (Kind.FLASH,)
+    assert why(graph, queue, running, job=2).kinds == (ReasonKind.TURN,)
+    assert why(graph, [queue[0], queue[2]], running).kinds == (ReasonKind.FLASH,)
     queue[1] = replace(queue[1], request=want(1, ssd=14), duration=inf)
     late = waiting((want(1, shared=(Shared(1, 60),)), 10), (want(1, ssd=14), inf))
     assert why(graph, late, running).numbers == {"behind": [1], "reserved_at": NOW + 60}
@@ -288,7 +288,7 @@ def test_without_backfilling_the_first_who_waits_holds_up_the_others(graph: Grap
     running = have(graph, (whole(7), NOW + 60))
     queue = waiting((whole(8), 10), (whole(1), 1))
 
-    assert why(graph, queue, running).kinds == (Kind.TURN,)
+    assert why(graph, queue, running).kinds == (ReasonKind.TURN,)
     assert why(graph, queue, running, backfilling=False).numbers["behind"] == [1]
 
 
@@ -296,21 +296,21 @@ def test_a_job_beyond_the_depth_of_its_queue_is_told_so(graph: Graph) -> None:
     running = have(graph, (whole(7), NOW + 60))
     queue = waiting((whole(8), 10), (whole(7), 10), (whole(1), 1))
 
-    assert why(graph, queue, running).kinds == (Kind.TURN,)
+    assert why(graph, queue, running).kinds == (ReasonKind.TURN,)
     told = why(graph, queue, running, depth=2)
-    assert told.kinds == (Kind.DEPTH,)
+    assert told.kinds == (ReasonKind.DEPTH,)
     assert "but 2 jobs of its queue that cannot start wait before it, and" in told.sentence
-    assert why(graph, queue[1:], running, depth=2).kinds == (Kind.TURN,)
+    assert why(graph, queue[1:], running, depth=2).kinds == (ReasonKind.TURN,)
 
 
 def test_no_job_is_told_that_it_is_beyond_the_depth_by_jobs_that_wait_for_an_administrator(
     graph: Graph,
 ) -> None:
-    graph.set_ssds("r0", up=False)
-    graph.set_ssds("r1", up=False)
+    graph.set_rabbit("r0", up=False)
+    graph.set_rabbit("r1", up=False)
     queue = waiting(*[(want(1, ssd=2), 10)] * 4, (whole(1), 1))
 
-    assert why(graph, queue, depth=2).kinds == (Kind.TURN,)
+    assert why(graph, queue, depth=2).kinds == (ReasonKind.TURN,)
 
 
 ALIKE: list[tuple[Request, float]] = [(want(2, ssd=2), 10)] * 64
@@ -320,11 +320,11 @@ DIFFERENT: list[tuple[Request, float]] = [(want(1, ssd=size), 10) for size in ra
 
 def test_a_job_beyond_those_that_wait_for_an_administrator_is_told_how_many_there_are() -> None:
     graph = Graph(system((4, 8), (4, 8)))
-    graph.set_ssds("r0", up=False)
-    graph.set_ssds("r1", up=False)
+    graph.set_rabbit("r0", up=False)
+    graph.set_rabbit("r1", up=False)
 
     alike = why(graph, waiting(*ALIKE, (whole(1), 1)), depth=1)
-    assert alike.kinds == (Kind.DEPTH,)
+    assert alike.kinds == (ReasonKind.DEPTH,)
     assert "but 64 jobs of its queue wait before it for an administrator" in alike.sentence
     different = why(graph, waiting(*DIFFERENT, (whole(1), 1)), depth=1)
     assert "but jobs of its queue with 8 different requests wait before it" in different.sentence
@@ -332,13 +332,13 @@ def test_a_job_beyond_those_that_wait_for_an_administrator_is_told_how_many_ther
 
 def test_each_is_told_of_the_limit_of_its_own_queue() -> None:
     graph = Graph(system((4, 8), (4, 8)))
-    graph.set_ssds("r0", up=False)
-    graph.set_ssds("r1", up=False)
+    graph.set_rabbit("r0", up=False)
+    graph.set_rabbit("r1", up=False)
     all_jobs = waiting(*ALIKE, (whole(1), 1), *DIFFERENT, (whole(1), 1))
     queues = [all_jobs[:65], all_jobs[65:]]
     asked = [queue[-1] for queue in queues]
 
-    told = dict(reasons(graph, queues, (), NOW, backfilling=True, depth=1, asked=asked))
+    told = dict(wait_reasons(graph, queues, (), NOW, backfilling=True, depth=1, jobs=asked))
     assert "but 64 jobs of its queue" in told[asked[0].job].sentence
     assert "with 8 different requests" in told[asked[1].job].sentence
 
@@ -358,16 +358,16 @@ def test_when_there_will_be_room_is_told_with_the_job_that_makes_it(graph: Graph
     found = earliest(graph, running, NOW, whole(5))
 
     assert found is not None
-    assert (found.at, found.ends) == (NOW + 60, 101)
+    assert (found.at, found.freed_by) == (NOW + 60, 101)
     endless = have(graph, (whole(1), inf))
     last = earliest(graph, [*running, *endless], NOW, whole(8))
     assert last is not None
-    assert (last.at, last.ends) == (inf, None)
+    assert (last.at, last.freed_by) == (inf, None)
 
 
 def test_asking_changes_nothing(graph: Graph) -> None:
     queue = waiting((whole(3), 10), (whole(9), 10), (whole(3), 10))
-    assert why(graph, queue, job=3).kinds == (Kind.TURN,)
+    assert why(graph, queue, job=3).kinds == (ReasonKind.TURN,)
     assert graph.fits(whole(8))
 
 
@@ -395,12 +395,12 @@ few = st.sets(st.integers(0, 3), max_size=2)
 rabbits = st.sampled_from(["r0", "r1"])
 obstacles = st.fixed_dictionaries(
     {
-        Kind.DRAINED: few,
-        Kind.OFFLINE: few,
-        Kind.TAGGED: few,
-        Kind.RABBITS: st.sets(rabbits, max_size=2),
-        Kind.CAPACITY: st.dictionaries(rabbits, st.integers(0, 4), max_size=2),
-        Kind.EXTERNAL: st.dictionaries(rabbits, st.integers(0, 4), max_size=2),
+        ReasonKind.DRAINED: few,
+        ReasonKind.OFFLINE: few,
+        ReasonKind.TAGGED: few,
+        ReasonKind.RABBITS: st.sets(rabbits, max_size=2),
+        ReasonKind.CAPACITY: st.dictionaries(rabbits, st.integers(0, 4), max_size=2),
+        ReasonKind.EXTERNAL: st.dictionaries(rabbits, st.integers(0, 4), max_size=2),
     }
 )
 
@@ -408,37 +408,43 @@ obstacles = st.fixed_dictionaries(
 class Cluster:
     """A system with obstacles, and jobs that run; either can be undone."""
 
-    def __init__(self, r: dict[str, Any], before: Iterable[Request], kept: dict[Kind, Any]) -> None:
+    def __init__(
+        self, r: dict[str, Any], before: Iterable[Request], kept: dict[ReasonKind, Any]
+    ) -> None:
         self.r, self.kept = r, kept
         self.graph = Graph(r)
         for rabbit in ("r0", "r1"):
-            self.graph.set_ssds(rabbit, up=True)
-        self.running: list[Running] = []
+            self.graph.set_rabbit(rabbit, up=True)
+        self.running: list[RunningJob] = []
         for number, each in enumerate(before, 100):
             if self.graph.fits(each):
                 held = matched(self.graph, each)
                 self.graph.take(held)
-                self.running.append(Running(inf, JobId(number), held))
-        for kind in KEPT:
+                self.running.append(RunningJob(inf, JobId(number), held))
+        for kind in WITHHELD:
             self.set(kind, kept[kind])
 
-    def set(self, kind: Kind, kept: Any) -> None:
+    def set(self, kind: ReasonKind, kept: Any) -> None:
         self.kept = {**self.kept, kind: kept}
-        hosts = [f"n{each}" for each in self.kept[Kind.TAGGED]]
-        self.graph.set_drained(self.kept[Kind.DRAINED])
-        self.graph.set_offline(self.kept[Kind.OFFLINE])
+        hosts = [f"n{each}" for each in self.kept[ReasonKind.TAGGED]]
+        self.graph.set_drained(self.kept[ReasonKind.DRAINED])
+        self.graph.set_offline(self.kept[ReasonKind.OFFLINE])
         self.graph.set_tagged("us", hosts)
         for rabbit in ("r0", "r1"):
-            up = rabbit not in self.kept[Kind.RABBITS]
-            capacity = self.kept[Kind.CAPACITY].get(rabbit, 1000)
-            self.graph.set_ssds(rabbit, up=up, capacity=capacity)
-            self.graph.set_external(rabbit, self.kept[Kind.EXTERNAL].get(rabbit, 0))
+            up = rabbit not in self.kept[ReasonKind.RABBITS]
+            capacity = self.kept[ReasonKind.CAPACITY].get(rabbit, 1000)
+            self.graph.set_rabbit(rabbit, up=up, capacity=capacity)
+            self.graph.set_external(rabbit, self.kept[ReasonKind.EXTERNAL].get(rabbit, 0))
 
-    def without(self, kinds: Iterable[Kind]) -> "Cluster":
+    def without(self, kinds: Iterable[ReasonKind]) -> "Cluster":
         """Return the same cluster, if some obstacles are undone."""
-        undone: dict[Kind, Any] = {kind: type(self.kept[kind])() for kind in kinds if kind in KEPT}
+        undone: dict[ReasonKind, Any] = {
+            kind: type(self.kept[kind])() for kind in kinds if kind in WITHHELD
+        }
         other = Cluster(self.r, (), {**self.kept, **undone})
-        if not {Kind.NODES, Kind.FLASH, Kind.CORES, Kind.CHASSIS} & {*kinds}:
+        if not {ReasonKind.NODES, ReasonKind.FLASH, ReasonKind.CORES, ReasonKind.CHASSIS} & {
+            *kinds
+        }:
             for each in self.running:
                 other.graph.take(each.allocation)
         return other
@@ -447,10 +453,10 @@ class Cluster:
 @settings(deadline=None, max_examples=400)
 @given(systems, st.lists(requests, max_size=3), obstacles, requests)
 def test_a_job_starts_without_all_that_is_named_and_not_before(
-    r: dict[str, Any], before: list[Request], kept: dict[Kind, Any], request: Request
+    r: dict[str, Any], before: list[Request], kept: dict[ReasonKind, Any], request: Request
 ) -> None:
     cluster = Cluster(r, before, kept)
-    if cluster.graph.fits(request) or cluster.graph.feasible(request) is not None:
+    if cluster.graph.fits(request) or cluster.graph.infeasibility(request) is not None:
         return
     reason = alone(cluster.graph, request, cluster.running)
 
@@ -487,16 +493,16 @@ def test_whoever_waits_starts_once_all_that_it_is_told_in_turn_is_gone(
         if graph.fits(request):
             running += have(graph, (request, end), first=number)
     running.sort()
-    queue = waiting(*(each for each in wanted if graph.feasible(each[0]) is None))
+    queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
     if not queue:
         return
     job = data.draw(st.sampled_from(queue)).job
     for _ in range(2 * len(wanted) + 2):
         for each in decide(graph, [[*queue]], running, NOW, backfilling=backfilling, depth=depth):
             if isinstance(each, Start):
-                queue.remove(each.waiting)
-                end = NOW + each.waiting.duration
-                running = sorted([*running, Running(end, each.waiting.job, each.allocation)])
+                queue.remove(each.pending)
+                end = NOW + each.pending.duration
+                running = sorted([*running, RunningJob(end, each.pending.job, each.allocation)])
         mine = next((each for each in queue if each.job == job), None)
         if mine is None:
             return
@@ -504,16 +510,16 @@ def test_whoever_waits_starts_once_all_that_it_is_told_in_turn_is_gone(
         taken = together(parts(graph, each.allocation) for each in running)
         room = oracle.fits(mine.request, taken)
         match reason.kind:
-            case Kind.RESERVED:
+            case ReasonKind.RESERVED:
                 assert room
                 behind = reason.numbers["behind"]
                 assert behind
                 assert all(each < job for each in behind)
                 queue = [each for each in queue if each.job not in behind]
-            case Kind.DEPTH:
+            case ReasonKind.DEPTH:
                 assert room
                 queue = queue[depth:]
-            case Kind.NODES | Kind.FLASH | Kind.CORES:
+            case ReasonKind.NODES | ReasonKind.FLASH | ReasonKind.CORES:
                 assert not room
                 graph.give_back(*(each.allocation for each in running))
                 running = []

@@ -15,18 +15,18 @@ from warren.scheduling.request import Request
 
 
 @dataclass(frozen=True)
-class Reach:
+class Candidate:
     """What a request could have of one chassis. Flash is counted in units of the chassis."""
 
     chassis: int
     nodes: int
     """The nodes that would do, as bits; none where only its flash matters."""
-    most: int
+    max_nodes: int
     """How many of them could have what is to be beside each."""
-    beside: int
+    units_per_node: int
     """Flash beside each node."""
-    free: int
-    unit: int
+    free_units: int
+    unit_gib: int
     """GiB of a unit."""
     labels: frozenset[str] | None = frozenset()
     """What its rabbit carries; None where that is not known yet."""
@@ -36,54 +36,62 @@ class Reach:
 class Choice:
     """What a request gets of one chassis: so many nodes, the first, and flash for all of them."""
 
-    reach: Reach
+    candidate: Candidate
     nodes: int
     shared: int
     """In units of the chassis."""
 
 
 def choose(
-    request: Request, reaches: Iterator[Reach], flash: Iterable[Reach] = ()
+    request: Request, candidates: Iterator[Candidate], flash: Iterable[Candidate] = ()
 ) -> list[Choice] | None:
     """Return what a request gets of each chassis; None where it does not fit.
 
-    Of `reaches`, which are in order, no more are looked at than it takes. `flash` is that of all
+    Of `candidates`, which are in order, no more are looked at than it takes. `flash` is that of all
     chassis, for what may be on any; it is looked at only if there is such. Where one allocation is
     shared, it is found if there is any such choice. Of several, some that would fit may be
     missed, if only a roundabout choice of nodes made room for them.
     """
-    seen: list[Reach] = []
+    seen: list[Candidate] = []
     there = 0
-    for reach in reaches:
-        seen.append(reach)
-        there += reach.most
-        if there >= request.all_nodes:
+    for candidate in candidates:
+        seen.append(candidate)
+        there += candidate.max_nodes
+        if there >= request.node_count:
             break
     else:
         return None
-    everywhere = [*flash] if request.anywhere else []
-    found = _settled(request, _spread(seen, [reach.most for reach in seen], request), everywhere)
+    all_chassis = [*flash] if request.any_rabbit else []
+    found = _place_shared(
+        request,
+        _take_in_order(seen, [candidate.max_nodes for candidate in seen], request),
+        all_chassis,
+    )
     if found is not None:
         return found
-    rest = [*seen, *reaches]
+    rest = [*seen, *candidates]
     gather = any(each.locality is Locality.NODE for each in request.shared)
-    found = (_gathered if gather else _following)(request, rest, everywhere)
-    each = request.nodes_of_chassis
+    found = (_on_fewest_rabbits if gather else _follow_allocations)(request, rest, all_chassis)
+    each = request.nodes_per_chassis
     if found is not None and each and any(choice.nodes not in (0, each) for choice in found):
         return None
     return found
 
 
-def _gathered(
-    request: Request, reaches: Sequence[Reach], everywhere: Sequence[Reach]
+def _on_fewest_rabbits(
+    request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Choose nodes on as few rabbits as there are allocations that all nodes must be beside."""
     near = [each for each in request.shared if each.locality is Locality.NODE]
     room: list[tuple[int, int]] = []
-    for index, reach in enumerate(reaches):
-        left = reach.free - sum(units(each.gib, reach.unit) for each in near)
-        allowed = all(carries(reach.labels, each.labels) for each in near)
-        nodes = min(reach.most, left // reach.beside) if reach.beside else reach.most
+    for index, candidate in enumerate(candidates):
+        left = candidate.free_units - sum(units(each.gib, candidate.unit_gib) for each in near)
+        allowed = all(carries(candidate.labels, each.labels) for each in near)
+        nodes = (
+            min(candidate.max_nodes, left // candidate.units_per_node)
+            if candidate.units_per_node
+            else candidate.max_nodes
+        )
         if left >= 0 and nodes > 0 and allowed:
             room.append((-nodes, index))
     # Those that hold the most nodes: of fewer than all, no others would hold as many.
@@ -91,65 +99,75 @@ def _gathered(
     there = 0
     for used, (nodes, _) in enumerate(chosen, 1):
         there -= nodes
-        if there >= request.all_nodes:
+        if there >= request.node_count:
             chosen = sorted(chosen[:used], key=lambda each: each[1])
-            picked = [reaches[index] for _, index in chosen]
-            most = [-nodes for nodes, _ in chosen]
-            return _settled(request, _spread(picked, most, request), everywhere)
+            picked = [candidates[index] for _, index in chosen]
+            max_nodes = [-nodes for nodes, _ in chosen]
+            return _place_shared(request, _take_in_order(picked, max_nodes, request), all_chassis)
     return None
 
 
-def _spread(
-    reaches: Sequence[Reach], most: Sequence[int], request: Request, first: Iterable[int] = ()
-) -> list[tuple[Reach, int]]:
-    """Take nodes in order, up to `most` of each chassis; but of those that are `first`, one."""
-    counts = [0] * len(most)
+def _take_in_order(
+    candidates: Sequence[Candidate],
+    max_nodes: Sequence[int],
+    request: Request,
+    first: Iterable[int] = (),
+) -> list[tuple[Candidate, int]]:
+    """Take nodes in order, up to `max_nodes` of each chassis; of those that are `first`, one."""
+    counts = [0] * len(max_nodes)
     for index in first:
         counts[index] = 1
-    left = request.all_nodes - sum(counts)
-    for index, bound in enumerate(most):
+    left = request.node_count - sum(counts)
+    for index, bound in enumerate(max_nodes):
         more = min(bound - counts[index], left)
         counts[index] += more
         left -= more
-    return [(reach, count) for reach, count in zip(reaches, counts, strict=True) if count]
+    return [
+        (candidate, count) for candidate, count in zip(candidates, counts, strict=True) if count
+    ]
 
 
-def _settled(
-    request: Request, chosen: Sequence[tuple[Reach, int]], everywhere: Sequence[Reach]
+def _place_shared(
+    request: Request, chosen: Sequence[tuple[Candidate, int]], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Place what is shared on the chassis of the nodes that were chosen, and where it may be."""
     # In the order in which R tells of them: by the first node on each, and then those of no node.
     ordered = sorted(chosen, key=lambda each: each[0].nodes & -each[0].nodes)
-    taken = {reach.chassis for reach, _ in chosen}
-    ordered += [(reach, 0) for reach in everywhere if reach.chassis not in taken]
+    taken = {candidate.chassis for candidate, _ in chosen}
+    ordered += [(candidate, 0) for candidate in all_chassis if candidate.chassis not in taken]
     counts = placement(
         request.shared,
         [
-            Place(nodes, reach.unit, reach.free - nodes * reach.beside, reach.labels)
-            for reach, nodes in ordered
+            Place(
+                nodes,
+                candidate.unit_gib,
+                candidate.free_units - nodes * candidate.units_per_node,
+                candidate.labels,
+            )
+            for candidate, nodes in ordered
         ],
     )
     if counts is None:
         return None
     choices = (
         Choice(
-            reach,
+            candidate,
             nodes,
             sum(
-                own[number] * units(each.gib, reach.unit)
+                own[number] * units(each.gib, candidate.unit_gib)
                 for each, own in zip(request.shared, counts, strict=True)
             ),
         )
-        for number, (reach, nodes) in enumerate(ordered)
+        for number, (candidate, nodes) in enumerate(ordered)
     )
     return [each for each in choices if each.nodes or each.shared]
 
 
 @dataclass
-class _Taken:
+class _TrialChassis:
     """A chassis on which allocations are tried."""
 
-    reach: Reach
+    candidate: Candidate
     shared: int = 0
     apart: set[str] = field(default_factory=set)
     """The keys of the allocations that must be with no other of such a key."""
@@ -159,43 +177,47 @@ class _Taken:
     """How many there must be, if any."""
 
     def __post_init__(self) -> None:
-        self.nodes = self.reach.most
+        self.nodes = self.candidate.max_nodes
 
     def after(self, need: int) -> int:
         """Return how many nodes could be there beside so much more."""
-        left = self.reach.free - self.shared - need
+        left = self.candidate.free_units - self.shared - need
         if left < 0:
             return 0
-        reach = self.reach
-        nodes = min(reach.most, left // reach.beside) if reach.beside else self.nodes
+        candidate = self.candidate
+        nodes = (
+            min(candidate.max_nodes, left // candidate.units_per_node)
+            if candidate.units_per_node
+            else self.nodes
+        )
         return nodes if nodes >= self.least else 0
 
 
-def _following(
-    request: Request, reaches: Sequence[Reach], everywhere: Sequence[Reach]
+def _follow_allocations(
+    request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
-    taken = [_Taken(reach, least=request.nodes_of_chassis) for reach in reaches]
-    most_used = request.chassis or request.all_nodes
+    taken = [_TrialChassis(candidate, least=request.nodes_per_chassis) for candidate in candidates]
+    most_used = request.chassis or request.node_count
     used: set[int] = set()
     bound = [each for each in request.shared if each.locality is not Locality.ANY]
     for each in sorted(bound, key=precedence):
 
         def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
             one = taken[index]
-            lost = one.nodes - one.after(units(gib, one.reach.unit))
-            return (lost, one.shared - one.reach.free, index)
+            lost = one.nodes - one.after(units(gib, one.candidate.unit_gib))
+            return (lost, one.shared - one.candidate.free_units, index)
 
         heap = [
             cost(index)
             for index, one in enumerate(taken)
-            if carries(one.reach.labels, each.labels) and one.apart.isdisjoint(each.apart)
+            if carries(one.candidate.labels, each.labels) and one.apart.isdisjoint(each.apart)
         ]
         heapify(heap)
         left = each.count
         while left and heap:
             index = heap[0][2]
-            one, need = taken[index], units(each.gib, taken[index].reach.unit)
+            one, need = taken[index], units(each.gib, taken[index].candidate.unit_gib)
             after = one.after(need)
             if not after or (index not in used and len(used) == most_used):
                 heappop(heap)
@@ -215,8 +237,8 @@ def _following(
         others = [index for index in range(len(taken)) if index not in used]
         chosen = {*used, *others[: request.chassis - len(used)]}
         taken = [one for index, one in enumerate(taken) if index in chosen]
-        reaches, used = [one.reach for one in taken], set()
-    most = [one.nodes for one in taken]
-    if sum(most) < request.all_nodes:
+        candidates, used = [one.candidate for one in taken], set()
+    max_nodes = [one.nodes for one in taken]
+    if sum(max_nodes) < request.node_count:
         return None
-    return _settled(request, _spread(reaches, most, request, used), everywhere)
+    return _place_shared(request, _take_in_order(candidates, max_nodes, request, used), all_chassis)

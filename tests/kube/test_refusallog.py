@@ -14,9 +14,9 @@ from warren.dws.kinds import WORKFLOW
 from warren.kube import versions
 from warren.kube.client import Event, Forbidden, Listing, NotFound, Refused
 from warren.kube.informer import Informer
+from warren.kube.refusallog import RefusalLog
 from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
-from warren.kube.telling import Refusals
 from warren.kube.transport import failure
 
 Logged = list[MutableMapping[str, Any]]
@@ -62,7 +62,7 @@ async def test_a_list_that_is_refused_is_asked_for_again(why: Exception, heard: 
     async with stored() as store:
         client = Starting(store)
         client.lists = why
-        informer = Informer(client, WORKFLOW, chance=lambda: 0.0)
+        informer = Informer(client, WORKFLOW, jitter=lambda: 0.0)
         async with alongside(informer.run()):
             await asyncio.sleep(600)
             assert not informer.sync_state().synced
@@ -82,7 +82,7 @@ async def test_a_watch_that_is_refused_is_told_once_though_lists_are_not(heard: 
     async with stored() as store:
         client = Starting(store)
         client.watches = Forbidden(SENTENCE)
-        informer = Informer(client, WORKFLOW, chance=lambda: 0.0)
+        informer = Informer(client, WORKFLOW, jitter=lambda: 0.0)
         async with alongside(informer.run()):
             await asyncio.sleep(600)
             assert told(heard) == [("warning", TOLD, SENTENCE)]
@@ -109,16 +109,16 @@ async def test_a_pass_that_is_refused_comes_again_without_a_traceback(heard: Log
 
 
 def test_what_is_refused_for_the_same_reason_is_told_once(heard: Logged) -> None:
-    refusals = Refusals()
+    refusals = RefusalLog()
     for name in ("a", "b", "a"):
-        refusals.hear(name, f'workflows.dws "{name}" is forbidden: {WHO}')
-    refusals.over("a")
-    refusals.over("a")
+        refusals.refused(name, f'workflows.dws "{name}" is forbidden: {WHO}')
+    refusals.accepted("a")
+    refusals.accepted("a")
     assert len(told(heard)) == 1
-    refusals.hear("b", "another reason")
-    refusals.over("b")
+    refusals.refused("b", "another reason")
+    refusals.accepted("b")
     assert [event for _, event, _ in told(heard)] == [TOLD, TOLD, OVER]
-    assert not refusals.standing
+    assert not refusals.is_refused
 
 
 class Api:
@@ -137,11 +137,11 @@ class Api:
 @virtually
 async def test_who_starts_asks_for_a_minute_what_is_served(heard: Logged) -> None:
     spoken = {"g": ("v1",)}
-    chosen = await versions.choose_patiently(Api(4), spoken, seconds=60, chance=lambda: 0.0)
+    chosen = await versions.choose_when_allowed(Api(4), spoken, seconds=60, jitter=lambda: 0.0)
     assert chosen == {"g": "v1"}
     assert [event for _, event, _ in told(heard)] == [TOLD]
     with pytest.raises(Forbidden, match='cannot get path "/apis/g"'):
-        await versions.choose_patiently(Api(1000), spoken, seconds=60)
+        await versions.choose_when_allowed(Api(1000), spoken, seconds=60)
     assert asyncio.get_running_loop().time() < 120
 
 

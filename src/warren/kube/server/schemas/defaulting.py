@@ -12,7 +12,7 @@ _NAME: Final = "kubernetes.io/metadata.name"
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 
-def complete(kind: Kind, obj: Object) -> Object:
+def fill_in(kind: Kind, obj: Object) -> Object:
     """Return an object with what its kind fills in; one that lacks nothing is given back itself."""
     fill = _FILLS.get((kind.group, kind.plural))
     return obj if fill is None else fill(obj)

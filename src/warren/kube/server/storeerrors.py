@@ -6,7 +6,7 @@ from warren.base.objects import Kind
 from warren.kube.client import AlreadyExists, Conflict, NotFound, Refused, Unavailable
 
 
-class Absent(NotFound):
+class ObjectNotFound(NotFound):
     """There is no object of that name."""
 
     def __init__(self, kind: Kind, name: str) -> None:
@@ -15,14 +15,14 @@ class Absent(NotFound):
         self.name = name
 
 
-class Unserved(NotFound):
+class ResourceNotServed(NotFound):
     """There is no such kind, or not in this version."""
 
     def __init__(self) -> None:
         super().__init__("the server could not find the requested resource")
 
 
-class Taken(AlreadyExists):
+class ObjectAlreadyExists(AlreadyExists):
     """There is an object of that name already."""
 
     def __init__(self, kind: Kind, name: str) -> None:
@@ -31,39 +31,39 @@ class Taken(AlreadyExists):
         self.name = name
 
 
-_STALE = (
+_MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
 
 
-class Stale(Conflict):
+class ObjectConflict(Conflict):
     """The object is not the one, or not in the version, that the write was decided on."""
 
-    def __init__(self, kind: Kind, name: str, why: str = _STALE) -> None:
+    def __init__(self, kind: Kind, name: str, why: str = _MODIFIED) -> None:
         super().__init__(f'Operation cannot be fulfilled on {kind} "{name}": {why}')
         self.kind = kind
         self.name = name
 
 
-class TooLarge(Unavailable):
+class ResourceVersionTooLarge(Unavailable):
     """What is asked for is of a version that there has not been yet."""
 
     def __init__(self, version: int, newest: int) -> None:
         super().__init__(f"Timeout: Too large resource version: {version}, current: {newest}")
 
 
-def another(what: str, wanted: Any, found: Any) -> str:
-    """Return the message of `Stale` for a precondition that does not hold."""
+def failed_precondition(what: str, wanted: Any, found: Any) -> str:
+    """Return the message of `ObjectConflict` for a precondition that does not hold."""
     return f"Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
 
 
-class NoRoom(Unavailable):
+class DiskFull(Unavailable):
     """The disk is full: nothing new is stored until there is room."""
 
 
-class NoLog(Refused):
+class LogNotAvailable(Refused):
     """What a container prints cannot be had, at least not yet."""
 
 
-class Misaddressed(Refused):
+class AddressMismatch(Refused):
     """What is written says that it is another object than the one of its address."""

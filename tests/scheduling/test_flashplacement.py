@@ -16,15 +16,15 @@ from warren.dws.jobs.placement import allocation_sets, reserve
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.rfc import resource_set
 from warren.rfc.errors import BadFormat
+from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.graph import Allocation, Graph, Refusal
-from warren.scheduling.held import flash_of
 
 POOLS: dict[str, Any] = {"quantum": None}
 
 
 def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
     """Match, and give rabbit, nodes and GiB of what the job holds."""
-    found = flash_of(orjson.dumps(written(graph, matched(graph, request))))
+    found = allocated_flash(orjson.dumps(written(graph, matched(graph, request))))
     return [(each.rabbit, each.nodes, each.gib) for each in found]
 
 
@@ -64,7 +64,7 @@ def test_flash_that_is_given_in_quanta_holds_whole_quanta_of_each_allocation() -
 
 def test_a_rabbit_that_is_not_ready_holds_nothing_for_its_nodes() -> None:
     graph = Graph(system((2, 64), (2, 64), **POOLS))
-    graph.set_ssds("r0", up=False, state="Disabled")
+    graph.set_rabbit("r0", up=False, state="Disabled")
     assert given_to(graph, want(3, shared=(Shared(1, 50),))) == [("r0", 2, 0), ("r1", 1, 50)]
     refusal = graph.match(want(3, shared=(Shared(2, 50),)))
     assert refusal == Refusal(
@@ -163,7 +163,7 @@ def test_what_is_reserved_on_each_rabbit_holds_what_is_used_there_and_nothing_is
         if isinstance(found, Refusal):
             continue
         graph.take(found)
-        given_ = flash_of(orjson.dumps(written(graph, found)))
+        given_ = allocated_flash(orjson.dumps(written(graph, found)))
         per_rabbit = {each.rabbit: each.nodes for each in given_ if each.nodes}
         assert sum(per_rabbit.values()) == nodes
         assert where is Locality.ANY or len(per_rabbit) == len(given_)
@@ -205,7 +205,7 @@ def test_one_allocation_is_placed_whenever_some_choice_of_nodes_has_room_for_it(
 ) -> None:
     graph = Graph(r)
     for number in late:
-        graph.set_ssds(f"r{number}", up=False)
+        graph.set_rabbit(f"r{number}", up=False)
     request = want(nodes, ssd=beside, shared=(Shared(1, gib),))
     found = graph.match(request)
     assert isinstance(found, Allocation) == _fits(graph, nodes, beside, gib, late)
@@ -235,14 +235,14 @@ def _fits(graph: Graph, nodes: int, beside: int, gib: int, late: set[int]) -> bo
 def test_an_r_without_a_graph_holds_no_flash() -> None:
     r = system((2, 64))
     del r["scheduling"]
-    assert flash_of(orjson.dumps(r)) == []
-    assert flash_of(orjson.dumps(system((2, 64), (1, 8), **POOLS))) == [
+    assert allocated_flash(orjson.dumps(r)) == []
+    assert allocated_flash(orjson.dumps(system((2, 64), (1, 8), **POOLS))) == [
         Held("r0", 2, 1, 64),
         Held("r1", 1, 1, 8),
     ]
-    assert flash_of(orjson.dumps(system((2, 65), quantum=4))) == [Held("r0", 2, 4, 16)]
+    assert allocated_flash(orjson.dumps(system((2, 65), quantum=4))) == [Held("r0", 2, 4, 16)]
     with pytest.raises(BadFormat, match=r"^R cannot be read: "):
-        flash_of('{"scheduling": {"graph": {"nodes": [{}]}}}')
+        allocated_flash('{"scheduling": {"graph": {"nodes": [{}]}}}')
 
 
 # Labels and colocation (seed statements 002.15, 002.16)
@@ -255,7 +255,7 @@ def carrying(*labels: set[str], nodes: int = 2, gib: int = 64) -> Graph:
     """Make a system of rabbits that carry labels."""
     graph = Graph(system(*((nodes, gib) for _ in labels), **POOLS))
     for number, each in enumerate(labels):
-        graph.set_ssds(f"r{number}", up=True, labels=each)
+        graph.set_rabbit(f"r{number}", up=True, labels=each)
     return graph
 
 
@@ -330,21 +330,21 @@ def test_constraints_that_can_never_be_met_are_told_with_their_numbers(
 
 def test_before_it_is_known_what_rabbits_carry_no_job_is_refused_and_none_starts() -> None:
     graph = Graph(system((2, 64), **POOLS))
-    graph.set_ssds("r0", up=False)
+    graph.set_rabbit("r0", up=False)
     request = want(1, ssd=5, labels=(FAST,))
-    assert graph.feasible(request) is None
+    assert graph.infeasibility(request) is None
     assert not graph.fits(request)
-    graph.set_ssds("r0", up=True, labels=())
-    assert graph.feasible(request) is not None
+    graph.set_rabbit("r0", up=True, labels=())
+    assert graph.infeasibility(request) is not None
 
 
 def test_what_a_rabbit_carried_is_read_again_from_r() -> None:
     """Set by set, storage is placed by what the scheduler saw, whatever has changed since."""
     graph = carrying({"rabbit=other", FAST})
-    (found,) = flash_of(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
+    (found,) = allocated_flash(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
     assert found == Held("r0", 1, 1, 5, frozenset({FAST}))
-    graph.set_ssds("r0", up=True, labels={"a=1"})
-    (found,) = flash_of(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
+    graph.set_rabbit("r0", up=True, labels={"a=1"})
+    (found,) = allocated_flash(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
     assert found.labels == {"a=1"}
 
 
@@ -378,11 +378,11 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
     """Statements 002.7, 002.15, 002.16: what R holds is enough, keeps all, and is all used."""
     graph = Graph(system(*((n, gib) for n, gib, _ in shape), **POOLS))
     for number, (_, _, labels) in enumerate(shape):
-        graph.set_ssds(f"r{number}", up=True, labels=labels)
+        graph.set_rabbit(f"r{number}", up=True, labels=labels)
     found = graph.match(want(nodes, shared=tuple(shared)))
     if isinstance(found, Refusal):
         return
-    given_ = flash_of(orjson.dumps(written(graph, found)))
+    given_ = allocated_flash(orjson.dumps(written(graph, found)))
     counts = placement(shared, [Place(e.nodes, e.unit, e.units, e.labels) for e in given_])
     assert counts is not None
     for number, each in enumerate(given_):
@@ -519,14 +519,14 @@ def test_what_has_no_room_anywhere_is_told_with_the_numbers_of_the_cluster(
 ) -> None:
     graph = Graph(system((2, 64), (2, 16), **POOLS))
     for rabbit in ("r0", "r1"):
-        graph.set_ssds(rabbit, up=True, labels=())
+        graph.set_rabbit(rabbit, up=True, labels=())
     expected = Refusal(f"The job's storage cannot be placed because {refusal}", never=True)
     assert graph.match(request_) == expected
 
 
 def test_what_may_be_anywhere_waits_for_rabbits_that_are_not_ready() -> None:
     graph = Graph(system((1, 8), (1, 64), **POOLS))
-    graph.set_ssds("r1", up=False, state="Offline")
+    graph.set_rabbit("r1", up=False, state="Offline")
     assert graph.match(want(1, shared=(anywhere(1, 20),))) == Refusal(
         "waits for 1 allocation of 20 GiB, on any rabbits, and 1 node; not ready: r1 (Offline)"
     )
@@ -543,7 +543,7 @@ def test_one_allocation_is_placed_whenever_a_rabbit_has_room_and_there_are_nodes
 ) -> None:
     graph = Graph(system(*shape, **POOLS))
     for number in late:
-        graph.set_ssds(f"r{number}", up=False)
+        graph.set_rabbit(f"r{number}", up=False)
     room = any(flash >= gib for number, (_, flash) in enumerate(shape) if number not in late)
     enough = sum(n for n, _ in shape) >= nodes
     found = graph.match(want(nodes, shared=(anywhere(1, gib),)))

@@ -76,7 +76,7 @@ class _Found:
     ranks: list[int] = field(default_factory=list)
 
 
-def flash_of(r: bytes | str) -> list[Held]:
+def allocated_flash(r: bytes | str) -> list[Held]:
     """Return the flash that the text of an R tells of, rabbit by rabbit, in the order of its nodes.
 
     Last are the rabbits that none of its nodes is wired to, in the order of the graph.
@@ -92,7 +92,7 @@ def flash_of(r: bytes | str) -> list[Held]:
             case _Core():  # most of them
                 pass
             case _Chassis(paths=paths, properties=properties):
-                pool = properties.get(flash.KIND) == flash.POOL
+                pool = properties.get(flash.KIND_PROPERTY) == flash.POOL
                 labels = frozenset(
                     f"{key}={value}"
                     for key, value in properties.items()

@@ -11,30 +11,30 @@ import structlog
 log = structlog.get_logger()
 
 
-class Refusals:
-    """The refusals of one who asks for several things again and again."""
+class RefusalLog:
+    """The refusals of one client, which asks for several things again and again."""
 
     def __init__(self) -> None:
-        self._standing: dict[Hashable, str] = {}
+        self._reasons: dict[Hashable, str] = {}
         """By what was asked for: why not."""
 
     @property
-    def standing(self) -> bool:
+    def is_refused(self) -> bool:
         """Whether anything is refused, as far as is known."""
-        return bool(self._standing)
+        return bool(self._reasons)
 
-    def hear(self, about: Hashable, why: str) -> None:
+    def refused(self, about: Hashable, why: str) -> None:
         """Log a refusal, unless it is the one that was logged last, of this or of another."""
         # Which object it was about comes first, and is no news if others were refused alike.
         news = why.partition("forbidden: ")[2] or why
-        if news not in self._standing.values():
+        if news not in self._reasons.values():
             log.warning("the API refuses, and is asked again", about=str(about), reason=why)
-        self._standing[about] = news
+        self._reasons[about] = news
 
-    def over(self, about: Hashable) -> None:
+    def accepted(self, about: Hashable) -> None:
         """Note that a request was not refused, and log it if no other is refused any more."""
-        if about not in self._standing:
+        if about not in self._reasons:
             return
-        del self._standing[about]
-        if not self._standing:
+        del self._reasons[about]
+        if not self._reasons:
             log.info("the API refuses no more", about=str(about))

@@ -32,7 +32,7 @@ def limits_of(
     return _limits_of(queue_of(spec), queue_limits)
 
 
-def place(
+def apply_queue(
     spec: Any, queue_limits: Mapping[str | None, QueueLimits], default: str | None
 ) -> Mapping[str, Any]:
     """Return a jobspec with what its queue adds to it.
@@ -48,16 +48,16 @@ def place(
     queue = system.get("queue", default)
     require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     added: dict[str, Any] = {}
-    held = _limits_of(queue, queue_limits)
+    limits = _limits_of(queue, queue_limits)
     if queue is not None and "queue" not in system:
         added["queue"] = queue
     limit = system.get("duration", 0)
-    if held.duration and (whole(limit) or isinstance(limit, float)) and not limit:
-        added["duration"] = held.duration
-    if held.properties:
+    if limits.default_duration and (whole(limit) or isinstance(limit, float)) and not limit:
+        added["duration"] = limits.default_duration
+    if limits.properties:
         own = system.get("constraints", {})
         constraint.check(own, f"jobspec: {CONSTRAINTS}")
-        required = requiring(own, held.properties)
+        required = with_properties(own, limits.properties)
         if required is not own:
             added["constraints"] = required
     if not added:
@@ -65,9 +65,9 @@ def place(
     return {**spec, "attributes": {**attributes, "system": {**system, **added}}}
 
 
-def remade(
+def expand_updates(
     spec: Mapping[str, Any],
-    asked: Mapping[str, Any],
+    updates: Mapping[str, Any],
     queue_limits: Mapping[str | None, QueueLimits],
 ) -> dict[str, Any]:
     """Return what updates of a job come to, by dotted paths: those that are asked for, and more.
@@ -77,23 +77,23 @@ def remade(
     question to `limits`. Raises UserMistake for a queue that is not there, BadFormat for what is
     no queue and no constraint.
     """
-    if QUEUE not in asked and CONSTRAINTS not in asked:
-        return dict(asked)
+    if QUEUE not in updates and CONSTRAINTS not in updates:
+        return dict(updates)
     system = spec["attributes"]["system"]
-    queue, own = asked.get(QUEUE, queue_of(spec)), asked.get(CONSTRAINTS)
+    queue, own = updates.get(QUEUE, queue_of(spec)), updates.get(CONSTRAINTS)
     require(queue is None or isinstance(queue, str), QUEUE, "is not a string")
     if own is not None:
         constraint.check(own, f"jobspec: {CONSTRAINTS}")
     was = system.get("constraints") or {}
     old, new = queue_limits.get(queue_of(spec)), _limits_of(queue, queue_limits)
-    alone = without_requirement(
+    alone = without_properties(
         was if own is None else own, old.properties if old is not None else ()
     )
-    changed = requiring(alone, new.properties)
-    return {**asked, CONSTRAINTS: changed} if own is not None or changed != was else dict(asked)
+    changed = with_properties(alone, new.properties)
+    return {**updates, CONSTRAINTS: changed} if own is not None or changed != was else dict(updates)
 
 
-def requiring(own: Constraint, properties: Sequence[str]) -> Constraint:
+def with_properties(own: Constraint, properties: Sequence[str]) -> Constraint:
     """Return a constraint that also requires `properties`; the same one if it does already."""
     known = _required(own)
     missing = [name for name in properties if name not in known]
@@ -106,16 +106,14 @@ def requiring(own: Constraint, properties: Sequence[str]) -> Constraint:
     return {"and": [own, {"properties": missing}]}
 
 
-def without_requirement(own: Constraint, properties: Sequence[str]) -> Constraint:
-    """Take from a constraint what `requiring` has added: the same properties, anded to it."""
+def without_properties(own: Constraint, properties: Sequence[str]) -> Constraint:
+    """Take from a constraint what `with_properties` has added: the same properties, anded to it."""
     if _required(own).isdisjoint(properties):
         return own
     if "properties" in own:
         left = [name for name in own["properties"] if name not in properties]
         return {"properties": left} if left else {}
-    parts = [
-        part for part in (without_requirement(part, properties) for part in own["and"]) if part
-    ]
+    parts = [part for part in (without_properties(part, properties) for part in own["and"]) if part]
     return {"and": parts} if len(parts) > 1 else parts[0] if parts else {}
 
 
@@ -127,9 +125,9 @@ def _required(own: Constraint) -> frozenset[str]:
 
 
 def _limits_of(queue: str | None, queue_limits: Mapping[str | None, QueueLimits]) -> QueueLimits:
-    held = queue_limits.get(queue)
-    if held is not None:
-        return held
+    limits = queue_limits.get(queue)
+    if limits is not None:
+        return limits
     names = [name for name in queue_limits if name is not None]
     if queue is None:
         raise UserMistake(f"The job names no queue: {queue_names(names)}.")

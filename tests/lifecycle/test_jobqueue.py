@@ -7,13 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warren.base.errors import UserMistake
-from warren.lifecycle.placement import place, remade, requiring, without_requirement
+from warren.lifecycle.jobqueue import (
+    apply_queue,
+    expand_updates,
+    with_properties,
+    without_properties,
+)
 from warren.lifecycle.policy import QueueLimits
 from warren.rfc import canonical, constraint, jobspec
 from warren.rfc.constraint import Node
 from warren.rfc.errors import BadFormat
 
-BATCH = QueueLimits(name="batch", properties=("batch", "big"), duration=3600.0)
+BATCH = QueueLimits(name="batch", properties=("batch", "big"), default_duration=3600.0)
 TERMS: dict[str | None, QueueLimits] = {
     "batch": BATCH,
     "debug": QueueLimits(name="debug", properties=("+debug",)),
@@ -35,8 +40,8 @@ def system(made: Any) -> dict[str, Any]:
 
 
 def test_a_job_that_names_no_queue_has_the_default() -> None:
-    assert system(place(spec(), TERMS, "any"))["queue"] == "any"
-    assert system(place(spec(queue="debug"), TERMS, "any"))["queue"] == "debug"
+    assert system(apply_queue(spec(), TERMS, "any"))["queue"] == "any"
+    assert system(apply_queue(spec(queue="debug"), TERMS, "any"))["queue"] == "debug"
 
 
 @pytest.mark.parametrize("duration", [0, 0.0, None])
@@ -47,18 +52,18 @@ def test_a_job_without_a_time_limit_has_that_of_its_queue(duration: float | None
     else:
         system(asked)["duration"] = duration
 
-    assert system(place(asked, TERMS, "batch"))["duration"] == 3600.0
-    assert place(asked, ALONE, None) is asked
+    assert system(apply_queue(asked, TERMS, "batch"))["duration"] == 3600.0
+    assert apply_queue(asked, ALONE, None) is asked
 
 
 def test_a_time_limit_of_its_own_stays() -> None:
-    assert system(place(spec(duration=60.0), TERMS, "batch"))["duration"] == 60.0
+    assert system(apply_queue(spec(duration=60.0), TERMS, "batch"))["duration"] == 60.0
 
 
 def test_where_there_are_no_queues_and_no_defaults_nothing_is_made() -> None:
     asked = spec()
 
-    assert place(asked, ALONE, None) is asked
+    assert apply_queue(asked, ALONE, None) is asked
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ def test_a_queue_that_is_not_there_is_refused(
     queue: str | None, queue_limits: dict[str | None, QueueLimits], words: str
 ) -> None:
     with pytest.raises(UserMistake) as refused:
-        place(spec(queue=queue) if queue else spec(), queue_limits, None)
+        apply_queue(spec(queue=queue) if queue else spec(), queue_limits, None)
 
     assert str(refused.value) == words
 
@@ -97,7 +102,7 @@ def test_a_queue_that_is_not_there_is_refused(
 )
 def test_of_what_is_read_the_place_of_a_mistake_is_told(wrong: Any, words: str) -> None:
     with pytest.raises(BadFormat) as refused:
-        place(wrong, TERMS, None)
+        apply_queue(wrong, TERMS, None)
 
     assert str(refused.value) == words
 
@@ -133,7 +138,7 @@ def test_of_what_is_read_the_place_of_a_mistake_is_told(wrong: Any, words: str) 
 def test_a_queue_adds_its_properties_to_the_constraints(own: Any, made: Any) -> None:
     asked = spec(queue="batch", constraints=own)
 
-    assert system(place(asked, TERMS, None))["constraints"] == made
+    assert system(apply_queue(asked, TERMS, None))["constraints"] == made
 
 
 PROPERTIES = st.lists(st.sampled_from(["batch", "big", "x", "^y"]), max_size=3)
@@ -168,16 +173,16 @@ NODES = [
 @settings(deadline=None)
 @given(SYSTEMS)
 def test_what_was_made_is_a_jobspec_and_is_made_once(asked: dict[str, Any]) -> None:
-    once = place(spec(**asked), TERMS, "batch")
+    once = apply_queue(spec(**asked), TERMS, "batch")
 
     assert canonical.check(once) is once
-    assert place(once, TERMS, "batch") is once
+    assert apply_queue(once, TERMS, "batch") is once
 
 
 @settings(deadline=None)
 @given(CONSTRAINTS)
 def test_nodes_have_to_be_both_of_the_job_and_of_the_queue(own: Any) -> None:
-    made = requiring(own, ("batch", "big"))
+    made = with_properties(own, ("batch", "big"))
 
     for node in NODES:
         both = constraint.matches(own, node) and {"batch", "big"} <= node.properties
@@ -190,13 +195,13 @@ FOREIGN = CONSTRAINTS.filter(lambda own: "batch" not in str(own) and "big" not i
 @settings(deadline=None)
 @given(FOREIGN)
 def test_where_nothing_was_added_nothing_is_taken_away(own: Any) -> None:
-    assert without_requirement(own, ("batch", "big")) is own
+    assert without_properties(own, ("batch", "big")) is own
 
 
 @settings(deadline=None)
 @given(FOREIGN)
 def test_what_a_queue_has_added_can_be_taken_away(own: Any) -> None:
-    again = without_requirement(requiring(own, ("batch", "big")), ("batch", "big"))
+    again = without_properties(with_properties(own, ("batch", "big")), ("batch", "big"))
 
     for node in NODES:
         assert constraint.matches(again, node) is constraint.matches(own, node)
@@ -206,27 +211,27 @@ def test_what_a_queue_has_added_can_be_taken_away(own: Any) -> None:
 
 
 def test_a_job_that_changes_its_queue_changes_its_nodes() -> None:
-    job = place(spec(queue="batch", constraints={"properties": ["x"]}), TERMS, None)
+    job = apply_queue(spec(queue="batch", constraints={"properties": ["x"]}), TERMS, None)
 
-    assert remade(job, {"attributes.system.queue": "debug"}, TERMS) == {
+    assert expand_updates(job, {"attributes.system.queue": "debug"}, TERMS) == {
         "attributes.system.queue": "debug",
         "attributes.system.constraints": {"properties": ["x", "+debug"]},
     }
 
 
 def test_a_job_that_leaves_for_a_queue_with_any_nodes_has_no_constraints() -> None:
-    job = place(spec(queue="batch"), TERMS, None)
+    job = apply_queue(spec(queue="batch"), TERMS, None)
 
-    assert remade(job, {"attributes.system.queue": "any"}, TERMS) == {
+    assert expand_updates(job, {"attributes.system.queue": "any"}, TERMS) == {
         "attributes.system.queue": "any",
         "attributes.system.constraints": {},
     }
 
 
 def test_new_constraints_do_not_lead_out_of_a_queue() -> None:
-    job = place(spec(queue="debug"), TERMS, None)
+    job = apply_queue(spec(queue="debug"), TERMS, None)
 
-    assert remade(job, {"attributes.system.constraints": {"ranks": ["1"]}}, TERMS) == {
+    assert expand_updates(job, {"attributes.system.constraints": {"ranks": ["1"]}}, TERMS) == {
         "attributes.system.constraints": {"and": [{"ranks": ["1"]}, {"properties": ["+debug"]}]},
     }
 
@@ -234,7 +239,7 @@ def test_new_constraints_do_not_lead_out_of_a_queue() -> None:
 def test_an_update_that_concerns_no_nodes_stays_as_it_is() -> None:
     job = spec(queue="batch")  # from before the queue required anything
 
-    assert remade(job, {"attributes.system.duration": 5}, TERMS) == {
+    assert expand_updates(job, {"attributes.system.duration": 5}, TERMS) == {
         "attributes.system.duration": 5
     }
 
@@ -242,7 +247,7 @@ def test_an_update_that_concerns_no_nodes_stays_as_it_is() -> None:
 def test_a_job_can_be_brought_out_of_a_queue_that_is_no_more() -> None:
     job = spec(queue="gone", constraints={"properties": ["gone"]})
 
-    assert remade(job, {"attributes.system.queue": "debug"}, TERMS) == {
+    assert expand_updates(job, {"attributes.system.queue": "debug"}, TERMS) == {
         "attributes.system.queue": "debug",
         "attributes.system.constraints": {"properties": ["gone", "+debug"]},
     }
@@ -258,7 +263,7 @@ def test_a_job_can_be_brought_out_of_a_queue_that_is_no_more() -> None:
 )
 def test_an_update_to_what_cannot_be_is_refused(asked: dict[str, Any], words: str) -> None:
     with pytest.raises(UserMistake, match=words):
-        remade(spec(queue="batch"), asked, TERMS)
+        expand_updates(spec(queue="batch"), asked, TERMS)
 
 
 @settings(deadline=None)
@@ -266,8 +271,8 @@ def test_an_update_to_what_cannot_be_is_refused(asked: dict[str, Any], words: st
 def test_an_updated_job_is_as_if_its_queue_had_been_this_one(
     asked: dict[str, Any], queue: str
 ) -> None:
-    job = place(spec(**{**asked, "duration": 60.0}), TERMS, "batch")
-    updated = jobspec.update(job, remade(job, {"attributes.system.queue": queue}, TERMS))
+    job = apply_queue(spec(**{**asked, "duration": 60.0}), TERMS, "batch")
+    updated = jobspec.update(job, expand_updates(job, {"attributes.system.queue": queue}, TERMS))
 
     assert canonical.check(updated) is updated
-    assert place(updated, TERMS, None) == updated
+    assert apply_queue(updated, TERMS, None) == updated

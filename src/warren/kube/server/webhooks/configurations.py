@@ -34,7 +34,7 @@ VALIDATING: Final = replace(
     plural="validatingwebhookconfigurations",
 )
 
-SPOKEN: Final = "v1"
+REVIEW_VERSION: Final = "v1"
 """The version of AdmissionReview in which webhooks are asked."""
 
 
@@ -83,7 +83,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hook:
+class Webhook:
     """One webhook, ready for use."""
 
     name: str
@@ -100,7 +100,7 @@ class Hook:
     address: str
     """Its URL, or its path if it is behind a Service."""
     tls: ssl.SSLContext | Literal[True]
-    """Trusts who has signed its certificate; True trusts whom this machine trusts."""
+    """Trusts the signer of its certificate; True trusts the authorities of this machine."""
 
     def wants(
         self, review: Review, served: Sequence[str], namespace: Mapping[str, str] | None
@@ -133,7 +133,7 @@ def namespace_of(review: Review) -> str:
     return review.key.name if in_itself else review.key.namespace
 
 
-def read_hooks(configuration: Object) -> list[Hook]:
+def read_webhooks(configuration: Object) -> list[Webhook]:
     """Read a configuration, of either kind. Raises Refused with what cannot be read."""
     try:
         form = msgspec.convert(configuration, _Configuration)
@@ -143,7 +143,7 @@ def read_hooks(configuration: Object) -> list[Hook]:
     for index, name in enumerate(names):
         if name in names[:index]:
             raise Refused(f"webhooks[{index}].name: {name} is the name of another one")
-    return [_hook(f"webhooks[{index}]", each) for index, each in enumerate(form.webhooks or ())]
+    return [_webhook(f"webhooks[{index}]", each) for index, each in enumerate(form.webhooks or ())]
 
 
 # What is written
@@ -202,21 +202,21 @@ class _Configuration(msgspec.Struct, frozen=True):
     webhooks: tuple[_Webhook, ...] | None = None
 
 
-def _hook(place: str, form: _Webhook) -> Hook:
+def _webhook(place: str, form: _Webhook) -> Webhook:
     if not _NAME.fullmatch(form.name):
         raise Refused(
             f"{place}.name: {form.name!r} is not a domain name of three parts or more, "
             "like workflows.example.com"
         )
-    if SPOKEN not in form.admission_review_versions:
-        raise Refused(f"{place}.admissionReviewVersions: this server speaks {SPOKEN} alone")
+    if REVIEW_VERSION not in form.admission_review_versions:
+        raise Refused(f"{place}.admissionReviewVersions: this server speaks {REVIEW_VERSION} alone")
     if form.match_conditions:
         raise Refused(
             f"{place}.matchConditions: this server does not evaluate CEL; say with rules, "
             "namespaceSelector and objectSelector what the webhook is to be asked"
         )
-    service, address = _where(f"{place}.clientConfig", form.client_config)
-    return Hook(
+    service, address = _address(f"{place}.clientConfig", form.client_config)
+    return Webhook(
         name=form.name,
         rules=tuple(map(_rule, form.rules or ())),
         namespaces=_selector(f"{place}.namespaceSelector", form.namespace_selector),
@@ -226,7 +226,7 @@ def _hook(place: str, form: _Webhook) -> Hook:
         seconds=form.timeout_seconds or 10,
         service=service,
         address=address,
-        tls=_trusting(f"{place}.clientConfig.caBundle", form.client_config.ca_bundle),
+        tls=_tls_context(f"{place}.clientConfig.caBundle", form.client_config.ca_bundle),
     )
 
 
@@ -265,7 +265,7 @@ def _selector(place: str, form: _Selector | None) -> LabelSelector:
     return LabelSelector(tuple(requirements))
 
 
-def _where(place: str, form: _ClientConfig) -> tuple[Service | None, str]:
+def _address(place: str, form: _ClientConfig) -> tuple[Service | None, str]:
     if (form.url is None) is (form.service is None):
         raise Refused(f"{place}: a webhook has a url or a service, one of the two")
     if form.service is not None:
@@ -290,7 +290,7 @@ def _where(place: str, form: _ClientConfig) -> tuple[Service | None, str]:
     return None, form.url
 
 
-def _trusting(place: str, bundle: bytes | None) -> ssl.SSLContext | Literal[True]:
+def _tls_context(place: str, bundle: bytes | None) -> ssl.SSLContext | Literal[True]:
     # A blank bundle is what tools leave for an injector to fill.
     if bundle is None or not bundle.strip():
         return True

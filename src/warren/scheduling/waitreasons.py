@@ -13,105 +13,108 @@ from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import (
     Blocked,
-    Limit,
+    DepthLimit,
+    PendingJob,
     Plan,
     Reservation,
-    Running,
+    RunningJob,
     Start,
-    Waiting,
     consider,
 )
 from warren.scheduling.graph import Graph
-from warren.scheduling.reasons import Kind, Reason
+from warren.scheduling.reasons import Reason, ReasonKind
 from warren.scheduling.request import Request
 
 
-def reasons(
+def wait_reasons(
     graph: Graph,
-    queues: Iterable[Iterable[Waiting]],
-    running: Sequence[Running],
+    queues: Iterable[Iterable[PendingJob]],
+    running: Sequence[RunningJob],
     now: float,
     *,
     backfilling: bool,
     depth: int,
-    asked: Iterable[Waiting],
+    jobs: Iterable[PendingJob],
 ) -> Iterator[tuple[JobId, Reason]]:
     """Yield why each of some waiting jobs does not start. The graph stays as it is.
 
     The options are those of `backfill.decide`. What jobs lack is looked for once for all that
     want the same.
     """
-    plan = Plan(graph.shadow(), running, now, backfilling=backfilling)
-    left = {each.job: each for each in asked}
-    lacks: dict[Request, Reason] = {}
-    lines = [iter(queue) for queue in queues]
-    reached: dict[int, Limit] = {}
-    for waiting, said in consider(plan, lines, depth, reached):
-        if left.pop(waiting.job, None) is not None:
-            reason = _TURN if isinstance(said, Start) else _reason(plan, waiting, lacks)
-            at = said.at if isinstance(said, Blocked) else inf
+    plan = Plan(graph.copy(), running, now, backfilling=backfilling)
+    unexplained = {each.job: each for each in jobs}
+    shortages: dict[Request, Reason] = {}
+    iterators = [iter(queue) for queue in queues]
+    reached: dict[int, DepthLimit] = {}
+    for waiting, outcome in consider(plan, iterators, depth, reached):
+        if unexplained.pop(waiting.job, None) is not None:
+            reason = _TURN if isinstance(outcome, Start) else _reason(plan, waiting, shortages)
+            at = outcome.at if isinstance(outcome, Blocked) else inf
             yield waiting.job, replace(reason, at=at)
-        if not left:
+        if not unexplained:
             return
-    limits: dict[JobId, Limit] = {}
+    limits: dict[JobId, DepthLimit] = {}
     if len({*reached.values()}) > 1:
         # Which queue a job is in is seen by what is left of each.
-        rest = ((each.job, at) for number, at in reached.items() for each in lines[number])
-        limits = {job: at for job, at in rest if job in left}
-    usual = next(iter(reached.values()), Limit.WAITING)
-    for waiting in left.values():
-        reason = _reason(plan, waiting, lacks)
+        rest = ((each.job, at) for number, at in reached.items() for each in iterators[number])
+        limits = {job: at for job, at in rest if job in unexplained}
+    usual = next(iter(reached.values()), DepthLimit.BLOCKED_JOBS)
+    for waiting in unexplained.values():
+        reason = _reason(plan, waiting, shortages)
         limit = limits.get(waiting.job, usual)
         yield waiting.job, _too_deep(depth, limit) if reason is _TURN else reason
 
 
 def earliest(
-    graph: Graph, running: Sequence[Running], now: float, request: Request
+    graph: Graph, running: Sequence[RunningJob], now: float, request: Request
 ) -> Reservation | None:
     """Return when there will be room by the time limits of running jobs, if no other takes it."""
     return Plan(graph, running, now, backfilling=True).reservation(request)
 
 
-_TURN = Reason(kinds=(Kind.TURN,), sentence="starts when the scheduler comes to it: there is room")
+_TURN = Reason(
+    kinds=(ReasonKind.TURN,), sentence="starts when the scheduler comes to it: there is room"
+)
 
 
-def _too_deep(depth: int, limit: Limit) -> Reason:
+def _too_deep(depth: int, limit: DepthLimit) -> Reason:
     most = limit * depth
     wait = "waits" if most == 1 else "wait"
     before = {
-        Limit.WAITING: f"{plural(most, 'job')} of its queue that cannot start {wait} before it",
-        Limit.UNHELPED: f"jobs of its queue with {most} different requests wait before it for an "
-        "administrator to bring back what they need",
-        Limit.REPEATED: f"{most} jobs of its queue wait before it for an administrator to bring "
-        "back what they need",
+        DepthLimit.BLOCKED_JOBS: f"{plural(most, 'job')} of its queue that cannot start {wait} "
+        "before it",
+        DepthLimit.ADMIN_REQUESTS: f"jobs of its queue with {most} different requests wait before "
+        "it for an administrator to bring back what they need",
+        DepthLimit.ADMIN_JOBS: f"{most} jobs of its queue wait before it for an administrator to "
+        "bring back what they need",
     }
     return Reason(
-        kinds=(Kind.DEPTH,),
+        kinds=(ReasonKind.DEPTH,),
         sentence=f"waits for its turn: there is room, but {before[limit]}, and the scheduler looks "
         "at no more (sched.queue-depth)",
         numbers={"queue_depth": depth},
     )
 
 
-def _reason(plan: Plan, waiting: Waiting, lacks: dict[Request, Reason]) -> Reason:
+def _reason(plan: Plan, waiting: PendingJob, shortages: dict[Request, Reason]) -> Reason:
     """Return why a job does not start, after those that come before it."""
     request = waiting.request
     if not plan.fits(request):
-        if request not in lacks:
-            lacks[request] = plan.explain(request)
-        return lacks[request]
-    before = plan.holding_up(waiting)
+        if request not in shortages:
+            shortages[request] = plan.explain(request)
+        return shortages[request]
+    before = plan.blocking_reservations(waiting)
     if not before:
         return _TURN
-    names = [fluid.f58(each.waiting.job) for each in before]
+    names = [fluid.f58(each.pending.job) for each in before]
     at = min((each.reservation.at for each in before if each.reservation is not None), default=inf)
     jobs = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     which = "which waits" if len(names) == 1 else "which wait"
     return Reason(
-        kinds=(Kind.RESERVED,),
+        kinds=(ReasonKind.RESERVED,),
         sentence=f"waits behind {jobs}, {which} before it: there is room, and it is reserved",
         numbers={
-            "behind": [int(each.waiting.job) for each in before],
+            "behind": [int(each.pending.job) for each in before],
             "reserved_at": at if at < inf else None,
         },
     )

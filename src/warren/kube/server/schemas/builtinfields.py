@@ -16,7 +16,7 @@ _TEXTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 }
 """By kind: the fields whose values are strings."""
 
-_HELD: Final = ("data", "binaryData")
+_IMMUTABLE_FIELDS: Final = ("data", "binaryData")
 """The fields that cannot be changed of an object with `immutable: true`."""
 
 
@@ -53,7 +53,9 @@ def changes(kind: Kind, old: Object, new: Object) -> list[Cause]:
         value = f'Invalid value: "{new.get("type", "")}": field is immutable'
         found.append(Cause("type", "FieldValueInvalid", value))
     if old.get("immutable") is True:
-        changed = [name for name in _HELD if (old.get(name) or {}) != (new.get(name) or {})]
+        changed = [
+            name for name in _IMMUTABLE_FIELDS if (old.get(name) or {}) != (new.get(name) or {})
+        ]
         freed = ["immutable"] if new.get("immutable") is not True else []
         words = "Forbidden: field is immutable when `immutable` is set"
         found += [Cause(name, "FieldValueForbidden", words) for name in (*freed, *changed)]

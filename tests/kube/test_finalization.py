@@ -14,7 +14,7 @@ from warren.journal import MemoryJournal
 from warren.kube.admission import AdmitAll, Denied
 from warren.kube.client import AlreadyExists, Expired, NotFound
 from warren.kube.server.builtin import CRD, NAMESPACE
-from warren.kube.server.embedded import Embedded
+from warren.kube.server.embedded import EmbeddedApi
 from warren.kube.server.store import Store
 
 MAP = Kind("", "v1", "ConfigMap", "configmaps")
@@ -25,9 +25,9 @@ STORAGES = Key("", "storages.dataworkflowservices.github.io")
 def embedded(story: Callable[[Store], Awaitable[None]]) -> Callable[[], None]:
     def test() -> None:
         async def life() -> None:
-            made = Embedded(MemoryJournal(), virtual.VirtualClock())
+            made = EmbeddedApi(MemoryJournal(), virtual.VirtualClock())
             async with alongside(made.run()):
-                await made.begin()
+                await made.create_defaults()
                 await made.store.create(NAMESPACE, {"metadata": {"name": "blue"}})
                 for crd in definitions():
                     await made.store.create(CRD, crd)
