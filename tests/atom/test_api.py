@@ -214,7 +214,7 @@ def test_a_socket_that_is_served_and_a_file_that_is_none_are_left_alone(path: Pa
         listening.listen(path, 0o600, None)
     path.unlink()
     path.write_text("precious")
-    with pytest.raises(UserMistake, match="is no socket"):
+    with pytest.raises(UserMistake, match="is not a socket"):
         listening.listen(path, 0o600, None)
     assert path.read_text() == "precious"
     with pytest.raises(UserMistake, match="cannot be listened at"):

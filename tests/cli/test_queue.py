@@ -198,7 +198,7 @@ def test_drain_waits_for_jobs_but_not_for_ever(terminal: Made) -> None:
     flux = terminal(SITE)
     flux.live(lambda life: life.submit(nodes=2, tasks=2))
 
-    with pytest.raises(UserMistake, match="drain: the time is over"):
+    with pytest.raises(UserMistake, match="drain: the timeout has expired"):
         flux.type("queue drain --timeout 1h")
     flux.type("queue start -a")
     assert flux.type("queue drain --timeout 1h") == ""

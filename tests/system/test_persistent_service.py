@@ -352,7 +352,7 @@ def test_a_site_keeps_storage_no_longer_than_it_says() -> None:
 def test_a_moment_that_is_over_or_none_is_refused(moment: float) -> None:
     async def story(world: World, control: Control) -> None:
         number, words = await refused(control, ALICE, "expire", name="pers", expires=moment)
-        assert (number, words) == (errno.EINVAL, "Storage expires at a moment that is to come.")
+        assert (number, words) == (errno.EINVAL, "Storage expires at a time in the future.")
         assert (await refused(control, BOB, "expire", name="pers", expires=2e9))[0] == errno.EPERM
         assert expires(control) is None
 

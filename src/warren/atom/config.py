@@ -38,7 +38,7 @@ class Action(Table, frozen=True):
         runs = os.path.isfile(program) and os.access(program, os.X_OK)
         if not os.path.isabs(program) or not runs:
             raise ValueError(
-                f"command: {program} is no absolute path of a program that can be executed"
+                f"command: {program} is not the absolute path of a program that can be executed"
             )
 
 
@@ -64,7 +64,7 @@ class Config(Table, frozen=True):
         if tables.seconds(self.stop_timeout) == float("inf"):
             raise ValueError("stop-timeout: a service that is told to stop needs a limit")
         if self.socket is not None and not os.path.isabs(self.socket):
-            raise ValueError(f"socket: {self.socket!r} is no absolute path")
+            raise ValueError(f"socket: {self.socket!r} is not an absolute path")
         for name in self.allow_users:
             _known(pwd.getpwnam, "allow-users", "user", name)
         if self.socket_group is not None:

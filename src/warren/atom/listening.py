@@ -19,8 +19,8 @@ def listen(path: Path, mode: int, group: int | None) -> socket.socket:
     """
     if len(os.fsencode(path)) > _LONGEST:
         raise UserMistake(
-            f"{path} has {len(os.fsencode(path))} bytes, and those who connect to a socket can "
-            f"name {_LONGEST}: choose a shorter path."
+            f"{path} has {len(os.fsencode(path))} bytes, and the "
+            f"path of a socket has {_LONGEST} at most: choose a shorter path."
         )
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def listen(path: Path, mode: int, group: int | None) -> socket.socket:
                 f"{path}: another service listens there. Stop it, or choose another socket."
             )
         if path.exists() and not path.is_socket():
-            raise UserMistake(f"{path} is there, and is no socket: choose another path.")
+            raise UserMistake(f"{path} exists, and is not a socket: choose another path.")
         listener = sockets.listen(path, mode)
         if group is not None:
             os.chown(path, -1, group)

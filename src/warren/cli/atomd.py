@@ -17,7 +17,7 @@ from warren.cli.common import default_statedir, listening, run
               help="Where to listen (default: what the configuration says, or "
               "/var/run/atomd/atomd.sock).")  # fmt: skip
 @click.option("--statedir", type=click.Path(path_type=Path), metavar="DIR",
-              help="Where registrations are kept (default: /var/lib/warren-atomd).")  # fmt: skip
+              help="Where jobs are kept (default: /var/lib/warren-atomd).")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
               help="Serve /metrics, /healthz and /readyz there too (default: on the socket "
               "alone).")  # fmt: skip

@@ -40,10 +40,10 @@ def check(
     as_json: bool,
     file: str,
 ) -> None:
-    """Check the #DW directives of a batch script and say all that is wrong.
+    """Check the #DW directives of a batch script, and print all mistakes.
 
-    Lines of directives alone will do, too; - reads standard input. No cluster is
-    needed: one that is named is asked for its rules, profiles and machines.
+    FILE may have directives alone; - is standard input. No cluster is needed: one that is
+    named is asked for its rules, profiles and machines.
     """
     script = directive_script.read(_text(file))
     measure = _measure(statedir, kubeconfig, context)
@@ -103,7 +103,7 @@ def _rules(file: str) -> list[Rule]:
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror}.") from error
     except (yaml.YAMLError, msgspec.ValidationError, TypeError, KeyError) as error:
-        raise click.UsageError(f"{file}: these are no DWDirectiveRules: {error}.") from error
+        raise click.UsageError(f"{file}: these are not DWDirectiveRules: {error}.") from error
     if not rules:
         raise click.UsageError(f"{file}: there is no DWDirectiveRule in it.")
     return rules

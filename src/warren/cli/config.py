@@ -32,7 +32,7 @@ def config() -> None:
 def get(state: StateDir, key: str | None) -> None:
     """Print the configuration as JSON, or what is at KEY, as in queues.batch.policy.
 
-    What is as it would be without a configuration is left out.
+    Defaults are left out.
     """
 
     async def query(handle: "Handle") -> Mapping[str, Any]:
@@ -50,7 +50,7 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
     """Have the instance take the configuration in FILE, now and at its next start.
 
     Without FILE it is the one that `warren up --config` was given; where it was given none, it is
-    config.toml in the state directory. What has no effect before the next start is named.
+    config.toml in the state directory. It prints which settings take effect at the next start only.
     """
     if file is None:
         state.check_owner()  # who alone is told where it is

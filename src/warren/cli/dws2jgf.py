@@ -46,7 +46,7 @@ def dws2jgf(
     only_sched: bool,
     file: Path | None,
 ) -> None:
-    """Add the graph that Fluxion goes by to R, which is read from standard input.
+    """Read R from standard input, and print it with the graph that Fluxion needs.
 
     FILE is what rabbitmapping prints; by default that which rabbit.mapping names. Nodes that
     resource.exclude names are not in the graph.
@@ -99,9 +99,9 @@ def _read(path: Path) -> "Configuration":
     except OSError as error:
         raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:  # of TOML, and of UTF-8
-        raise UserMistake(f"{path} is no TOML: {error}.") from error
+        raise UserMistake(f"{path} is not TOML: {error}.") from error
     except RecursionError:
-        raise UserMistake(f"{path} is no TOML: it is nested too deep.") from None
+        raise UserMistake(f"{path} is not TOML: it is nested too deep.") from None
     return resourceconfig.read(tables, str(path))
 
 
@@ -119,7 +119,8 @@ def _r(tables: "Configuration | None", config: Path | None) -> tuple[dict[str, A
         r = orjson.loads(sys.stdin.buffer.read())
     except ValueError as error:
         raise UserMistake(
-            f"Standard input is no R: {error}: give what `flux R encode` prints, or --from-config."
+            f"Standard input is not an R: {error}: give what `flux R encode` prints, or "
+            "--from-config."
         ) from error
     return resource_set.without_scheduling(r) if isinstance(r, dict) else r, "R"
 

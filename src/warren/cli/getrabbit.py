@@ -74,7 +74,7 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
                 raise UserMistake(f"Could not find job {text}: {error}.") from error
             user = answer["job"].get("annotations", {}).get("user", {})
             if "rabbits" not in user:
-                raise UserMistake(f"No rabbits found for job {text}: it has got none so far.")
+                raise UserMistake(f"No rabbits found for job {text}: it has none so far.")
             found += hostlist.decode(user["rabbits"])
         return mapping, found
 

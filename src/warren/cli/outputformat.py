@@ -239,7 +239,7 @@ class Format:
     def _layout(self, layout: str, place: int) -> dict[str, Any]:
         match = _LAYOUT.fullmatch(layout)
         if match is None:
-            self._refuse(place, f"{layout!r} is no layout such as '>8', '<10.10+' or '>6h'")
+            self._refuse(place, f"{layout!r} is not a layout such as '>8', '<10.10+' or '>6h'")
         if match["cut"] and match["precision"] in (None, "0"):
             self._refuse(place, f"the '+' in {layout!r} follows no length such as '.10'")
         fill, align = match["fill"] or "", match["align"] or ""

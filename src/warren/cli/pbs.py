@@ -42,10 +42,10 @@ def pbs() -> None:
               help="Enable or disable it (default: as it is; a new one is disabled).")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the directives for qmgr, and send none.")
 def install(name: str, config_file: Path | None, enable: bool | None, dry_run: bool) -> None:
-    """Register the hook, or bring it to this version.
+    """Register the hook, or update it to this version.
 
-    What is there keeps its attributes, and its configuration without --config. It may be
-    repeated at any time.
+    A hook that is registered keeps its attributes, and its configuration unless --config is
+    given. This may be repeated at any time.
     """
     from warren.wlm.pbs import checks, hookfile, register
     from warren.wlm.pbs.qmgr import Qmgr
@@ -76,7 +76,7 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
 def uninstall(name: str, dry_run: bool) -> None:
     """Remove the hook.
 
-    Jobs that run go on; ATOM is not told when they end, and keeps them until it is.
+    Running jobs go on; ATOM is not told when they end, and keeps them registered.
     """
     from warren.wlm.pbs import register
     from warren.wlm.pbs.qmgr import Qmgr
@@ -95,8 +95,8 @@ def uninstall(name: str, dry_run: bool) -> None:
 def status(name: str, as_json: bool) -> None:
     """Check everything that the hook needs.
 
-    What the server has is told to root on its host, and what a node has, on the node. Exits
-    with 1 if something is missing, or nothing can be told.
+    Run it as root on the server's host to check the server, and on a node to check the node.
+    Exits with 1 if something is missing, or nothing can be checked.
     """
     from warren.wlm.pbs import checks, register
 

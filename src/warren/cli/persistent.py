@@ -102,7 +102,7 @@ def list_(state: StateDir, as_json: bool) -> None:
 @json_option
 @_name_argument
 def show(state: StateDir, as_json: bool, name: str) -> None:
-    """Show all there is to say of persistent storage NAME."""
+    """Show persistent storage NAME in detail."""
     found = ask_instance(state, lambda handle: _one(handle, name))
     if as_json:
         print_json(found)
@@ -155,10 +155,10 @@ def _hosts(names: Sequence[str]) -> str:
 @statedir_option
 @json_option
 @click.option("--type", "kind", required=True, metavar="TYPE", help="xfs, ext4, raw, ...")
-@click.option("--capacity", metavar="SIZE", help="Of each allocation, such as 100GiB.")
+@click.option("--capacity", metavar="SIZE", help="Size of each allocation, such as 100GiB.")
 @click.option("--profile", metavar="NAME", help="The storage profile (default: the site's own).")
 @click.option("-N", "--nodes", type=click.IntRange(1), default=1, metavar="N",
-              help="Beside how many compute nodes it lies, a part for each (default: 1).",
+              help="How many compute nodes have an allocation each beside them (default: 1).",
               )  # fmt: skip
 @click.option("--requires", "requirements", multiple=True, metavar="QUERY",
               help="Which compute nodes, such as 'host:n[1-4]' or 'rabbit:r1'.")  # fmt: skip
@@ -286,7 +286,7 @@ def _sharing_options(command: F) -> F:
     for option in reversed(
         [
             click.option("-u", "--user", "users", multiple=True, metavar="USER,...",
-                         help="Users, by name or number."),
+                         help="Share with users, by name or number."),
             click.option("-g", "--group", "groups", multiple=True, metavar="GROUP,...",
                          help="Groups, by name or number."),
             click.option("--everyone", is_flag=True, help="All users."),
@@ -352,12 +352,12 @@ def _shared(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
 @statedir_option
 @json_option
 @_expiring_options
-@click.option("--never", is_flag=True, help="It is kept until it is destroyed.")
+@click.option("--never", is_flag=True, help="Keep it until it is destroyed.")
 @_name_argument
 def expire(
     state: StateDir, as_json: bool, name: str, until: str | None, span: str | None, never: bool
 ) -> None:
-    """Say when persistent storage NAME expires.
+    """Set when persistent storage NAME expires.
 
     It is destroyed then, or when the last job that uses it has ended. No job begins to use it
     after that moment, nor one whose time limit would go beyond it.
@@ -376,7 +376,7 @@ def expire(
 def expiration(until: str | None, span: str | None, now: float) -> float | None:
     """Return the moment that --until or --for says; None without either. Raises UserMistake."""
     if until is not None and span is not None:
-        raise UserMistake("--until and --for: one of them is enough.")
+        raise UserMistake("--until and --for: give one of them.")
     from warren.cli import moments
     from warren.rfc import duration
     from warren.rfc.errors import BadFormat

@@ -50,7 +50,7 @@ _LOOK: Final = 2.0
 def queue() -> None:
     """List and control queues.
 
-    An instance without named queues has one that has no name, and is named by nothing.
+    An instance without named queues has one anonymous queue: leave QUEUE out.
     """
 
 
@@ -64,7 +64,8 @@ def _change_options(command: F) -> F:
     """Add what all commands have that change a queue."""
     command = click.option("-a", "--all", "all_", is_flag=True, help="All queues.")(command)
     command = click.option("-v", "--verbose", is_flag=True,
-                           help="Show all queues, and what waits and runs.")(command)  # fmt: skip
+                           help="Show all queues, and how many jobs wait and run.",
+                           )(command)  # fmt: skip
     command = click.option("--quiet", is_flag=True, help="Print nothing but errors.")(command)
     return json_option(statedir_option(_queue_argument(command)))
 
@@ -95,12 +96,14 @@ def _seconds(
 @queue.command("list")
 @statedir_option
 @json_option
-@click.option("-q", "--queue", "wanted", metavar="QUEUE,...", multiple=True, help="Only these.")
+@click.option(
+    "-q", "--queue", "wanted", metavar="QUEUE,...", multiple=True, help="List only these queues."
+)
 def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     """List queues with the time limits and sizes of their jobs.
 
-    The default queue has an asterisk. EN: takes jobs; ST: jobs are served, or p if they are as
-    soon as the parent's are.
+    The default queue has an asterisk. EN: whether it accepts jobs; ST: whether it starts jobs, or
+    p while its parent is stopped.
     """
 
     async def query(handle: "Handle") -> tuple[Configured, dict[str | None, Status]]:
@@ -195,7 +198,9 @@ def _fsd(seconds: float | None) -> str:
 @statedir_option
 @json_option
 @_queue_argument
-@click.option("-v", "--verbose", is_flag=True, help="Show all queues, and what waits and runs.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show all queues, and how many jobs wait and run."
+)
 def status(
     state: StateDir, as_json: bool, name: str | None, option: str | None, verbose: bool
 ) -> None:
@@ -231,7 +236,9 @@ def start(**given: Any) -> None:
 
 @queue.command("stop")
 @_message_option
-@click.option("--nocheckpoint", is_flag=True, help="Only until the instance is started again.")
+@click.option(
+    "--nocheckpoint", is_flag=True, help="Stop it only until the instance is started again."
+)
 @_change_options
 def stop(message: str | None, nocheckpoint: bool, **given: Any) -> None:
     """Start no more jobs of a queue. Those that run go on."""
@@ -376,7 +383,9 @@ def _wait(
                         click.echo(await _progress(handle), err=True)
                 return answer.result()
         except TimeoutError:
-            raise UserMistake(f"{method}: the time is over, and there are still jobs.") from None
+            raise UserMistake(
+                f"{method}: the timeout has expired, and there are still jobs."
+            ) from None
         finally:
             answer.cancel()
 

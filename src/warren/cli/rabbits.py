@@ -43,7 +43,7 @@ def rabbits(context: click.Context, state: StateDir, as_json: bool) -> None:
 @json_option
 @click.argument("targets", metavar="[RABBIT]", required=False)
 def status(state: StateDir, as_json: bool, targets: str | None) -> None:
-    """Show what rabbits are, who has taken them out of service, when and why."""
+    """Show the status of rabbits: which are out of service, since when, by whom and why."""
     found = [summary(each) for each in _named_rabbits(_storages(state), targets)]
     if as_json:
         print_json({"rabbits": found})
@@ -138,7 +138,7 @@ def _command(action: Action) -> None:
 
     if takes:  # the last one first, as decorators go
         work = click.argument("reason", nargs=-1)(work)
-        again = "Give a new reason where it is so already."
+        again = "Replace the reason of a rabbit that has one already."
         work = click.option("-f", "--force", is_flag=True, help=again)(work)
     work = click.argument("targets", metavar="RABBIT")(statedir_option(work))
     made: Callable[[Any], click.Command] = rabbits.command(action.value, help=_HELP[action])

@@ -130,8 +130,8 @@ def _choosing(states: Sequence[str], default: str) -> Callable[[F], F]:
             click.option("-s", "--states", metavar="STATE,...", default=default, callback=chosen,
                          help=f"Of {', '.join(known)}. Default: {default}."),
             click.option("-q", "--queue", "queues", metavar="NAME", multiple=True,
-                         help="Only nodes of a queue; may be repeated."),
-            click.option("-i", "--include", metavar="TARGETS", help="Only these nodes."),
+                         help="Show only nodes of a queue. Repeatable."),
+            click.option("-i", "--include", metavar="TARGETS", help="Show only these nodes."),
         ):  # fmt: skip
             command = option(command)
         return command
@@ -359,9 +359,9 @@ def _names(nodes: Sequence[Node]) -> dict[str, Any]:
 @json_option
 @_listing(_DRAIN_FIELDS, _DRAINS)
 @click.option("-u", "--update", is_flag=True,
-              help="Where one is drained already, add a missing reason.")  # fmt: skip
+              help="Accept nodes that are drained already, and add missing reasons.")  # fmt: skip
 @click.option("-f", "--force", count=True,
-              help="Where one is drained already, replace its reason; -ff: and time.")  # fmt: skip
+              help="Replace the reasons of drained nodes; -ff replaces the time, too.")  # fmt: skip
 @click.argument("targets", required=False)
 @click.argument("reason", nargs=-1)
 def drain(
@@ -404,7 +404,7 @@ def drained_rows(nodes: Iterable[Node], shown: Collection[str]) -> Iterator[Node
 @resource.command("undrain")
 @statedir_option
 @json_option
-@click.option("-f", "--force", is_flag=True, help="Pass over nodes that are not drained.")
+@click.option("-f", "--force", is_flag=True, help="Ignore nodes that are not drained.")
 @click.argument("targets")
 @click.argument("reason", nargs=-1)
 def undrain(
@@ -420,8 +420,8 @@ def undrain(
 @click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text",
               help="How events are printed.")  # fmt: skip
 @click.option("-T", "--time-format", "times", type=click.Choice(TIMES), default="raw",
-              help="How moments are printed.")  # fmt: skip
-@click.option("-F", "--follow", is_flag=True, help="Go on with what happens from now on.")
+              help="How times are printed.")  # fmt: skip
+@click.option("-F", "--follow", is_flag=True, help="Print new events as they come.")
 def eventlog_(state: StateDir, form: str, times: str, follow: bool) -> None:
     """Print the event log of the nodes."""
     writer = Writer(form, times)

@@ -59,8 +59,8 @@ def failure_tolerance(spec: Mapping[str, Any]) -> int:
     given = jobspecs.system(spec).get("dw_failure_tolerance", 0)
     if type(given) is not int or given < 0:
         raise UserMistake(
-            f"dw_failure_tolerance={json.dumps(given)} is no number of nodes: it is how many the "
-            "job may lose to failing storage, from 0 on."
+            f"dw_failure_tolerance={json.dumps(given)} is not a number of nodes: it is how many "
+            "the job may lose to failing storage, from 0 on."
         )
     return given
 
@@ -75,8 +75,8 @@ def expires(spec: Mapping[str, Any]) -> float | None:
         return None
     if type(given) not in (int, float) or not 0 <= given <= expiry.LAST:
         raise UserMistake(
-            f"dw_expires={json.dumps(given)} is no moment: it is when the storage expires that the "
-            "job creates, in seconds since 1970."
+            f"dw_expires={json.dumps(given)} is not a time: it is when the storage expires that "
+            "the job creates, in seconds since 1970."
         )
     return float(given)
 

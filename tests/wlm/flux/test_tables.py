@@ -36,7 +36,7 @@ def test_keys_that_are_not_known_are_passed_over_and_named() -> None:
     [
         ({"setup_timeout": "soon"}, "setup_timeout"),
         ({"policy": {"maximums": {"xfs": -1}}}, "maximums"),
-        (7, "rabbit is no table"),
+        (7, "rabbit is not a table"),
     ],
 )
 def test_values_that_mean_nothing_are_refused_by_their_place(rabbit: Any, words: str) -> None:

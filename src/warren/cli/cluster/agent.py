@@ -46,7 +46,7 @@ _SERVICE = (
     click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
                  help="The address to serve them on, without authentication."),
     click.option("--check", is_flag=True,
-                 help="Print what can be made here, and exit."),
+                 help="Print which file systems can be made here, and exit."),
     json_option,
 )  # fmt: skip
 
@@ -66,7 +66,7 @@ def _service_options(command: Command) -> Command:
 
 @click.group(cls=Group)
 def agent() -> None:
-    """Run the agent of a rabbit, or of a compute node, on the machine that it is.
+    """Run the agent of a rabbit, or of a compute node, on that machine.
 
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what the roles
     warren-rabbit or warren-compute allow (deploy/rbac) in the namespace of the node.

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 @click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @json_option
 def audit(state: StateDir, repair: bool, as_json: bool) -> None:
-    """Compare jobs with Workflows, and what is out of service with its reason.
+    """Compare jobs with Workflows, and nodes and rabbits out of service with their reasons.
 
-    Nodes and rabbits that a job took out of service, and of which nothing is left, are put back by
-    --repair. Exits with 1 if a difference is left in the end. What nothing owns on nodes and in the
-    API is found by `warren doctor`.
+    --repair returns nodes and rabbits to service that a job took out of it, if nothing of that job
+    is left on them. Exits with 1 if a difference is left in the end. `warren doctor` finds orphaned
+    resources on nodes and in the API.
     """
     state.check_owner()
     _check_instance_owner(state)

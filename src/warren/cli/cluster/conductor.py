@@ -24,7 +24,7 @@ def conductor(
     metrics_port: int | None,
     metrics_address: str,
 ) -> None:
-    """Lead the Workflows of an instance's jobs, as its owner, until stopped.
+    """Create and advance the Workflows of an instance's jobs, as its owner, until stopped.
 
     The instance is that of FLUX_URI, or of a state directory (`warren up --separate
     --no-conductor`). The cluster has the kinds of DWS (deploy/crds), and lets this user do what the

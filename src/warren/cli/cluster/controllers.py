@@ -41,7 +41,7 @@ def controllers(
     webhook_cert: Path | None,
     webhook_key: Path | None,
 ) -> None:
-    """Run the controllers of the storage side, for any Kubernetes cluster, until stopped.
+    """Run the storage controllers, for any Kubernetes cluster, until stopped.
 
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what
     the role warren-controllers allows (deploy/rbac).

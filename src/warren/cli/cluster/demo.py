@@ -56,11 +56,11 @@ _BAR: Final = 30
 @click.option("--separate", is_flag=True,
               help="Run every component as a process of its own, with its own role.")  # fmt: skip
 @click.option("--tour", is_flag=True,
-              help="Run one job of each command and each kind of storage instead, and tell why "
-                   "what this machine cannot make is refused.")  # fmt: skip
+              help="Run one job of each command and each kind of storage instead, and print the "
+                   "reason for each that this machine refuses.")  # fmt: skip
 @click.option("--flux", is_flag=True,
-              help="Run the job in a real Flux, with a broker on each node: flux-core is to be "
-                   "installed, with what plugins are built with.")  # fmt: skip
+              help="Run the job in a real Flux, with a broker on each node: flux-core must be "
+                   "installed, and what its plugins are built with.")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Keep the state directory.")
 def demo(
     script: str | None,

@@ -15,7 +15,7 @@ _SYSTEM = "local:///run/flux/local"
 @click.command("flux")
 @cluster_options
 @click.option("-m", "--min-allocation-size", type=click.IntRange(min=0), metavar="GIB",
-              help="The least size of one allocation (default: 4).")  # fmt: skip
+              help="Minimum size of one allocation (default: 4).")  # fmt: skip
 @click.option("--disable-fluxion", is_flag=True,
               help="Leave resources of jobs alone: the scheduler gives them no flash.")  # fmt: skip
 @click.option("--drain-queues", multiple=True, metavar="QUEUE",
@@ -35,11 +35,12 @@ def flux(
     retry_delay: float | None,
     verbose: int,
 ) -> None:
-    """Lead the Workflows of the jobs of a Flux broker, as its owner, until stopped.
+    """Create and advance the Workflows of the jobs of a Flux broker, as its owner.
 
-    The broker is that of FLUX_URI, or that of the system (/run/flux/local), and has the plugin
-    dws-jobtap loaded: that of Warren or of flux-coral2. Table `rabbit` of its configuration is
-    flux-coral2's, and so are the options that are not shown here, which have no meaning any more.
+    Runs until it is stopped. The broker is that of FLUX_URI, or that of the system
+    (/run/flux/local), and has the plugin dws-jobtap loaded: that of Warren or of flux-coral2. Table
+    `rabbit` of its configuration is that of flux-coral2. Options of flux-coral2 that are not shown
+    here are accepted, and have no effect.
     """
     from warren.base.bytesize import GIB
     from warren.daemons import fluxconductor

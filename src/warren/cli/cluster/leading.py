@@ -68,7 +68,7 @@ def lead(
 
     def ready() -> None:
         systemd.notify("READY=1")
-        click.echo(f"leading the jobs of {place}")
+        click.echo(f"the conductor of {place} is ready")
 
     settings = conductors.Settings(
         access=access, instance=place, instance_type=instance_type, metrics_socket=metrics

@@ -35,7 +35,7 @@ def copy_offload(
     name: str | None,
     node_cert: str,
 ) -> None:
-    """Serve running jobs that ask for copies, in any Kubernetes cluster, until stopped.
+    """Make the copies that running jobs ask for, in any Kubernetes cluster, until stopped.
 
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what
     the role warren-copy-offload allows (deploy/rbac).

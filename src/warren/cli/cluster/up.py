@@ -38,7 +38,8 @@ _FLASH: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] =
 @click.option("--flash", type=click.Choice(list(_FLASH)), default="auto",
               help="What volumes are: plain directories; loop devices on a sparse disk image, "
               "with file systems made on them, which takes root; or directories whose nodes have "
-              "simulated times and faults.  [at first: what can be]",
+              "simulated times and faults. auto is image if possible, else directory.  "
+              "[at first: auto]",
               )  # fmt: skip
 @click.option("--faults", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Times and faults of --flash simulated, in TOML.  [at first: none]",
@@ -56,7 +57,7 @@ _FLASH: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] =
               help="Port of the API server on 127.0.0.1; 0 is the last one if it is free, or any."
               "  [at first: 0]")  # fmt: skip
 @click.option("--namespaces/--no-namespaces", "isolated", default=None,
-              help="Whether nodes have mount namespaces.  [at first: if they can]")  # fmt: skip
+              help="Whether nodes have mount namespaces.  [at first: if possible]")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Configuration of the instance, in TOML: queues, policy, access, ... It is "
               "kept in the state directory.")  # fmt: skip

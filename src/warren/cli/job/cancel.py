@@ -22,14 +22,15 @@ _AT_ONCE = 100
 
 @click.command()
 @statedir_option
-@click.option("--all", "everything", is_flag=True, help="All of your active jobs.")
+@click.option("--all", "everything", is_flag=True, help="Cancel all of your active jobs.")
 @click.option("-u", "--user", metavar="USER",
-              help="All active jobs of this user; all for all users'.")  # fmt: skip
+              help="Cancel all active jobs of this user; all means all users.")  # fmt: skip
 @click.option("-S", "--states", metavar="STATE,...",
-              help="All of your jobs in these states: pending, running, sched, ...")  # fmt: skip
+              help="Cancel all of your jobs in these states: pending, running, sched, ...",
+              )  # fmt: skip
 @click.option("-m", "--message", default="", metavar="NOTE", help="A note for the job's record.")
 @click.option("-n", "--dry-run", is_flag=True, help="Cancel nothing; print how many would be.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing where there are no such jobs.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing if no job is canceled.")
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def cancel(

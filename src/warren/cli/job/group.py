@@ -48,7 +48,7 @@ _COMMANDS: Final = {
     "storage": (
         "warren.cli.job.storage",
         "job_storage",
-        "Show where a job's storage is, its states, copies and trouble.",
+        "Show a job's storage, its states, copies and exceptions.",
     ),
     "submit": (
         "warren.cli.job.submit",

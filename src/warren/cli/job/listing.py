@@ -36,31 +36,39 @@ _COLORS: Final = {
 
 @click.command()
 @statedir_option
-@click.option("-a", "all_states", is_flag=True, help="Inactive jobs, too.")
-@click.option("-A", "all_users", is_flag=True, help="The jobs of all users.")
+@click.option("-a", "all_states", is_flag=True, help="List inactive jobs, too.")
+@click.option("-A", "all_users", is_flag=True, help="List the jobs of all users.")
 @click.option("-u", "--user", metavar="USER",
-              help="The jobs of this user, by name or number; all for all users'.")  # fmt: skip
+              help="List the jobs of this user, by name or number; all means all users.",
+              )  # fmt: skip
 @click.option("-f", "--filter", "status", metavar="STATE|RESULT,...",
-              help="Jobs in these states or with these results: pending, failed, ...")  # fmt: skip
+              help="List jobs in these states or with these results: pending, failed, ...",
+              )  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(0), default=1000, metavar="N",
-              help="How many jobs at the most; 0 for all. Default: 1000.")  # fmt: skip
+              help="List at most N jobs; 0 means all. Default: 1000.")  # fmt: skip
 @click.option("-o", "--format", "form", default="default", metavar="FORMAT",
-              help="How to lay them out: a name (help lists them), or a format.")  # fmt: skip
-@click.option("--sort", metavar="FIELD,...", help="Sort by fields; downwards after a '-'.")
+              help="The output format: its name (help lists the names), or fields in braces.",
+              )  # fmt: skip
+@click.option(
+    "--sort", metavar="FIELD,...", help="Sort by fields; '-' before one reverses its order."
+)
 @click.option("--since", metavar="WHEN",
-              help="Jobs that were active since then: 2026-01-31, -2h, yesterday, ...")  # fmt: skip
+              help="List jobs that were active since then: 2026-01-31, -2h, yesterday, ...",
+              )  # fmt: skip
 @click.option("-n", "--no-header", "--suppress-header", "headless", is_flag=True,
               help="Print no headings.")  # fmt: skip
-@click.option("-q", "--queue", metavar="QUEUE,...", help="Jobs of these queues.")
-@click.option("-i", "--include", metavar="HOSTS|RANKS", help="Jobs that have or had these nodes.")
-@click.option("--name", metavar="NAME", help="Jobs of this name.")
+@click.option("-q", "--queue", metavar="QUEUE,...", help="List jobs of these queues.")
+@click.option(
+    "-i", "--include", metavar="HOSTS|RANKS", help="List jobs that have or had these nodes."
+)
+@click.option("--name", metavar="NAME", help="List jobs of this name.")
 @click.option("--color", type=click.Choice(["always", "never", "auto"]), is_flag=False,
               flag_value="always", metavar="WHEN",
               help="Color jobs that are over: always, which is what --color alone means, never, "
               "or auto: on a terminal, unless NO_COLOR is set.")  # fmt: skip
-@click.option("--stats", is_flag=True, help="Print how many jobs there are, first.")
+@click.option("--stats", is_flag=True, help="Print counts of jobs before the list.")
 @click.option("--stats-only", is_flag=True,
-              help="Print nothing else; fail where no job is active.")  # fmt: skip
+              help="Print only the counts; exit with 1 if no job is active.")  # fmt: skip
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def jobs(

@@ -74,8 +74,10 @@ async def follow_events(
 @click.command("info")
 @statedir_option
 @json_option
-@click.option("-o", "--original", is_flag=True, help="The jobspec as its author has signed it.")
-@click.option("-b", "--base", is_flag=True, help="jobspec or R without later updates.")
+@click.option(
+    "-o", "--original", is_flag=True, help="Print the jobspec as its author has signed it."
+)
+@click.option("-b", "--base", is_flag=True, help="Print jobspec or R without later updates.")
 @click.argument("id_", metavar="JOBID")
 @click.argument("key")
 def job_info(
@@ -115,12 +117,14 @@ def _json_or_text(text: str) -> Any:
 
 @click.command("eventlog")
 @statedir_option
-@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text")
+@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text",
+              help="How events are printed.")  # fmt: skip
 @json_option
-@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIMES))
+@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIMES),
+              help="How times are printed.")  # fmt: skip
 @click.option("-H", "--human", is_flag=True, help="The same as -T human.")
-@click.option("-F", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("-p", "--path", default="eventlog", show_default=True,
+@click.option("-F", "--follow", is_flag=True, help="Print new events until the job has ended.")
+@click.option("-p", "--path", default="eventlog", show_default=True, metavar="PATH",
               callback=lambda _ctx, _param, value: log_path(value),
               help="Which log: eventlog, exec, output, input, or a key of the job.")  # fmt: skip
 @click.argument("id_", metavar="JOBID")
@@ -158,14 +162,14 @@ def job_eventlog(
 
 @click.command("list")
 @statedir_option
-@click.option("-a", "--all", "everything", is_flag=True, help="Inactive jobs, too.")
-@click.option("-A", "--all-users", is_flag=True, help="The jobs of all users.")
-@click.option("-u", "--user", metavar="USER", help="The jobs of this user.")
+@click.option("-a", "--all", "everything", is_flag=True, help="List inactive jobs, too.")
+@click.option("-A", "--all-users", is_flag=True, help="List the jobs of all users.")
+@click.option("-u", "--user", metavar="USER", help="List the jobs of this user.")
 @click.option("-s", "--states", default="pending,running", metavar="STATE,...",
-              help="Jobs in these states.")  # fmt: skip
+              help="List jobs in these states.")  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(0), default=1000, metavar="N",
-              help="How many jobs at the most; 0 for all.")  # fmt: skip
-@click.option("--since", metavar="WHEN", help="Jobs that were active since then.")
+              help="List at most N jobs; 0 means all.")  # fmt: skip
+@click.option("--since", metavar="WHEN", help="List jobs that were active since then.")
 @json_option  # as everywhere; there is no other way here
 def job_list(
     state: StateDir,

@@ -62,7 +62,7 @@ def state(name: str) -> int:
     """Return the bit of one state by its name."""
     found = selection.states(name)
     if found not in [each.bit for each in State]:
-        raise UserMistake(f"{name!r} are several states: name one.")
+        raise UserMistake(f"{name!r} is several states: name one.")
     return found
 
 
@@ -92,7 +92,7 @@ def moment(text: str, now: float) -> float:
     """
     found = _moment(text.strip(), now)
     if found > now:
-        raise UserMistake(f"{text!r} is a moment that is still to come.")
+        raise UserMistake(f"{text!r} is in the future.")
     return found
 
 
@@ -113,7 +113,7 @@ def _moment(text: str, now: float) -> float:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except (BadFormat, ValueError):
         raise UserMistake(
-            f"{text!r} is no moment: write seconds since the epoch, 2026-01-31, "
+            f"{text!r} is not a time: write seconds since the epoch, 2026-01-31, "
             "2026-01-31T12:00, -2h, today or yesterday."
         ) from None
 

@@ -37,11 +37,10 @@ def options(command: F) -> F:
 
 _OPTIONS = [
     click.option("-N", "--nodes", type=click.IntRange(1), metavar="N",
-                 help="How many nodes; each as a whole, unless -n is given too."),
+                 help="How many nodes; whole ones, unless -n is given, too."),
     click.option("--coral2-chassis", "chassis", type=click.IntRange(1), metavar="N",
-                 help="On how many chassis, each of one rabbit, the nodes are to be: as many of "
-                 "them on each."),
-    click.option("-x", "--exclusive", is_flag=True, help="Whole nodes."),
+                 help="Spread the nodes evenly over N chassis, each of one rabbit."),
+    click.option("-x", "--exclusive", is_flag=True, help="Allocate whole nodes."),
     click.option("-q", "--queue", metavar="NAME", help="The queue (default: the site's own)."),
     click.option("-B", "--bank", metavar="NAME", help="The bank to charge."),
     click.option("-t", "--time-limit", metavar="DURATION",
@@ -75,9 +74,9 @@ _OPTIONS = [
     click.option("--env", "env_rules", multiple=True, metavar="RULE",
                  help="Change the environment: NAME=VALUE, -PATTERN, PATTERN, ^FILE."),
     click.option("--env-remove", "env_removed", multiple=True, metavar="PATTERN",
-                 help="Take variables away; the same as --env=-PATTERN."),
+                 help="Remove variables; the same as --env=-PATTERN."),
     click.option("--add-file", "files", multiple=True, metavar="[NAME=]PATH|NAME=DATA",
-                 help="Take a file along, to {{tmpdir}}/NAME on each node."),
+                 help="Add a file to the job, at {{tmpdir}}/NAME on each node."),
 ]  # fmt: skip
 
 

@@ -44,9 +44,9 @@ _SECONDS: Final = 2.0
 @json_option
 @click.argument("id_", metavar="JOBID")
 def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
-    """Show a job's storage: where it is, its states, copies, containers, lost nodes and trouble.
+    """Show a job's storage: its rabbits, states, copies, containers, lost nodes and exceptions.
 
-    When the job is over, it is what there was when its Teardown began.
+    For a job that is over, it shows what there was when its Teardown began.
     """
     job = fluid.parse(id_)
 

@@ -37,9 +37,9 @@ def submitted_with(command: F) -> F:
         [
             statedir_option,
             click.option("--urgency", default="16", metavar="N", callback=_urgency,
-                         help="0 to 31, or hold, default, expedite."),
+                         help="The urgency: 0 to 31, or hold, default, expedite."),
             click.option("--flags", default="", metavar="FLAG,...", callback=_flags,
-                         help="debug, waitable, novalidate."),
+                         help="Flags of the job: debug, waitable, novalidate."),
             click.option("--dry-run", is_flag=True, help="Print the jobspec, say what the job "
                          "would wait for, and submit nothing."),
         ]
@@ -81,7 +81,9 @@ def _with_signed(ctx: click.Context, param: click.Parameter, value: str) -> tupl
               "{cc} is the id, in COMMAND and in files; so is FLUX_JOB_CC in the job.")  # fmt: skip
 @click.option("--bcc", metavar="IDSET", help="The same, without FLUX_JOB_CC.")
 @click.option("--quiet", is_flag=True, help="Do not print ids.")
-@click.option("--wait", is_flag=True, help="Wait for the end; exit as the worst of the jobs.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until the jobs end; exit with the greatest exit code."
+)
 @click.option("--wait-event", metavar="NAME", help="Wait for an event of each job.")
 @click.option("--watch", is_flag=True, help="Show the jobs' output until they end.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -107,7 +109,7 @@ def submit(
     in, except $DW_..., which are the job's.
     """
     if cc is not None and bcc is not None:
-        raise UserMistake("--cc and --bcc: one of them is enough.")
+        raise UserMistake("--cc and --bcc: give one of them.")
     specs = list(_copies(options, cc, bcc))
     scripts.tell_remarks(specs, options["command"][0])
     if dry_run:
@@ -161,7 +163,7 @@ def submit(
 @jobspecs.task_options
 @submitted_with
 @click.option("-v", "--verbose", count=True,
-              help="Tell the job's id; -vv: and its events; -vvv: and those of its shells.",
+              help="Print the job's id; -vv: its events, too; -vvv: those of its shells, too.",
               )  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -200,10 +202,11 @@ def run(
 @statedir_option
 @json_option
 @click.option("-u", "--urgency", default="16", metavar="N", callback=_urgency,
-              help="0 to 31, or hold, default, expedite.")  # fmt: skip
+              help="The urgency: 0 to 31, or hold, default, expedite.")  # fmt: skip
 @click.option("-f", "--flags", default="", metavar="FLAG,...",
               callback=_with_signed,
-              help="debug, waitable, novalidate; or signed: FILE holds a signed request.",
+              help="Flags of the job: debug, waitable, novalidate; or signed, where FILE is a "
+              "signed request.",
               )  # fmt: skip
 @click.argument("file", default="-", metavar="[FILE]")
 def job_submit(

@@ -151,19 +151,22 @@ def _tell(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool
 @click.command("wait-event")
 @statedir_option
 @click.option("-t", "--timeout", metavar="DURATION", help="Wait no longer than this.")
-@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text")
+@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text",
+              help="How events are printed.")  # fmt: skip
 @json_option
-@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIMES))
+@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIMES),
+              help="How times are printed.")  # fmt: skip
 @click.option("-H", "--human", is_flag=True, help="The same as -T human.")
 @click.option("-m", "--match-context", "pairs", multiple=True, metavar="KEY=VAL",
-              help="Wait for one with this in its context, as JSON or as plain text.")  # fmt: skip
-@click.option("-p", "--path", default="eventlog", show_default=True,
+              help="Wait for an event with this in its context, as JSON or as plain text.",
+              )  # fmt: skip
+@click.option("-p", "--path", default="eventlog", show_default=True, metavar="PATH",
               callback=lambda _ctx, _param, value: log_path(value),
               help="Which log: eventlog, exec, output, input, or a key of the job.")  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(1), default=1, metavar="N",
               help="Wait until there have been N of them.")  # fmt: skip
 @click.option("-W", "--waitcreate", is_flag=True, expose_value=False,
-              help="Wait until the log is there, as is done in any case.")  # fmt: skip
+              help="Wait until the log exists, which is the default.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print the event.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all events before it, too.")
 @click.argument("id_", metavar="JOBID")
@@ -183,7 +186,7 @@ def job_wait_event(
     id_: str,
     name: str,
 ) -> None:
-    """Wait for an event of a job, and print it. It may have been there before."""
+    """Wait for an event of a job, and print it, also one that has been before."""
     found = fluid.parse(id_)
     limit = None if timeout is None else duration.parse(timeout)
     wanted = dict(_pair(each) for each in pairs)

@@ -90,7 +90,7 @@ async def stop_reason(handle: "Handle", queue: str) -> str | None:
         status = await handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})
     except RpcError:
         # It is not configured any more.
-        return f"waits for queue {queue}, which there is not" if queue else None
+        return f"waits for queue {queue}, which is not configured any more" if queue else None
     return None if status["start"] else _stopped(queue, status)
 
 

@@ -49,7 +49,7 @@ _OF_OTHERS: Final = (
 def job_why(state: StateDir, as_json: bool, id_: str) -> None:
     """Say why a job does not run, with the numbers behind that, and when it could start.
 
-    It is one reason: what must end, come back or be changed for the job to go on. At a broker
+    It is one reason: what must end, come back or be changed for the job to go on. With a broker
     of Flux it is what the conductor knows of the job's storage.
     """
     job = fluid.parse(id_)

@@ -32,7 +32,7 @@ def namespace_option(command: F) -> F:
 
 def at_option(command: F) -> F:
     return click.option("-a", "--at", metavar="ROOT", callback=lambda _ctx, _param, at: _root(at),
-                        help="As things were at a root: a blobref, or a tree object.",
+                        help="Read the store as it was at ROOT: a blobref, or a tree object.",
                         )(command)  # fmt: skip
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @statedir_option
 @namespace_option
 @json_option
-@click.option("-a", "-A", "--append", is_flag=True, help="Add to what is there.")
-@click.option("-t", "--treeobj", "as_object", is_flag=True, help="Values are tree objects.")
-@click.option("-r", "--raw", is_flag=True, help="Values are taken as they are, as always.")
+@click.option("-a", "-A", "--append", is_flag=True, help="Append to the value.")
+@click.option("-t", "--treeobj", "as_object", is_flag=True, help="Take values as tree objects.")
+@click.option("-r", "--raw", is_flag=True, help="Take values as they are, which is the default.")
 @click.option("-b", "--blobref", is_flag=True, help="Print the new root.")
 @click.option("-s", "--sequence", is_flag=True, help="Print the new version.")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
@@ -73,8 +73,8 @@ def link(state: StateDir, space: str, elsewhere: str | None, target: str, linkna
 @click.command("unlink")
 @statedir_option
 @namespace_option
-@click.option("-R", "--recursive", is_flag=True, help="Directories with all that they hold.")
-@click.option("-f", "--force", is_flag=True, help="Pass over keys that are not there.")
+@click.option("-R", "--recursive", is_flag=True, help="Remove directories with all that they hold.")
+@click.option("-f", "--force", is_flag=True, help="Ignore keys that do not exist.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def unlink(
     state: StateDir, space: str, recursive: bool, force: bool, names: tuple[str, ...]

@@ -31,9 +31,9 @@ def eventlog() -> None:
 @statedir_option
 @namespace_option
 @json_option
-@click.option("-w", "--watch", is_flag=True, help="What is appended from now on, too.")
-@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a log that is not there.")
-@click.option("-u", "--unformatted", is_flag=True, help="The events as they are stored.")
+@click.option("-w", "--watch", is_flag=True, help="Print new events as they come, too.")
+@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a log that does not exist yet.")
+@click.option("-u", "--unformatted", is_flag=True, help="Print events as they are stored.")
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N events.")
 @click.argument("key")
 def eventlog_get(

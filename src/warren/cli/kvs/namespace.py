@@ -23,7 +23,7 @@ def namespace() -> None:
 @statedir_option
 @click.option("-o", "--owner", type=click.IntRange(0), metavar="UID",
               help="The user who may use them, besides the instance's owner.")  # fmt: skip
-@click.option("-r", "--rootref", metavar="BLOBREF", help="The directory that they begin with.")
+@click.option("-r", "--rootref", metavar="BLOBREF", help="The root directory that they begin with.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def namespace_create(
     state: StateDir, owner: int | None, rootref: str | None, names: tuple[str, ...]

@@ -34,17 +34,19 @@ if TYPE_CHECKING:
 @namespace_option
 @at_option
 @json_option
-@click.option("-t", "--treeobj", "as_object", is_flag=True, help="The tree object of the key.")
-@click.option("-r", "--raw", is_flag=True, help="The bytes of the value, and nothing after them.")
-@click.option("-l", "--label", is_flag=True, help="KEY= before each value.")
+@click.option(
+    "-t", "--treeobj", "as_object", is_flag=True, help="Print the tree object of the key."
+)
+@click.option("-r", "--raw", is_flag=True, help="Print the bytes of the value, without a newline.")
+@click.option("-l", "--label", is_flag=True, help="Print KEY= before each value.")
 @click.option(
     "-w", "--watch", is_flag=True, help="Print the value again whenever the key is written."
 )
-@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a key that is not there.")
-@click.option("-u", "--uniq", is_flag=True, help="With --watch: only what is new.")
-@click.option("-f", "--full", is_flag=True, help="With --watch: whatever it changes by.")
-@click.option("-A", "--append", is_flag=True, help="With --watch: only what is appended.")
-@click.option("-S", "--stream", is_flag=True, help="Long values in parts.")
+@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a key that does not exist yet.")
+@click.option("-u", "--uniq", is_flag=True, help="With --watch: print only values that differ.")
+@click.option("-f", "--full", is_flag=True, help="With --watch: notice every change of the key.")
+@click.option("-A", "--append", is_flag=True, help="With --watch: print only what is appended.")
+@click.option("-S", "--stream", is_flag=True, help="Read long values in parts.")
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N values.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def get(
@@ -105,10 +107,12 @@ def _text(value: bytes) -> str:
 @statedir_option
 @namespace_option
 @json_option
-@click.option("-R", "--recursive", is_flag=True, help="What is below directories, too.")
-@click.option("-d", "--directory", is_flag=True, help="Directories themselves, not what they hold.")
-@click.option("-F", "--classify", is_flag=True, help="A . after directories, an @ after links.")
-@click.option("-1", "one", is_flag=True, help="One name on a line, as always.")
+@click.option("-R", "--recursive", is_flag=True, help="List what is below directories, too.")
+@click.option(
+    "-d", "--directory", is_flag=True, help="List directories themselves, not what they hold."
+)
+@click.option("-F", "--classify", is_flag=True, help="Print . after directories, @ after links.")
+@click.option("-1", "one", is_flag=True, help="Print one name a line, which is the default.")
 @click.argument("names", nargs=-1, metavar="[KEY]...")
 def ls(
     state: StateDir,
@@ -172,8 +176,8 @@ def _join(place: str, name: str) -> str:
 @namespace_option
 @at_option
 @json_option
-@click.option("-R", "--recursive", is_flag=True, help="What is below directories, too.")
-@click.option("-d", "--directory", is_flag=True, help="Keys, without their values.")
+@click.option("-R", "--recursive", is_flag=True, help="List what is below directories, too.")
+@click.option("-d", "--directory", is_flag=True, help="Print keys without their values.")
 @click.argument("key", default=".")
 def dir_(
     state: StateDir,
@@ -223,9 +227,9 @@ def dir_(
 @statedir_option
 @namespace_option
 @json_option
-@click.option("-s", "--sequence", is_flag=True, help="The version alone.")
-@click.option("-o", "--owner", is_flag=True, help="The owner alone.")
-@click.option("-b", "--blobref", is_flag=True, help="The blobref alone.")
+@click.option("-s", "--sequence", is_flag=True, help="Print the version alone.")
+@click.option("-o", "--owner", is_flag=True, help="Print the owner alone.")
+@click.option("-b", "--blobref", is_flag=True, help="Print the blobref alone.")
 def getroot(
     state: StateDir, space: str, as_json: bool, sequence: bool, owner: bool, blobref: bool
 ) -> None:
@@ -249,8 +253,8 @@ def getroot(
 @namespace_option
 @at_option
 @json_option
-@click.option("-o", "--namespace-only", is_flag=True, help="The namespace alone.")
-@click.option("-k", "--key-only", is_flag=True, help="The key alone.")
+@click.option("-o", "--namespace-only", is_flag=True, help="Print the namespace alone.")
+@click.option("-k", "--key-only", is_flag=True, help="Print the key alone.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def readlink(
     state: StateDir,

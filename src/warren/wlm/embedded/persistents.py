@@ -43,7 +43,9 @@ class _Others(msgspec.Struct, frozen=True):
             everyone=self.everyone, users=frozenset(self.users), groups=frozenset(self.groups)
         )
         if sharing.parse(str(found)) != found:
-            raise RpcError(errno.EINVAL, "Users and groups are numbers that the system has.")
+            raise RpcError(
+                errno.EINVAL, "Users and groups are given by numbers that the system has."
+            )
         return found
 
 
@@ -127,7 +129,7 @@ class PersistentStorage:
     async def _expire(self, request: Request) -> Payload:
         message = _read(request, _Expire)
         if message.expires is not None and not self._clock.now() < message.expires <= expiry.LAST:
-            raise RpcError(errno.EINVAL, "Storage expires at a moment that is to come.")
+            raise RpcError(errno.EINVAL, "Storage expires at a time in the future.")
 
         def decided(obj: PersistentStorageInstance) -> Change | None:
             meta = obj.metadata

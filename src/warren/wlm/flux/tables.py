@@ -52,5 +52,5 @@ def unknown(configuration: Mapping[str, Any]) -> Iterator[str]:
 def _table(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     table = configuration.get("rabbit", {})
     if not isinstance(table, Mapping):
-        raise UserMistake("The broker's configuration: rabbit is no table.")
+        raise UserMistake("The broker's configuration: rabbit is not a table.")
     return table

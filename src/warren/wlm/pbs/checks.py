@@ -182,7 +182,7 @@ def of_node(name: str) -> Iterator[Check]:
         yield Check("mom", False, f"{place} cannot be read: root can")
         return
     if found is None:
-        yield Check("mom", False, f"the mom of this node has not got the hook {name}")
+        yield Check("mom", False, f"the mom of this node does not have the hook {name}")
         return
     same = found.hook.read_bytes() == hookfile.source()
     yield Check(
