@@ -66,9 +66,9 @@ class Config(Table, frozen=True):
         if self.socket is not None and not os.path.isabs(self.socket):
             raise ValueError(f"socket: {self.socket!r} is not an absolute path")
         for name in self.allow_users:
-            _known(pwd.getpwnam, "allow-users", "user", name)
+            _check_exists(pwd.getpwnam, "allow-users", "user", name)
         if self.socket_group is not None:
-            _known(grp.getgrnam, "socket-group", "group", self.socket_group)
+            _check_exists(grp.getgrnam, "socket-group", "group", self.socket_group)
 
     @property
     def users(self) -> frozenset[int]:
@@ -91,7 +91,7 @@ def load(path: Path) -> Config:
     return tables.parse(text, Config, str(path))
 
 
-def _known(find: Callable[[str], object], key: str, what: str, name: str) -> None:
+def _check_exists(find: Callable[[str], object], key: str, what: str, name: str) -> None:
     try:
         find(name)
     except KeyError:

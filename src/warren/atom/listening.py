@@ -8,7 +8,7 @@ from typing import Final
 from warren.base.errors import UserMistake
 from warren.rpc import sockets
 
-_LONGEST: Final = 107
+_MAX_PATH_BYTES: Final = 107
 """Bytes of a path in a socket address. Our own clients have a way around it, and PBS's hook not."""
 
 
@@ -17,10 +17,10 @@ def listen(path: Path, mode: int, group: int | None) -> socket.socket:
 
     Raises UserMistake where that cannot be, and where another process answers there.
     """
-    if len(os.fsencode(path)) > _LONGEST:
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise UserMistake(
             f"{path} has {len(os.fsencode(path))} bytes, and the "
-            f"path of a socket has {_LONGEST} at most: choose a shorter path."
+            f"path of a socket has {_MAX_PATH_BYTES} at most: choose a shorter path."
         )
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
