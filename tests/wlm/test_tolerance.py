@@ -17,11 +17,11 @@ def judge(attributes: dict[str, Any]) -> None:
         profiles=list,
         rabbits=list,
         feasible=lambda request: None,
-        floor=1,
+        min_allocation=1,
         persistent={},
         nodes=lambda name: None,
         now=lambda: 1000.0,
-        most_lifetime=500.0,
+        max_lifetime=500.0,
     )
     validator(jobspec.make(["true"], nodes=1, attributes=attributes), 1000)
 

@@ -45,7 +45,7 @@ class Scheduler(Protocol):
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None: ...
 
 
-class Nodes(Protocol):
+class NodeDrainer(Protocol):
     """Drains nodes for a reason, and undrains those that it has drained for it."""
 
     async def keep_drained(
@@ -53,24 +53,24 @@ class Nodes(Protocol):
     ) -> None: ...
 
 
-def withhold(rabbits: Iterable[str], scheduler: Scheduler) -> None:
+def mark_all_down(rabbits: Iterable[str], scheduler: Scheduler) -> None:
     """Tell the scheduler to give out nothing of which nothing is known yet."""
     for rabbit in rabbits:
         scheduler.set_ssds(rabbit, up=False)
 
 
-async def follow(
+async def follow_health(
     storages: Informer,
-    taken: Informer,
+    nnf_storages: Informer,
     binding: Binding,
     scheduler: Scheduler,
-    nodes: Nodes,
+    nodes: NodeDrainer,
     policy: Callable[[], Policy] = Policy,
     on_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
 ) -> None:
     """Tell the scheduler what it may give out, and drain nodes, until cancelled.
 
-    `storages` are the rabbits, and `taken` the NnfStorages, which are there for as long as
+    `storages` are the rabbits, and `nnf_storages` the NnfStorages, which are there for as long as
     there is flash that is theirs. `binding` tells whose jobs have made them. `on_policy` takes
     what is to be called when the policy has changed.
     """
@@ -114,16 +114,16 @@ async def follow(
 
     def storage_changed(obj: Object) -> None:
         key = key_of(obj)
-        raw = taken.get(key)
+        raw = nnf_storages.get(key)
         if raw is None:
             scheduler.set_external(str(key), None)
             return
         storage = read(raw, NnfStorage)
-        scheduler.set_external(str(key), flash_by_rabbit(storage), _maker(storage, binding))
+        scheduler.set_external(str(key), flash_by_rabbit(storage), _creating_job(storage, binding))
 
     # First what is taken: until that is known, there is no telling what is free.
-    await taken.wait_synced()
-    taken.listen(storage_changed)
+    await nnf_storages.wait_synced()
+    nnf_storages.listen(storage_changed)
     await storages.wait_synced()
     storages.listen(rabbit_changed)
     on_policy(policy_changed)
@@ -135,7 +135,7 @@ async def follow(
         await nodes.keep_drained(lost, REASON, among)
 
 
-def _maker(storage: NnfStorage, binding: Binding) -> JobId | None:
+def _creating_job(storage: NnfStorage, binding: Binding) -> JobId | None:
     """Return the job whose Workflow has made storage, if it is a job of this workload manager."""
     meta = storage.metadata
     carried = meta.labels.get(labels.WORKFLOW_NAMESPACE), meta.labels.get(labels.WORKFLOW_NAME)

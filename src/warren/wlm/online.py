@@ -30,24 +30,24 @@ class OnlineNodes:
         """
         try:
             status = await self._handle.rpc("resource.status")
-            nodes = _Nodes(hosts(status))
-            told: frozenset[int] | None = None
+            nodes = _NodeStates(hosts(status))
+            yielded: frozenset[int] | None = None
             begun = False
             journal = self._handle.stream("resource.journal")
             async with aclosing(journal) as entries:  # type: ignore[type-var]
                 async for entry in entries:
-                    nodes.take(entry)
+                    nodes.apply(entry)
                     # What is past is told event by event, and ends with an entry without any.
                     begun = begun or not entry["events"]
-                    away = nodes.away()
-                    if begun and away != told:
-                        told = away
-                        yield nodes.without(away)
+                    unreachable = nodes.unreachable()
+                    if begun and unreachable != yielded:
+                        yielded = unreachable
+                        yield nodes.reachability(unreachable)
         except RpcError as error:
             raise InstanceAway(f"the instance does not tell of its nodes: {error}") from error
 
 
-class _Nodes:
+class _NodeStates:
     """What the journal has said of the nodes so far."""
 
     def __init__(self, known: drains.Hosts) -> None:
@@ -55,7 +55,7 @@ class _Nodes:
         self._drains: drains.Drains = {}
         self._offline: frozenset[int] = frozenset()
 
-    def take(self, entry: Payload) -> None:
+    def apply(self, entry: Payload) -> None:
         for each in entry["events"]:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
             try:
@@ -64,11 +64,11 @@ class _Nodes:
             except BadFormat:
                 continue  # it was changed by hand, which the instance logs
 
-    def away(self) -> frozenset[int]:
+    def unreachable(self) -> frozenset[int]:
         """Return the ranks of those that cannot be reached."""
         failed = (rank for rank, known in self._drains.items() if known.reason == REASON)
         return self._offline.union(failed)
 
-    def without(self, away: frozenset[int]) -> dict[str, bool]:
+    def reachability(self, unreachable: frozenset[int]) -> dict[str, bool]:
         """Return all nodes, with whether they are none of these."""
-        return {host: rank not in away for rank, host in self._hosts.items()}
+        return {host: rank not in unreachable for rank, host in self._hosts.items()}

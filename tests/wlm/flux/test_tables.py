@@ -28,7 +28,7 @@ def test_a_configuration_without_the_table_is_all_defaults() -> None:
 def test_keys_that_are_not_known_are_passed_over_and_named() -> None:
     configuration = {"rabbit": {"setup_timeout": 5, "foo": 1, "dws_api_version": "v1alpha7"}}
     assert tables.read(configuration).setup_timeout == 5
-    assert list(tables.unknown(configuration)) == ["foo"]
+    assert list(tables.unknown_keys(configuration)) == ["foo"]
 
 
 @pytest.mark.parametrize(
