@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import default_statedir, listening, run
+from warren.cli.common import default_statedir, open_port, run
 
 
 @click.command()
@@ -62,7 +62,7 @@ def atomd(
         ) from error
     metrics_socket = None
     if metrics_port is not None:
-        metrics_socket = listening("--metrics-port", metrics_address, metrics_port)
+        metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     lock, journal = state / "lock", state / "jobs.db"
     try:
         run(diskspace.wait(state, [journal], diskspace.SERVICE))

@@ -39,7 +39,7 @@ def get(state: StateDir, key: str | None) -> None:
         return await handle.rpc("config.get")
 
     found: Any = ask_instance(state, query)
-    print_json(found if key is None else value(found, key))
+    print_json(found if key is None else value_at(found, key))
 
 
 @config.command("reload")
@@ -72,7 +72,7 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
         click.echo(f"From the next start on: {', '.join(done['later'])}.")
 
 
-def value(config: Mapping[str, Any], key: str) -> Any:
+def value_at(config: Mapping[str, Any], key: str) -> Any:
     """Return what is at a dotted path. Raises UserMistake where nothing is."""
     found: Any = config
     for name in key.split("."):

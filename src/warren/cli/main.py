@@ -19,7 +19,7 @@ from warren import __version__
 from warren.base.errors import WarrenError
 from warren.cli.lazy import LazyGroup
 
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _COMMANDS: Final = {
     "up": ("warren.cli.cluster.up", "up", "Run a cluster on this machine."),
@@ -118,7 +118,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _WRITE_ERRORS:
             raise
         with suppress(OSError):
             sys.stdout.close()  # or it would be tried again at the end

@@ -100,7 +100,7 @@ class _Column:
             case "H":
                 return str(timedelta(seconds=1 if 0 < value < 1 else round(value)))
             case _:
-                return share(value)
+                return percentage(value)
 
     def _number(self, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -126,7 +126,7 @@ class Format:
         """The fields to sort by, downwards after a `-`."""
         sort = _SORT.match(text)
         if sort is not None:
-            self.order = self.sorting(sort[1])
+            self.order = self.parse_sort_keys(sort[1])
             start = sort.end()
         self._columns: list[_Column] = []
         self._tail = self._read(start)
@@ -141,7 +141,7 @@ class Format:
             *(key.lstrip("-") for key in self.order),
         ]
 
-    def sorting(self, keys: str) -> tuple[str, ...]:
+    def parse_sort_keys(self, keys: str) -> tuple[str, ...]:
         """Read the names of fields to sort by. Raises BadFormat for one of none."""
         order = tuple(key.strip() for key in keys.split(","))
         for key in order:
@@ -151,7 +151,7 @@ class Format:
 
     def lines(self, rows: Sequence[Row], *, header: bool = True) -> Iterator[str]:
         """Write rows, after their headings."""
-        columns = self._fitted(rows)
+        columns = self._fitted_columns(rows)
         if header:
             yield self._line(columns, [each.laid_out(each.heading) for each in columns])
         for row in rows:
@@ -162,7 +162,7 @@ class Format:
                   for piece in (column.lead, cell)]  # fmt: skip
         return "".join([*pieces, self._tail]).rstrip()
 
-    def _fitted(self, rows: Sequence[Row]) -> list[_Column]:
+    def _fitted_columns(self, rows: Sequence[Row]) -> list[_Column]:
         """Leave out columns that are empty, and widen those that are to be."""
         fitted: list[_Column] = []
         for place, column in enumerate(self._columns):
@@ -260,7 +260,7 @@ class Format:
         raise BadFormat(f"format {brief(self._text)}: {problem}, at {place}")
 
 
-def ordered(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+def sort_rows(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
     """Sort rows by fields, the first of which counts most. What is empty comes first."""
     found = list(rows)
     for key in reversed(keys):
@@ -288,7 +288,7 @@ def fsd(seconds: float) -> str:
     return f"{seconds / 86400:.4g}d"
 
 
-def share(value: float) -> str:
+def percentage(value: float) -> str:
     """Write a part of a whole as a percentage of at most 5 characters."""
     percent = value * 100
     if percent >= 10 or percent == 0:

@@ -10,7 +10,7 @@ import click
 
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
-from warren.cli.common import default_statedir, json_option, listening, print_json, run
+from warren.cli.common import default_statedir, json_option, open_port, print_json, run
 from warren.cli.lazy import Group
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _run_agent(
     access = access_of(config, kubeconfig, context)
     metrics: socket.socket | None = None
     if metrics_port is not None:
-        metrics = listening("--metrics-port", metrics_address, metrics_port)
+        metrics = open_port("--metrics-port", metrics_address, metrics_port)
     logs.configure()
 
     def ready() -> None:

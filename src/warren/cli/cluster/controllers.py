@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from warren.cli.common import listening, run
+from warren.cli.common import open_port, run
 
 
 @click.command()
@@ -54,11 +54,11 @@ def controllers(
     if webhook_port is not None:
         if webhook_cert is None or webhook_key is None:
             raise click.UsageError("--webhook-port needs --webhook-cert and --webhook-key.")
-        listener = listening("--webhook-port", "", webhook_port)
+        listener = open_port("--webhook-port", "", webhook_port)
         webhook = storage.Webhook(listener=listener, certificate=webhook_cert, key=webhook_key)
     metrics = None
     if metrics_port is not None:
-        metrics = listening("--metrics-port", metrics_address, metrics_port)
+        metrics = open_port("--metrics-port", metrics_address, metrics_port)
     logs.configure()
     own = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
     settings = storage.Settings(

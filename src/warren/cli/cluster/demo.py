@@ -26,7 +26,7 @@ from warren.cli.cluster import guest as guests
 from warren.cli.cluster.story import JOB_STATE, MEANING, Step, Story
 from warren.cli.common import ask_instance, f58
 from warren.cli.job.specs import make_jobspec
-from warren.cli.job.submit import submitting
+from warren.cli.job.submit import submitter
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog
 
@@ -306,7 +306,7 @@ class _Demonstration:
                     synced = asyncio.Event()
                     watching = tasks.create_task(self._watch_storage(story, view, synced))
                     await synced.wait()
-                    job = await submitting(self.state, spec)(handle)
+                    job = await submitter(self.state, spec)(handle)
                     progress.console.print(f"[bold]{f58(job)}[/bold] submitted")
                     await self._follow(handle, job, story, view)
                     await view.wait_gone()
@@ -358,12 +358,12 @@ class _Demonstration:
     # The end
 
     def _conclude(self, story: Story, output: list[Any], seconds: float) -> None:
-        from warren.cli.job.attach import show
+        from warren.cli.job.attach import print_output
 
         self.console.print("\n[bold]output[/bold]")
         sys.stdout.flush()
         for event in output:
-            show(event)
+            print_output(event)
         for exception in story.exceptions:
             self.console.print(f"[red]exception[/red] {exception}")
         self.console.print("\n[bold]timeline[/bold]")

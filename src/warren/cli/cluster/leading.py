@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import listening, run
+from warren.cli.common import open_port, run
 
 if TYPE_CHECKING:
     from warren.daemons.conductor import InstanceType
@@ -40,7 +40,7 @@ def cluster_options(command: Command) -> Command:
 
 def metrics_socket(port: int | None, address: str) -> socket.socket | None:
     """Listen where metrics are served, if anywhere."""
-    return None if port is None else listening("--metrics-port", address, port)
+    return None if port is None else open_port("--metrics-port", address, port)
 
 
 def lead(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from warren.cli.common import listening, run
+from warren.cli.common import open_port, run
 
 
 @click.command("copy-offload")
@@ -44,7 +44,7 @@ def copy_offload(
     from warren.dws.offload.copyservice import Service
     from warren.kube import kubeconfig as kubeconfigs
 
-    listener = listening("--port", address, port)
+    listener = open_port("--port", address, port)
     logs.configure()
     launcher = name or socket.gethostname()
     service = Service(launcher=launcher, port=port, certificate=node_cert)

@@ -19,7 +19,7 @@ from warren.base.errors import UserMistake
 from warren.cli.cluster.story import Story
 from warren.cli.common import ask_instance, f58
 from warren.cli.job.specs import make_jobspec
-from warren.cli.job.submit import submitting
+from warren.cli.job.submit import submitter
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog
 
@@ -279,7 +279,7 @@ class Tour:
     async def _submit(self, handle: "Handle", case: Case, spec: dict[str, Any]) -> int:
         if case.container and self.guest is not None:
             return await asyncio.to_thread(self.guest.submit, self.state, spec)
-        return await submitting(self.state, spec)(handle)
+        return await submitter(self.state, spec)(handle)
 
     async def _follow(self, handle: "Handle", job: int) -> None:
         watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})

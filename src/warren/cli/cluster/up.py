@@ -10,7 +10,7 @@ import click
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.base.words import plural
-from warren.cli.common import listening, print_json, run, statedir_option
+from warren.cli.common import open_port, print_json, run, statedir_option
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 
@@ -168,7 +168,7 @@ def up(
 
     metrics_socket = None
     if metrics_port is not None:
-        metrics_socket = listening("--metrics-port", metrics_address, metrics_port)
+        metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     run(run_cluster(state, asked, config.absolute() if config else None, ready, metrics_socket))
     click.echo("warren is down")
 

@@ -16,7 +16,7 @@ from warren.rfc import fluid
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
-_AT_ONCE = 100
+_MAX_CONCURRENT = 100
 """Requests that wait for their answers together."""
 
 
@@ -99,7 +99,7 @@ async def raise_exceptions(
         return None
 
     failures: list[str] = []
-    for start in range(0, len(jobs), _AT_ONCE):
-        answers = await asyncio.gather(*map(one, jobs[start : start + _AT_ONCE]))
+    for start in range(0, len(jobs), _MAX_CONCURRENT):
+        answers = await asyncio.gather(*map(one, jobs[start : start + _MAX_CONCURRENT]))
         failures.extend(each for each in answers if each is not None)
     return failures

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 _URGENCIES: Final[Mapping[str, int]] = {"hold": 0, "default": 16, "expedite": 31}
-_PLACES: Final = ("attributes.", "tasks.", "resources.")
+_JOBSPEC_PREFIXES: Final = ("attributes.", "tasks.", "resources.")
 _ALIASES: Final[Mapping[str, str]] = {"name": "attributes.system.job.name"}
 _DURATION: Final = "attributes.system.duration"
 
@@ -158,14 +158,14 @@ def job_memo(
     job = fluid.parse(id_)
     memo: dict[str, Any] = {}
     for pair in pairs:
-        _put(memo, *_setting(pair))
+        _put_at_path(memo, *_parse_pair(pair))
     request = {"id": job, "memo": memo, "volatile": volatile}
     ask_instance(state, lambda handle: call(handle, "job-manager.memo", request, id_))
     if as_json:
         print_json({"id": f58(job), "memo": memo})
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def _parse_pair(text: str) -> tuple[str, Any]:
     """Read KEY=VAL."""
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
@@ -176,7 +176,7 @@ def _setting(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _put(target: dict[str, Any], key: str, value: Any) -> None:
+def _put_at_path(target: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for parent in parents:
         target = target.setdefault(parent, {})
@@ -206,12 +206,12 @@ def job_update(
     the job's name. duration is a DURATION, or +DURATION or -DURATION to change it by.
     """
     job = fluid.parse(id_)
-    updates = dict(_update(*_setting(pair), pair) for pair in pairs)
+    updates = dict(_parse_update(*_parse_pair(pair), pair) for pair in pairs)
 
     async def changed(handle: "Handle") -> None:
         wanted = updates.get(_DURATION)
         if isinstance(wanted, str):
-            updates[_DURATION] = await _duration(handle, job, id_, wanted)
+            updates[_DURATION] = await _new_duration(handle, job, id_, wanted)
         if not dry_run:
             await call(handle, "job-manager.update", {"id": job, "updates": updates}, id_)
 
@@ -223,15 +223,15 @@ def job_update(
             click.echo(f"{key} is now {json.dumps(value)}")
 
 
-def _update(key: str, value: Any, pair: str) -> tuple[str, Any]:
+def _parse_update(key: str, value: Any, pair: str) -> tuple[str, Any]:
     path = _ALIASES.get(key, key)
-    if not path.startswith(_PLACES):
+    if not path.startswith(_JOBSPEC_PREFIXES):
         path = f"attributes.system.{path}"
     # A sign is not for JSON to read: it makes a change of a number.
     return path, pair.partition("=")[2] if path == _DURATION else value
 
 
-async def _duration(handle: "Handle", job: int, id_: str, text: str) -> float:
+async def _new_duration(handle: "Handle", job: int, id_: str, text: str) -> float:
     """Return the duration that a text stands for, which may begin with what the job has now."""
     sign = text[:1] if text[:1] in ("+", "-") else ""
     seconds = duration.parse(text.removeprefix(sign))
@@ -285,7 +285,7 @@ def job_purge(
 
     async def purged(handle: "Handle") -> tuple[int, int, list[str]]:
         if jobs:
-            failures = await _purged(handle, jobs, force)
+            failures = await _purge(handle, jobs, force)
             count = len(jobs) - len(failures)
         else:
             failures = []
@@ -305,7 +305,7 @@ def job_purge(
         raise UserMistake("; ".join(failures))
 
 
-async def _purged(handle: "Handle", jobs: Mapping[int, str], force: bool) -> list[str]:
+async def _purge(handle: "Handle", jobs: Mapping[int, str], force: bool) -> list[str]:
     """Purge these jobs, each spelled as its user did. Return a sentence for each refusal."""
     from warren.rpc.message import RpcError
 

@@ -13,8 +13,8 @@ from warren.base import accounts
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.job import fields as jobfields
-from warren.cli.job import selecting, waits
-from warren.cli.outputformat import Format, ordered
+from warren.cli.job import pendingreasons, selecting
+from warren.cli.outputformat import Format, sort_rows
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.states import Result
 from warren.rfc import fluid
@@ -55,7 +55,7 @@ _COLORS: Final = {
 @click.option("--since", metavar="WHEN",
               help="List jobs that were active since then: 2026-01-31, -2h, yesterday, ...",
               )  # fmt: skip
-@click.option("-n", "--no-header", "--suppress-header", "headless", is_flag=True,
+@click.option("-n", "--no-header", "--suppress-header", "no_header", is_flag=True,
               help="Print no headings.")  # fmt: skip
 @click.option("-q", "--queue", metavar="QUEUE,...", help="List jobs of these queues.")
 @click.option(
@@ -81,7 +81,7 @@ def jobs(
     form: str,
     sort: str | None,
     since: str | None,
-    headless: bool,
+    no_header: bool,
     queue: str | None,
     include: str | None,
     name: str | None,
@@ -100,28 +100,28 @@ def jobs(
         _print_formats()
         return
     layout = _layout(form)
-    order = layout.sorting(sort) if sort else layout.order
+    order = layout.parse_sort_keys(sort) if sort else layout.order
     wanted = [fluid.parse(each) for each in ids]
     now = time.time()
-    parts = [
+    constraints = [
         *([] if all_users else selecting.by_user(selecting.userid(user))),
         *([selecting.by_status(_status(status, all_states, since))]),
         *([selecting.by_names("queue", queue)] if queue else []),
-        *([selecting.by_place(include)] if include else []),
+        *([selecting.by_nodes(include)] if include else []),
         *([{"name": [name]}] if name else []),
     ]
-    paints = use_color(color, sys.stdout.isatty(), os.environ)
+    colored = use_color(color, sys.stdout.isatty(), os.environ)
     asked = [
         *layout.fields,
-        *(["result"] if paints else []),
+        *(["result"] if colored else []),
         *(key.removeprefix("-") for key in order),
     ]
     attributes = ["all"] if as_json else jobfields.needed_attributes(asked)
     request = {
         "max_entries": count,
         "attrs": attributes,
-        "since": selecting.moment(since, now) if since else 0.0,
-        "constraint": {"and": parts},
+        "since": selecting.past_time(since, now) if since else 0.0,
+        "constraint": {"and": constraints},
     }
 
     async def listed(handle: "Handle") -> tuple[list[Attributes], Attributes, list[str]]:
@@ -133,7 +133,7 @@ def jobs(
         else:
             found, missing = await list_jobs(handle, request), []
         if "contextual_info" in asked and not as_json:
-            reasons = await waits.reasons(handle, found)
+            reasons = await pendingreasons.reasons(handle, found)
             found = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in found]
         return found, counts, missing
 
@@ -147,15 +147,15 @@ def jobs(
             rows = [jobfields.row(each, now, accounts.user_name) for each in found]
             # An id is shown in letters, and goes by its number.
             by = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
-            rows = ordered(rows, by)
-            lines = layout.lines(rows, header=not headless)
-            if not headless:
+            rows = sort_rows(rows, by)
+            lines = layout.lines(rows, header=not no_header)
+            if not no_header:
                 click.echo(next(lines))
             for row, line in zip(rows, lines, strict=True):
-                click.echo(_painted(line, row("result")) if paints else line, color=paints)
+                click.echo(_colored(line, row("result")) if colored else line, color=colored)
     if missing:
         raise UserMistake("; ".join(missing))
-    if stats_only and not _active(counts):
+    if stats_only and not _count_active(counts):
         sys.exit(1)
 
 
@@ -166,7 +166,7 @@ def use_color(when: str | None, terminal: bool, environment: Mapping[str, str]) 
     return when == "always" or (when != "never" and terminal)
 
 
-def _painted(line: str, result: str) -> str:
+def _colored(line: str, result: str) -> str:
     return f"\033[{_COLORS[Result(result)]}m{line}\033[0m" if result else line
 
 
@@ -230,6 +230,6 @@ def stats_line(stats: Attributes) -> str:
     return f"{counts}, {purged} inactive purged" if purged else counts
 
 
-def _active(stats: Attributes) -> int:
+def _count_active(stats: Attributes) -> int:
     states = stats["job_states"]
     return int(states["total"] - states["inactive"])

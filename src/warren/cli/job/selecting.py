@@ -66,17 +66,17 @@ def state(name: str) -> int:
     return found
 
 
-def by_place(places: str) -> dict[str, Any]:
+def by_nodes(nodes: str) -> dict[str, Any]:
     """Return the constraint of hosts, or of ranks: `n[0-3]`, `0-3`."""
     try:
-        idset.decode(places)
+        idset.decode(nodes)
     except BadFormat:
         try:
-            hostlist.decode(places)
+            hostlist.decode(nodes)
         except BadFormat as error:
-            raise UserMistake(f"{places!r} is neither ranks nor hosts: {error}.") from None
-        return {"hostlist": [places]}
-    return {"ranks": [places]}
+            raise UserMistake(f"{nodes!r} is neither ranks nor hosts: {error}.") from None
+        return {"hostlist": [nodes]}
+    return {"ranks": [nodes]}
 
 
 def by_names(operator: str, names: str) -> dict[str, Any]:
@@ -84,19 +84,19 @@ def by_names(operator: str, names: str) -> dict[str, Any]:
     return {operator: list(_split_names(names))}
 
 
-def moment(text: str, now: float) -> float:
+def past_time(text: str, now: float) -> float:
     """Read a moment before now, in seconds since the epoch.
 
     Seconds, an ISO 8601 date or time, `-2h`, `2h ago`, `today`, `yesterday`. Raises UserMistake
     for anything else, and for a moment that is still to come.
     """
-    found = _moment(text.strip(), now)
+    found = _parse_time(text.strip(), now)
     if found > now:
         raise UserMistake(f"{text!r} is in the future.")
     return found
 
 
-def _moment(text: str, now: float) -> float:
+def _parse_time(text: str, now: float) -> float:
     if text == "now":
         return now
     if text in ("today", "yesterday"):

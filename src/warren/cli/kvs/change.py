@@ -8,7 +8,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, statedir_option
-from warren.cli.kvs.access import Refused, commit, lookup, namespace_option, step
+from warren.cli.kvs.access import RequestRefused, commit, lookup, namespace_option, operation
 from warren.daemons.statedir import StateDir
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
@@ -40,18 +40,18 @@ def put(
     pairs: tuple[str, ...],
 ) -> None:
     """Set values, all of them or none; a value - is read from standard input."""
-    steps = []
+    operations = []
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise click.UsageError(f"{pair!r} is not KEY=VALUE.")
         data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
-        dirent = _object(data) if as_object else treeobj.val(data)
-        steps.append(step(key, dirent, TXN_APPEND if append else 0))
-    commit(state, space, steps, as_json, blobref=blobref, sequence=sequence)
+        dirent = _parse_treeobj(data) if as_object else treeobj.val(data)
+        operations.append(operation(key, dirent, TXN_APPEND if append else 0))
+    commit(state, space, operations, as_json, blobref=blobref, sequence=sequence)
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _parse_treeobj(data: bytes) -> dict[str, Any]:
     try:
         return treeobj.decode(data)
     except BadFormat as error:
@@ -67,7 +67,7 @@ def _object(data: bytes) -> dict[str, Any]:
 @click.argument("linkname")
 def link(state: StateDir, space: str, elsewhere: str | None, target: str, linkname: str) -> None:
     """Make LINKNAME a link to the key TARGET."""
-    commit(state, space, [step(linkname, treeobj.symlink(target, elsewhere))])
+    commit(state, space, [operation(linkname, treeobj.symlink(target, elsewhere))])
 
 
 @click.command("unlink")
@@ -82,11 +82,11 @@ def unlink(
     """Remove keys."""
 
     async def removed(handle: "Handle") -> None:
-        steps = []
+        operations = []
         for key in names:
             try:
                 found = await lookup(handle, space, key, TREEOBJ)
-            except Refused as refused:
+            except RequestRefused as refused:
                 if force and refused.errnum == errno.ENOENT:
                     continue
                 raise
@@ -94,8 +94,8 @@ def unlink(
                 entries = await handle.rpc("kvs.list", {"namespace": space, "key": key})
                 if entries["entries"]:
                     raise UserMistake(f"{key} is a directory that is not empty: add -R.")
-            steps.append(step(key, None))
-        await handle.rpc("kvs.commit", {"namespace": space, "ops": steps, "rootref": False})
+            operations.append(operation(key, None))
+        await handle.rpc("kvs.commit", {"namespace": space, "ops": operations, "rootref": False})
 
     ask_instance(state, removed)
 
@@ -106,4 +106,4 @@ def unlink(
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def mkdir(state: StateDir, space: str, names: tuple[str, ...]) -> None:
     """Create empty directories."""
-    commit(state, space, [step(key, treeobj.directory({})) for key in names])
+    commit(state, space, [operation(key, treeobj.directory({})) for key in names])

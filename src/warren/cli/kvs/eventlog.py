@@ -9,7 +9,7 @@ import orjson
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, statedir_option
-from warren.cli.kvs.access import commit, namespace_option, step, values
+from warren.cli.kvs.access import commit, namespace_option, operation, values
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog as eventlogs
@@ -104,4 +104,4 @@ def eventlog_append(
         raise UserMistake(f"The context is not JSON: {error}.") from error
     except BadFormat as error:
         raise UserMistake(f"{error}.") from error
-    commit(state, space, [step(key, treeobj.val(text.encode()), TXN_APPEND)])
+    commit(state, space, [operation(key, treeobj.val(text.encode()), TXN_APPEND)])

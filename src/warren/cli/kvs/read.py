@@ -10,7 +10,14 @@ import click
 import orjson
 
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
-from warren.cli.kvs.access import Refused, about, at_option, lookup, namespace_option, values
+from warren.cli.kvs.access import (
+    RequestRefused,
+    at_option,
+    lookup,
+    name_in_refusal,
+    namespace_option,
+    values,
+)
 from warren.daemons.statedir import StateDir
 from warren.rfc import treeobj
 from warren.rfc.kvsflags import (
@@ -79,7 +86,9 @@ def get(
             left = count
             async with aclosing(values(handle, space, key, flags, at)) as answers:
                 async for found in answers:
-                    _show(key, found, as_object=as_object, as_json=as_json, raw=raw, label=label)
+                    _print_value(
+                        key, found, as_object=as_object, as_json=as_json, raw=raw, label=label
+                    )
                     left = left and left - 1
                     if left == 0:
                         break
@@ -87,7 +96,7 @@ def get(
     ask_instance(state, shown)
 
 
-def _show(
+def _print_value(
     key: str, found: dict[str, Any], *, as_object: bool, as_json: bool, raw: bool, label: bool
 ) -> None:
     value = orjson.dumps(found) if as_object else treeobj.read_val(found)
@@ -130,27 +139,27 @@ def ls(
     async def listed(handle: "Handle") -> list[tuple[str, str, str]]:
         found = []
         for key in names or (".",):
-            async for place, name, kind in _entries(handle, space, key, recursive, directory):
+            async for place, name, kind in _list_entries(handle, space, key, recursive, directory):
                 found.append((place, name, kind))
         return found
 
     found = ask_instance(state, listed)
     if as_json:
-        print_json([{"key": _join(place, name), "type": kind} for place, name, kind in found])
+        print_json([{"key": _join_key(place, name), "type": kind} for place, name, kind in found])
         return
     for place, name, kind in found:
-        click.echo((_join(place, name) if recursive else name) + marks.get(kind, ""))
+        click.echo((_join_key(place, name) if recursive else name) + marks.get(kind, ""))
 
 
-async def _entries(
+async def _list_entries(
     handle: "Handle", space: str, key: str, recursive: bool = False, itself: bool = False
 ) -> AsyncIterator[tuple[str, str, str]]:
     """Return what is at a key: the directory that it is in, its name, and what it is."""
     request = {"namespace": space, "key": key}
     try:
-        with about(key):
+        with name_in_refusal(key):
             entries = (await handle.rpc("kvs.list", request))["entries"]
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.errnum != errno.ENOTDIR:
             raise
         kind = (await lookup(handle, space, key, TREEOBJ))["type"]
@@ -163,11 +172,11 @@ async def _entries(
     for name, kind in entries.items():
         yield place, name, kind
         if recursive and kind == "dir":
-            async for each in _entries(handle, space, _join(place, name), recursive):
+            async for each in _list_entries(handle, space, _join_key(place, name), recursive):
                 yield each
 
 
-def _join(place: str, name: str) -> str:
+def _join_key(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
@@ -196,7 +205,7 @@ def dir_(
     async def lines(handle: "Handle", place: str) -> AsyncIterator[tuple[str, str, str]]:
         listed = await lookup(handle, space, place or ".", READDIR, at)
         for name, obj in sorted(listed["data"].items()):
-            below = _join(place, name)
+            below = _join_key(place, name)
             if obj["type"] in ("dir", "dirref"):
                 yield below, "dir", ""
                 if recursive:
