@@ -1,4 +1,4 @@
-"""The ATOM service over HTTP: `/rm/v1/jobs`, for those whom the kernel says they are.
+"""The ATOM service over HTTP: `/rm/v1/jobs`, for users that the kernel names.
 
 | request | answers |
 |---|---|

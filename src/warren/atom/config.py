@@ -50,7 +50,7 @@ class Config(Table, frozen=True):
     socket_mode: Annotated[int, msgspec.Meta(ge=0, le=0o777)] = 0o600
     socket_group: str | None = None
     allow_users: tuple[str, ...] = ()
-    """Who may ask besides root and the user that the service runs as."""
+    """Users that may use the service, besides root and the user that it runs as."""
     max_jobs: Annotated[int, msgspec.Meta(ge=1)] = 100_000
     parallel: Annotated[int, msgspec.Meta(ge=1)] = 16
     """How many jobs' starts run at a time, and how many jobs' ends."""

@@ -1,4 +1,4 @@
-"""The socket of the service: where it is, and whom it lets in."""
+"""The socket of the service: its path, and the users that it lets in."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ _MAX_PATH_BYTES: Final = 107
 
 
 def listen(path: Path, mode: int, group: int | None) -> socket.socket:
-    """Listen at `path`, for those whom its mode and group let in.
+    """Listen at `path`, for the users that its mode and group let in.
 
     Raises UserMistake where that cannot be, and where another process answers there.
     """

@@ -11,7 +11,7 @@ from warren.cli.common import default_statedir, open_port, run
 
 @click.command()
 @click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE",
-              help="A TOML file: commands, limits, who may ask (default: "
+              help="A TOML file: commands, limits, allowed users (default: "
               "/etc/warren/atomd.toml, where it is).")  # fmt: skip
 @click.option("--socket", "path", type=click.Path(path_type=Path), metavar="PATH",
               help="Where to listen (default: what the configuration says, or "

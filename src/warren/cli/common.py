@@ -58,7 +58,7 @@ def _default_for_help() -> str:
 
 
 def open_port(option: str, address: str, port: int) -> socket.socket:
-    """Take the port that an option names. Raises UserMistake."""
+    """Open the port that an option names, to listen there. Raises UserMistake."""
     try:
         return socket.create_server((address, port))
     except OSError as error:

@@ -53,7 +53,7 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
     config.toml in the state directory. It prints which settings take effect at the next start only.
     """
     if file is None:
-        state.check_owner()  # who alone is told where it is
+        state.check_owner()  # others are not told where it is
     path = Path(require_running(state)["config"]) if file is None else file.absolute()
     try:
         text = path.read_text()

@@ -58,7 +58,7 @@ def status(state: StateDir, as_json: bool, targets: str | None) -> None:
             each["by"],
             each["reason"],
             hostlist.encode(each["lost"]),
-            # That it is drained, by whom and why, stands beside it already.
+            # That it is drained, and why, stands beside it already.
             "" if each["reason"] and each["reason"] in each["message"] else each["message"],
         )
         for each in found
@@ -150,7 +150,7 @@ for _action in Action:
 
 
 def _own_user_name() -> str:
-    """Return who asks, by name where there is one."""
+    """Return the name of the user of this process, or the number without one."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

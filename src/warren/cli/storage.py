@@ -54,7 +54,7 @@ def workflows(state: StateDir, as_json: bool) -> None:
 
 
 def list_rabbits(state: StateDir, as_json: bool) -> None:
-    """Print the rabbits: their flash, and who has it."""
+    """Print the rabbits: their flash, and what it is allocated to."""
     storages, shares, blocks, configurations = list_objects(
         state,
         kinds.STORAGE,

@@ -45,7 +45,7 @@ _JOURNAL_TIMEOUT: Final = 5.0
 """How far the journal may be behind the plugin."""
 
 _RAISE_TIMEOUT: Final = 5.0
-"""Seconds after which the journal has told of an exception, if the plugin has raised it."""
+"""Seconds within which the journal tells of an exception that the plugin raises."""
 
 IGNORED_EVENTS: Final = frozenset(
     {"validate", "priority", "urgency", "memo", codec.ENVIRONMENT, "free", "release"}
@@ -76,7 +76,7 @@ class UnknownUser(Retryable):
 
 
 _UNKNOWN_USER_TIMEOUT: Final = 300.0
-"""Seconds after which a user who is not known is one that there is not."""
+"""Seconds after which an unknown user counts as one that does not exist."""
 
 
 @dataclass
@@ -87,9 +87,9 @@ class _TrackedJob:
     jobspec: Mapping[str, Any]
     r: Mapping[str, Any] | None = None
     view: Job | None = None
-    """The job as the conductor sees it, once it was looked at; None again after news."""
+    """The job as the conductor sees it, once it was asked for; None again after an event."""
     raised_exceptions: set[tuple[str, str]] = field(default_factory=set)
-    """The exceptions that it was told to have, of which there may be no news yet."""
+    """The exceptions that were raised on it, which the journal may not have told yet."""
     refused_at: float | None = None
     """When a request of the plugin about it was refused last, by the event loop's clock."""
     user_unknown_since: float | None = None
@@ -208,7 +208,7 @@ class FluxJobs:
                         self._receive(entry)
             except (RpcError, Disconnected) as error:
                 log.warning("the journal has ended", reason=str(error))
-            # What is known stays, for those who look: a job that is not known counts as over.
+            # What is known stays: a job that is not known counts as over.
             self._synced.clear()
             await asyncio.sleep(_RETRY_DELAY)
 
@@ -291,7 +291,7 @@ class FluxJobs:
             tracked.has_bad_event = True
 
     def _wake_waiters(self) -> None:
-        """Wake those who wait for the journal to have come somewhere."""
+        """Wake the tasks that wait for the journal to tell more."""
         self._changed.set()
         self._changed = asyncio.Event()
 

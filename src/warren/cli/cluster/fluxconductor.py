@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from warren.cli.cluster.leading import cluster_options, lead, metrics_socket
+from warren.cli.cluster.runconductor import cluster_options, metrics_socket, run_conductor
 from warren.cli.common import socket_at
 
-_SYSTEM = "local:///run/flux/local"
+_SYSTEM_BROKER = "local:///run/flux/local"
 """The broker of a system that packages have installed."""
 
 
@@ -46,9 +46,11 @@ def flux(
     from warren.daemons import fluxconductor
 
     least = fluxconductor.LEAST_GIB if min_allocation_size is None else min_allocation_size
-    flavor = fluxconductor.broker_type(
+    instance_type = fluxconductor.broker_type(
         floor=least * GIB, fluxion=not disable_fluxion, drain_queues=drain_queues
     )
     remedy = "run the conductor on the node of the broker of rank 0"
-    broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM, remedy)
-    lead(broker, flavor, kubeconfig, context, metrics_socket(metrics_port, metrics_address))
+    broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM_BROKER, remedy)
+    run_conductor(
+        broker, instance_type, kubeconfig, context, metrics_socket(metrics_port, metrics_address)
+    )

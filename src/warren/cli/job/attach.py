@@ -295,7 +295,7 @@ async def _send_input(
     from warren.rpc.message import RpcError
 
     if os.isatty(descriptor) and not is_foreground(descriptor):
-        return  # a terminal stops those in the background who try to read it
+        return  # a terminal stops processes in the background that read it
     syncing: asyncio.Task[None] | None = None
     try:
         about = await shells

@@ -87,7 +87,7 @@ async def raise_exceptions(
 ) -> list[str]:
     """Raise an exception on jobs; return a sentence for each that refuses it.
 
-    `typed` has the ids as their user has spelled them, of whom the sentence speaks.
+    `typed` has the ids as the user has spelled them, for these sentences.
     """
     from warren.rpc.message import RpcError
 

@@ -205,7 +205,7 @@ async def list_jobs(handle: "Handle", request: Mapping[str, Any]) -> list[Attrib
 async def _jobs_by_id(
     handle: "Handle", ids: Sequence[int], attributes: Sequence[str]
 ) -> tuple[list[Attributes], list[str]]:
-    """Return the jobs with these ids, and a sentence for each that there is not."""
+    """Return the jobs with these ids, and a sentence for each that does not exist."""
     from warren.rpc.message import RpcError
 
     found, missing = [], []

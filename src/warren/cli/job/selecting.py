@@ -85,10 +85,10 @@ def by_names(operator: str, names: str) -> dict[str, Any]:
 
 
 def past_time(text: str, now: float) -> float:
-    """Read a moment before now, in seconds since the epoch.
+    """Read a time in the past, in seconds since the epoch.
 
     Seconds, an ISO 8601 date or time, `-2h`, `2h ago`, `today`, `yesterday`. Raises UserMistake
-    for anything else, and for a moment that is still to come.
+    for anything else, and for a time in the future.
     """
     found = _parse_time(text.strip(), now)
     if found > now:

@@ -73,7 +73,9 @@ def get(
             "append": WATCH_APPEND, "stream": STREAM}  # fmt: skip
     flags = sum(flag for way, flag in ways.items() if chosen[way])
     if flags and at is not None:
-        raise click.UsageError("--at is of the past: there is nothing to wait for.")
+        raise click.UsageError(
+            "--at names a root that does not change: there is nothing to wait for."
+        )
     if flags & (WATCH_UNIQ | WATCH_FULL | WATCH_APPEND) and not flags & WATCH:
         raise click.UsageError("--uniq, --full and --append are ways to --watch.")
     if len(names) > 1 and flags & WATCH:

@@ -28,7 +28,7 @@ from warren.rpc.message import Cred, Payload, Request, RpcError
 from warren.wlm.codec import BINDING
 
 _MAX_SHARED_WITH: Final = 100
-"""Users and groups with whom one instance is shared: all stand in each access control list."""
+"""Users and groups that may share one instance: all stand in each access control list."""
 _TRIES: Final = 5
 """How often a change is decide again because the instance has changed meanwhile."""
 
@@ -65,7 +65,7 @@ class _DestroyRequest(msgspec.Struct, frozen=True):
 
 
 class PersistentService:
-    """The instances in the namespace of jobs' Workflows, for those who ask over the socket."""
+    """The instances in the namespace of jobs' Workflows, for users of the instance's socket."""
 
     def __init__(
         self,

@@ -45,9 +45,9 @@ class DwsPlugin:
     name: Final = "dws"
 
     def __init__(self, clock: Clock, owner: int, epilog_timeout: float | None = None) -> None:
-        """`epilog_timeout` is after how many seconds a job is let go before its storage.
+        """`epilog_timeout` is the seconds after which a job ends without waiting for its storage.
 
-        Of those who raise its exception by hand, the instance's `owner` alone is believed.
+        Users may raise its exception by hand; only that of the instance's `owner` counts.
         """
         self._clock = clock
         self._owner = owner

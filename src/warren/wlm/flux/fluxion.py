@@ -57,9 +57,9 @@ class Fluxion:
         self._refused: set[str] = set()
         """The ssds and nodes of which Fluxion has refused what it was told last, by their paths."""
         self._changed_rabbits: set[str] = set()
-        """The rabbits of whose flash there is news."""
+        """The rabbits whose flash has changed."""
         self._changed_hosts: set[str] = set()
-        """The hosts of which there is."""
+        """The hosts whose tags have changed."""
         self._news = asyncio.Event()
 
     def set_ssds(

@@ -32,7 +32,7 @@ _OPTIONS = (
 
 
 def cluster_options(command: Command) -> Command:
-    """Give a command the options that say which cluster it leads, and what it shows of that."""
+    """Give a command the options for its cluster and its metrics."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -43,14 +43,17 @@ def metrics_socket(port: int | None, address: str) -> socket.socket | None:
     return None if port is None else open_port("--metrics-port", address, port)
 
 
-def lead(
-    place: Path,
+def run_conductor(
+    socket_path: Path,
     instance_type: "InstanceType",
     kubeconfig: Path | None,
     context: str | None,
     metrics: socket.socket | None,
 ) -> None:
-    """Lead the instance at a socket until stopped. Exits with 3 where there is no kubeconfig."""
+    """Run the conductor of the instance at a socket until stopped.
+
+    Exits with 3 where there is no kubeconfig.
+    """
     from warren.base import systemd
     from warren.daemons import conductor as conductors
     from warren.daemons import logs
@@ -58,7 +61,7 @@ def lead(
 
     logs.configure()
     if kubeconfig is None and not os.environ.get("KUBECONFIG"):
-        named = run(conductors.read_rabbit_table(place, instance_type)).kubeconfig
+        named = run(conductors.read_rabbit_table(socket_path, instance_type)).kubeconfig
         kubeconfig = Path(named) if named else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
@@ -68,10 +71,10 @@ def lead(
 
     def ready() -> None:
         systemd.notify("READY=1")
-        click.echo(f"the conductor of {place} is ready")
+        click.echo(f"the conductor of {socket_path} is ready")
 
     settings = conductors.Settings(
-        access=access, instance=place, instance_type=instance_type, metrics_socket=metrics
+        access=access, instance=socket_path, instance_type=instance_type, metrics_socket=metrics
     )
     run(conductors.run_until_stopped(settings, ready))
     click.echo("the conductor has stopped")
