@@ -12,7 +12,7 @@ from warren.scheduling import drains
 from warren.wlm.nodes import hosts
 
 
-class InstanceAway(Retryable):
+class InstanceUnreachable(Retryable):
     """The instance does not answer: it is asked again."""
 
 
@@ -26,7 +26,7 @@ class OnlineNodes:
         """Return all nodes with whether each can be reached, now and whenever that has changed.
 
         A node that is drained since it did not unmount a job's storage cannot, until it is
-        undrained. Raises InstanceAway.
+        undrained. Raises InstanceUnreachable.
         """
         try:
             status = await self._handle.rpc("resource.status")
@@ -44,7 +44,9 @@ class OnlineNodes:
                         yielded = unreachable
                         yield nodes.reachability(unreachable)
         except RpcError as error:
-            raise InstanceAway(f"the instance does not tell of its nodes: {error}") from error
+            raise InstanceUnreachable(
+                f"the instance does not tell of its nodes: {error}"
+            ) from error
 
 
 class _NodeStates:

@@ -25,7 +25,7 @@ NAMESPACE_VARIABLE: Final = "FLUX_KVS_NAMESPACE"
 
 def namespace_option(command: F) -> F:
     """Add --namespace. Tasks have that of their job: what they write is no other job's concern."""
-    return click.option("-N", "--namespace", "space", default="primary", metavar="NAME",
+    return click.option("-N", "--namespace", default="primary", metavar="NAME",
                         envvar=NAMESPACE_VARIABLE,
                         help=f"The namespace of the keys (or {NAMESPACE_VARIABLE}).",
                         )(command)  # fmt: skip
@@ -72,9 +72,9 @@ def name_in_refusal(what: str) -> Iterator[None]:
 
 
 async def values(
-    handle: "Handle", space: str, key: str, flags: int, at: dict[str, Any] | None
+    handle: "Handle", namespace: str, key: str, flags: int, at: dict[str, Any] | None
 ) -> AsyncGenerator[dict[str, Any], None]:
-    request = {"namespace": space, "key": key, "flags": flags}
+    request = {"namespace": namespace, "key": key, "flags": flags}
     with name_in_refusal(key):
         if flags & ~TREEOBJ:
             answers = handle.stream("kvs-watch.lookup", request)
@@ -82,13 +82,13 @@ async def values(
                 async for answer in watching:
                     yield answer["val"]
         else:
-            yield await lookup(handle, space, key, flags, at)
+            yield await lookup(handle, namespace, key, flags, at)
 
 
 async def lookup(
-    handle: "Handle", space: str, key: str, flags: int, at: dict[str, Any] | None = None
+    handle: "Handle", namespace: str, key: str, flags: int, at: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    request: dict[str, Any] = {"namespace": space, "key": key, "flags": flags}
+    request: dict[str, Any] = {"namespace": namespace, "key": key, "flags": flags}
     if at is not None:
         request["rootdir"] = at
     with name_in_refusal(key):
@@ -102,14 +102,14 @@ def operation(key: str, dirent: Mapping[str, Any] | None, flags: int = 0) -> dic
 
 def commit(
     state: StateDir,
-    space: str,
+    namespace: str,
     operations: Sequence[Mapping[str, Any]],
     as_json: bool = False,
     *,
     blobref: bool = False,
     sequence: bool = False,
 ) -> None:
-    request = {"namespace": space, "ops": operations, "rootref": blobref}
+    request = {"namespace": namespace, "ops": operations, "rootref": blobref}
 
     async def committed(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.commit", request)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 def put(
     state: StateDir,
-    space: str,
+    namespace: str,
     as_json: bool,
     append: bool,
     as_object: bool,
@@ -48,7 +48,7 @@ def put(
         data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
         dirent = _parse_treeobj(data) if as_object else treeobj.val(data)
         operations.append(operation(key, dirent, TXN_APPEND if append else 0))
-    commit(state, space, operations, as_json, blobref=blobref, sequence=sequence)
+    commit(state, namespace, operations, as_json, blobref=blobref, sequence=sequence)
 
 
 def _parse_treeobj(data: bytes) -> dict[str, Any]:
@@ -61,13 +61,15 @@ def _parse_treeobj(data: bytes) -> dict[str, Any]:
 @click.command("link")
 @statedir_option
 @namespace_option
-@click.option("-T", "--target-namespace", "elsewhere", metavar="NAME",
+@click.option("-T", "--target-namespace", metavar="NAME",
               help="The namespace of the target.")  # fmt: skip
 @click.argument("target")
 @click.argument("linkname")
-def link(state: StateDir, space: str, elsewhere: str | None, target: str, linkname: str) -> None:
+def link(
+    state: StateDir, namespace: str, target_namespace: str | None, target: str, linkname: str
+) -> None:
     """Make LINKNAME a link to the key TARGET."""
-    commit(state, space, [operation(linkname, treeobj.symlink(target, elsewhere))])
+    commit(state, namespace, [operation(linkname, treeobj.symlink(target, target_namespace))])
 
 
 @click.command("unlink")
@@ -77,7 +79,7 @@ def link(state: StateDir, space: str, elsewhere: str | None, target: str, linkna
 @click.option("-f", "--force", is_flag=True, help="Ignore keys that do not exist.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def unlink(
-    state: StateDir, space: str, recursive: bool, force: bool, names: tuple[str, ...]
+    state: StateDir, namespace: str, recursive: bool, force: bool, names: tuple[str, ...]
 ) -> None:
     """Remove keys."""
 
@@ -85,17 +87,19 @@ def unlink(
         operations = []
         for key in names:
             try:
-                found = await lookup(handle, space, key, TREEOBJ)
+                found = await lookup(handle, namespace, key, TREEOBJ)
             except RequestRefused as refused:
                 if force and refused.errnum == errno.ENOENT:
                     continue
                 raise
             if found["type"] in ("dir", "dirref") and not recursive:
-                entries = await handle.rpc("kvs.list", {"namespace": space, "key": key})
+                entries = await handle.rpc("kvs.list", {"namespace": namespace, "key": key})
                 if entries["entries"]:
                     raise UserMistake(f"{key} is a directory that is not empty: add -R.")
             operations.append(operation(key, None))
-        await handle.rpc("kvs.commit", {"namespace": space, "ops": operations, "rootref": False})
+        await handle.rpc(
+            "kvs.commit", {"namespace": namespace, "ops": operations, "rootref": False}
+        )
 
     ask_instance(state, removed)
 
@@ -104,6 +108,6 @@ def unlink(
 @statedir_option
 @namespace_option
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
-def mkdir(state: StateDir, space: str, names: tuple[str, ...]) -> None:
+def mkdir(state: StateDir, namespace: str, names: tuple[str, ...]) -> None:
     """Create empty directories."""
-    commit(state, space, [operation(key, treeobj.directory({})) for key in names])
+    commit(state, namespace, [operation(key, treeobj.directory({})) for key in names])

@@ -38,7 +38,7 @@ def eventlog() -> None:
 @click.argument("key")
 def eventlog_get(
     state: StateDir,
-    space: str,
+    namespace: str,
     as_json: bool,
     watch: bool,
     waitcreate: bool,
@@ -51,7 +51,7 @@ def eventlog_get(
 
     async def print_events(handle: "Handle") -> None:
         number, left = 0, b""
-        async with aclosing(values(handle, space, key, flags, None)) as parts:
+        async with aclosing(values(handle, namespace, key, flags, None)) as parts:
             async for found in parts:
                 *lines, left = (left + treeobj.read_val(found)).split(b"\n")
                 for line in lines:
@@ -86,7 +86,7 @@ def _line(text: str, *, as_stored: bool) -> str:
 @click.argument("context", nargs=-1)
 def eventlog_append(
     state: StateDir,
-    space: str,
+    namespace: str,
     timestamp: float | None,
     key: str,
     name: str,
@@ -104,4 +104,4 @@ def eventlog_append(
         raise UserMistake(f"The context is not JSON: {error}.") from error
     except BadFormat as error:
         raise UserMistake(f"{error}.") from error
-    commit(state, space, [operation(key, treeobj.val(text.encode()), TXN_APPEND)])
+    commit(state, namespace, [operation(key, treeobj.val(text.encode()), TXN_APPEND)])

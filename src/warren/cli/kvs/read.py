@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def get(
     state: StateDir,
-    space: str,
+    namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
     as_object: bool,
@@ -86,7 +86,7 @@ def get(
     async def shown(handle: "Handle") -> None:
         for key in names:
             left = count
-            async with aclosing(values(handle, space, key, flags, at)) as answers:
+            async with aclosing(values(handle, namespace, key, flags, at)) as answers:
                 async for found in answers:
                     _print_value(
                         key, found, as_object=as_object, as_json=as_json, raw=raw, label=label
@@ -127,7 +127,7 @@ def _text(value: bytes) -> str:
 @click.argument("names", nargs=-1, metavar="[KEY]...")
 def ls(
     state: StateDir,
-    space: str,
+    namespace: str,
     as_json: bool,
     recursive: bool,
     directory: bool,
@@ -141,7 +141,9 @@ def ls(
     async def listed(handle: "Handle") -> list[tuple[str, str, str]]:
         found = []
         for key in names or (".",):
-            async for place, name, kind in _list_entries(handle, space, key, recursive, directory):
+            async for place, name, kind in _list_entries(
+                handle, namespace, key, recursive, directory
+            ):
                 found.append((place, name, kind))
         return found
 
@@ -154,17 +156,17 @@ def ls(
 
 
 async def _list_entries(
-    handle: "Handle", space: str, key: str, recursive: bool = False, itself: bool = False
+    handle: "Handle", namespace: str, key: str, recursive: bool = False, itself: bool = False
 ) -> AsyncIterator[tuple[str, str, str]]:
     """Return what is at a key: the directory that it is in, its name, and what it is."""
-    request = {"namespace": space, "key": key}
+    request = {"namespace": namespace, "key": key}
     try:
         with name_in_refusal(key):
             entries = (await handle.rpc("kvs.list", request))["entries"]
     except RequestRefused as refused:
         if refused.errnum != errno.ENOTDIR:
             raise
-        kind = (await lookup(handle, space, key, TREEOBJ))["type"]
+        kind = (await lookup(handle, namespace, key, TREEOBJ))["type"]
         yield "", key, "symlink" if kind == "symlink" else "val"
         return
     if itself:
@@ -174,7 +176,7 @@ async def _list_entries(
     for name, kind in entries.items():
         yield place, name, kind
         if recursive and kind == "dir":
-            async for each in _list_entries(handle, space, _join_key(place, name), recursive):
+            async for each in _list_entries(handle, namespace, _join_key(place, name), recursive):
                 yield each
 
 
@@ -192,7 +194,7 @@ def _join_key(place: str, name: str) -> str:
 @click.argument("key", default=".")
 def dir_(
     state: StateDir,
-    space: str,
+    namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
     recursive: bool,
@@ -205,7 +207,7 @@ def dir_(
         return [each async for each in lines(handle, "" if key == "." else key)]
 
     async def lines(handle: "Handle", place: str) -> AsyncIterator[tuple[str, str, str]]:
-        listed = await lookup(handle, space, place or ".", READDIR, at)
+        listed = await lookup(handle, namespace, place or ".", READDIR, at)
         for name, obj in sorted(listed["data"].items()):
             below = _join_key(place, name)
             if obj["type"] in ("dir", "dirref"):
@@ -218,7 +220,7 @@ def dir_(
                 target = obj["data"]["target"]
                 yield below, "symlink", f"{elsewhere}::{target}" if elsewhere else target
             else:
-                found = None if directory else await lookup(handle, space, below, 0, at)
+                found = None if directory else await lookup(handle, namespace, below, 0, at)
                 yield below, "val", _text(treeobj.read_val(found)) if found else ""
 
     found = ask_instance(state, entries)
@@ -242,12 +244,12 @@ def dir_(
 @click.option("-o", "--owner", is_flag=True, help="Print the owner alone.")
 @click.option("-b", "--blobref", is_flag=True, help="Print the blobref alone.")
 def getroot(
-    state: StateDir, space: str, as_json: bool, sequence: bool, owner: bool, blobref: bool
+    state: StateDir, namespace: str, as_json: bool, sequence: bool, owner: bool, blobref: bool
 ) -> None:
     """Print the root of a namespace, as a tree object."""
 
     async def query(handle: "Handle") -> Mapping[str, Any]:
-        return await handle.rpc("kvs.getroot", {"namespace": space})
+        return await handle.rpc("kvs.getroot", {"namespace": namespace})
 
     found = ask_instance(state, query)
     if as_json:
@@ -269,7 +271,7 @@ def getroot(
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def readlink(
     state: StateDir,
-    space: str,
+    namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
     namespace_only: bool,
@@ -279,7 +281,7 @@ def readlink(
     """Print the targets of links."""
 
     async def query(handle: "Handle") -> list[dict[str, Any]]:
-        return [(await lookup(handle, space, key, READLINK, at))["data"] for key in names]
+        return [(await lookup(handle, namespace, key, READLINK, at))["data"] for key in names]
 
     for data in ask_instance(state, query):
         elsewhere, target = data.get("namespace"), data["target"]
