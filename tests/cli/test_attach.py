@@ -91,8 +91,8 @@ async def test_the_events_of_the_shells_are_shown_with_theirs(
 ) -> None:
     async with machine() as m, m.instance() as instance:
         job = await instance.submit()
-        await followed(instance, job, execution=True)
-        await followed(instance, job, execution=True, events=True)
+        await followed(instance, job, shell_events=True)
+        await followed(instance, job, shell_events=True, events=True)
 
     lines = capfd.readouterr().err.splitlines()
     shells = [line for line in lines if "s: exec." in line]

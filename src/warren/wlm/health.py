@@ -75,24 +75,24 @@ async def follow_health(
     what is to be called when the policy has changed.
     """
 
-    known: dict[str, Verdict] = {}
-    news: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
+    verdicts: dict[str, Verdict] = {}
+    drain_changes: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
 
-    def judge(name: str, storage: Storage | None) -> None:
-        before, now = known.pop(name, Verdict()), verdict(storage, policy())
+    def apply_verdict(name: str, storage: Storage | None) -> None:
+        before, now = verdicts.pop(name, Verdict()), verdict(storage, policy())
         if storage is not None:
-            known[name] = now
+            verdicts[name] = now
         if now.tagged != before.tagged:
             scheduler.set_tagged(name, now.tagged)
         if now.drained or before.drained:
-            news.put_nowait((now.drained, before.nodes | now.nodes))
+            drain_changes.put_nowait((now.drained, before.nodes | now.nodes))
 
     def rabbit_changed(obj: Object) -> None:
         key = key_of(obj)
         if key.namespace != kinds.DEFAULT_NAMESPACE:
             return
         raw = storages.get(key)
-        judge(key.name, None if raw is None else read(raw, Storage))
+        apply_verdict(key.name, None if raw is None else read(raw, Storage))
         if raw is None:
             scheduler.set_ssds(key.name, up=False)
             return
@@ -128,10 +128,10 @@ async def follow_health(
     storages.listen(rabbit_changed)
     on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
-    lost = frozenset[str]().union(*(each.drained for each in known.values()))
+    lost = frozenset[str]().union(*(each.drained for each in verdicts.values()))
     await nodes.keep_drained(lost, REASON)
     while True:
-        lost, among = await news.get()
+        lost, among = await drain_changes.get()
         await nodes.keep_drained(lost, REASON, among)
 
 

@@ -42,9 +42,9 @@ async def attach(
     handle: "Handle",
     job: int,
     *,
-    shown: bool = False,
+    show_waiting: bool = False,
     events: bool = False,
-    execution: bool = False,
+    shell_events: bool = False,
     label: bool = False,
     quiet: bool = False,
     read_only: bool = False,
@@ -54,12 +54,12 @@ async def attach(
 ) -> int:
     """Show a job's output until it ends; return the exit code that the job stands for.
 
-    `shown` says on standard error what is waited for, `events` every event, `execution` every
-    one of its shells, `label` from which rank each line is; `quiet` says nothing but what the
-    tasks print. Unless it is to be `read_only`, what there is to read from the descriptor
-    `stdin` goes to the tasks of `stdin_ranks`, Ctrl-C is a SIGINT to all tasks, when they have
-    started, and a second one cancels the job. With `wait_event` nothing is waited for beyond
-    that event of the job.
+    On standard error `show_waiting` prints what is waited for, `events` every event of the job and
+    `shell_events` of its shells; `label` puts its rank before each line, and `quiet` prints
+    nothing but what the tasks print. Unless it is `read_only`, the tasks of `stdin_ranks` get what
+    can be read from the descriptor `stdin`; Ctrl-C sends SIGINT to all tasks, when they have
+    started, and a second one cancels the job. With `wait_event` it returns after that event of the
+    job.
     """
     printer = OutputPrinter(label=label, quiet=quiet)
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(_print_output(handle, job, printer))]
@@ -71,15 +71,17 @@ async def attach(
         tasks.append(
             asyncio.create_task(_send_input(handle, job, shells, stdin, stdin_ranks, terminal))
         )
-    follower = _EventFollower(job, terminal, shown=shown and not quiet, events=events, quiet=quiet)
-    if execution:
+    follower = _EventFollower(
+        job, terminal, show_waiting=show_waiting and not quiet, events=events, quiet=quiet
+    )
+    if shell_events:
         tasks.append(asyncio.create_task(_print_shell_events(handle, job, follower)))
     try:
         with _forward_interrupts(handle, job, follower.started, read_only=read_only):
             code, started = await follower.run(handle, wait_event)
             if started:
                 await tasks[0]
-                if execution:
+                if shell_events:
                     await tasks[-1]
         printer.flush()
         if follower.status and not quiet:
@@ -96,16 +98,16 @@ class _EventFollower:
     """The job's own events, as they are followed."""
 
     def __init__(
-        self, job: int, terminal: UserTerminal, *, shown: bool, events: bool, quiet: bool
+        self, job: int, terminal: UserTerminal, *, show_waiting: bool, events: bool, quiet: bool
     ) -> None:
         self._job = job
         self._terminal = terminal
-        self._shown = shown
+        self._show_waiting = show_waiting
         self._events = events
         self._quiet = quiet
         self._submitted = 0.0
         self.submitted = asyncio.Event()
-        """Set when it is known since when moments are told."""
+        """Set when the time of the submission is known, from which times are counted."""
         self.started = asyncio.Event()
         """Set when there is a job to take signals."""
         self.status: int | None = None
@@ -142,7 +144,7 @@ class _EventFollower:
             self.print_with_context(event, "job")
         elif event.name == "exception" and not self._quiet:
             _print_exception(self._job, event, event.timestamp - self._submitted)
-        elif self._shown and event.name in _WAITING_TEXTS:
+        elif self._show_waiting and event.name in _WAITING_TEXTS:
             click.echo(f"{f58(self._job)}: {_WAITING_TEXTS[event.name]}", err=True)
 
     def print_with_context(self, event: Event, log: str) -> None:

@@ -118,7 +118,7 @@ def batch_spec(
     command = [sys.executable, "-P", "-m", "warren.daemons.broker", "{{tmpdir}}/script"]
     spec = base_jobspec(
         [*command, *(() if wrap else script[1:])],
-        shape={
+        counts={
             "nodes": nodes,
             "tasks": nslots,
             "cores": cores_per_slot,

@@ -113,5 +113,7 @@ def job_attach(state: StateDir, id_: str) -> None:
     from warren.cli.job.attach import attach
 
     found = fluid.parse(id_)
-    code = ask_instance(state, lambda handle: attach(handle, found, shown=sys.stderr.isatty()))
+    code = ask_instance(
+        state, lambda handle: attach(handle, found, show_waiting=sys.stderr.isatty())
+    )
     sys.exit(code)

@@ -121,7 +121,7 @@ def make_jobspec(
     **options: Any,
 ) -> dict[str, Any]:
     """Make the jobspec of a command line. Raises UserMistake where it makes none."""
-    shape: dict[str, Any]
+    counts: dict[str, Any]
     per_resource: dict[str, Any] | None = None
     if any(each is not None for each in (cores, tasks_per_node, tasks_per_core, gpus_per_node)):
         if any(each is not None for each in (ntasks, cores_per_task, gpus_per_task)):
@@ -129,10 +129,10 @@ def make_jobspec(
                 "-n, -c and -g count by task; --cores, --tasks-per-node, --tasks-per-core and "
                 "--gpus-per-node by what there is: use either."
             )
-        shape = _slots_by_resource(nodes, cores, gpus_per_node or 0)
+        counts = _slots_by_resource(nodes, cores, gpus_per_node or 0)
         per_resource = _per_resource(tasks_per_node, tasks_per_core)
     else:
-        shape = {
+        counts = {
             "nodes": nodes,
             "tasks": ntasks,
             "cores": cores_per_task or 1,
@@ -140,7 +140,7 @@ def make_jobspec(
         }
     spec = base_jobspec(
         _check_command(command),
-        shape={**shape, "exclusive": exclusive},
+        counts={**counts, "exclusive": exclusive},
         per_resource=per_resource,
         **options,
     )
@@ -168,7 +168,7 @@ def _spread_over_chassis(
 
 
 def _slots_by_resource(nodes: int | None, cores: int | None, gpus: int) -> dict[str, Any]:
-    """Return the shape of a job whose slots are nodes, or cores."""
+    """Return the counts of a job whose slots are nodes, or cores."""
     if nodes is None:
         if cores is None or gpus:
             raise UserMistake("Say how many nodes, -N, or how many --cores.")
@@ -191,7 +191,7 @@ def _per_resource(per_node: int | None, per_core: int | None) -> dict[str, Any] 
 def base_jobspec(
     command: list[str],
     *,
-    shape: Mapping[str, Any],
+    counts: Mapping[str, Any],
     per_resource: Mapping[str, Any] | None = None,
     queue: str | None = None,
     bank: str | None = None,
@@ -216,7 +216,7 @@ def base_jobspec(
     chassis: int | None = None,
 ) -> dict[str, Any]:
     """Make a jobspec but for what `set_attributes` sets."""
-    if shape["exclusive"] and shape["nodes"] is None:
+    if counts["exclusive"] and counts["nodes"] is None:
         raise UserMistake("--exclusive is for whole nodes: say how many with -N.")
     rules = (*env_rules, *(f"-{pattern}" for pattern in env_removed))
     system: dict[str, Any] = {}
@@ -260,7 +260,7 @@ def base_jobspec(
         system["files"] = dict(map(_attached_file, files))
     spec = jobspec.make(
         command,
-        **shape,
+        **counts,
         duration=_time_limit(time_limit),
         cwd=str(Path(cwd).absolute()) if cwd else os.getcwd(),
         environment=variables,
@@ -268,7 +268,7 @@ def base_jobspec(
         attributes=system,
     )
     if chassis is not None:
-        spec["resources"] = [_spread_over_chassis(chassis, shape["nodes"], spec["resources"][0])]
+        spec["resources"] = [_spread_over_chassis(chassis, counts["nodes"], spec["resources"][0])]
     return spec
 
 

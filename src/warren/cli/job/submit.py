@@ -189,9 +189,9 @@ def run(
         return await attach(
             handle,
             job,
-            shown=sys.stderr.isatty(),
+            show_waiting=sys.stderr.isatty(),
             events=verbose > 1,
-            execution=verbose > 2,
+            shell_events=verbose > 2,
             label=label,
         )
 

@@ -140,7 +140,7 @@ def _answer(kind: str, reason: str, **numbers: Any) -> dict[str, Any]:
 
 def print_numbers(found: Attributes, now: float) -> None:
     """Print the numbers behind a reason."""
-    for head, words in _facts(found, now):
+    for head, words in _number_rows(found, now):
         click.echo(printable(f"  {head:<14} {words}"))
     # Where it is not flash that is lacking, how much each rabbit has is beside the point.
     matters = not _FLASH_KINDS.isdisjoint(found.get("kinds", ()))
@@ -161,7 +161,7 @@ def print_numbers(found: Attributes, now: float) -> None:
             click.echo(f"and {plural(found['flash']['rabbits_more'], 'rabbit')} more")
 
 
-def _facts(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
+def _number_rows(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
     for noun in ("nodes", "cores", "gpus"):
         counts = found.get(noun)
         if counts:

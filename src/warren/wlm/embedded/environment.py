@@ -13,7 +13,6 @@ from contextlib import aclosing
 from typing import Final, Protocol
 
 from warren.dws import containerauth, tolerance
-from warren.dws.tolerance import EXCEPTION as LOST
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.rfc import eventlog
@@ -88,7 +87,10 @@ class DwsEnvironment(ShellPlugin):
                         event = eventlog.decode_line(entry["event"])
                         if event.name == ENVIRONMENT:
                             return event.context["variables"], lost
-                        if event.name == "exception" and event.context["type"] == LOST:
+                        if (
+                            event.name == "exception"
+                            and event.context["type"] == tolerance.EXCEPTION
+                        ):
                             lost |= tolerance.node_names(event.context.get("note", ""))
             except RpcError as error:
                 if not (error.lost or error.later):
