@@ -26,7 +26,7 @@ class Scripted(Actions):
         self.done: list[tuple[str, str]] = []
         """What has come to its end, by event and job, with `cut` for what did not."""
 
-    async def clear(self, job: Registration) -> None:
+    async def kill_leftovers(self, job: Registration) -> None:
         """Look for what a dead service has left, which takes its time."""
         await asyncio.sleep(0.5)
 

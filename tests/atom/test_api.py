@@ -44,17 +44,17 @@ async def served(
     most: int = 10_000,
     held: list[RegisteredJob] | None = None,
     most_connections: int = 100,
-    patience: float = 60.0,
+    body_timeout: float = 60.0,
 ) -> AsyncIterator[Ask]:
     """Serve at `path`, and return what asks there."""
     register = Register(MemoryJournal())
     service = Service(register, actions or Actions([], [], 1, "own"), SystemClock(), most)
-    app = Api(service, register, users, patience=patience).application()
+    app = Api(service, register, users, body_timeout=body_timeout).application()
     listener = listening.listen(path, 0o600, None)
     async with asyncio.TaskGroup() as parts:
         tasks = [
             parts.create_task(
-                serving.serve_limited(app, listener, most_connections, client_timeout=patience)
+                serving.serve_limited(app, listener, most_connections, client_timeout=body_timeout)
             ),
             parts.create_task(service.run()),
         ]
@@ -214,7 +214,7 @@ def test_a_socket_that_is_served_and_a_file_that_is_none_are_left_alone(path: Pa
         listening.listen(path, 0o600, None)
     path.unlink()
     path.write_text("precious")
-    with pytest.raises(UserMistake, match="is no socket"):
+    with pytest.raises(UserMistake, match="is not a socket"):
         listening.listen(path, 0o600, None)
     assert path.read_text() == "precious"
     with pytest.raises(UserMistake, match="cannot be listened at"):
@@ -254,7 +254,7 @@ def test_a_client_that_says_nothing_or_not_enough_is_not_waited_for(path: Path) 
         return said
 
     async def story() -> None:
-        async with served(path, patience=1) as ask:
+        async with served(path, body_timeout=1) as ask:
             assert await heard(b"") == b""
             assert await heard(b"POST /rm/v1/jobs HTTP/1.1\r\nHost:") == b""
             assert b" 408 " in await heard(head.encode())

@@ -49,7 +49,7 @@ def test_commands_users_and_limits_are_what_the_file_says(tmp_path: Path) -> Non
     ("text", "words"),
     [
         ("socket = 1", "socket: Expected"),
-        ('socket = "run"', "socket: 'run' is no absolute path"),
+        ('socket = "run"', "socket: 'run' is not an absolute path"),
         ("socket-mode = 0o1777", "socket-mode: Expected `int` <= 511"),
         ('socket-group = "nobodys"', "socket-group: no group is named 'nobodys'"),
         ('allow-users = ["who"]', "allow-users: no user is named 'who'"),
@@ -60,13 +60,16 @@ def test_commands_users_and_limits_are_what_the_file_says(tmp_path: Path) -> Non
         ("more = 1", "there is no key 'more' here: it is one of socket, socket-mode,"),
         ("[[start]]", "start[0]: Object missing required field `command`"),
         ("[[start]]\ncommand = []", "start[0].command: Expected `array` of length >= 1"),
-        ('[[end]]\ncommand = ["true"]', "end[0]: command: true is no absolute path"),
+        ('[[end]]\ncommand = ["true"]', "end[0]: command: true is not the absolute path"),
         (
             '[[end]]\ncommand = ["/bin/true", "\\u0000"]',
             "end[0]: command: no program can be given a",
         ),
-        ('[[end]]\ncommand = ["/"]', "end[0]: command: / is no absolute path of a program"),
-        ('[[end]]\ncommand = ["/no/such"]', "end[0]: command: /no/such is no absolute path of a"),
+        ('[[end]]\ncommand = ["/"]', "end[0]: command: / is not the absolute path of a program"),
+        (
+            '[[end]]\ncommand = ["/no/such"]',
+            "end[0]: command: /no/such is not the absolute path of a",
+        ),
         ('[[end]]\ncommand = ["/bin/true"]\ntimeout = 0', "end[0]: timeout: every command needs"),
         ('[[end]]\ncommand = ["/bin/true"]\ntimeout = "1y"', "end[0]: timeout: '1y' is not"),
         ("= 1", "is not TOML"),

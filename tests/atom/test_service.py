@@ -12,7 +12,7 @@ from tests.harness import virtual
 from tests.journal.journals import SmallJournal
 from warren.atom.register import Register
 from warren.atom.registration import Stage
-from warren.atom.service import Conflict, Failed, Full, Service
+from warren.atom.service import AlreadyRegistered, Failed, NoRoom, Service
 from warren.journal import JournalBroken, MemoryJournal
 
 Story = Callable[[Service, Register], Awaitable[None]]
@@ -89,7 +89,9 @@ def test_another_job_of_the_same_id_is_refused_and_changes_nothing(moment: float
         begun = asyncio.ensure_future(service.begin(job(uid=1)))
         await asyncio.sleep(moment)
         for other in (job(uid=2), job(uid=1, exclusive=True)):
-            with pytest.raises(Conflict, match="registered with uid 1 and exclusive false: delete"):
+            with pytest.raises(
+                AlreadyRegistered, match="registered with uid 1 and exclusive false: delete"
+            ):
                 await service.begin(other)
         assert (await begun).registration == job(uid=1)
 
@@ -146,7 +148,7 @@ def test_an_end_that_fails_is_tried_again_ever_more_seldom_until_it_succeeds() -
         (registered,) = register
         assert registered.stage is Stage.ENDING
         assert service.unclean == 1
-        with pytest.raises(Conflict, match="not cleaned up after"):
+        with pytest.raises(AlreadyRegistered, match="not cleaned up after"):
             await service.begin(job())
         await asyncio.sleep(5 + 1 + 10 + 1.5)
         assert actions.done.count(("failed end", "1.pbshost")) == 3
@@ -238,7 +240,7 @@ def test_no_more_jobs_are_registered_than_there_is_room_for() -> None:
         outcomes = await asyncio.gather(
             *(service.begin(job(number)) for number in range(4)), return_exceptions=True
         )
-        assert [isinstance(each, Full) for each in outcomes] == [False, False, False, True]
+        assert [isinstance(each, NoRoom) for each in outcomes] == [False, False, False, True]
         await service.end("1.pbshost")
         await service.begin(job(4))
 
@@ -251,9 +253,9 @@ def test_settling_waits_for_what_is_under_way_and_not_for_ever() -> None:
         await asyncio.sleep(0)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await service.settle(5.0)
+        await service.wait_idle(5.0)
         assert loop.time() - began == 5.0
-        await service.settle(50.0)
+        await service.wait_idle(50.0)
         assert begun.done()
 
     live(story, Scripted(seconds=10.0))
@@ -285,7 +287,7 @@ def test_every_job_is_cleaned_up_after_whatever_happens_and_wherever_the_service
             async def begin(number: int, uid: int) -> None:
                 try:
                     registered = await service.begin(job(number, uid=uid))
-                except (Conflict, Failed):
+                except (AlreadyRegistered, Failed):
                     return
                 assert registered.registration == job(number, uid=uid)
                 promised.add(registered.registration.jobid)
@@ -347,7 +349,7 @@ def test_on_a_full_disk_no_job_begins_and_jobs_end() -> None:
         journal.room = 0
         await service.begin(job(2))  # its first record finds the disk full
 
-        with pytest.raises(Full, match="the disk is full"):
+        with pytest.raises(NoRoom, match="the disk is full"):
             await service.begin(job(3))
         assert (await service.begin(job(1))).stage is Stage.ACTIVE
         assert await service.end(job(1).jobid)

@@ -14,8 +14,8 @@ import pytest
 from tests.instance.instance import Instance, machine
 from tests.instance.parts import virtually
 from tests.instance.test_shell import by_rank
-from warren.cli.job.attach import Shows, _interrupts, _read, attach
-from warren.cli.job.terminal import give_size
+from warren.cli.job.attach import OutputPrinter, _forward_interrupts, _read_chunks, attach
+from warren.cli.job.terminal import set_pty_size
 from warren.instance.simulated import Play
 from warren.rfc import eventlog, jobspec, stdio
 from warren.rfc.eventlog import Event
@@ -53,10 +53,10 @@ async def test_lines_bear_the_rank_that_wrote_them(capfd: pytest.CaptureFixture[
 
 
 def test_a_line_that_comes_in_pieces_bears_one_label(capfd: pytest.CaptureFixture[str]) -> None:
-    shows = Shows(label=True)
+    printer = OutputPrinter(label=True)
     for rank, piece in ((0, b"on"), (1, b"two\nth"), (0, b"e\n"), (1, b"ree")):
-        shows.show(stdio.data(NOW, "stdout", rank, piece))
-    shows.flush()
+        printer.show(stdio.data(NOW, "stdout", rank, piece))
+    printer.flush()
 
     assert capfd.readouterr().out == "1: two\n0: one\n1: three\n"
 
@@ -65,10 +65,10 @@ def test_a_line_that_comes_in_pieces_bears_one_label(capfd: pytest.CaptureFixtur
 def test_what_the_shell_says_is_shown_unless_it_is_to_be_quiet(
     quiet: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    shows = Shows(quiet=quiet)
-    shows.show(stdio.log(NOW, 3, "trouble"))
-    shows.show(stdio.redirect(NOW, "stdout", [0, 1], "/out"))
-    shows.show(stdio.redirect(NOW, "stderr", [0, 1]))
+    printer = OutputPrinter(quiet=quiet)
+    printer.show(stdio.log(NOW, 3, "trouble"))
+    printer.show(stdio.redirect(NOW, "stdout", [0, 1], "/out"))
+    printer.show(stdio.redirect(NOW, "stderr", [0, 1]))
 
     told = "flux-shell: trouble\n0-1: stdout redirected to /out\n"
     assert capfd.readouterr().err == ("" if quiet else told)
@@ -91,8 +91,8 @@ async def test_the_events_of_the_shells_are_shown_with_theirs(
 ) -> None:
     async with machine() as m, m.instance() as instance:
         job = await instance.submit()
-        await followed(instance, job, execution=True)
-        await followed(instance, job, execution=True, events=True)
+        await followed(instance, job, shell_events=True)
+        await followed(instance, job, shell_events=True, events=True)
 
     lines = capfd.readouterr().err.splitlines()
     shells = [line for line in lines if "s: exec." in line]
@@ -224,7 +224,7 @@ async def test_a_standard_input_that_was_closed_is_an_empty_one(
 ) -> None:
     # What has its number by then is another file, which is not to be read.
     monkeypatch.setattr(sys, "stdin", None)
-    assert [chunk async for chunk in _read(0)] == [b""]
+    assert [chunk async for chunk in _read_chunks(0)] == [b""]
 
 
 @virtually
@@ -305,7 +305,7 @@ def test_a_jobs_terminal_begins_as_large_as_the_users() -> None:
 
     def size(pty: Any, descriptor: int) -> Any:
         spec = jobspec.make(["app"], attributes={"shell": {"options": {"pty": pty}}})
-        give_size(spec, descriptor)
+        set_pty_size(spec, descriptor)
         found = jobspec.system(spec)["shell"]["options"]["pty"]
         return found.get("size") if isinstance(found, dict) else None
 
@@ -319,7 +319,7 @@ def test_a_jobs_terminal_begins_as_large_as_the_users() -> None:
     finally:
         os.close(ours)
         os.close(theirs)
-    give_size(jobspec.make(["app"]))
+    set_pty_size(jobspec.make(["app"]))
 
 
 # Interrupts
@@ -341,7 +341,7 @@ def test_the_first_interrupt_is_the_tasks_and_the_second_ends_the_job(
     async def interrupted() -> None:
         started = asyncio.Event()
         started.set()
-        with _interrupts(Asked(), 1, started, read_only=False):
+        with _forward_interrupts(Asked(), 1, started, read_only=False):
             for _ in range(2):
                 os.kill(os.getpid(), signal.SIGINT)
                 await asyncio.sleep(0.01)

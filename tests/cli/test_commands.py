@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster.demo import _mark, _not_started, _right_means, _timeline
-from warren.cli.cluster.story import Step, Story
-from warren.cli.cluster.up import _size
+from warren.cli.cluster.demo import _draw_timeline, _means_mistake, _not_started, _sign
+from warren.cli.cluster.timeline import Step, Timeline
+from warren.cli.cluster.up import _size_text
 from warren.cli.job.specs import make_jobspec
 from warren.cli.main import cli
 from warren.daemons.clustershape import ClusterShape
@@ -141,7 +141,7 @@ def test_the_demo_checks_the_means_it_was_given(
     place.mkdir(parents=True)
     (place / "means.csv").write_text(results)
 
-    assert _right_means(tmp_path) == wrong
+    assert _means_mistake(tmp_path) == wrong
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["submit", "--dry-run", "true"]])
@@ -196,7 +196,7 @@ def test_a_letter_that_the_output_lacks_is_written_in_another_way() -> None:
 def test_the_demo_has_words_for_signs_that_the_output_lacks() -> None:
     for encoding, mark in (("utf-8", "✓"), ("ascii", "ok:")):
         console = Console(file=io.TextIOWrapper(io.BytesIO(), encoding=encoding))
-        assert _mark(console, "✓", "ok:") == mark
+        assert _sign(console, "✓", "ok:") == mark
 
 
 def test_a_demo_whose_cluster_does_not_start_says_why_or_where_to_look() -> None:
@@ -217,15 +217,15 @@ def test_a_demo_whose_cluster_does_not_start_says_why_or_where_to_look() -> None
     ],
 )
 def test_a_cluster_says_how_large_it_is(rabbits: int, computes: int, size: str) -> None:
-    assert _size(ClusterShape(rabbits=rabbits, computes_per_rabbit=computes)) == size
+    assert _size_text(ClusterShape(rabbits=rabbits, computes_per_rabbit=computes)) == size
 
 
 def test_a_timeline_is_drawn_with_a_dash_that_the_output_has() -> None:
-    story = Story(
+    timeline = Timeline(
         submitted=10.0, ended=16.0, steps={"tasks": Step(name="tasks", began=12.0, ended=13.0)}
     )
 
-    assert list(_timeline(story, "-")) == [
+    assert list(_draw_timeline(timeline, "-")) == [
         f"  tasks     [cyan]{' ' * 20 + '-' * 10:<61}[/cyan]   1.000 s",
         f"  in all    {'':<61}   6.000 s",
     ]

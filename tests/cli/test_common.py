@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.cli.living import cluster
 from tests.rpc.flux import broker_in_a_thread
 from warren.base.errors import UserMistake, WarrenError
-from warren.cli.cluster.doctor import tell
+from warren.cli.cluster.doctor import print_findings
 from warren.cli.common import f58, print_table
 from warren.cli.job.read import log_path
 from warren.cli.main import cli
@@ -110,7 +110,7 @@ def test_what_processes_call_themselves_does_nothing_to_an_admins_terminal(
 ) -> None:
     why = "\x1b]0;me\x07 of someone keeps a volume, which is to go"
     found = {"kind": "process", "where": "rabbit-0", "name": "7", "why": why}
-    tell([found], ["rabbit-0: \x1b[2J"], repair=True, again="warren doctor")
+    print_findings([found], ["rabbit-0: \x1b[2J"], repair=True, command="warren doctor")
 
     told = capsys.readouterr()
     assert told.out.startswith(r"rabbit-0: process 7: \x1b]0;me\x07 of someone keeps")

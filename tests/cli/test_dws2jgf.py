@@ -84,15 +84,15 @@ def test_the_cluster_is_named_after_the_host(monkeypatch: pytest.MonkeyPatch) ->
     ("words", "r", "refusal"),
     [
         (["map"], resource_set.encode([Rank(0, "n1", (0,))]), r"n\[2,10\]: in map and not in R: "),
-        (["map"], "no", "Standard input is no R: "),
+        (["map"], "no", "Standard input is not an R: "),
         (["map"], [], "R is not an object"),
         (["map"], {"version": 1}, "R: execution is missing"),
         (["site.toml"], R, "site.toml is no rabbit mapping: "),
         (["none"], R, "none cannot be read: No such file"),
         ([], R, "rabbit.mapping is not configured: "),
         (["--from-config", "none", "map"], "", "none cannot be read: "),
-        (["--from-config", "map", "map"], "", "map is no TOML: "),
-        (["--from-config", "deep.toml", "map"], "", "deep.toml is no TOML: "),
+        (["--from-config", "map", "map"], "", "map is not TOML: "),
+        (["--from-config", "deep.toml", "map"], "", "deep.toml is not TOML: "),
         (["--cluster-name=a/b", "map"], R, "'a/b' names no cluster"),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from warren.cli.events import Writer, matches
+from warren.cli.events import EventWriter, matches
 from warren.rfc import eventlog
 from warren.rfc.eventlog import Event
 
@@ -26,12 +26,12 @@ def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def moments(times: str) -> list[str]:
-    writer = Writer("text", times)
+    writer = EventWriter("text", times)
     return [writer.line(event).partition(f" {event.name}")[0] for event in EVENTS]
 
 
 def test_contexts_are_pairs_of_keys_and_json() -> None:
-    writer = Writer()
+    writer = EventWriter()
 
     assert [writer.line(event) for event in EVENTS] == [
         '1790000000.250000 submit userid=5 note="a b"',
@@ -42,14 +42,14 @@ def test_contexts_are_pairs_of_keys_and_json() -> None:
 
 def test_what_users_write_into_a_log_does_nothing_to_a_terminal() -> None:
     context = {"key\x1b[2J": "value\x1b[2J\x9b2J", "great": 2**200}
-    line = Writer().line(Event(1.0, "memo", context))
+    line = EventWriter().line(Event(1.0, "memo", context))
 
     assert line.isprintable()
     assert line.startswith(r'1.000000 memo key\x1b[2J="value\u001b[2J\x9b2J" great=16069380442')
 
 
 def test_as_json_events_are_as_they_are_stored() -> None:
-    writer = Writer("json", "human")
+    writer = EventWriter("json", "human")
 
     assert [writer.line(event) + "\n" for event in EVENTS] == list(map(eventlog.encode, EVENTS))
 
@@ -69,7 +69,7 @@ def test_times_are_told_in_four_ways(zone: str) -> None:
 
 
 def test_an_event_that_is_not_written_counts_for_those_after_it() -> None:
-    writer = Writer("text", "offset")
+    writer = EventWriter("text", "offset")
     writer.skip(EVENTS[0])
 
     assert writer.line(EVENTS[1]) == "0.500000 validate"

@@ -283,7 +283,7 @@ def test_jobs_are_listed_one_object_a_line(owned: Cluster) -> None:
     (line,) = owned("job", "list-ids", "-W", "inactive", over).lines
     assert json.loads(line)["success"] is True
     assert owned("job", "list-ids", "f5").refusal == "f5: unknown job id"
-    assert "are several states: name one" in owned("job", "list-ids", "-W", "active", over).refusal
+    assert "is several states: name one" in owned("job", "list-ids", "-W", "active", over).refusal
     assert json.loads(owned("job", "stats").out)["job_states"]["total"] == 3
     for command in (("list", "-a"), ("list-ids", over), ("stats",)):
         assert owned("job", *command, "--json").out == owned("job", *command).out
@@ -412,7 +412,7 @@ def test_an_urgency_has_a_number_or_a_name(owned: Cluster, text: str, urgency: i
 
     assert owned("job", "urgency", "-v", job, text).out == "the urgency was 16\n"
     assert fake.requests == [{"id": fluid.parse(job), "urgency": urgency}]
-    assert owned("job", "urgency", job, "32").refusal.startswith("'32' is no urgency")
+    assert owned("job", "urgency", job, "32").refusal.startswith("'32' is not an urgency")
 
 
 def test_a_refusal_of_the_job_manager_is_told_with_the_job_that_it_is_about(owned: Cluster) -> None:

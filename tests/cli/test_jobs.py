@@ -212,8 +212,8 @@ def test_a_job_that_is_not_there_is_told_after_those_that_are(owned: Cluster) ->
     [
         (("-f", "sleeping"), "'sleeping' is no state of a job"),
         (("-i", "n[0"), "is neither ranks nor hosts"),
-        (("--since", "soon"), "'soon' is no moment"),
-        (("--since", "2999-01-01"), "'2999-01-01' is a moment that is still to come."),
+        (("--since", "soon"), "'soon' is not a time"),
+        (("--since", "2999-01-01"), "'2999-01-01' is in the future."),
     ],
 )
 def test_what_chooses_nothing_is_refused(

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.harness import virtual
 from tests.instance.parts import GUEST, OWNER
 from warren.base.errors import UserMistake
-from warren.cli.kvs.access import Refused
+from warren.cli.kvs.access import RequestRefused
 from warren.cli.main import cli
 from warren.instance.content import Content
 from warren.instance.kvs import Kvs
@@ -69,7 +69,7 @@ def refused(done: Result) -> str:
 
 
 def assert_not_permitted(done: Result) -> None:
-    assert isinstance(done.exception, RpcError | Refused), done.exception
+    assert isinstance(done.exception, RpcError | RequestRefused), done.exception
     assert done.exception.errnum == errno.EPERM
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from warren.cli.outputformat import EMPTY, Format, Row, fsd, ordered, share
+from warren.cli.outputformat import EMPTY, Format, Row, fsd, percentage, sort_rows
 from warren.rfc.errors import BadFormat
 
 HEADINGS = {"id": "ID", "name": "NAME", "t": "T", "n": "N", "a.b": "A.B"}
@@ -130,11 +130,11 @@ def test_columns_are_widened_to_what_they_hold() -> None:
         ("{id!x}", "there is no conversion '!x': they are D, d, F, H, P, r, s, at 3"),
         ("{id!}", "there is no conversion '!': they are D, d, F, H, P, r, s, at 3"),
         ("{id!F>8}", "a layout begins with ':', at 5"),
-        ("{id} {name:<<<8}", "'<<<8' is no layout such as '>8', '<10.10+' or '>6h', at 11"),
+        ("{id} {name:<<<8}", "'<<<8' is not a layout such as '>8', '<10.10+' or '>6h', at 11"),
         ("{name:+8+}", "the '+' in '+8+' follows no length such as '.10', at 6"),
         ("{name:.0+}", "the '+' in '.0+' follows no length such as '.10', at 6"),
-        ("{t!d:%H::>>>}", "'>>>' is no layout such as '>8', '<10.10+' or '>6h', at 9"),
-        ("{id:99999}", "'99999' is no layout such as '>8', '<10.10+' or '>6h', at 4"),
+        ("{t!d:%H::>>>}", "'>>>' is not a layout such as '>8', '<10.10+' or '>6h', at 9"),
+        ("{id:99999}", "'99999' is not a layout such as '>8', '<10.10+' or '>6h', at 4"),
         ("no field", "there is no field in braces, at 0"),
         ("", "there is no field in braces, at 0"),
     ],
@@ -166,9 +166,9 @@ def test_rows_are_sorted_by_several_fields_and_empty_ones_come_first() -> None:
     ]
     rows = [row(each) for each in values]
 
-    assert [each("id") for each in ordered(rows, ["name", "n"])] == [2, 5, 4, 3, 1]
-    assert [each("id") for each in ordered(rows, ["-name", "-n"])] == [1, 3, 4, 5, 2]
-    assert ordered(rows, []) == rows
+    assert [each("id") for each in sort_rows(rows, ["name", "n"])] == [2, 5, 4, 3, 1]
+    assert [each("id") for each in sort_rows(rows, ["-name", "-n"])] == [1, 3, 4, 5, 2]
+    assert sort_rows(rows, []) == rows
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_durations_have_few_digits(seconds: float, text: str) -> None:
     [(0.5, "50%"), (1.0, "100%"), (0.015, "1.5%"), (0.0005, "0.05%"), (0, "0%"), (0.02, "2%")],
 )
 def test_shares_fit_into_five_characters(value: float, text: str) -> None:
-    assert share(value) == text
+    assert percentage(value) == text
 
 
 VALUES = st.one_of(

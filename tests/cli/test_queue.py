@@ -13,7 +13,7 @@ from warren.base.errors import UserMistake
 from warren.cli import config as config_commands
 from warren.cli import queue as queue_commands
 from warren.cli.main import cli
-from warren.cli.queue import Configured, queue_rows
+from warren.cli.queue import QueueConfig, queue_rows
 from warren.daemons.statedir import StateDir
 from warren.instance import config
 from warren.instance.config import Config
@@ -80,7 +80,7 @@ Made = Callable[[Config], Terminal]
 
 
 def test_queues_are_listed_with_what_holds_in_them() -> None:
-    told = Configured(SITE.policy, SITE.queues)
+    told = QueueConfig(SITE.policy, SITE.queues)
     batch, short = queue_rows(told, {"batch": OPEN, "short": {**OPEN, "parent": "batch"}})
 
     assert batch == {
@@ -198,7 +198,7 @@ def test_drain_waits_for_jobs_but_not_for_ever(terminal: Made) -> None:
     flux = terminal(SITE)
     flux.live(lambda life: life.submit(nodes=2, tasks=2))
 
-    with pytest.raises(UserMistake, match="drain: the time is over"):
+    with pytest.raises(UserMistake, match="drain: the timeout has expired"):
         flux.type("queue drain --timeout 1h")
     flux.type("queue start -a")
     assert flux.type("queue drain --timeout 1h") == ""
@@ -207,7 +207,7 @@ def test_drain_waits_for_jobs_but_not_for_ever(terminal: Made) -> None:
 def test_a_person_is_told_what_there_is_to_wait_for(
     terminal: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_commands, "_watched", lambda: True)
+    monkeypatch.setattr(queue_commands, "_is_interactive", lambda: True)
     flux = terminal(Config())
     flux.live(lambda life: life.submit())
     done = CliRunner().invoke(cli, ["queue", "drain"], standalone_mode=False)

@@ -11,7 +11,7 @@ from tests.scheduling.systems import matched, system, want
 from warren.base.errors import UserMistake
 from warren.cli import resource
 from warren.cli.main import cli
-from warren.cli.resource import drained_rows, known_from
+from warren.cli.resource import drained_rows, node_states_from
 from warren.rfc import resource_set
 from warren.scheduling.graph import Graph
 
@@ -46,8 +46,8 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Any:
     }
 
     def run(*arguments: str, queues: Any = ()) -> Result:
-        known = known_from({**status, "queues": dict(queues)}, graph.status())
-        monkeypatch.setattr(resource, "_known", lambda state: known)
+        known = node_states_from({**status, "queues": dict(queues)}, graph.status())
+        monkeypatch.setattr(resource, "_read_node_states", lambda state: known)
         return CliRunner().invoke(cli, ["resource", *arguments], catch_exceptions=False)
 
     return run

@@ -7,7 +7,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from warren.cli.job.storage import _print, _short, _storage
+from warren.cli.job.storage import _print, _read_storage, _short_path
 from warren.rpc.message import Handle, RpcError
 
 UID = "2afeb638-a25f-456a-bb24-a84acc7cf015"
@@ -27,7 +27,7 @@ DIRECTIVES = (
     ],
 )
 def test_places_on_the_jobs_own_storage_have_its_name(path: str, shown: str) -> None:
-    assert _short(path, DIRECTIVES) == shown
+    assert _short_path(path, DIRECTIVES) == shown
 
 
 def told(**facts: Any) -> dict[str, Any]:
@@ -130,5 +130,5 @@ class Instance:
 def test_containers_are_shown_from_the_record_once_teardown_has_taken_them_away(
     kept: dict[str, Any] | None, shown: list[str]
 ) -> None:
-    found = asyncio.run(_storage(cast(Handle, Instance(kept)), 7, "f7"))
+    found = asyncio.run(_read_storage(cast(Handle, Instance(kept)), 7, "f7"))
     assert (found["live"], found["containers"]) == (True, shown)

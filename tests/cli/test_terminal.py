@@ -9,7 +9,7 @@ import termios
 SCRIPT = """
 import asyncio, os, signal, termios
 NULL = os.open(os.devnull, os.O_RDONLY)
-from warren.cli.job.terminal import UserTerminal, in_use
+from warren.cli.job.terminal import UserTerminal, is_foreground
 
 def raw():
     return not termios.tcgetattr(0)[3] & (termios.ICANON | termios.ECHO | termios.ISIG)
@@ -20,7 +20,7 @@ async def signalled(signum):
     await asyncio.sleep(0.01)
 
 async def main():
-    assert in_use(0)
+    assert is_foreground(0)
     before = termios.tcgetattr(0)
     terminal = UserTerminal(0)
     assert terminal.enter() and raw()

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster.tour import CASES, Tour, failure, refusals
+from warren.cli.cluster.tour import CASES, Tour, refusals, run_program
 from warren.daemons.cluster import manifests
 from warren.daemons.statedir import StateDir
 from warren.directives.parse import parse
@@ -66,12 +66,12 @@ def script(path: Path, *lines: str) -> Path:
 def test_why_an_example_was_not_made_is_said(
     lines: list[str], said: str | None, tmp_path: Path
 ) -> None:
-    assert asyncio.run(failure(script(tmp_path / "build", *lines))) == said
+    assert asyncio.run(run_program(script(tmp_path / "build", *lines))) == said
 
 
 def test_an_example_that_is_never_made_is_given_up(tmp_path: Path) -> None:
     build = script(tmp_path / "build", "sleep 600 & echo $! > " + str(tmp_path / "pid"), "wait")
-    said = asyncio.run(failure(build, seconds=0.5))
+    said = asyncio.run(run_program(build, seconds=0.5))
     assert said == "it has not ended within 0.5 s"
 
 
@@ -81,5 +81,5 @@ def test_a_tour_shows_why_its_example_was_not_made(tmp_path: Path) -> None:
     script(tmp_path / "it" / "build", "echo 'no [umoci]' >&2; exit 1")
     tour = Tour(Console(file=shown, width=200), StateDir(tmp_path), 1, tmp_path,
                 containers=tmp_path)  # fmt: skip
-    asyncio.run(tour._offer(cast(Client, None), "it"))
+    asyncio.run(tour._offer_example(cast(Client, None), "it"))
     assert shown.getvalue().strip() == "the image of the example was not made: no [umoci]"

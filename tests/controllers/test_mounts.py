@@ -15,7 +15,7 @@ from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
 from warren.dws.persistent.sharing import Sharing
-from warren.wlm.view import MOST
+from warren.wlm.view import MAX_DIRECTIVES
 
 KEY = Key("n0", "m")
 PATHS = ("/mnt/a", "/mnt/b")
@@ -436,7 +436,7 @@ def test_mounts_of_one_job_that_hang_hold_up_no_other_job() -> None:
             await machine.make(Volume(group="r0", name=f"v{number}", **kept))
         mounts = MountReconciler(api, api.informers, machine, limit=2000)
         wide = {"mgsAddresses": "mgs@tcp", "fileSystemName": "wide"}
-        for number in range(MOST):
+        for number in range(MAX_DIRECTIVES):
             device = {"type": "lustre", "lustre": wide}
             path = f"/mnt/wide-{number}"
             one = {"mountPath": path, "type": "lustre", "userID": 1001, "device": device}

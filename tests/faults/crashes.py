@@ -48,7 +48,7 @@ from warren.lifecycle.states import Result
 from warren.node.behaviour import EASY, Behaviour
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
-from warren.wlm.nodes import drains
+from warren.wlm.nodes import drain_reasons
 
 RUNNING: Final = "running"
 LONGEST: Final = 4 * 3600.0
@@ -399,7 +399,7 @@ async def _to_the_end(story: Story, world: World, control: Control, found: Found
         found.wrong.append(f"persistent storage is left: {left}")
     await world.assert_nothing_left(control)
     status = await control.instance.bus.handle().rpc("resource.status")
-    drained = {node: why for node, why in drains(status).items() if not story.tolerance}
+    drained = {node: why for node, why in drain_reasons(status).items() if not story.tolerance}
     if drained:
         found.wrong.append(f"nodes are drained in the end: {drained}")
 

@@ -138,7 +138,7 @@ class Site:
                 env={**self.environment(), "KUBECONFIG": str(self.cluster.state.kubeconfig)},
             )
         begun = (self.home / "conductor").stat().st_size
-        wait_for(lambda: b"leading the jobs" in self.said()[begun:])
+        wait_for(lambda: b"is ready" in self.said()[begun:])
 
     def said(self) -> bytes:
         """Return what the conductors have said."""

@@ -88,12 +88,12 @@ class _Node:
     name: str
     world: "World"
 
-    def place(self, path: str) -> str:
+    def local_path(self, path: str) -> str:
         return self.world.place(self.name, path)
 
-    def has(self, path: str) -> bool:
+    def is_mounted(self, path: str) -> bool:
         simulated = any((self.name, path) in each.mounts for each in self.world.flash.values())
-        return simulated or Path(self.place(path)).exists()
+        return simulated or Path(self.local_path(path)).exists()
 
 
 class Network:
@@ -235,7 +235,7 @@ class World:
 
         def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
             path = environment.get("DW_JOB_scratch")
-            if path is not None and not node.has(path):
+            if path is not None and not node.is_mounted(path):
                 self.without_storage.append(host)
             return self._played(command, environment)
 

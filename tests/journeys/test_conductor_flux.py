@@ -40,7 +40,7 @@ class Led:
                 stderr=output,
                 env=self.environment(),
             )
-        wait_for(lambda: b"leading the jobs" in self.output.read_bytes()[begun:])
+        wait_for(lambda: b"is ready" in self.output.read_bytes()[begun:])
 
     def environment(self) -> dict[str, str]:
         kubeconfig = str(self.cluster.state.kubeconfig)

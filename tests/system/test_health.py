@@ -234,10 +234,10 @@ def test_flash_of_which_no_storage_tells_is_not_given_out() -> None:
     async def life(world: World, control: Control) -> None:
         client = LocalClient(control.api.store)
         rabbits, taken = Informer(client, kinds.STORAGE), Informer(client, kinds.NNF_STORAGE)
-        health.withhold([R0, "elsewhere"], Scheduler())
+        health.mark_all_down([R0, "elsewhere"], Scheduler())
         assert told == [(R0, False), ("elsewhere", False)]
         scheduler = Scheduler()
-        following = health.follow(rabbits, taken, BINDING, scheduler, scheduler)
+        following = health.follow_health(rabbits, taken, BINDING, scheduler, scheduler)
         parts = [rabbits.run(), following]
         working = asyncio.gather(*parts)
         await opening(world, control)

@@ -24,7 +24,7 @@ from warren.instance.storagetables import Storage
 from warren.kube.client import Conflict, NotFound
 from warren.lifecycle.states import Result
 from warren.rpc.message import RpcError
-from warren.wlm.embedded import persistents
+from warren.wlm.embedded import persistentservice
 
 CREATE = "#DW create_persistent type=xfs capacity=1GiB name=pers"
 USE = {"dw": "#DW persistentdw name=pers"}
@@ -89,12 +89,12 @@ def is_gone(control: Control) -> bool:
 def groups(monkeypatch: pytest.MonkeyPatch) -> dict[int, Collection[int]]:
     """Return the groups of users, for tests to fill in."""
     found: dict[int, Collection[int]] = {}
-    whole = persistents.PersistentStorage.__init__
+    whole = persistentservice.PersistentService.__init__
 
     def made(self: Any, client: Any, informers: Any, clock: Any, most: Any) -> None:
         whole(self, client, informers, clock, most, lambda userid: found.get(userid, ()))
 
-    monkeypatch.setattr(persistents.PersistentStorage, "__init__", made)
+    monkeypatch.setattr(persistentservice.PersistentService, "__init__", made)
     return found
 
 
@@ -352,7 +352,7 @@ def test_a_site_keeps_storage_no_longer_than_it_says() -> None:
 def test_a_moment_that_is_over_or_none_is_refused(moment: float) -> None:
     async def story(world: World, control: Control) -> None:
         number, words = await refused(control, ALICE, "expire", name="pers", expires=moment)
-        assert (number, words) == (errno.EINVAL, "Storage expires at a moment that is to come.")
+        assert (number, words) == (errno.EINVAL, "Storage expires at a time in the future.")
         assert (await refused(control, BOB, "expire", name="pers", expires=2e9))[0] == errno.EPERM
         assert expires(control) is None
 

@@ -12,9 +12,9 @@ from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Key
-from warren.cli.job import waits
-from warren.cli.job.dryrun import _foreseen
-from warren.cli.job.why import show, why
+from warren.cli.job import pendingreasons
+from warren.cli.job.dryrun import _outcome
+from warren.cli.job.why import print_numbers, why
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds
@@ -83,7 +83,7 @@ def test_a_job_that_waits_for_others_is_told_which_and_until_when() -> None:
             {"id": job, "state": State.SCHED.bit, "priority": 16, "annotations": {}}
             for job in (first, behind)
         ]
-        lines = await waits.reasons(control.instance.handle, jobs)
+        lines = await pendingreasons.reasons(control.instance.handle, jobs)
         assert lines == {first: found["reason"], behind: second["reason"]}
 
         await world.cancel(control, first)
@@ -172,7 +172,7 @@ def test_a_dry_run_tells_before_submit_what_the_job_would_wait_for() -> None:
         async def foreseen(nodes: int, gib: int = 0, urgency: int = 16, **system: Any) -> str:
             given = {**system, **({"dw": FLASH.format(gib=gib)} if gib else {})}
             spec = jobspec.make(command=["app"], nodes=nodes, attributes=given)
-            return await _foreseen(control.instance.handle, spec, urgency, 0)
+            return await _outcome(control.instance.handle, spec, urgency, 0)
 
         start = {"name": "batch", "start": True}
         await control.instance.handle.rpc("job-manager.queue-start", start)
@@ -256,7 +256,7 @@ def test_the_numbers_are_printed_with_when_there_will_be_room(
 ) -> None:
     rabbit = {"rabbit": "r0", "free_gib": 3, "of_gib": 8, "nodes_free": 2, "nodes_with_flash": 0,
               "lacks_gib": 1, "not_ready": "Disabled"}  # fmt: skip
-    show(
+    print_numbers(
         {
             "kinds": ["nodes", "rabbits"],
             "nodes": {"wanted": 2, "would_do": 8, "free": 0, "taken": 7, "drained": 1, "tagged": 0},
@@ -276,9 +276,9 @@ def test_the_numbers_are_printed_with_when_there_will_be_room(
         "r0      3 of 8    0 of 2         1          Disabled",
         "and 2 rabbits more",
     ]
-    show({"kinds": ["nodes"], "flash": {"rabbits": [rabbit]}}, 0.0)
+    print_numbers({"kinds": ["nodes"], "flash": {"rabbits": [rabbit]}}, 0.0)
     assert capsys.readouterr().out == ""
-    show({"t_estimate": -5.0}, 0.0)
+    print_numbers({"t_estimate": -5.0}, 0.0)
     assert capsys.readouterr().out == "  starts by      1969-12-31T23:59:55Z (now)\n"
-    show({"reserved_at": 60.0}, 0.0)
+    print_numbers({"reserved_at": 60.0}, 0.0)
     assert capsys.readouterr().out == "  reserved from  1970-01-01T00:01:00Z (in 1m)\n"

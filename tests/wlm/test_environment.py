@@ -20,10 +20,10 @@ OTHER = '{"timestamp":1.0,"name":"start"}\n'
 class OnlyNode:
     """A `Node` where all storage is mounted."""
 
-    def place(self, path: str) -> str:
+    def local_path(self, path: str) -> str:
         return f"/node{path}"
 
-    def has(self, path: str) -> bool:
+    def is_mounted(self, path: str) -> bool:
         return True
 
 
@@ -96,7 +96,7 @@ def test_a_job_whose_log_ends_without_the_event_cannot_run() -> None:
 class WithoutStorage(OnlyNode):
     """A `Node` that has mounted nothing."""
 
-    def has(self, path: str) -> bool:
+    def is_mounted(self, path: str) -> bool:
         return False
 
 

@@ -27,7 +27,7 @@ from warren.rpc.bus import Method
 from warren.rpc.message import Cred, Payload, Request, RpcError
 from warren.wlm import codec
 from warren.wlm import jobs as jobs_module
-from warren.wlm.jobs import FluxJobs, NoEntry
+from warren.wlm.jobs import FluxJobs, UnknownUser
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
@@ -400,7 +400,7 @@ def test_a_user_without_an_entry_costs_no_other_job() -> None:
         jobs.check_allowed(second)
         words = f"User {unknown} has no entry in the password file"
         for seconds in (200.0, 200.0):
-            with pytest.raises(NoEntry, match=words):
+            with pytest.raises(UnknownUser, match=words):
                 jobs.check_allowed(first)
             await asyncio.sleep(seconds)
         with pytest.raises(UserMistake, match=words):
@@ -413,7 +413,7 @@ def test_a_user_without_an_entry_costs_no_other_job() -> None:
 
 def test_a_user_who_is_known_again_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory of users may be away for a moment, in which no job is to fail."""
-    known = jobs_module._group
+    known = jobs_module._primary_group
 
     def away(userid: int) -> int:
         raise KeyError(userid)
@@ -423,12 +423,12 @@ def test_a_user_who_is_known_again_is_looked_up_again(monkeypatch: pytest.Monkey
         jobs = FluxJobs(handle, os.getuid())
         running = asyncio.ensure_future(jobs.run())
         await asyncio.sleep(0.1)
-        monkeypatch.setattr(jobs_module, "_group", away)
+        monkeypatch.setattr(jobs_module, "_primary_group", away)
         first = jobs.job(1)
         assert first is not None
-        with pytest.raises(NoEntry):
+        with pytest.raises(UnknownUser):
             jobs.check_allowed(first)
-        monkeypatch.setattr(jobs_module, "_group", known)
+        monkeypatch.setattr(jobs_module, "_primary_group", known)
         first = jobs.job(1)
         assert first is not None
         jobs.check_allowed(first)
@@ -617,7 +617,7 @@ def test_a_question_that_is_asked_again_is_answered_once_and_the_earlier_do_not_
         running = asyncio.ensure_future(jobs.run())
         await jobs.wait_synced()
         create = codec.Create(jobid=7, userid=0, dw_directives=[], resources=[])
-        teardown = asked("teardown", codec.OfJob(jobid=7), jobs)
+        teardown = asked("teardown", codec.JobRequest(jobid=7), jobs)
         answers = []
         for _ in range(100):
             answers.append(asked("create", create, jobs))

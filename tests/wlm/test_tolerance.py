@@ -17,11 +17,11 @@ def judge(attributes: dict[str, Any]) -> None:
         profiles=list,
         rabbits=list,
         feasible=lambda request: None,
-        floor=1,
+        min_allocation=1,
         persistent={},
         nodes=lambda name: None,
         now=lambda: 1000.0,
-        most_lifetime=500.0,
+        max_lifetime=500.0,
     )
     validator(jobspec.make(["true"], nodes=1, attributes=attributes), 1000)
 
@@ -42,10 +42,10 @@ def test_a_failure_tolerance_may_be_any_number_of_nodes(attributes: dict[str, An
 @pytest.mark.parametrize(
     ("moment", "words"),
     [
-        ("tomorrow", 'dw_expires="tomorrow" is no moment'),
-        (True, "dw_expires=true is no moment"),
-        (-1, "is no moment"),
-        (1e300, "is no moment"),
+        ("tomorrow", 'dw_expires="tomorrow" is not a time'),
+        (True, "dw_expires=true is not a time"),
+        (-1, "is not a time"),
+        (1e300, "is not a time"),
         (1000, "would expire before it is created"),
         (1501, r"kept until 1970-01-01T00:25:00Z at most \(storage.persistent-max\)"),
     ],

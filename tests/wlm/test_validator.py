@@ -12,7 +12,7 @@ from warren.directives.diagnostics import Mistake
 from warren.rfc import jobspec
 from warren.scheduling.graph import Graph
 from warren.wlm.embedded.validator import StorageValidator
-from warren.wlm.view import LONGEST, MOST
+from warren.wlm.view import MAX_CHARS, MAX_DIRECTIVES
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
 
@@ -26,7 +26,7 @@ def judge(*profiles: Any, creator: int | None = None, **more: Any) -> StorageVal
         profiles=lambda: profiles or [profile(), profile("fast", default=False)],
         rabbits=list,
         feasible=graph.infeasibility,
-        floor=0,
+        min_allocation=0,
         persistent={},
         nodes=lambda name: None,
         now=lambda: 0.0,
@@ -96,9 +96,11 @@ def test_sizes_are_told_in_units_that_fit_them() -> None:
 
 def test_more_directives_than_one_job_has_are_refused_before_they_are_looked_at() -> None:
     """Passes of the storage side look at all of them: thousands would stop all jobs."""
-    copies = [f"#DW copy_in source=/data/{n} destination=$DW_JOB_ab/" for n in range(MOST)]
+    copies = [
+        f"#DW copy_in source=/data/{n} destination=$DW_JOB_ab/" for n in range(MAX_DIRECTIVES)
+    ]
     assert refused("\n".join([JOBDW, *copies])) == (
-        f"The job has {MOST + 1} directives, and one has {MOST} at most: "
+        f"The job has {MAX_DIRECTIVES + 1} directives, and one has {MAX_DIRECTIVES} at most: "
         "copy a directory rather than each file in it."
     )
     # As many as there may be, and this sentence is about one of them.
@@ -106,9 +108,9 @@ def test_more_directives_than_one_job_has_are_refused_before_they_are_looked_at(
 
 
 def test_directives_that_are_longer_than_objects_should_be_are_refused() -> None:
-    long = f"{JOBDW}{'a' * LONGEST}"
+    long = f"{JOBDW}{'a' * MAX_CHARS}"
     assert refused(long) == (
-        f"The job's directives have {len(long)} characters together, and {LONGEST} at most: "
+        f"The job's directives have {len(long)} characters together, and {MAX_CHARS} at most: "
         "use shorter names, such as that of a link."
     )
 

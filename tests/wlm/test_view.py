@@ -13,7 +13,7 @@ from warren.rfc import fluid, jobspec
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.wlm import view
-from warren.wlm.jobs import UNSEEN
+from warren.wlm.jobs import IGNORED_EVENTS
 
 SUBMIT = Event(1.0, "submit", {"userid": 1000, "urgency": 16, "flags": 0, "version": 1})
 STORY = [
@@ -48,15 +48,15 @@ def test_every_event_of_a_life_leads_to_its_phase() -> None:
 def test_what_the_conductor_is_not_told_of_changes_nothing_that_it_sees() -> None:
     spec, tried = jobspec.make(["true"], nodes=1), set()
     prefixes = product(range(len(STORY) + 1), ([], [stories.event("exception")]))
-    for (count, exceptions), name in product(prefixes, UNSEEN):
+    for (count, exceptions), name in product(prefixes, IGNORED_EVENTS):
         for context in stories.CONTEXTS[name]:
             with suppress(IllegalEvent):
                 before = after(count, *exceptions)
                 job = update(before, Event(1.0, name, context))
                 tried.add(name)
-                seen = [view.of(each, spec, None, 100, 0) for each in (before, job)]
+                seen = [view.conductor_view(each, spec, None, 100, 0) for each in (before, job)]
                 assert seen[0] == seen[1], (count, name)
-    assert tried == UNSEEN
+    assert tried == IGNORED_EVENTS
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_the_conductor_is_not_told_of_changes_nothing_that_it_sees() -> Non
 )
 def test_a_job_with_an_r_that_cannot_be_read_is_seen_and_says_why(r: Any, why: str) -> None:
     spec = jobspec.make(["true"], nodes=1)
-    seen = view.of(after(7), spec, r, 100, 0)
+    seen = view.conductor_view(after(7), spec, r, 100, 0)
 
     assert seen.phase is Phase.STARTING
     assert seen.nodes == ()
@@ -89,8 +89,8 @@ def test_storage_is_not_taken_down_before_the_jobs_daemons_have_stopped() -> Non
 def test_an_exception_while_the_job_ends_abandons_what_is_left() -> None:
     exception = Event(1.0, "exception", {"type": "cancel", "severity": 0, "note": ""})
     spec = jobspec.make(["true"], nodes=1)
-    before = view.of(after(9, exception), spec, None, 100, 0)
-    during = view.of(after(11, exception), spec, None, 100, 0)
+    before = view.conductor_view(after(9, exception), spec, None, 100, 0)
+    during = view.conductor_view(after(11, exception), spec, None, 100, 0)
 
     assert (before.failed, before.abandoned, before.warned) == (True, False, False)
     assert (during.failed, during.abandoned, during.warned) == (True, True, True)
@@ -98,7 +98,7 @@ def test_an_exception_while_the_job_ends_abandons_what_is_left() -> None:
 
 def test_a_warning_while_the_job_ends_abandons_nothing() -> None:
     exception = Event(1.0, "exception", {"type": "exception", "severity": 1, "note": ""})
-    seen = view.of(after(11, exception), jobspec.make(["true"], nodes=1), None, 100, 0)
+    seen = view.conductor_view(after(11, exception), jobspec.make(["true"], nodes=1), None, 100, 0)
 
     assert (seen.failed, seen.abandoned, seen.warned) == (False, False, True)
 
@@ -152,9 +152,9 @@ def test_storage_of_earlier_jobs_is_not_asked_for_before_these_have_done_their_p
 ) -> None:
     spec = jobspec.make(["true"], nodes=1, attributes={"dw": directive})
     held = after(2)
-    assert view.of(held, spec, None, 0, 0).phase is Phase.HELD
+    assert view.conductor_view(held, spec, None, 0, 0).phase is Phase.HELD
     waiting = after(2, Event(1.0, "dependency-add", {"description": "after-success=1"}))
-    assert view.of(waiting, spec, None, 0, 0).phase is phase
+    assert view.conductor_view(waiting, spec, None, 0, 0).phase is phase
 
 
 @pytest.mark.parametrize(("given", "seen"), [(None, None), (5, 5.0), ("never", None), (-1, None)])
@@ -163,7 +163,7 @@ def test_when_storage_expires_is_read_of_a_job_that_was_not_looked_at(
 ) -> None:
     attributes = {"dw": "#DW create_persistent"} | ({} if given is None else {"dw_expires": given})
     spec = jobspec.make(["true"], nodes=1, attributes=attributes)
-    assert view.of(after(1), spec, None, 0, 0).expires == seen
+    assert view.conductor_view(after(1), spec, None, 0, 0).expires == seen
 
 
 def test_a_job_has_lost_the_nodes_that_the_instance_or_its_owner_says() -> None:
@@ -173,6 +173,6 @@ def test_a_job_has_lost_the_nodes_that_the_instance_or_its_owner_says() -> None:
 
     spec = jobspec.make(["true"], nodes=1, attributes={"dw_failure_tolerance": 3})
     events = [told("n[0-1]"), told("n2", userid=7), told("n3", userid=1000), told("n[")]
-    seen = view.of(after(7, *events), spec, None, 0, 7)
+    seen = view.conductor_view(after(7, *events), spec, None, 0, 7)
 
     assert (seen.tolerance, seen.lost) == (3, frozenset({"n0", "n1", "n2"}))

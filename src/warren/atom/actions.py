@@ -16,7 +16,7 @@ log = structlog.get_logger()
 
 Event = Literal["start", "end"]
 
-_MARK: Final = "ATOM_COMMAND_OF"
+_OWNER_VARIABLE: Final = "ATOM_COMMAND_OF"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -29,11 +29,11 @@ class Actions:
         end: Sequence[Action],
         parallel: int,
         owner: str,
-        on_ended: Callable[[Event, bool], None] = lambda event, succeeded: None,
+        on_command_ended: Callable[[Event, bool], None] = lambda event, succeeded: None,
     ) -> None:
         """`owner` is what commands are known by to be this service's, also by its next life.
 
-        `on_ended` is told of each command that has ended, and whether it succeeded.
+        `on_command_ended` is told of each command that has ended, and whether it succeeded.
         """
         self._by_event: Mapping[Event, Sequence[Action]] = {"start": start, "end": end}
         # Ends that fail again and again must not keep jobs from starting.
@@ -42,9 +42,9 @@ class Actions:
             "end": asyncio.Semaphore(parallel),
         }
         self._owner = owner
-        self._on_ended = on_ended
+        self._on_command_ended = on_command_ended
 
-    def due(self, event: Event) -> bool:
+    def has_commands(self, event: Event) -> bool:
         """Return whether there is anything to do."""
         return bool(self._by_event[event])
 
@@ -57,21 +57,21 @@ class Actions:
         async with self._slots[event]:
             for action in self._by_event[event]:
                 try:
-                    said = await commands.perform(
+                    output = await commands.perform(
                         action.command, self._environment(event, job), seconds=action.seconds
                     )
                 except NodeTrouble:
-                    self._on_ended(event, False)
+                    self._on_command_ended(event, False)
                     raise
-                self._on_ended(event, True)
-                log.info("command done", jobid=job.jobid, command=action.command[0], said=said)
+                self._on_command_ended(event, True)
+                log.info("command done", jobid=job.jobid, command=action.command[0], said=output)
 
-    async def clear(self, job: Registration) -> None:
+    async def kill_leftovers(self, job: Registration) -> None:
         """Kill what commands of a dead service have left of a job that they had not done with."""
-        mark = f"{_MARK}={self._mark(job)}"
-        await asyncio.to_thread(processes.kill, lambda: processes.pids_by_variable(mark))
+        variable = f"{_OWNER_VARIABLE}={self._owner_of(job)}"
+        await asyncio.to_thread(processes.kill, lambda: processes.pids_by_variable(variable))
 
-    def _mark(self, job: Registration) -> str:
+    def _owner_of(self, job: Registration) -> str:
         return f"{self._owner}:{job.jobid}"
 
     def _environment(self, event: Event, job: Registration) -> Mapping[str, str]:
@@ -81,5 +81,5 @@ class Actions:
             "ATOM_JOBID": job.jobid,
             "ATOM_UID": str(job.uid),
             "ATOM_EXCLUSIVE": str(int(job.exclusive)),
-            _MARK: self._mark(job),
+            _OWNER_VARIABLE: self._owner_of(job),
         }

@@ -1,4 +1,4 @@
-"""The ATOM service over HTTP: `/rm/v1/jobs`, for those whom the kernel says they are.
+"""The ATOM service over HTTP: `/rm/v1/jobs`, for users that the kernel names.
 
 | request | answers |
 |---|---|
@@ -23,7 +23,7 @@ from aiohttp import web
 
 from warren.atom.register import Register
 from warren.atom.registration import encode, read_request
-from warren.atom.service import Conflict, Failed, Full, Service
+from warren.atom.service import AlreadyRegistered, Failed, NoRoom, Service
 from warren.base.errors import UserMistake, WarrenError
 from warren.rpc import sockets
 
@@ -31,16 +31,20 @@ log = structlog.get_logger()
 
 JOBS: Final = "/rm/v1/jobs"
 
-_LARGEST: Final = 2**16
+_MAX_BODY_BYTES: Final = 2**16
 """Bytes of a request's body."""
-_PATIENCE: Final = 10.0
+_BODY_TIMEOUT: Final = 10.0
 """Seconds that a client has for the body of its request."""
-_SLICE: Final = 1000
+_LIST_CHUNK: Final = 1000
 """Jobs that are listed before others have their turn."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-_CODES: Final[dict[type[WarrenError], int]] = {Conflict: 400, Failed: 500, Full: 503}
+_STATUS_CODES: Final[dict[type[WarrenError], int]] = {
+    AlreadyRegistered: 400,
+    Failed: 500,
+    NoRoom: 503,
+}
 
 
 class Api:
@@ -51,21 +55,21 @@ class Api:
         service: Service,
         register: Register,
         users: frozenset[int],
-        answered: Callable[[str, int, float], None] = lambda method, code, seconds: None,
-        patience: float = _PATIENCE,
+        on_answered: Callable[[str, int, float], None] = lambda method, code, seconds: None,
+        body_timeout: float = _BODY_TIMEOUT,
     ) -> None:
-        """`users` are let in. `answered` is told of each request: method, code, seconds.
+        """`users` are let in. `on_answered` is told of each request: method, code, seconds.
 
-        A body is waited for `patience` seconds.
+        A body is waited for `body_timeout` seconds.
         """
-        self._patience = patience
+        self._body_timeout = body_timeout
         self._service = service
         self._register = register
         self._users = users
-        self._answered = answered
+        self._on_answered = on_answered
 
     def application(self) -> web.Application:
-        app = web.Application(middlewares=[self._log], client_max_size=_LARGEST)
+        app = web.Application(middlewares=[self._log], client_max_size=_MAX_BODY_BYTES)
         app.router.add_post(JOBS, self._post)
         app.router.add_get(JOBS, self._list)
         app.router.add_get(JOBS + "/{jobid}", self._get)
@@ -77,27 +81,27 @@ class Api:
         """Refuse users that are not allowed, and give every refusal a sentence."""
         began = time.perf_counter()
         try:
-            response = await self._judged(request, handler)
+            response = await self._handle_allowed(request, handler)
         except web.HTTPException as error:
             response = _refusal(error.status, error.reason.lower())
             if "Allow" in error.headers:
                 response.headers["Allow"] = error.headers["Allow"]
         except WarrenError as error:
             log.warning("refused", method=request.method, path=_path(request), why=str(error))
-            response = _refusal(_CODES.get(type(error), 400), str(error))
+            response = _refusal(_STATUS_CODES.get(type(error), 400), str(error))
         except Exception:  # a bug costs one answer, not the service
             log.exception("request failed", method=request.method, path=_path(request))
             response = _refusal(500, "internal error; see the service's log")
         seconds = time.perf_counter() - began
         # The client chooses the method's name, and each name would be counted for ever.
         known = request.method in ("POST", "GET", "DELETE")
-        self._answered(request.method if known else "other", response.status, seconds)
+        self._on_answered(request.method if known else "other", response.status, seconds)
         if request.method != "GET":
             fields = {"method": request.method, "path": _path(request), "code": response.status}
             log.info("answered", **fields, seconds=round(seconds, 4))
         return response
 
-    async def _judged(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _handle_allowed(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         user = sockets.peer(request.get_extra_info("socket"))
         if user not in self._users:
             log.warning("not let in", uid=user, method=request.method, path=_path(request))
@@ -106,20 +110,20 @@ class Api:
 
     async def _post(self, request: web.Request) -> web.Response:
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._body_timeout):
                 body = await request.read()
         except web.RequestPayloadError as error:
             raise UserMistake(f"the body cannot be read: {error}") from error
         except TimeoutError:
-            return _refusal(408, f"the body did not come within {self._patience:g} s")
-        held = await self._service.begin(read_request(body))
-        return web.Response(body=encode(held), content_type="application/json")
+            return _refusal(408, f"the body did not come within {self._body_timeout:g} s")
+        job = await self._service.begin(read_request(body))
+        return web.Response(body=encode(job), content_type="application/json")
 
     async def _get(self, request: web.Request) -> web.Response:
-        held = self._register.get(request.match_info["jobid"])
-        if held is None:
+        job = self._register.get(request.match_info["jobid"])
+        if job is None:
             return _unknown(request)
-        return web.Response(body=encode(held), content_type="application/json")
+        return web.Response(body=encode(job), content_type="application/json")
 
     async def _delete(self, request: web.Request) -> web.Response:
         if not await self._service.end(request.match_info["jobid"]):
@@ -131,8 +135,8 @@ class Api:
         await response.prepare(request)
         jobs = tuple(self._register)
         await response.write(b'{"jobs":[')
-        for start in range(0, len(jobs), _SLICE):
-            row = b",".join(map(encode, jobs[start : start + _SLICE]))
+        for start in range(0, len(jobs), _LIST_CHUNK):
+            row = b",".join(map(encode, jobs[start : start + _LIST_CHUNK]))
             await response.write(b"," + row if start else row)
             await asyncio.sleep(0)
         await response.write(b"]}\n")

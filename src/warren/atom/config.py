@@ -38,7 +38,7 @@ class Action(Table, frozen=True):
         runs = os.path.isfile(program) and os.access(program, os.X_OK)
         if not os.path.isabs(program) or not runs:
             raise ValueError(
-                f"command: {program} is no absolute path of a program that can be executed"
+                f"command: {program} is not the absolute path of a program that can be executed"
             )
 
 
@@ -50,7 +50,7 @@ class Config(Table, frozen=True):
     socket_mode: Annotated[int, msgspec.Meta(ge=0, le=0o777)] = 0o600
     socket_group: str | None = None
     allow_users: tuple[str, ...] = ()
-    """Who may ask besides root and the user that the service runs as."""
+    """Users that may use the service, besides root and the user that it runs as."""
     max_jobs: Annotated[int, msgspec.Meta(ge=1)] = 100_000
     parallel: Annotated[int, msgspec.Meta(ge=1)] = 16
     """How many jobs' starts run at a time, and how many jobs' ends."""
@@ -64,11 +64,11 @@ class Config(Table, frozen=True):
         if tables.seconds(self.stop_timeout) == float("inf"):
             raise ValueError("stop-timeout: a service that is told to stop needs a limit")
         if self.socket is not None and not os.path.isabs(self.socket):
-            raise ValueError(f"socket: {self.socket!r} is no absolute path")
+            raise ValueError(f"socket: {self.socket!r} is not an absolute path")
         for name in self.allow_users:
-            _known(pwd.getpwnam, "allow-users", "user", name)
+            _check_exists(pwd.getpwnam, "allow-users", "user", name)
         if self.socket_group is not None:
-            _known(grp.getgrnam, "socket-group", "group", self.socket_group)
+            _check_exists(grp.getgrnam, "socket-group", "group", self.socket_group)
 
     @property
     def users(self) -> frozenset[int]:
@@ -91,7 +91,7 @@ def load(path: Path) -> Config:
     return tables.parse(text, Config, str(path))
 
 
-def _known(find: Callable[[str], object], key: str, what: str, name: str) -> None:
+def _check_exists(find: Callable[[str], object], key: str, what: str, name: str) -> None:
     try:
         find(name)
     except KeyError:

@@ -1,4 +1,4 @@
-"""The socket of the service: where it is, and whom it lets in."""
+"""The socket of the service: its path, and the users that it lets in."""
 
 import os
 import socket
@@ -8,19 +8,19 @@ from typing import Final
 from warren.base.errors import UserMistake
 from warren.rpc import sockets
 
-_LONGEST: Final = 107
+_MAX_PATH_BYTES: Final = 107
 """Bytes of a path in a socket address. Our own clients have a way around it, and PBS's hook not."""
 
 
 def listen(path: Path, mode: int, group: int | None) -> socket.socket:
-    """Listen at `path`, for those whom its mode and group let in.
+    """Listen at `path`, for the users that its mode and group let in.
 
     Raises UserMistake where that cannot be, and where another process answers there.
     """
-    if len(os.fsencode(path)) > _LONGEST:
+    if len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise UserMistake(
-            f"{path} has {len(os.fsencode(path))} bytes, and those who connect to a socket can "
-            f"name {_LONGEST}: choose a shorter path."
+            f"{path} has {len(os.fsencode(path))} bytes, and the "
+            f"path of a socket has {_MAX_PATH_BYTES} at most: choose a shorter path."
         )
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -29,7 +29,7 @@ def listen(path: Path, mode: int, group: int | None) -> socket.socket:
                 f"{path}: another service listens there. Stop it, or choose another socket."
             )
         if path.exists() and not path.is_socket():
-            raise UserMistake(f"{path} is there, and is no socket: choose another path.")
+            raise UserMistake(f"{path} exists, and is not a socket: choose another path.")
         listener = sockets.listen(path, mode)
         if group is not None:
             os.chown(path, -1, group)

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from warren.atom.actions import Event
 
-_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0)
 
 
 class Metrics:
@@ -19,7 +19,7 @@ class Metrics:
             "atomd_request_duration_seconds",
             "How long requests took, by what they asked for and how they were answered.",
             ["method", "code"],
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=registry,
         )
         self._commands = Counter(
@@ -35,10 +35,10 @@ class Metrics:
             registry=registry,
         )
 
-    def answered(self, method: str, code: int, seconds: float) -> None:
+    def count_request(self, method: str, code: int, seconds: float) -> None:
         self._requests.labels(method, code).observe(seconds)
 
-    def performed(self, event: Event, succeeded: bool) -> None:
+    def count_command(self, event: Event, succeeded: bool) -> None:
         self._commands.labels(event, "success" if succeeded else "error").inc()
 
     def exposition(self) -> bytes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from warren.atom.registration import Gone, RegisteredJob, encode, encode_removal, read
+from warren.atom.registration import RegisteredJob, Removal, encode, encode_removal, read
 from warren.journal import Journal
 from warren.journal.committer import Committer
 
@@ -16,7 +16,7 @@ class Register:
         for record in journal.replay():
             size += len(record)
             match read(record):
-                case Gone(jobid):
+                case Removal(jobid):
                     self._jobs.pop(jobid, None)
                 case job:
                     self._jobs[job.registration.jobid] = job
@@ -27,8 +27,8 @@ class Register:
         await self._committer.run()
 
     @property
-    def full(self) -> str | None:
-        """Why no job is to be registered: the disk is full, in a sentence. None if it is not."""
+    def full_reason(self) -> str | None:
+        """Why no job can be registered: the disk is full, in a sentence. None if it is not."""
         return self._committer.full
 
     def get(self, jobid: str) -> RegisteredJob | None:
@@ -45,18 +45,18 @@ class Register:
         """Register a job, or replace what is known of it."""
         jobid = job.registration.jobid
 
-        def visible() -> None:
+        def show() -> None:
             self._jobs[jobid] = job
 
-        await self._committer.submit(encode(job), visible)
+        await self._committer.submit(encode(job), show)
 
     async def drop(self, jobid: str) -> None:
         """Forget a job."""
 
-        def visible() -> None:
+        def show() -> None:
             self._jobs.pop(jobid, None)
 
-        await self._committer.submit(encode_removal(jobid), visible)
+        await self._committer.submit(encode_removal(jobid), show)
 
     def _snapshot(self) -> Iterator[bytes]:
         return map(encode, self)

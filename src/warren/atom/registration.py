@@ -40,7 +40,7 @@ class RegisteredJob(msgspec.Struct, frozen=True, gc=False):
     """When it was registered, in seconds since the epoch."""
 
 
-class _Flat(msgspec.Struct, frozen=True, gc=False):
+class _Record(msgspec.Struct, frozen=True, gc=False):
     jobid: str
     uid: int
     exclusive: bool
@@ -48,14 +48,14 @@ class _Flat(msgspec.Struct, frozen=True, gc=False):
     since: float
 
 
-class Gone(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class Removal(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """A job that is registered no more, as the journal says it."""
 
     gone: str
 
 
-_flat: Final = msgspec.json.Decoder(_Flat)
-_gone: Final = msgspec.json.Decoder(Gone)
+_record: Final = msgspec.json.Decoder(_Record)
+_removal: Final = msgspec.json.Decoder(Removal)
 _registration: Final = msgspec.json.Decoder(Registration)
 _encoder: Final = msgspec.json.Encoder()
 
@@ -73,20 +73,28 @@ def read_request(body: bytes) -> Registration:
 
 def encode(job: RegisteredJob) -> bytes:
     """Write a job as JSON, for clients and for the journal."""
-    said = job.registration
+    registration = job.registration
     return _encoder.encode(
-        _Flat(said.jobid, said.uid, said.exclusive, job.stage, round(job.since, 3))
+        _Record(
+            registration.jobid,
+            registration.uid,
+            registration.exclusive,
+            job.stage,
+            round(job.since, 3),
+        )
     )
 
 
 def encode_removal(jobid: str) -> bytes:
     """Return the journal's record that a job is registered no more."""
-    return _encoder.encode(Gone(jobid))
+    return _encoder.encode(Removal(jobid))
 
 
-def read(record: bytes) -> RegisteredJob | Gone:
+def read(record: bytes) -> RegisteredJob | Removal:
     """Read a record of the journal."""
     if record.startswith(b'{"gone"'):
-        return _gone.decode(record)
-    flat = _flat.decode(record)
-    return RegisteredJob(Registration(flat.jobid, flat.uid, flat.exclusive), flat.stage, flat.since)
+        return _removal.decode(record)
+    found = _record.decode(record)
+    return RegisteredJob(
+        Registration(found.jobid, found.uid, found.exclusive), found.stage, found.since
+    )

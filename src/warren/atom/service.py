@@ -28,16 +28,16 @@ from warren.dws.node import NodeTrouble
 
 log = structlog.get_logger()
 
-_SOON: Final = 5.0
-_SELDOM: Final = 300.0
+_FIRST_RETRY_DELAY: Final = 5.0
+_MAX_RETRY_DELAY: Final = 300.0
 """Seconds between attempts to clean up, at first and at most."""
 
 
-class Conflict(UserMistake):
+class AlreadyRegistered(UserMistake):
     """A job of this id is here, and is another, or is not cleaned up. It must be deleted first."""
 
 
-class Full(Retryable):
+class NoRoom(Retryable):
     """No more jobs can be registered."""
 
 
@@ -48,11 +48,11 @@ class Failed(Retryable):
 class Service:
     """What is done when jobs begin and end. `run` must be running."""
 
-    def __init__(self, register: Register, actions: Actions, clock: Clock, most: int) -> None:
+    def __init__(self, register: Register, actions: Actions, clock: Clock, max_jobs: int) -> None:
         self._register = register
         self._actions = actions
         self._clock = clock
-        self._most = most
+        self._max_jobs = max_jobs
         self._starting: dict[str, tuple[Registration, asyncio.Task[str | None]]] = {}
         self._ending: dict[str, asyncio.Task[str | None]] = {}
         self._retries: dict[str, asyncio.TimerHandle] = {}
@@ -67,7 +67,7 @@ class Service:
                 # All of them at once: requests from now on find that they are under way.
                 for job in self._register:
                     if job.stage is not Stage.ACTIVE:
-                        self._end(job, left=True)
+                        self._end(job, after_restart=True)
         finally:
             for timer in self._retries.values():
                 timer.cancel()
@@ -77,7 +77,7 @@ class Service:
         """How many jobs' ends have failed and wait for another attempt."""
         return len(self._delays)
 
-    async def settle(self, seconds: float) -> None:
+    async def wait_idle(self, seconds: float) -> None:
         """Wait until nothing is under way, but no longer than so many seconds."""
         starting = {task for _, task in self._starting.values()}
         under_way = starting | set(self._ending.values())
@@ -87,8 +87,8 @@ class Service:
     async def begin(self, job: Registration) -> RegisteredJob:
         """Register a job and have the node prepared for it. It is durable when this returns.
 
-        Raises Conflict, Full, and Failed; after the latter two the job is not registered, or
-        not for long.
+        Raises AlreadyRegistered, NoRoom, and Failed; after the latter two the job is not
+        registered, or not for long.
         """
         ending = self._ending.get(job.jobid)
         if ending is not None:
@@ -107,9 +107,9 @@ class Service:
             if registered.stage is Stage.ACTIVE:
                 return registered
             if registered.stage is Stage.ENDING:
-                raise Conflict(f"job {job.jobid} is not cleaned up after: delete it first")
+                raise AlreadyRegistered(f"job {job.jobid} is not cleaned up after: delete it first")
             task = self._start(registered)
-        await _done(
+        await _wait_done(
             task, f"job {job.jobid} was not started: it was ended, or the service is stopping"
         )
         active = self._register.get(job.jobid)
@@ -137,15 +137,17 @@ class Service:
             if registered is None:
                 return False
             task = self._end(registered)
-        await _done(task, f"the service is stopping, and goes on with job {jobid} when it is back")
+        await _wait_done(
+            task, f"the service is stopping, and goes on with job {jobid} when it is back"
+        )
         return True
 
     def _check_room(self) -> None:
         new = sum(1 for jobid in self._starting if self._register.get(jobid) is None)
-        if len(self._register) + new >= self._most:
-            raise Full(f"{self._most} jobs are registered here, and max-jobs allows no more")
-        if self._register.full is not None:
-            raise Full(self._register.full)
+        if len(self._register) + new >= self._max_jobs:
+            raise NoRoom(f"{self._max_jobs} jobs are registered here, and max-jobs allows no more")
+        if self._register.full_reason is not None:
+            raise NoRoom(self._register.full_reason)
 
     def _start(self, job: RegisteredJob) -> "asyncio.Task[str | None]":
         jobid = job.registration.jobid
@@ -155,7 +157,7 @@ class Service:
         return task
 
     async def _run_start(self, job: RegisteredJob) -> str | None:
-        if self._actions.due("start"):
+        if self._actions.has_commands("start"):
             await self._register.put(job)
             try:
                 await self._actions.perform("start", job.registration)
@@ -171,30 +173,32 @@ class Service:
         with suppress(Failed):
             self._end(job)
 
-    def _end(self, job: RegisteredJob, *, left: bool = False) -> "asyncio.Task[str | None]":
-        """Begin to end a job, which a dead service has perhaps `left` half done."""
+    def _end(
+        self, job: RegisteredJob, *, after_restart: bool = False
+    ) -> "asyncio.Task[str | None]":
+        """Begin to end a job, which, `after_restart`, a dead service has perhaps left half done."""
         jobid = job.registration.jobid
         timer = self._retries.pop(jobid, None)
         if timer is not None:
             timer.cancel()
-        task = self._spawn(self._run_end(job, left), f"end {jobid}")
+        task = self._spawn(self._run_end(job, after_restart), f"end {jobid}")
         self._ending[jobid] = task
         task.add_done_callback(lambda _: self._ending.pop(jobid))
         return task
 
-    async def _run_end(self, job: RegisteredJob, left: bool) -> str | None:
+    async def _run_end(self, job: RegisteredJob, after_restart: bool) -> str | None:
         jobid = job.registration.jobid
-        if left:
-            await self._actions.clear(job.registration)
-        if self._actions.due("end"):
+        if after_restart:
+            await self._actions.kill_leftovers(job.registration)
+        if self._actions.has_commands("end"):
             if job.stage is not Stage.ENDING:
                 job = RegisteredJob(job.registration, Stage.ENDING, job.since)
                 await self._register.put(job)
             try:
                 await self._actions.perform("end", job.registration)
             except NodeTrouble as trouble:
-                delay = self._delays.get(jobid, _SOON)
-                self._delays[jobid] = min(2 * delay, _SELDOM)
+                delay = self._delays.get(jobid, _FIRST_RETRY_DELAY)
+                self._delays[jobid] = min(2 * delay, _MAX_RETRY_DELAY)
                 log.warning("end failed", jobid=jobid, why=str(trouble), again_in=delay)
                 loop = asyncio.get_running_loop()
                 self._retries[jobid] = loop.call_later(delay, self._end_in_background, job)
@@ -215,13 +219,13 @@ class Service:
 
 def _check_same(job: Registration, known: Registration) -> None:
     if job != known:
-        raise Conflict(
+        raise AlreadyRegistered(
             f"job {job.jobid} is registered with uid {known.uid} and exclusive "
             f"{str(known.exclusive).lower()}: delete it first"
         )
 
 
-async def _done(task: "asyncio.Task[str | None]", cut_short: str) -> None:
+async def _wait_done(task: "asyncio.Task[str | None]", cut_short: str) -> None:
     """Wait for a task, which goes on even if it is not waited for any more. Raises Failed."""
     await asyncio.wait({task})
     if task.cancelled():

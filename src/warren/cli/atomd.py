@@ -6,18 +6,18 @@ from pathlib import Path
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import default_statedir, listening, run
+from warren.cli.common import default_statedir, open_port, run
 
 
 @click.command()
 @click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE",
-              help="A TOML file: commands, limits, who may ask (default: "
+              help="A TOML file: commands, limits, allowed users (default: "
               "/etc/warren/atomd.toml, where it is).")  # fmt: skip
 @click.option("--socket", "path", type=click.Path(path_type=Path), metavar="PATH",
               help="Where to listen (default: what the configuration says, or "
               "/var/run/atomd/atomd.sock).")  # fmt: skip
 @click.option("--statedir", type=click.Path(path_type=Path), metavar="DIR",
-              help="Where registrations are kept (default: /var/lib/warren-atomd).")  # fmt: skip
+              help="Where jobs are kept (default: /var/lib/warren-atomd).")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
               help="Serve /metrics, /healthz and /readyz there too (default: on the socket "
               "alone).")  # fmt: skip
@@ -62,7 +62,7 @@ def atomd(
         ) from error
     metrics_socket = None
     if metrics_port is not None:
-        metrics_socket = listening("--metrics-port", metrics_address, metrics_port)
+        metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     lock, journal = state / "lock", state / "jobs.db"
     try:
         run(diskspace.wait(state, [journal], diskspace.SERVICE))

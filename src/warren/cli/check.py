@@ -10,7 +10,11 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import json_option, print_json
-from warren.cli.directives import Measure, of_cluster, shipped_rules
+from warren.cli.directivechecker import (
+    DirectiveChecker,
+    checker_of_cluster,
+    checker_without_cluster,
+)
 from warren.cli.job import scripts
 from warren.daemons.statedir import VARIABLE, StateDir
 from warren.directives import rules as directive_rules
@@ -40,16 +44,16 @@ def check(
     as_json: bool,
     file: str,
 ) -> None:
-    """Check the #DW directives of a batch script and say all that is wrong.
+    """Check the #DW directives of a batch script, and print all mistakes.
 
-    Lines of directives alone will do, too; - reads standard input. No cluster is
-    needed: one that is named is asked for its rules, profiles and machines.
+    FILE may have directives alone; - is standard input. No cluster is needed: one that is
+    named is asked for its rules, profiles and machines.
     """
     script = directive_script.read(_text(file))
-    measure = _measure(statedir, kubeconfig, context)
+    checker = _checker(statedir, kubeconfig, context)
     if rules_file is not None:
-        measure = replace(measure, rules=_rules(rules_file))
-    mistakes = sorted(_mistakes(script, measure), key=lambda each: (each.line, each.column))
+        checker = replace(checker, rules=_rules(rules_file))
+    mistakes = sorted(_mistakes(script, checker), key=lambda each: (each.line, each.column))
     wrong = [each for each in mistakes if each.severity == "error"]
     if as_json:
         print_json([each.as_json() for each in mistakes])
@@ -59,7 +63,7 @@ def check(
             click.echo(f"{each.shown(name, script.lines)}\n")
         count = len(directive_script.locate_directives(script.words))
         click.echo(_summary(name, count, len(wrong)))
-        if count and measure.facts.file_systems is None:
+        if count and checker.facts.file_systems is None:
             click.echo(
                 "Not checked, since no cluster was asked: global file systems, profiles, "
                 "persistent storage, and what its rabbits make."
@@ -67,23 +71,25 @@ def check(
     sys.exit(1 if wrong else 0)
 
 
-def _measure(statedir: str | None, kubeconfig: Path | None, context: str | None) -> Measure:
+def _checker(
+    statedir: str | None, kubeconfig: Path | None, context: str | None
+) -> DirectiveChecker:
     from warren.kube import kubeconfig as kubeconfigs
 
     if kubeconfig is not None:
-        return of_cluster(kubeconfigs.load(kubeconfig, context))
+        return checker_of_cluster(kubeconfigs.load(kubeconfig, context))
     if context is not None:
         raise click.UsageError("--context is of a --kubeconfig.")
     if statedir is None:
-        return shipped_rules()
-    return of_cluster(scripts.access_of(StateDir(Path(statedir))))
+        return checker_without_cluster()
+    return checker_of_cluster(scripts.access_of(StateDir(Path(statedir))))
 
 
 def _text(file: str) -> str:
     """Read a script. Raises UsageError where there is none to read."""
     if file == "-":
-        data = sys.stdin.buffer.read(scripts.LARGEST + 1)
-        if len(data) > scripts.LARGEST:
+        data = sys.stdin.buffer.read(scripts.MAX_BYTES + 1)
+        if len(data) > scripts.MAX_BYTES:
             raise click.UsageError("A script has up to 1 MiB.")
         return data.decode(errors="replace")
     try:
@@ -103,14 +109,14 @@ def _rules(file: str) -> list[Rule]:
     except OSError as error:
         raise click.UsageError(f"{file}: {error.strerror}.") from error
     except (yaml.YAMLError, msgspec.ValidationError, TypeError, KeyError) as error:
-        raise click.UsageError(f"{file}: these are no DWDirectiveRules: {error}.") from error
+        raise click.UsageError(f"{file}: these are not DWDirectiveRules: {error}.") from error
     if not rules:
         raise click.UsageError(f"{file}: there is no DWDirectiveRule in it.")
     return rules
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Located:
+class _PlacedMistake:
     """One thing that is to be said of a script."""
 
     line: int
@@ -131,10 +137,10 @@ class _Located:
         return {**asdict(self), "column": self.column + 1, "end": self.end + 1}
 
 
-def _mistakes(script: Script, measure: Measure) -> Iterator[_Located]:
+def _mistakes(script: Script, checker: DirectiveChecker) -> Iterator[_PlacedMistake]:
     for remark in script.remarks:
         place = (remark.line, remark.mistake.start, remark.mistake.end)
-        yield _of(place, "warning", None, remark.mistake)
+        yield _placed(place, "warning", None, remark.mistake)
     words, unset = _expand(script.words)
     directives = directive_script.locate_directives(words)
     for index, directive in enumerate(directives):
@@ -142,23 +148,25 @@ def _mistakes(script: Script, measure: Measure) -> Iterator[_Located]:
             for mistake in unset.get((word.line, word.column), ()):
                 first = word.column + mistake.start
                 place = (word.line, first, first + mistake.end - mistake.start)
-                yield _of(place, "error", index, mistake)
+                yield _placed(place, "error", index, mistake)
     try:
         scripts.check_directive_limits([each.text for each in directives])
     except UserMistake as many:
         last = directives[-1]
         mistake = Mistake(last.text, 0, len("#DW"), str(many))
-        yield _of(last.place(0, len("#DW")), "error", len(directives) - 1, mistake)
+        yield _placed(last.place(0, len("#DW")), "error", len(directives) - 1, mistake)
         return
-    for found in measure.findings([each.text for each in directives]):
+    for found in checker.findings([each.text for each in directives]):
         place = directives[found.directive].place(found.mistake.start, found.mistake.end)
-        if not _follows(found, directives, unset):
-            yield _of(place, "error", found.directive, found.mistake)
+        if not _is_due_to_unset_variable(found, directives, unset):
+            yield _placed(place, "error", found.directive, found.mistake)
 
 
-def _of(place: tuple[int, int, int], severity: str, index: int | None, found: Mistake) -> _Located:
+def _placed(
+    place: tuple[int, int, int], severity: str, index: int | None, found: Mistake
+) -> _PlacedMistake:
     line, column, end = place
-    return _Located(
+    return _PlacedMistake(
         line=line,
         column=column,
         end=end,
@@ -169,14 +177,14 @@ def _of(place: tuple[int, int, int], severity: str, index: int | None, found: Mi
     )
 
 
-_Unset = dict[tuple[int, int], list[Mistake]]
+_UnsetVariables = dict[tuple[int, int], list[Mistake]]
 """What variables cannot be filled in, by the place of their word."""
 
 
-def _expand(words: Sequence[Word]) -> tuple[list[Word], _Unset]:
+def _expand(words: Sequence[Word]) -> tuple[list[Word], _UnsetVariables]:
     """Fill the author's variables in, as `submit` does; one may come to several words."""
     filled: list[Word] = []
-    unset: _Unset = {}
+    unset: _UnsetVariables = {}
     for word in words:
         text, mistakes = scripts.expand(word.text)
         if mistakes:
@@ -185,7 +193,9 @@ def _expand(words: Sequence[Word]) -> tuple[list[Word], _Unset]:
     return filled, unset
 
 
-def _follows(found: Finding, directives: Sequence[LocatedDirective], unset: _Unset) -> bool:
+def _is_due_to_unset_variable(
+    found: Finding, directives: Sequence[LocatedDirective], unset: _UnsetVariables
+) -> bool:
     """Return whether a mistake is only that a variable was not filled in."""
     line, column, _ = directives[found.directive].place(found.mistake.start, found.mistake.end)
     return any(

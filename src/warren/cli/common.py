@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 _COMMAND_LINE: Final = click.core.ParameterSource.COMMANDLINE
-LOCAL: Final = "local://"
+LOCAL_SCHEME: Final = "local://"
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +36,7 @@ def statedir_option(command: F) -> F:
         metavar="DIR",
         envvar=VARIABLE,
         callback=lambda _ctx, _param, value: StateDir(Path(value) if value else default_statedir()),
-        help=f"State directory of the cluster (or {VARIABLE}; default {_shown_default()}).",
+        help=f"State directory of the cluster (or {VARIABLE}; default {_default_for_help()}).",
     )(command)
 
 
@@ -53,12 +53,12 @@ def default_statedir(of: str = "warren") -> Path:
     return Path(base) / of
 
 
-def _shown_default() -> str:
+def _default_for_help() -> str:
     return "/var/lib/warren" if os.geteuid() == 0 else "~/.local/state/warren"
 
 
-def listening(option: str, address: str, port: int) -> socket.socket:
-    """Take the port that an option names. Raises UserMistake."""
+def open_port(option: str, address: str, port: int) -> socket.socket:
+    """Open the port that an option names, to listen there. Raises UserMistake."""
     try:
         return socket.create_server((address, port))
     except OSError as error:
@@ -69,7 +69,7 @@ def listening(option: str, address: str, port: int) -> socket.socket:
 
 def f58(job: int) -> str:
     """Spell a job id for people, with a letter that their locale has (FLUX_F58_FORCE_ASCII)."""
-    plain = "FLUX_F58_FORCE_ASCII" in os.environ or not _unicode(os.environ)
+    plain = "FLUX_F58_FORCE_ASCII" in os.environ or not _is_utf8(os.environ)
     return fluid.f58plain(job) if plain else fluid.f58(job)
 
 
@@ -77,7 +77,7 @@ SPELLINGS: Final[Mapping[str, Callable[[int], str]]] = {**fluid.SPELLINGS, "f58"
 """How a job id is spelled, by the names that people give to it."""
 
 
-def _unicode(environment: Mapping[str, str]) -> bool:
+def _is_utf8(environment: Mapping[str, str]) -> bool:
     """Return whether output is in UTF-8, as the first of the variables says that is set."""
     if environment.get("PYTHONIOENCODING", "").partition(":")[0]:
         return "UTF8" in environment["PYTHONIOENCODING"].upper().replace("-", "")
@@ -102,10 +102,10 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(main)
     except BaseExceptionGroup as group:
-        raise _first(group) from None
+        raise _first_error(group) from None
 
 
-def _first(error: BaseException) -> BaseException:
+def _first_error(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -167,10 +167,11 @@ def socket_of(state: StateDir) -> Path:
 
 def socket_at(uri: str, remedy: str) -> Path:
     """Return the socket that a FLUX_URI names. Raises UserMistake for none of this machine."""
-    path = uri.removeprefix(LOCAL)
+    path = uri.removeprefix(LOCAL_SCHEME)
     if path == uri or not path.startswith("/"):
         raise UserMistake(
-            f"FLUX_URI is {uri!r}, not {LOCAL} and the path of an instance's socket: {remedy}."
+            f"FLUX_URI is {uri!r}, not {LOCAL_SCHEME} and the path of an instance's socket: "
+            f"{remedy}."
         )
     return Path(path)
 

@@ -32,14 +32,14 @@ def config() -> None:
 def get(state: StateDir, key: str | None) -> None:
     """Print the configuration as JSON, or what is at KEY, as in queues.batch.policy.
 
-    What is as it would be without a configuration is left out.
+    Defaults are left out.
     """
 
     async def query(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("config.get")
 
     found: Any = ask_instance(state, query)
-    print_json(found if key is None else value(found, key))
+    print_json(found if key is None else value_at(found, key))
 
 
 @config.command("reload")
@@ -50,10 +50,10 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
     """Have the instance take the configuration in FILE, now and at its next start.
 
     Without FILE it is the one that `warren up --config` was given; where it was given none, it is
-    config.toml in the state directory. What has no effect before the next start is named.
+    config.toml in the state directory. It prints which settings take effect at the next start only.
     """
     if file is None:
-        state.check_owner()  # who alone is told where it is
+        state.check_owner()  # others are not told where it is
     path = Path(require_running(state)["config"]) if file is None else file.absolute()
     try:
         text = path.read_text()
@@ -72,7 +72,7 @@ def reload(state: StateDir, as_json: bool, file: Path | None) -> None:
         click.echo(f"From the next start on: {', '.join(done['later'])}.")
 
 
-def value(config: Mapping[str, Any], key: str) -> Any:
+def value_at(config: Mapping[str, Any], key: str) -> Any:
     """Return what is at a dotted path. Raises UserMistake where nothing is."""
     found: Any = config
     for name in key.split("."):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.scheduling.resourceconfig import Configuration
     from warren.scheduling.topology import Chassis
 
-_NOTE = "Unable to fetch `resource.exclude` from config"
+_NO_CONFIG_WARNING = "Unable to fetch `resource.exclude` from config"
 """As flux-coral2 says it, where no broker can be asked what is excluded."""
 
 
@@ -46,7 +46,7 @@ def dws2jgf(
     only_sched: bool,
     file: Path | None,
 ) -> None:
-    """Add the graph that Fluxion goes by to R, which is read from standard input.
+    """Read R from standard input, and print it with the graph that Fluxion needs.
 
     FILE is what rabbitmapping prints; by default that which rabbit.mapping names. Nodes that
     resource.exclude names are not in the graph.
@@ -56,16 +56,16 @@ def dws2jgf(
     from warren.rfc import resource_set
     from warren.scheduling import rabbitgraph
 
-    tables = _read_configuration(state) if config is None else _read(config)
-    r, where = _r(tables, config)
+    tables = _read_configuration(state) if config is None else _read_config_file(config)
+    r, where = _read_r(tables, config)
     resources = resource_set.read(r)
-    path = file or _mapping(tables)
-    chassis = _chassis(path)
+    path = file or _configured_mapping(tables)
+    chassis = _read_chassis(path)
     if not no_validate:
         _check_same_nodes(chassis, resources, path, where)
     exclude = None if tables is None else tables.resource.exclude
     graph = rabbitgraph.document(
-        _cluster(cluster_name),
+        _cluster_name(cluster_name),
         chassis,
         resources,
         ssds=ssds,
@@ -87,11 +87,11 @@ def _read_configuration(state: StateDir) -> "Configuration | None":
     try:
         return resourceconfig.read(ask_flux(state, work), "The broker's configuration")
     except WarrenError:
-        click.echo(_NOTE, err=True)
+        click.echo(_NO_CONFIG_WARNING, err=True)
         return None
 
 
-def _read(path: Path) -> "Configuration":
+def _read_config_file(path: Path) -> "Configuration":
     from warren.scheduling import resourceconfig
 
     try:
@@ -99,13 +99,13 @@ def _read(path: Path) -> "Configuration":
     except OSError as error:
         raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:  # of TOML, and of UTF-8
-        raise UserMistake(f"{path} is no TOML: {error}.") from error
+        raise UserMistake(f"{path} is not TOML: {error}.") from error
     except RecursionError:
-        raise UserMistake(f"{path} is no TOML: it is nested too deep.") from None
+        raise UserMistake(f"{path} is not TOML: it is nested too deep.") from None
     return resourceconfig.read(tables, str(path))
 
 
-def _r(tables: "Configuration | None", config: Path | None) -> tuple[dict[str, Any], str]:
+def _read_r(tables: "Configuration | None", config: Path | None) -> tuple[dict[str, Any], str]:
     """Return R without a graph, and where it is from. Raises UserMistake."""
     import orjson
 
@@ -119,12 +119,13 @@ def _r(tables: "Configuration | None", config: Path | None) -> tuple[dict[str, A
         r = orjson.loads(sys.stdin.buffer.read())
     except ValueError as error:
         raise UserMistake(
-            f"Standard input is no R: {error}: give what `flux R encode` prints, or --from-config."
+            f"Standard input is not an R: {error}: give what `flux R encode` prints, or "
+            "--from-config."
         ) from error
     return resource_set.without_scheduling(r) if isinstance(r, dict) else r, "R"
 
 
-def _mapping(tables: "Configuration | None") -> Path:
+def _configured_mapping(tables: "Configuration | None") -> Path:
     if tables is None or tables.rabbit.mapping is None:
         raise UserMistake(
             "rabbit.mapping is not configured: name a FILE that `warren rabbitmapping` has printed."
@@ -132,7 +133,7 @@ def _mapping(tables: "Configuration | None") -> Path:
     return Path(tables.rabbit.mapping)
 
 
-def _chassis(path: Path) -> list["Chassis"]:
+def _read_chassis(path: Path) -> list["Chassis"]:
     from warren.dws.rabbits import rabbitmapping
     from warren.scheduling.topology import Chassis
 
@@ -160,7 +161,7 @@ def _check_same_nodes(
         )
 
 
-def _cluster(given: str | None) -> str:
+def _cluster_name(given: str | None) -> str:
     """Return the cluster's name. Raises UserMistake where no path can have it."""
     name = re.sub(r"\d", "", socket.gethostname()).rstrip("-") if given is None else given
     if not name or "/" in name:

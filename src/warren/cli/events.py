@@ -10,11 +10,11 @@ from warren.base.printable import printable
 from warren.rfc import eventlog
 from warren.rfc.eventlog import Event
 
-FORMS: Final = ("text", "json")
-TIMES: Final = ("raw", "iso", "offset", "human", "reltime")
+FORMATS: Final = ("text", "json")
+TIME_FORMATS: Final = ("raw", "iso", "offset", "human", "reltime")
 
 
-class Writer:
+class EventWriter:
     """Writes the events of one log, in order: times may be counted from earlier events."""
 
     def __init__(self, form: str = "text", times: str = "raw") -> None:
@@ -22,11 +22,11 @@ class Writer:
         self._times = times
         self._first: float | None = None
         self._minute = ""
-        self._turn = 0.0
+        self._minute_began = 0.0
 
     def line(self, event: Event) -> str:
         """Write an event, without a newline."""
-        moment = self._moment(event.timestamp)
+        moment = self._time_text(event.timestamp)
         if self._form == "json":
             return eventlog.encode(event).removesuffix("\n")
         pairs = [f"{name}={_compact(value)}" for name, value in event.context.items()]
@@ -34,9 +34,9 @@ class Writer:
 
     def skip(self, event: Event) -> None:
         """Skip an event, from whose time those of later ones may be counted."""
-        self._moment(event.timestamp)
+        self._time_text(event.timestamp)
 
-    def _moment(self, timestamp: float) -> str:
+    def _time_text(self, timestamp: float) -> str:
         self._first = timestamp if self._first is None else self._first
         match self._times:
             case "raw":
@@ -47,15 +47,15 @@ class Writer:
                 return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
             case "offset":
                 return f"{timestamp - self._first:.6f}"
-        return self._human(timestamp)
+        return self._human_time(timestamp)
 
-    def _human(self, timestamp: float) -> str:
+    def _human_time(self, timestamp: float) -> str:
         """Return the time at each new minute, and the seconds since then otherwise."""
         minute = datetime.fromtimestamp(timestamp).astimezone().strftime("%b%d %H:%M")
         if minute != self._minute:
-            self._minute, self._turn = minute, timestamp
+            self._minute, self._minute_began = minute, timestamp
             return f"[{minute}]"
-        return f"[{f'+{timestamp - self._turn:.6f}':>11}]"
+        return f"[{f'+{timestamp - self._minute_began:.6f}':>11}]"
 
 
 def matches(event: Event, pairs: Mapping[str, str]) -> bool:

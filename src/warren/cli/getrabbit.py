@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import LOCAL, ask_flux, json_option, print_json, statedir_option
+from warren.cli.common import LOCAL_SCHEME, ask_flux, json_option, print_json, statedir_option
 from warren.daemons.statedir import StateDir
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def getrabbit(
         )
     mapping, of_jobs = _read_mapping(state, jobids)
     if rabbits:
-        found = mapping.computes_of(_names(rabbits))
+        found = mapping.computes_of(_decode_hostlists(rabbits))
     elif computes or jobids:
-        found = list(dict.fromkeys([*mapping.rabbits_of(_names(computes)), *of_jobs]))
+        found = list(dict.fromkeys([*mapping.rabbits_of(_decode_hostlists(computes)), *of_jobs]))
     else:
         found = list(mapping.rabbits)
     if as_json:
@@ -52,7 +52,7 @@ def getrabbit(
         click.echo(hostlist.encode(found))
 
 
-def _names(texts: Sequence[str]) -> list[str]:
+def _decode_hostlists(texts: Sequence[str]) -> list[str]:
     from warren.rfc import hostlist
 
     return [name for text in texts for name in hostlist.decode(text)]
@@ -64,7 +64,7 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
     from warren.rpc.message import RpcError
 
     async def work(handle: "Handle") -> tuple[str | None, list[str]]:
-        mapping = await _configured(handle)
+        mapping = await _configured_mapping(handle)
         found: list[str] = []
         for text in jobids:
             request = {"id": fluid.parse(text), "attrs": ["annotations"]}
@@ -74,7 +74,7 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
                 raise UserMistake(f"Could not find job {text}: {error}.") from error
             user = answer["job"].get("annotations", {}).get("user", {})
             if "rabbits" not in user:
-                raise UserMistake(f"No rabbits found for job {text}: it has got none so far.")
+                raise UserMistake(f"No rabbits found for job {text}: it has none so far.")
             found += hostlist.decode(user["rabbits"])
         return mapping, found
 
@@ -84,10 +84,10 @@ def _read_mapping(state: StateDir, jobids: Sequence[str]) -> tuple["RabbitMappin
             "rabbit.mapping is not configured: give the cluster a file that says which nodes are "
             'wired to which rabbit, as [rabbit] mapping = "/PATH".'
         )
-    return read(Path(path)), found
+    return read_mapping(Path(path)), found
 
 
-async def _configured(handle: "Handle") -> str | None:
+async def _configured_mapping(handle: "Handle") -> str | None:
     """Return the file that `rabbit.mapping` names, here or in an instance that this is part of."""
     from warren.rpc import broker
     from warren.rpc.message import RpcError
@@ -100,14 +100,14 @@ async def _configured(handle: "Handle") -> str | None:
         uri = (await handle.rpc("attr.get", {"name": "parent-uri"}))["value"]
     except RpcError:  # it is part of no other, or is none of Flux's
         return None
-    path = uri.removeprefix(LOCAL)
+    path = uri.removeprefix(LOCAL_SCHEME)
     if path == uri:
         return None  # on another machine
     async with broker.connect(Path(path)) as parent:
-        return await _configured(parent)
+        return await _configured_mapping(parent)
 
 
-def read(path: Path) -> "RabbitMapping":
+def read_mapping(path: Path) -> "RabbitMapping":
     """Read a mapping. Raises UserMistake."""
     from warren.dws.rabbits import rabbitmapping
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from warren.cli.abbreviated import spelled_out
+from warren.cli.longoptions import expand_long_options
 
 Table = Mapping[str, tuple[str, str, str]]
 """By the command's name: its module, what it is called there, and its help in a line."""
@@ -16,14 +16,14 @@ class Group(click.Group):
     """A group in which long options, its own and its commands', may be cut short."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, spelled_out(self, ctx, args))
+        return super().parse_args(ctx, expand_long_options(self, ctx, args))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not isinstance(command, Group):
-            rest = spelled_out(command, ctx, rest)
+            rest = expand_long_options(command, ctx, rest)
         return name, command, rest
 
 

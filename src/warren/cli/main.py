@@ -19,32 +19,36 @@ from warren import __version__
 from warren.base.errors import WarrenError
 from warren.cli.lazy import LazyGroup
 
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_WRITE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _COMMANDS: Final = {
     "up": ("warren.cli.cluster.up", "up", "Run a cluster on this machine."),
     "down": ("warren.cli.cluster.up", "down", "Stop the cluster of a state directory."),
-    "apiserver": ("warren.cli.cluster.apiserver", "apiserver", "Serve the Kubernetes API alone."),
+    "apiserver": (
+        "warren.cli.cluster.apiserver",
+        "apiserver",
+        "Serve the Kubernetes API, and nothing else.",
+    ),
     "conductor": (
         "warren.cli.cluster.conductor",
         "conductor",
-        "Lead the Workflows of an instance's jobs.",
+        "Create and advance the Workflows of jobs.",
     ),
-    "agent": ("warren.cli.cluster.agent", "agent", "Serve a rabbit or a compute node alone."),
+    "agent": ("warren.cli.cluster.agent", "agent", "Run the agent of one rabbit or compute node."),
     "copy-offload": (
         "warren.cli.cluster.offload",
         "copy_offload",
-        "Serve running jobs that ask for copies.",
+        "Make the copies that running jobs ask for.",
     ),
     "controllers": (
         "warren.cli.cluster.controllers",
         "controllers",
-        "Run the storage controllers alone.",
+        "Run the storage controllers, and nothing else.",
     ),
     "demo": ("warren.cli.cluster.demo", "demo", "Run one rabbit job through its whole life."),
     "submit": ("warren.cli.job.submit", "submit", "Submit a job and print its id."),
     "run": ("warren.cli.job.submit", "run", "Submit a job and show its output."),
-    "batch": ("warren.cli.job.batch", "batch", "Submit a script with an instance of its own."),
+    "batch": ("warren.cli.job.batch", "batch", "Submit a script, with an instance of its own."),
     "check": ("warren.cli.check", "check", "Check a script's #DW directives."),
     "jobs": ("warren.cli.job.listing", "jobs", "List jobs."),
     "cancel": ("warren.cli.job.cancel", "cancel", "Cancel jobs."),
@@ -60,13 +64,13 @@ _COMMANDS: Final = {
         "Create, list, share and destroy persistent storage.",
     ),
     "rabbits": ("warren.cli.rabbits", "rabbits", "List, drain and disable rabbits."),
-    "getrabbit": ("warren.cli.getrabbit", "getrabbit", "Look up rabbits, or their nodes."),
+    "getrabbit": ("warren.cli.getrabbit", "getrabbit", "Look up the rabbits of nodes or jobs."),
     "rabbitmapping": (
         "warren.cli.rabbitmapping",
         "rabbitmapping",
         "Print which nodes are wired to which rabbit.",
     ),
-    "dws2jgf": ("warren.cli.dws2jgf", "dws2jgf", "Add rabbits to R, as Fluxion's graph."),
+    "dws2jgf": ("warren.cli.dws2jgf", "dws2jgf", "Add the graph of rabbits to R, for Fluxion."),
     "atomd": ("warren.cli.atomd", "atomd", "Serve ATOM on this node, for PBS's hook."),
     "pbs": ("warren.cli.pbs", "pbs", "Install, check and try PBS's hook."),
     "doctor": ("warren.cli.cluster.doctor", "doctor", "Find and remove orphaned resources."),
@@ -114,7 +118,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(141)
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in _WRITE_ERRORS:
             raise
         with suppress(OSError):
             sys.stdout.close()  # or it would be tried again at the end

@@ -41,7 +41,7 @@ _CONVERSIONS: Final = "DdFHPrs"
 class _Column:
     """One field, with the text before it."""
 
-    lead: str
+    text_before: str
     name: str
     heading: str
     conversion: str = ""
@@ -100,7 +100,7 @@ class _Column:
             case "H":
                 return str(timedelta(seconds=1 if 0 < value < 1 else round(value)))
             case _:
-                return share(value)
+                return percentage(value)
 
     def _number(self, value: Any) -> str:
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -126,10 +126,10 @@ class Format:
         """The fields to sort by, downwards after a `-`."""
         sort = _SORT.match(text)
         if sort is not None:
-            self.order = self.sorting(sort[1])
+            self.order = self.parse_sort_keys(sort[1])
             start = sort.end()
         self._columns: list[_Column] = []
-        self._tail = self._read(start)
+        self._text_after = self._read(start)
         if not self._columns:
             self._refuse(start, "there is no field in braces")
 
@@ -141,7 +141,7 @@ class Format:
             *(key.lstrip("-") for key in self.order),
         ]
 
-    def sorting(self, keys: str) -> tuple[str, ...]:
+    def parse_sort_keys(self, keys: str) -> tuple[str, ...]:
         """Read the names of fields to sort by. Raises BadFormat for one of none."""
         order = tuple(key.strip() for key in keys.split(","))
         for key in order:
@@ -151,7 +151,7 @@ class Format:
 
     def lines(self, rows: Sequence[Row], *, header: bool = True) -> Iterator[str]:
         """Write rows, after their headings."""
-        columns = self._fitted(rows)
+        columns = self._fitted_columns(rows)
         if header:
             yield self._line(columns, [each.laid_out(each.heading) for each in columns])
         for row in rows:
@@ -159,10 +159,10 @@ class Format:
 
     def _line(self, columns: Sequence[_Column], cells: Sequence[str]) -> str:
         pieces = [piece for column, cell in zip(columns, cells, strict=True)
-                  for piece in (column.lead, cell)]  # fmt: skip
-        return "".join([*pieces, self._tail]).rstrip()
+                  for piece in (column.text_before, cell)]  # fmt: skip
+        return "".join([*pieces, self._text_after]).rstrip()
 
-    def _fitted(self, rows: Sequence[Row]) -> list[_Column]:
+    def _fitted_columns(self, rows: Sequence[Row]) -> list[_Column]:
         """Leave out columns that are empty, and widen those that are to be."""
         fitted: list[_Column] = []
         for place, column in enumerate(self._columns):
@@ -175,7 +175,7 @@ class Format:
                     width = max(column.width, widest, len(column.heading))
                     column = replace(column, width=width, precision=None)
             if place and not fitted:  # the columns before it are gone
-                column = replace(column, lead=column.lead.lstrip())
+                column = replace(column, text_before=column.text_before.lstrip())
             fitted.append(column)
         return fitted
 
@@ -183,11 +183,11 @@ class Format:
 
     def _read(self, start: int) -> str:
         """Read the columns, and return the text after the last one."""
-        text, lead, place = self._text, "", start
+        text, text_before, place = self._text, "", start
         while place < len(text):
             letter = text[place]
             if text[place : place + 2] in ("{{", "}}"):
-                lead += letter
+                text_before += letter
                 place += 2
             elif letter == "}":
                 self._refuse(place, "this '}' closes nothing: write '}}' for one")
@@ -195,14 +195,14 @@ class Format:
                 end = text.find("}", place)
                 if end < 0:
                     self._refuse(place, "this '{' is not closed: write '{{' for one")
-                self._columns.append(self._column(lead, place + 1, end))
-                lead, place = "", end + 1
+                self._columns.append(self._column(text_before, place + 1, end))
+                text_before, place = "", end + 1
             else:
-                lead += letter
+                text_before += letter
                 place += 1
-        return lead
+        return text_before
 
-    def _column(self, lead: str, start: int, end: int) -> _Column:
+    def _column(self, text_before: str, start: int, end: int) -> _Column:
         inside = self._text[start:end]
         match = re.match(r"[^!:]*", inside)
         assert match is not None  # it matches nothing at all, too
@@ -220,13 +220,13 @@ class Format:
             rest, place = rest[2:], place + 2
             if rest and not rest.startswith(":"):
                 self._refuse(place, "a layout begins with ':'")
-        prefix = _PREFIX.search(lead)
+        prefix = _PREFIX.search(text_before)
         strftime, layout = "", rest[1:]
         if conversion == "d":
             strftime, _, layout = layout.partition("::")
             place += len(rest) - 1 - len(layout)
         return _Column(
-            lead=lead[: prefix.start()] if prefix else lead,
+            text_before=text_before[: prefix.start()] if prefix else text_before,
             name=name,
             heading=heading,
             conversion=conversion,
@@ -239,7 +239,7 @@ class Format:
     def _layout(self, layout: str, place: int) -> dict[str, Any]:
         match = _LAYOUT.fullmatch(layout)
         if match is None:
-            self._refuse(place, f"{layout!r} is no layout such as '>8', '<10.10+' or '>6h'")
+            self._refuse(place, f"{layout!r} is not a layout such as '>8', '<10.10+' or '>6h'")
         if match["cut"] and match["precision"] in (None, "0"):
             self._refuse(place, f"the '+' in {layout!r} follows no length such as '.10'")
         fill, align = match["fill"] or "", match["align"] or ""
@@ -260,7 +260,7 @@ class Format:
         raise BadFormat(f"format {brief(self._text)}: {problem}, at {place}")
 
 
-def ordered(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
+def sort_rows(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:
     """Sort rows by fields, the first of which counts most. What is empty comes first."""
     found = list(rows)
     for key in reversed(keys):
@@ -288,7 +288,7 @@ def fsd(seconds: float) -> str:
     return f"{seconds / 86400:.4g}d"
 
 
-def share(value: float) -> str:
+def percentage(value: float) -> str:
     """Write a part of a whole as a percentage of at most 5 characters."""
     percent = value * 100
     if percent >= 10 or percent == 0:

@@ -17,8 +17,8 @@ from warren.wlm.pbs.rehearsal import SHARING
 
 if TYPE_CHECKING:
     from warren.wlm.pbs.checks import Check
+    from warren.wlm.pbs.hooksetup import Directive
     from warren.wlm.pbs.qmgr import Qmgr
-    from warren.wlm.pbs.register import Directive
 
 name_option = click.option("--name", default=NAME, show_default=True, metavar="HOOK",
                            help="The name of the hook.")  # fmt: skip
@@ -42,32 +42,32 @@ def pbs() -> None:
               help="Enable or disable it (default: as it is; a new one is disabled).")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Print the directives for qmgr, and send none.")
 def install(name: str, config_file: Path | None, enable: bool | None, dry_run: bool) -> None:
-    """Register the hook, or bring it to this version.
+    """Register the hook, or update it to this version.
 
-    What is there keeps its attributes, and its configuration without --config. It may be
-    repeated at any time.
+    A hook that is registered keeps its attributes, and its configuration unless --config is
+    given. This may be repeated at any time.
     """
-    from warren.wlm.pbs import checks, hookfile, register
+    from warren.wlm.pbs import checks, hookfile, hooksetup
     from warren.wlm.pbs.qmgr import Qmgr
 
-    register.check_name(name)
+    hooksetup.check_name(name)
     config = None
     if config_file is not None:
-        config = _read(config_file)
+        config = _read_file(config_file)
         hookfile.read_config(config, str(config_file))
     qmgr = Qmgr()
     if enable:
-        register.check_shipped_hook_off(qmgr)
-    found = register.registered(qmgr, name)
-    said = register.install(name, found, config, enable)
-    _perform(qmgr, said, dry_run)
-    if not said:
+        hooksetup.check_shipped_hook_off(qmgr)
+    found = hooksetup.read_hook(qmgr, name)
+    directives = hooksetup.install(name, found, config, enable)
+    _run_directives(qmgr, directives, dry_run)
+    if not directives:
         click.echo(f"the hook {name} is registered as it is to be")
     elif not dry_run:
         click.echo(f"the hook {name} is registered")
-    there = register.registered(qmgr, name)
-    if there is not None and not dry_run:
-        _print_checks(check for check in checks.of_hook(name, there) if not check.met)
+    registered = hooksetup.read_hook(qmgr, name)
+    if registered is not None and not dry_run:
+        _print_checks(check for check in checks.check_hook(name, registered) if not check.met)
 
 
 @pbs.command()
@@ -76,17 +76,17 @@ def install(name: str, config_file: Path | None, enable: bool | None, dry_run: b
 def uninstall(name: str, dry_run: bool) -> None:
     """Remove the hook.
 
-    Jobs that run go on; ATOM is not told when they end, and keeps them until it is.
+    Running jobs go on; ATOM is not told when they end, and keeps them registered.
     """
-    from warren.wlm.pbs import register
+    from warren.wlm.pbs import hooksetup
     from warren.wlm.pbs.qmgr import Qmgr
 
-    register.check_name(name)
+    hooksetup.check_name(name)
     qmgr = Qmgr()
-    said = register.uninstall(name, register.registered(qmgr, name))
-    _perform(qmgr, said, dry_run)
+    directives = hooksetup.uninstall(name, hooksetup.read_hook(qmgr, name))
+    _run_directives(qmgr, directives, dry_run)
     if not dry_run:
-        click.echo(f"the hook {name} is gone" if said else f"no hook {name} is registered")
+        click.echo(f"the hook {name} is gone" if directives else f"no hook {name} is registered")
 
 
 @pbs.command()
@@ -95,13 +95,13 @@ def uninstall(name: str, dry_run: bool) -> None:
 def status(name: str, as_json: bool) -> None:
     """Check everything that the hook needs.
 
-    What the server has is told to root on its host, and what a node has, on the node. Exits
-    with 1 if something is missing, or nothing can be told.
+    Run it as root on the server's host to check the server, and on a node to check the node.
+    Exits with 1 if something is missing, or nothing can be checked.
     """
-    from warren.wlm.pbs import checks, register
+    from warren.wlm.pbs import checks, hooksetup
 
-    register.check_name(name)
-    found = [*checks.of_server(name), *checks.of_node(name)]
+    hooksetup.check_name(name)
+    found = [*checks.check_server(name), *checks.check_node(name)]
     if as_json:
         print_json([vars(check) for check in found])
     else:
@@ -144,13 +144,13 @@ def test(
     It is run as the mom would run it, for a job that PBS knows nothing of, which begins and
     ends: ATOM is really asked. Exits with 1 if one of the events is not accepted.
     """
-    from warren.wlm.pbs import checks, hookfile, qmgr, register
+    from warren.wlm.pbs import checks, hookfile, hooksetup, qmgr
     from warren.wlm.pbs.trial import Trial
 
-    register.check_name(name)
-    delivered = checks.mom(name) if config_file is None else None
+    hooksetup.check_name(name)
+    delivered = checks.hook_on_mom(name) if config_file is None else None
     if delivered is not None:
-        hookfile.check_ours(_read(delivered.hook), name)
+        hookfile.check_ours(_read_file(delivered.hook), name)
         config_file = delivered.config
     node = qmgr.node()
     trial = Trial(
@@ -159,7 +159,7 @@ def test(
         config=config_file,
         node=node,
         job=job or f"0.warren-test-{node}",
-        user=user or _myself(),
+        user=user or _own_user_name(),
         place=place,
         sharing=sharing,
         vntype=vntype,
@@ -177,25 +177,25 @@ def test(
     sys.exit(0 if accepted else 1)
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
         raise UserMistake(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _myself() -> str:
+def _own_user_name() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         raise UserMistake("Your user has no name here: say whose job it is with --user.") from None
 
 
-def _perform(qmgr: "Qmgr", said: "Iterable[Directive]", dry_run: bool) -> None:
-    for directive in said:
+def _run_directives(qmgr: "Qmgr", directives: "Iterable[Directive]", dry_run: bool) -> None:
+    for directive in directives:
         click.echo(f"qmgr: {directive.words}")
         if not dry_run:
-            qmgr.tell(directive.words, directive.content)
+            qmgr.run(directive.words, directive.content)
 
 
 _MARKS = {True: "ok", False: "NO", None: "? "}

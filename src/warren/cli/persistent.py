@@ -28,13 +28,13 @@ from warren.daemons.statedir import StateDir
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
-_LOOK: Final = 0.2
-"""Seconds between two looks at what is waited for."""
-_SILENCE: Final = 1.0
-"""Seconds after which it is told what is waited for."""
+_POLL_INTERVAL: Final = 0.2
+"""Seconds between two requests for the state of what is waited for."""
+_PROGRESS_DELAY: Final = 1.0
+"""Seconds after which progress is printed."""
 
-Instance = Mapping[str, Any]
-"""An instance as `persistent.list` tells of it."""
+StorageInstance = Mapping[str, Any]
+"""An instance as `persistent.list` reports it."""
 
 
 @click.group(cls=Group)
@@ -46,7 +46,7 @@ def persistent() -> None:
 
 
 def _expiring_options(command: F) -> F:
-    command = click.option("--for", "span", metavar="DURATION",
+    command = click.option("--for", "lifetime", metavar="DURATION",
                            help="How long from now it expires: 12h, 30d.")(command)  # fmt: skip
     return click.option("--until", metavar="WHEN",
                         help="When it expires: +DURATION, a time, a date, or both, or seconds "
@@ -76,9 +76,9 @@ def list_(state: StateDir, as_json: bool) -> None:
             human(each["capacity"]) if each["capacity"] else "",
             accounts.user_name(each["userid"]),
             each["state"],
-            ",".join(_users(each)),
-            ",".join(_others(each)),
-            _moment(each["expires"]),
+            ",".join(_consumers(each)),
+            ",".join(_shared_with(each)),
+            _time_text(each["expires"]),
             _hosts(each["rabbits"]),
         )
         for each in found
@@ -102,8 +102,8 @@ def list_(state: StateDir, as_json: bool) -> None:
 @json_option
 @_name_argument
 def show(state: StateDir, as_json: bool, name: str) -> None:
-    """Show all there is to say of persistent storage NAME."""
-    found = ask_instance(state, lambda handle: _one(handle, name))
+    """Show persistent storage NAME in detail."""
+    found = ask_instance(state, lambda handle: _find_instance(handle, name))
     if as_json:
         print_json(found)
         return
@@ -113,9 +113,9 @@ def show(state: StateDir, as_json: bool, name: str) -> None:
         "Capacity": human(found["capacity"]) if found["capacity"] else "",
         "Owner": accounts.user_name(found["userid"]),
         "State": found["state"],
-        "Used by": ", ".join(_users(found)),
-        "Shared with": ", ".join(_others(found)),
-        "Expires": _moment(found["expires"]),
+        "Used by": ", ".join(_consumers(found)),
+        "Shared with": ", ".join(_shared_with(found)),
+        "Expires": _time_text(found["expires"]),
         "Rabbits": _hosts(found["rabbits"]),
         "Made by": found["directive"],
         "Error": found["error"],
@@ -125,11 +125,11 @@ def show(state: StateDir, as_json: bool, name: str) -> None:
             click.echo(f"{label + ':':<13}{value}")
 
 
-def _users(each: Instance) -> list[str]:
+def _consumers(each: StorageInstance) -> list[str]:
     return [*(f58(job) for job in each["jobs"]), *each["workflows"]]
 
 
-def _others(each: Instance) -> list[str]:
+def _shared_with(each: StorageInstance) -> list[str]:
     shared = each["shared"]
     return [
         *(["everyone"] if shared["everyone"] else []),
@@ -138,7 +138,7 @@ def _others(each: Instance) -> list[str]:
     ]
 
 
-def _moment(moment: float | None) -> str:
+def _time_text(moment: float | None) -> str:
     return "" if moment is None else f"{datetime.fromtimestamp(moment).astimezone():%F %T %z}"
 
 
@@ -155,10 +155,10 @@ def _hosts(names: Sequence[str]) -> str:
 @statedir_option
 @json_option
 @click.option("--type", "kind", required=True, metavar="TYPE", help="xfs, ext4, raw, ...")
-@click.option("--capacity", metavar="SIZE", help="Of each allocation, such as 100GiB.")
+@click.option("--capacity", metavar="SIZE", help="Size of each allocation, such as 100GiB.")
 @click.option("--profile", metavar="NAME", help="The storage profile (default: the site's own).")
 @click.option("-N", "--nodes", type=click.IntRange(1), default=1, metavar="N",
-              help="Beside how many compute nodes it lies, a part for each (default: 1).",
+              help="How many compute nodes have an allocation each beside them (default: 1).",
               )  # fmt: skip
 @click.option("--requires", "requirements", multiple=True, metavar="QUERY",
               help="Which compute nodes, such as 'host:n[1-4]' or 'rabbit:r1'.")  # fmt: skip
@@ -174,16 +174,16 @@ def create(
     profile: str | None,
     nodes: int,
     until: str | None,
-    span: str | None,
+    lifetime: str | None,
     name: str,
-    **wishes: Any,
+    **job_options: Any,
 ) -> None:
     """Create persistent storage NAME, and wait until it is there.
 
     A job makes it, which takes a core of each node for a moment. Ctrl-C cancels the job.
     """
     from warren.cli.job.specs import make_jobspec
-    from warren.cli.job.submit import submitting
+    from warren.cli.job.submit import submitter
 
     words = {"type": kind, "capacity": capacity, "profile": profile, "name": name}
     for key, value in words.items():
@@ -196,13 +196,13 @@ def create(
         ntasks=nodes,
         attributes=(f"dw=#DW create_persistent {given}",),
         job_name=f"create {name}",
-        **wishes,
+        **job_options,
     )
-    moment = expiration(until, span, time.time())
+    moment = expiration(until, lifetime, time.time())
     if moment is not None:
         spec["attributes"]["system"]["dw_expires"] = moment
 
-    async def work(handle: "Handle") -> Instance:
+    async def work(handle: "Handle") -> StorageInstance:
         for each in await _list_instances(handle):
             if each["name"] == name:
                 owner = accounts.user_name(each["userid"])
@@ -210,14 +210,14 @@ def create(
                     f"There is persistent storage named {name!r} already, {owner}'s: "
                     "choose another name."
                 )
-        job = await submitting(state, spec)(handle)
+        job = await submitter(state, spec)(handle)
         try:
             await _wait_ended(handle, job)
         except asyncio.CancelledError:
             request = {"id": job, "type": "cancel", "severity": 0, "note": "interrupted"}
             await handle.rpc("job-manager.raise", request)
             raise
-        return await _one(handle, name)
+        return await _find_instance(handle, name)
 
     found = ask_instance(state, work)
     if as_json:
@@ -229,7 +229,7 @@ def create(
 
 async def _wait_ended(handle: "Handle", job: int) -> None:
     """Wait until the job that makes storage is over. Raises UserMistake where it has failed."""
-    from warren.cli.job import waits
+    from warren.cli.job import pendingreasons
     from warren.cli.job.wait import exit_code
     from warren.lifecycle.states import State
 
@@ -242,9 +242,9 @@ async def _wait_ended(handle: "Handle", job: int) -> None:
         if found["state"] == State.INACTIVE.bit:
             break
         if progress.due:
-            reasons = await waits.reasons(handle, [found])
+            reasons = await pendingreasons.reasons(handle, [found])
             progress.tell(f"job {f58(job)}: {reasons.get(job, 'is being run')}")
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL_INTERVAL)
     if exit_code(found):
         note = found.get("exception_note") or f"see: warren job eventlog {f58(job)}"
         raise UserMistake(f"The job {f58(job)} that was to create it has failed: {note}")
@@ -262,7 +262,7 @@ def destroy(state: StateDir, no_wait: bool, name: str) -> None:
 
     async def work(handle: "Handle") -> None:
         for each in await _list_instances(handle):
-            users = _users(each)
+            users = _consumers(each)
             if each["name"] == name and users:
                 raise UserMistake(
                     f"The persistent storage {name!r} is in use by {', '.join(users)}: "
@@ -277,7 +277,7 @@ def destroy(state: StateDir, no_wait: bool, name: str) -> None:
             if progress.due:
                 why = f": {left[0]['error']}" if left[0]["error"] else ""
                 progress.tell(f"{name}: its rabbits give it back{why}")
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
 
     ask_instance(state, work)
 
@@ -286,7 +286,7 @@ def _sharing_options(command: F) -> F:
     for option in reversed(
         [
             click.option("-u", "--user", "users", multiple=True, metavar="USER,...",
-                         help="Users, by name or number."),
+                         help="Share with users, by name or number."),
             click.option("-g", "--group", "groups", multiple=True, metavar="GROUP,...",
                          help="Groups, by name or number."),
             click.option("--everyone", is_flag=True, help="All users."),
@@ -304,7 +304,7 @@ def share(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
     They find its root directory open, may make files of their own there, and read what its files'
     modes let them. Jobs that begin from now on have it so.
     """
-    _shared(state, as_json, {"name": name, "add": _sharing(**others)})
+    _change_sharing(state, as_json, {"name": name, "add": _parse_sharing(**others)})
 
 
 @persistent.command()
@@ -315,23 +315,25 @@ def unshare(state: StateDir, as_json: bool, name: str, **others: Any) -> None:
     Jobs that use it already go on.
     """
     if any(others.values()):
-        less = _sharing(**others)
+        less = _parse_sharing(**others)
     else:
-        less = ask_instance(state, lambda handle: _one(handle, name))["shared"]
-    _shared(state, as_json, {"name": name, "remove": less})
+        less = ask_instance(state, lambda handle: _find_instance(handle, name))["shared"]
+    _change_sharing(state, as_json, {"name": name, "remove": less})
 
 
-def _sharing(users: tuple[str, ...], groups: tuple[str, ...], everyone: bool) -> dict[str, Any]:
+def _parse_sharing(
+    users: tuple[str, ...], groups: tuple[str, ...], everyone: bool
+) -> dict[str, Any]:
     if not (users or groups or everyone):
         raise UserMistake("Say with whom: --user, --group, or --everyone.")
     return {
         "everyone": everyone,
-        "users": list(_ids(users, "user", lambda name: pwd.getpwnam(name).pw_uid)),
-        "groups": list(_ids(groups, "group", lambda name: grp.getgrnam(name).gr_gid)),
+        "users": list(_parse_ids(users, "user", lambda name: pwd.getpwnam(name).pw_uid)),
+        "groups": list(_parse_ids(groups, "group", lambda name: grp.getgrnam(name).gr_gid)),
     }
 
 
-def _ids(words: Iterable[str], kind: str, by_name: Callable[[str], int]) -> Iterable[int]:
+def _parse_ids(words: Iterable[str], kind: str, by_name: Callable[[str], int]) -> Iterable[int]:
     for name in (name for word in words for name in word.split(",")):
         try:
             yield int(name) if name.isascii() and name.isdecimal() else by_name(name)
@@ -339,65 +341,65 @@ def _ids(words: Iterable[str], kind: str, by_name: Callable[[str], int]) -> Iter
             raise UserMistake(f"There is no {kind} {name!r}.") from None
 
 
-def _shared(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
+def _change_sharing(state: StateDir, as_json: bool, request: Mapping[str, Any]) -> None:
     answer = ask_instance(state, lambda handle: _call(handle, "persistent.share", request))
     found = answer["persistent"]
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{found['name']}: {', '.join(_others(found)) or 'its owner alone'}")
+        click.echo(f"{found['name']}: {', '.join(_shared_with(found)) or 'its owner alone'}")
 
 
 @persistent.command()
 @statedir_option
 @json_option
 @_expiring_options
-@click.option("--never", is_flag=True, help="It is kept until it is destroyed.")
+@click.option("--never", is_flag=True, help="Keep it until it is destroyed.")
 @_name_argument
 def expire(
-    state: StateDir, as_json: bool, name: str, until: str | None, span: str | None, never: bool
+    state: StateDir, as_json: bool, name: str, until: str | None, lifetime: str | None, never: bool
 ) -> None:
-    """Say when persistent storage NAME expires.
+    """Set when persistent storage NAME expires.
 
     It is destroyed then, or when the last job that uses it has ended. No job begins to use it
     after that moment, nor one whose time limit would go beyond it.
     """
-    if (until is None and span is None) is not never:
+    if (until is None and lifetime is None) is not never:
         raise UserMistake("Say one of --until, --for and --never.")
-    request = {"name": name, "expires": expiration(until, span, time.time())}
+    request = {"name": name, "expires": expiration(until, lifetime, time.time())}
     answer = ask_instance(state, lambda handle: _call(handle, "persistent.expire", request))
     found = answer["persistent"]
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{name}: {_moment(found['expires']) or 'never expires'}")
+        click.echo(f"{name}: {_time_text(found['expires']) or 'never expires'}")
 
 
-def expiration(until: str | None, span: str | None, now: float) -> float | None:
+def expiration(until: str | None, lifetime: str | None, now: float) -> float | None:
     """Return the moment that --until or --for says; None without either. Raises UserMistake."""
-    if until is not None and span is not None:
-        raise UserMistake("--until and --for: one of them is enough.")
-    from warren.cli import moments
+    if until is not None and lifetime is not None:
+        raise UserMistake("--until and --for: give one of them.")
+    from warren.cli import futuretime
     from warren.rfc import duration
     from warren.rfc.errors import BadFormat
 
     if until is not None:
-        return moments.coming(until, now, "--until")
+        return futuretime.parse_future_time(until, now, "--until")
     try:
-        return None if span is None else now + duration.parse(span)
+        return None if lifetime is None else now + duration.parse(lifetime)
     except BadFormat as error:
-        raise UserMistake(f"--for {span}: {error}.") from None
+        raise UserMistake(f"--for {lifetime}: {error}.") from None
 
 
 # Asking
 
 
-async def _list_instances(handle: "Handle") -> list[Instance]:
-    found: list[Instance] = (await _call(handle, "persistent.list", {}))["persistent"]
+async def _list_instances(handle: "Handle") -> list[StorageInstance]:
+    found: list[StorageInstance] = (await _call(handle, "persistent.list", {}))["persistent"]
     return found
 
 
-async def _one(handle: "Handle", name: str) -> Instance:
+async def _find_instance(handle: "Handle", name: str) -> StorageInstance:
     from warren.directives.diagnostics import did_you_mean
 
     found = {str(each["name"]): each for each in await _list_instances(handle)}
@@ -428,7 +430,7 @@ class _Progress:
 
     @property
     def due(self) -> bool:
-        return time.monotonic() - self._begun > _SILENCE
+        return time.monotonic() - self._begun > _PROGRESS_DELAY
 
     def tell(self, text: str) -> None:
         if text != self._last:

@@ -31,18 +31,18 @@ from warren.rfc.errors import BadFormat
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
-Status = Mapping[str, Any]
+QueueStatus = Mapping[str, Any]
 """A queue as `job-manager.queue-status` tells of it."""
 
 
-class Configured(msgspec.Struct, frozen=True):
+class QueueConfig(msgspec.Struct, frozen=True):
     """What `config.get` says of queues."""
 
     policy: Policy = Policy()
     queues: Mapping[str, Queue] = {}
 
 
-_LOOK: Final = 2.0
+_PROGRESS_INTERVAL: Final = 2.0
 """Seconds between two lines of progress."""
 
 
@@ -50,7 +50,7 @@ _LOOK: Final = 2.0
 def queue() -> None:
     """List and control queues.
 
-    An instance without named queues has one that has no name, and is named by nothing.
+    An instance without named queues has one anonymous queue: leave QUEUE out.
     """
 
 
@@ -64,7 +64,8 @@ def _change_options(command: F) -> F:
     """Add what all commands have that change a queue."""
     command = click.option("-a", "--all", "all_", is_flag=True, help="All queues.")(command)
     command = click.option("-v", "--verbose", is_flag=True,
-                           help="Show all queues, and what waits and runs.")(command)  # fmt: skip
+                           help="Show all queues, and how many jobs wait and run.",
+                           )(command)  # fmt: skip
     command = click.option("--quiet", is_flag=True, help="Print nothing but errors.")(command)
     return json_option(statedir_option(_queue_argument(command)))
 
@@ -95,16 +96,18 @@ def _seconds(
 @queue.command("list")
 @statedir_option
 @json_option
-@click.option("-q", "--queue", "wanted", metavar="QUEUE,...", multiple=True, help="Only these.")
+@click.option(
+    "-q", "--queue", "wanted", metavar="QUEUE,...", multiple=True, help="List only these queues."
+)
 def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     """List queues with the time limits and sizes of their jobs.
 
-    The default queue has an asterisk. EN: takes jobs; ST: jobs are served, or p if they are as
-    soon as the parent's are.
+    The default queue has an asterisk. EN: whether it accepts jobs; ST: whether it starts jobs, or
+    p while its parent is stopped.
     """
 
-    async def query(handle: "Handle") -> tuple[Configured, dict[str | None, Status]]:
-        config = msgspec.convert(await handle.rpc("config.get"), Configured)
+    async def query(handle: "Handle") -> tuple[QueueConfig, dict[str | None, QueueStatus]]:
+        config = msgspec.convert(await handle.rpc("config.get"), QueueConfig)
         return config, await _statuses(handle, None)
 
     config, statuses = ask_instance(state, query)
@@ -121,7 +124,9 @@ def list_(state: StateDir, as_json: bool, wanted: tuple[str, ...]) -> None:
     print_table(headers, cells, right="EN ST TDEFAULT TLIMIT NNODES NCORES NGPUS")
 
 
-def queue_rows(config: Configured, statuses: Mapping[str | None, Status]) -> list[dict[str, Any]]:
+def queue_rows(
+    config: QueueConfig, statuses: Mapping[str | None, QueueStatus]
+) -> list[dict[str, Any]]:
     """Return what is told of each queue. A limit of None is none."""
     queue_limits = policies.queue_limits(config.queues, config.policy)
     default = policies.default_queue(config.queues, config.policy)
@@ -129,19 +134,19 @@ def queue_rows(config: Configured, statuses: Mapping[str | None, Status]) -> lis
         {
             "queue": name or "",
             "default": name is not None and name == default,
-            **({"parent": held.parent} if held.parent is not None else {}),
+            **({"parent": limits.parent} if limits.parent is not None else {}),
             **status,
             "timelimit": {
-                "default": held.default_duration or None,
-                "max": None if math.isinf(held.max_duration) else held.max_duration,
+                "default": limits.default_duration or None,
+                "max": None if math.isinf(limits.max_duration) else limits.max_duration,
             },
             **{
-                what: {"min": held.min_sizes.get(what, 0), "max": held.max_sizes.get(what)}
+                what: {"min": limits.min_sizes.get(what, 0), "max": limits.max_sizes.get(what)}
                 for what in SIZES
             },
         }
         for name, status in statuses.items()
-        for held in [queue_limits.get(name, QueueLimits())]
+        for limits in [queue_limits.get(name, QueueLimits())]
     ]
 
 
@@ -153,7 +158,7 @@ def _table(
         "QUEUE": lambda row: f"{row['queue']}{'*' * row['default']}",
         "PARENT": lambda row: row.get("parent", ""),
         "EN": lambda row: symbols["y" if row["enable"] else "n"],
-        "ST": lambda row: symbols[_started(row)],
+        "ST": lambda row: symbols[_start_symbol(row)],
         "TDEFAULT": lambda row: _fsd(row["timelimit"]["default"]),
         "TLIMIT": lambda row: _fsd(row["timelimit"]["max"]),
         **{what.upper(): _range(what) for what in SIZES},
@@ -172,7 +177,7 @@ def _range(what: str) -> Callable[[Mapping[str, Any]], str]:
     return cell
 
 
-def _started(status: Status) -> str:
+def _start_symbol(status: QueueStatus) -> str:
     if status["start"]:
         return "y"
     return "p" if status.get("blocked") == "parent" else "n"
@@ -196,12 +201,14 @@ def _fsd(seconds: float | None) -> str:
 @statedir_option
 @json_option
 @_queue_argument
-@click.option("-v", "--verbose", is_flag=True, help="Show all queues, and what waits and runs.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show all queues, and how many jobs wait and run."
+)
 def status(
     state: StateDir, as_json: bool, name: str | None, option: str | None, verbose: bool
 ) -> None:
     """Show whether queues accept and start jobs."""
-    _show(state, None, name or option, as_json, verbose, (_submission, _scheduling))
+    _show(state, None, name or option, as_json, verbose, (_submission_line, _scheduling_line))
 
 
 # Changing
@@ -209,53 +216,55 @@ def status(
 
 @queue.command("enable")
 @_change_options
-def enable(**given: Any) -> None:
+def enable(**options: Any) -> None:
     """Accept new jobs in a queue."""
-    _change(given, "enable", {"enable": True}, _submission)
+    _change(options, "enable", {"enable": True}, _submission_line)
 
 
 @queue.command("disable")
 @_message_option
 @_change_options
-def disable(message: str | None, **given: Any) -> None:
+def disable(message: str | None, **options: Any) -> None:
     """Refuse new jobs in a queue. Those that are in it stay."""
     reason = message or "disabled by administrator"
-    _change(given, "enable", {"enable": False, "reason": reason}, _submission)
+    _change(options, "enable", {"enable": False, "reason": reason}, _submission_line)
 
 
 @queue.command("start")
 @_change_options
-def start(**given: Any) -> None:
+def start(**options: Any) -> None:
     """Start the jobs of a queue."""
-    _change(given, "start", {"start": True}, _scheduling)
+    _change(options, "start", {"start": True}, _scheduling_line)
 
 
 @queue.command("stop")
 @_message_option
-@click.option("--nocheckpoint", is_flag=True, help="Only until the instance is started again.")
+@click.option(
+    "--nocheckpoint", is_flag=True, help="Stop it only until the instance is started again."
+)
 @_change_options
-def stop(message: str | None, nocheckpoint: bool, **given: Any) -> None:
+def stop(message: str | None, nocheckpoint: bool, **options: Any) -> None:
     """Start no more jobs of a queue. Those that run go on."""
     request = {"start": False, "reason": message, "nocheckpoint": nocheckpoint}
-    _change(given, "start", request, _scheduling)
+    _change(options, "start", request, _scheduling_line)
 
 
 def _change(
-    given: Mapping[str, Any], method: str, request: Mapping[str, Any], line: "_Line"
+    options: Mapping[str, Any], method: str, request: Mapping[str, Any], line: "_StatusLine"
 ) -> None:
-    name = given["name"] or given["option"]
-    payload = {**request, "all": given["all_"], **({"name": name} if name else {})}
+    name = options["name"] or options["option"]
+    payload = {**request, "all": options["all_"], **({"name": name} if name else {})}
 
     async def change(handle: "Handle") -> None:
         await handle.rpc(f"job-manager.queue-{method}", payload)
 
-    if given["quiet"]:
-        ask_instance(given["state"], change)
+    if options["quiet"]:
+        ask_instance(options["state"], change)
     else:
-        _show(given["state"], change, name, given["as_json"], given["verbose"], (line,))
+        _show(options["state"], change, name, options["as_json"], options["verbose"], (line,))
 
 
-_Line = Callable[[str | None, Status], str]
+_StatusLine = Callable[[str | None, QueueStatus], str]
 
 
 def _show(
@@ -264,11 +273,11 @@ def _show(
     name: str | None,
     as_json: bool,
     verbose: bool,
-    lines: Sequence[_Line],
+    lines: Sequence[_StatusLine],
 ) -> None:
     """Print queues, after having done something on the same connection."""
 
-    async def query(handle: "Handle") -> tuple[dict[str | None, Status], Mapping[str, int]]:
+    async def query(handle: "Handle") -> tuple[dict[str | None, QueueStatus], Mapping[str, int]]:
         if before is not None:
             await before(handle)
         waiting = await handle.rpc("job-manager.alloc-query") if verbose else {}
@@ -288,7 +297,7 @@ def _show(
         click.echo(f"{waiting['running']} running jobs")
 
 
-async def _statuses(handle: "Handle", name: str | None) -> dict[str | None, Status]:
+async def _statuses(handle: "Handle", name: str | None) -> dict[str | None, QueueStatus]:
     """Return one queue or, without a name, all of them."""
     names: Sequence[str | None] = [name]
     if name is None:
@@ -299,12 +308,12 @@ async def _statuses(handle: "Handle", name: str | None) -> dict[str | None, Stat
     }
 
 
-def _submission(name: str | None, status: Status) -> str:
+def _submission_line(name: str | None, status: QueueStatus) -> str:
     said = "enabled" if status["enable"] else f"disabled: {status['disable_reason']}"
     return f"{_prefix(name)}Job submission is {said}"
 
 
-def _scheduling(name: str | None, status: Status) -> str:
+def _scheduling_line(name: str | None, status: QueueStatus) -> str:
     said = "started" if status["start"] else "stopped"
     if status.get("blocked") == "parent":
         said += f" (parent {status['parent']})"
@@ -372,12 +381,14 @@ def _wait(
         answer = asyncio.ensure_future(handle.rpc(f"job-manager.{method}", request))
         try:
             async with asyncio.timeout(timeout):
-                while not (await asyncio.wait([answer], timeout=_LOOK))[0]:
-                    if _watched():
+                while not (await asyncio.wait([answer], timeout=_PROGRESS_INTERVAL))[0]:
+                    if _is_interactive():
                         click.echo(await _progress(handle), err=True)
                 return answer.result()
         except TimeoutError:
-            raise UserMistake(f"{method}: the time is over, and there are still jobs.") from None
+            raise UserMistake(
+                f"{method}: the timeout has expired, and there are still jobs."
+            ) from None
         finally:
             answer.cancel()
 
@@ -390,5 +401,5 @@ async def _progress(handle: "Handle") -> str:
     return f"waiting: {left['running']} jobs run, {waiting} are ready to"
 
 
-def _watched() -> bool:
+def _is_interactive() -> bool:
     return sys.stderr.isatty()

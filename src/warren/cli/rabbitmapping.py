@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @click.option("--context", metavar="NAME", help="The kubeconfig's context to use.")
 @click.option("-i", "--indent", type=click.IntRange(min=0), metavar="N",
               help="Indent the JSON document by N.")  # fmt: skip
-@click.option("--nosort", is_flag=True, help="Leave keys in the order of the system.")
+@click.option("--nosort", is_flag=True, help="Do not sort keys.")
 @click.option("--ignore-external-allocations", "whole", is_flag=True,
-              help="Count flash, too, that others than Flux have.")  # fmt: skip
+              help="Count flash that is allocated outside of Flux, too.")  # fmt: skip
 def rabbitmapping(
     kubeconfig: Path | None, context: str | None, indent: int | None, nosort: bool, whole: bool
 ) -> None:

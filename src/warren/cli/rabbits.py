@@ -43,8 +43,8 @@ def rabbits(context: click.Context, state: StateDir, as_json: bool) -> None:
 @json_option
 @click.argument("targets", metavar="[RABBIT]", required=False)
 def status(state: StateDir, as_json: bool, targets: str | None) -> None:
-    """Show what rabbits are, who has taken them out of service, when and why."""
-    found = [summary(each) for each in _named_rabbits(_storages(state), targets)]
+    """Show the status of rabbits: which are out of service, since when, by whom and why."""
+    found = [summary(each) for each in _named_rabbits(_list_storages(state), targets)]
     if as_json:
         print_json({"rabbits": found})
         return
@@ -58,7 +58,7 @@ def status(state: StateDir, as_json: bool, targets: str | None) -> None:
             each["by"],
             each["reason"],
             hostlist.encode(each["lost"]),
-            # That it is drained, by whom and why, stands beside it already.
+            # That it is drained, and why, stands beside it already.
             "" if each["reason"] and each["reason"] in each["message"] else each["message"],
         )
         for each in found
@@ -70,11 +70,11 @@ def status(state: StateDir, as_json: bool, targets: str | None) -> None:
 @statedir_option
 @json_option
 @click.argument("targets", metavar="[RABBIT]", required=False)
-def lost(state: StateDir, as_json: bool, targets: str | None) -> None:
+def show_links(state: StateDir, as_json: bool, targets: str | None) -> None:
     """Show which links of compute nodes are lost, since when and why."""
     found = [
         row
-        for each in _named_rabbits(_storages(state), targets)
+        for each in _named_rabbits(_list_storages(state), targets)
         for row in links.rows(read(each, Storage))
     ]
     if as_json:
@@ -115,9 +115,9 @@ _HELP = {
 }
 
 
-def _command(action: Action) -> None:
+def _add_command(action: Action) -> None:
     """Make the command of an action."""
-    takes = action in (Action.DRAIN, Action.DISABLE)
+    takes_reason = action in (Action.DRAIN, Action.DISABLE)
 
     def work(
         state: StateDir, targets: str, reason: tuple[str, ...] = (), force: bool = False
@@ -127,18 +127,18 @@ def _command(action: Action) -> None:
             outofservice.change(
                 read(each, Storage),
                 action,
-                by=_user(),
+                by=_own_user_name(),
                 now=time.time(),
                 reason=" ".join(reason),
                 force=force,
             )
-            for each in _named_rabbits(_storages(state), targets)
+            for each in _named_rabbits(_list_storages(state), targets)
         ]
-        _write(state, changes)
+        _patch_all(state, changes)
 
-    if takes:  # the last one first, as decorators go
+    if takes_reason:  # the last one first, as decorators go
         work = click.argument("reason", nargs=-1)(work)
-        again = "Give a new reason where it is so already."
+        again = "Replace the reason of a rabbit that has one already."
         work = click.option("-f", "--force", is_flag=True, help=again)(work)
     work = click.argument("targets", metavar="RABBIT")(statedir_option(work))
     made: Callable[[Any], click.Command] = rabbits.command(action.value, help=_HELP[action])
@@ -146,11 +146,11 @@ def _command(action: Action) -> None:
 
 
 for _action in Action:
-    _command(_action)
+    _add_command(_action)
 
 
-def _user() -> str:
-    """Return who asks, by name where there is one."""
+def _own_user_name() -> str:
+    """Return the name of the user of this process, or the number without one."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -173,7 +173,7 @@ def _named_rabbits(storages: Sequence[Object], targets: str | None) -> Sequence[
     return [known[name] for name in names]
 
 
-def _storages(state: StateDir) -> list[Object]:
+def _list_storages(state: StateDir) -> list[Object]:
     from warren.kube import kubeconfig
     from warren.kube.http import connect
 
@@ -188,7 +188,7 @@ def _storages(state: StateDir) -> list[Object]:
     return run(work())
 
 
-def _write(state: StateDir, changes: Sequence[Change]) -> None:
+def _patch_all(state: StateDir, changes: Sequence[Change]) -> None:
     from warren.kube import kubeconfig
     from warren.kube.http import connect
 

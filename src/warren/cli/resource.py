@@ -8,7 +8,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
-from warren.cli.events import FORMS, TIMES, Writer
+from warren.cli.events import FORMATS, TIME_FORMATS, EventWriter
 from warren.cli.lazy import Group
 from warren.cli.outputformat import Format
 from warren.daemons.statedir import StateDir
@@ -28,28 +28,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 STATES: Final = ("free", "allocated", "down")
 """What the scheduler knows, in the order of the listing."""
-CHOICES: Final = (*STATES, "up", "all")
+LIST_STATES: Final = (*STATES, "up", "all")
 """What may be listed: nodes that are up are free or allocated, or both."""
 ADMIN_STATES: Final = ("avail", *(state for state in State if state not in ("free", "allocated")))
 """What administrators know of nodes."""
 
 _DRAINED: Final = (State.DRAINED, State.DRAINING)
-_FORCE: Final = (None, "overwrite", "force-overwrite")
+_DRAIN_MODES: Final = (None, "overwrite", "force-overwrite")
 """The mode of a drain, by how often --force is given."""
 
-_LIST: Final = (
+_LIST_FORMAT: Final = (
     "{state:>10} ?:{queue:<8.8} ?:{propertiesx:<10.10+} {nnodes:>6} {ncores:>8} ?:{ngpus:>8} "
     "{nodelist}"
 )
-_STATUS: Final = "{state:>10} {up:>2} {nnodes:>6} {nodelist}"
-_DRAINS: Final = "{timestamp!d:%b%d %H:%M::<12} {state:<8} {ranks:<8} +:{reason:<10} {nodelist}"
+_STATUS_FORMAT: Final = "{state:>10} {up:>2} {nnodes:>6} {nodelist}"
+_DRAIN_FORMAT: Final = (
+    "{timestamp!d:%b%d %H:%M::<12} {state:<8} {ranks:<8} +:{reason:<10} {nodelist}"
+)
 
 _LIST_FIELDS: Final = {
     "state": "STATE", "queue": "QUEUE", "properties": "PROPERTIES", "propertiesx": "PROPERTIES",
     "nnodes": "NNODES", "ncores": "NCORES", "ngpus": "NGPUS", "ranks": "RANKS",
     "nodelist": "NODELIST",
 }  # fmt: skip
-_MARKS: Final = ("state", "queue", "properties", "propertiesx")
+_GROUPING_FIELDS: Final = ("state", "queue", "properties", "propertiesx")
 """Fields by which nodes are told apart: those with the same in all that are shown share a row."""
 
 _STATUS_FIELDS: Final = {
@@ -75,21 +77,21 @@ class NodeStates:
         return list(self.status["nodes"])
 
     def set_of(self, state: str) -> ResourceSet:
-        """Return the nodes of one of `CHOICES`."""
+        """Return the nodes of one of `LIST_STATES`."""
         if state == "up":
             return resource_set.difference(self.sets["all"], self.sets["down"])
         return self.sets[state]
 
-    def chosen(self, queues: Sequence[str], include: str | None) -> set[int]:
+    def chosen_ranks(self, queues: Sequence[str], include: str | None) -> set[int]:
         """Return the ranks that are asked for. Raises UserMistake for what is not there."""
         ranks = {node["rank"] for node in self.nodes}
         if queues:
-            ranks &= set().union(*(self._queue(name) for name in queues))
+            ranks &= set().union(*(self._ranks_of_queue(name) for name in queues))
         if include is not None:
             ranks &= set(drains.parse_targets(include, {n["rank"]: n["name"] for n in self.nodes}))
         return ranks
 
-    def _queue(self, name: str) -> tuple[int, ...]:
+    def _ranks_of_queue(self, name: str) -> tuple[int, ...]:
         known = self.status["queues"]
         if name not in known:
             these = f"name one of {', '.join(known)}" if known else "none is configured"
@@ -109,7 +111,7 @@ def resource() -> None:
     """
 
 
-def _choosing(states: Sequence[str], default: str) -> Callable[[F], F]:
+def _node_options(states: Sequence[str], default: str) -> Callable[[F], F]:
     """Add the options that say which nodes are meant.
 
     The word `all` stands for every state, unless it is one of them.
@@ -130,8 +132,8 @@ def _choosing(states: Sequence[str], default: str) -> Callable[[F], F]:
             click.option("-s", "--states", metavar="STATE,...", default=default, callback=chosen,
                          help=f"Of {', '.join(known)}. Default: {default}."),
             click.option("-q", "--queue", "queues", metavar="NAME", multiple=True,
-                         help="Only nodes of a queue; may be repeated."),
-            click.option("-i", "--include", metavar="TARGETS", help="Only these nodes."),
+                         help="Show only nodes of a queue. Repeatable."),
+            click.option("-i", "--include", metavar="TARGETS", help="Show only these nodes."),
         ):  # fmt: skip
             command = option(command)
         return command
@@ -139,7 +141,7 @@ def _choosing(states: Sequence[str], default: str) -> Callable[[F], F]:
     return added
 
 
-def _listing(fields: Mapping[str, str], default: str) -> Callable[[F], F]:
+def _format_options(fields: Mapping[str, str], default: str) -> Callable[[F], F]:
     """Add the options of a listing."""
 
     def read(_ctx: click.Context, _param: click.Parameter, value: str) -> Format:
@@ -160,8 +162,8 @@ def _listing(fields: Mapping[str, str], default: str) -> Callable[[F], F]:
 @resource.command("list")
 @statedir_option
 @json_option
-@_choosing(CHOICES, ",".join(STATES))
-@_listing(_LIST_FIELDS, _LIST)
+@_node_options(LIST_STATES, ",".join(STATES))
+@_format_options(_LIST_FIELDS, _LIST_FORMAT)
 def list_(
     state: StateDir,
     as_json: bool,
@@ -177,9 +179,9 @@ def list_(
     row if they have the same in all fields of the FORMAT but numbers and names:
     -n -o '{nodelist}' prints one line.
     """
-    known = _known(state)
-    shown = _MARKS if as_json else form.fields
-    rows = list(scheduler_rows(known, states, known.chosen(queues, include), shown))
+    known = _read_node_states(state)
+    shown = _GROUPING_FIELDS if as_json else form.fields
+    rows = list(scheduler_rows(known, states, known.chosen_ranks(queues, include), shown))
     _print({"states": rows} if as_json else rows, form, header=not no_header)
 
 
@@ -192,32 +194,32 @@ def scheduler_rows(
     state without nodes has a row, too.
     """
     queues = known.queues_of()
-    told_apart = [mark for mark in _MARKS if mark in shown]
+    told_apart = [mark for mark in _GROUPING_FIELDS if mark in shown]
     if len(shown) == 1 and "state" not in shown:
         told_apart = []  # the format shows a list of all the queues, or properties, that there are
     alike: dict[tuple[str, ...], dict[str, list[int]]] = {}
     """The ranks of each row, by state."""
     for state in states:
-        nodes = _only(known.set_of(state), ranks)
+        nodes = _restricted(known.set_of(state), ranks)
         properties = _by_rank(nodes.properties)
         for part in [[each.rank] for each in nodes.ranks] or [[]]:
-            marks = _marks(state, part, queues, properties)
+            marks = _grouping_values(state, part, queues, properties)
             row = alike.setdefault(tuple(marks[mark] for mark in told_apart), {})
             row.setdefault(state, []).extend(part)
     for row in alike.values():
-        found = _only(known.set_of("all"), ())
+        found = _restricted(known.set_of("all"), ())
         for state, members in row.items():
-            found = resource_set.union(found, _only(known.set_of(state), members))
+            found = resource_set.union(found, _restricted(known.set_of(state), members))
         members = [each.rank for each in found.ranks]
         yield {
-            **_marks(next(iter(row)), members, queues, _by_rank(found.properties)),
+            **_grouping_values(next(iter(row)), members, queues, _by_rank(found.properties)),
             **_counts(found),
             "ranks": idset.encode(members),
             "nodelist": hostlist.encode(each.host for each in found.ranks),
         }
 
 
-def _marks(
+def _grouping_values(
     state: str,
     ranks: Collection[int],
     queues: Mapping[int, list[str]],
@@ -231,7 +233,7 @@ def _marks(
     names = of_any(properties)
     plain = [name for name in names if not name.startswith("+")]
     values = ([state], of_any(queues), names, plain)
-    return {mark: ",".join(value) for mark, value in zip(_MARKS, values, strict=True)}
+    return {mark: ",".join(value) for mark, value in zip(_GROUPING_FIELDS, values, strict=True)}
 
 
 def _by_rank(named: Mapping[str, Iterable[int]]) -> Mapping[int, list[str]]:
@@ -253,13 +255,13 @@ def _counts(nodes: ResourceSet) -> dict[str, int]:
 @resource.command("info")
 @statedir_option
 @json_option
-@_choosing(CHOICES, "all")
+@_node_options(LIST_STATES, "all")
 def info(
     state: StateDir, as_json: bool, states: list[str], queues: tuple[str, ...], include: str | None
 ) -> None:
     """Print a one-line summary of resources."""
-    known = _known(state)
-    counts = _counts(_in_states(known, states, known.chosen(queues, include)))
+    known = _read_node_states(state)
+    counts = _counts(_in_states(known, states, known.chosen_ranks(queues, include)))
     if as_json:
         print_json(counts)
     else:
@@ -273,21 +275,21 @@ def info(
 
 @resource.command("R")
 @statedir_option
-@_choosing(CHOICES, "all")
+@_node_options(LIST_STATES, "all")
 def r(state: StateDir, states: list[str], queues: tuple[str, ...], include: str | None) -> None:
     """Print nodes as R, which is JSON (RFC 20)."""
-    known = _known(state)
-    print_json(resource_set.write(_in_states(known, states, known.chosen(queues, include))))
+    known = _read_node_states(state)
+    print_json(resource_set.write(_in_states(known, states, known.chosen_ranks(queues, include))))
 
 
 def _in_states(known: NodeStates, states: Sequence[str], ranks: Collection[int]) -> ResourceSet:
-    found = _only(known.set_of("all"), ())
+    found = _restricted(known.set_of("all"), ())
     for state in ["all"] if {*STATES} <= {*states} else states:
-        found = resource_set.union(found, _only(known.set_of(state), ranks))
+        found = resource_set.union(found, _restricted(known.set_of(state), ranks))
     return found
 
 
-def _only(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
+def _restricted(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
     ranks = frozenset(ranks)
     others = (each.rank for each in nodes.ranks if each.rank not in ranks)
     return resource_set.without_ranks(nodes, others)
@@ -296,8 +298,8 @@ def _only(nodes: ResourceSet, ranks: Collection[int]) -> ResourceSet:
 @resource.command("status")
 @statedir_option
 @json_option
-@_choosing(ADMIN_STATES, "all")
-@_listing(_STATUS_FIELDS, _STATUS)
+@_node_options(ADMIN_STATES, "all")
+@_format_options(_STATUS_FIELDS, _STATUS_FORMAT)
 def status(
     state: StateDir,
     as_json: bool,
@@ -308,8 +310,8 @@ def status(
     no_header: bool,
 ) -> None:
     """Show node status for administrators."""
-    known = _known(state)
-    ranks = known.chosen(queues, include)
+    known = _read_node_states(state)
+    ranks = known.chosen_ranks(queues, include)
     nodes = [node for node in known.nodes if node["rank"] in ranks and _admin_state(node) in states]
     rows = list(status_rows(nodes, idset.decode(known.status["offline"]), form.fields))
     _print({"nodes": nodes} if as_json else rows, form, header=not no_header)
@@ -326,11 +328,11 @@ def status_rows(
         ({"state": _admin_state(node), "up": "✗" if node["rank"] in offline else "✔"}, node)
         for node in nodes
     ]
-    rows = _together(marked, shown)
+    rows = _group_rows(marked, shown)
     yield from sorted(rows, key=lambda row: (row["state"], row["up"] == "✔"))
 
 
-def _together(
+def _group_rows(
     marked: Iterable[tuple[Mapping[str, Any], Node]], shown: Collection[str]
 ) -> Iterator[Node]:
     """Return a row for all nodes whose marks that are shown are the same."""
@@ -339,14 +341,14 @@ def _together(
         key = tuple(value for mark, value in marks.items() if mark in shown)
         alike.setdefault(key, (marks, []))[1].append(node)
     for marks, members in alike.values():
-        yield {**marks, **_names(members)}
+        yield {**marks, **_node_names(members)}
 
 
 def _admin_state(node: Node) -> str:
     return node["state"] if node["state"] in ADMIN_STATES else "avail"
 
 
-def _names(nodes: Sequence[Node]) -> dict[str, Any]:
+def _node_names(nodes: Sequence[Node]) -> dict[str, Any]:
     return {
         "nnodes": len(nodes),
         "ranks": idset.encode(node["rank"] for node in nodes),
@@ -357,11 +359,11 @@ def _names(nodes: Sequence[Node]) -> dict[str, Any]:
 @resource.command("drain")
 @statedir_option
 @json_option
-@_listing(_DRAIN_FIELDS, _DRAINS)
+@_format_options(_DRAIN_FIELDS, _DRAIN_FORMAT)
 @click.option("-u", "--update", is_flag=True,
-              help="Where one is drained already, add a missing reason.")  # fmt: skip
+              help="Accept nodes that are drained already, and add missing reasons.")  # fmt: skip
 @click.option("-f", "--force", count=True,
-              help="Where one is drained already, replace its reason; -ff: and time.")  # fmt: skip
+              help="Replace the reasons of drained nodes; -ff replaces the time, too.")  # fmt: skip
 @click.argument("targets", required=False)
 @click.argument("reason", nargs=-1)
 def drain(
@@ -379,13 +381,13 @@ def drain(
     Jobs keep the nodes that they have.
     """
     if targets is None:
-        drained = [node for node in _known(state).nodes if node["state"] in _DRAINED]
+        drained = [node for node in _read_node_states(state).nodes if node["state"] in _DRAINED]
         rows = list(drained_rows(drained, form.fields))
         _print({"nodes": drained} if as_json else rows, form, header=not no_header)
         return
     if update and force:
         raise click.UsageError("--update keeps a reason and --force replaces it: give one of them.")
-    mode = "update" if update else _FORCE[min(force, 2)]
+    mode = "update" if update else _DRAIN_MODES[min(force, 2)]
     _change(state, as_json, "resource.drain", targets, " ".join(reason), mode)
 
 
@@ -398,13 +400,13 @@ def drained_rows(nodes: Iterable[Node], shown: Collection[str]) -> Iterator[Node
         ({"timestamp": node["since"], "state": node["state"], "reason": node["reason"]}, node)
         for node in nodes
     ]
-    yield from _together(marked, shown)
+    yield from _group_rows(marked, shown)
 
 
 @resource.command("undrain")
 @statedir_option
 @json_option
-@click.option("-f", "--force", is_flag=True, help="Pass over nodes that are not drained.")
+@click.option("-f", "--force", is_flag=True, help="Ignore nodes that are not drained.")
 @click.argument("targets")
 @click.argument("reason", nargs=-1)
 def undrain(
@@ -417,14 +419,14 @@ def undrain(
 
 @resource.command("eventlog")
 @statedir_option
-@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text",
+@click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="text",
               help="How events are printed.")  # fmt: skip
-@click.option("-T", "--time-format", "times", type=click.Choice(TIMES), default="raw",
-              help="How moments are printed.")  # fmt: skip
-@click.option("-F", "--follow", is_flag=True, help="Go on with what happens from now on.")
+@click.option("-T", "--time-format", "times", type=click.Choice(TIME_FORMATS), default="raw",
+              help="How times are printed.")  # fmt: skip
+@click.option("-F", "--follow", is_flag=True, help="Print new events as they come.")
 def eventlog_(state: StateDir, form: str, times: str, follow: bool) -> None:
     """Print the event log of the nodes."""
-    writer = Writer(form, times)
+    writer = EventWriter(form, times)
 
     async def print_events(handle: "Handle") -> None:
         async for answer in handle.stream("resource.journal"):
@@ -458,16 +460,16 @@ def _print(record: Any, form: Format, *, header: bool) -> None:
         click.echo(line)
 
 
-def _known(state: StateDir) -> NodeStates:
+def _read_node_states(state: StateDir) -> NodeStates:
     async def query(handle: "Handle") -> NodeStates:
-        return known_from(
+        return node_states_from(
             await handle.rpc("resource.status"), await handle.rpc("sched.resource-status")
         )
 
     return ask_instance(state, query)
 
 
-def known_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:
+def node_states_from(status: Mapping[str, Any], sched: Mapping[str, Any]) -> NodeStates:
     """Put together what the resource service and the scheduler tell."""
     sets = {name: resource_set.read(given) for name, given in sched.items()}
     taken = resource_set.union(sets["allocated"], sets["down"])

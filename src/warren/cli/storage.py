@@ -26,7 +26,7 @@ from warren.dws import kinds, labels
 @statedir_option
 @json_option
 def workflows(state: StateDir, as_json: bool) -> None:
-    """List Workflows: where each job's storage is, and what it waits for."""
+    """List Workflows: the state of each job's storage, and what it waits for."""
     from warren.base.times import age
 
     (found,) = list_objects(state, kinds.WORKFLOW)
@@ -54,7 +54,7 @@ def workflows(state: StateDir, as_json: bool) -> None:
 
 
 def list_rabbits(state: StateDir, as_json: bool) -> None:
-    """Print the rabbits: their flash, and who has it."""
+    """Print the rabbits: their flash, and what it is allocated to."""
     storages, shares, blocks, configurations = list_objects(
         state,
         kinds.STORAGE,

@@ -62,13 +62,13 @@ async def _live(
     # What is no HTTP is answered with 400; a traceback for each would fill the log.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     actions = Actions(
-        config.start, config.end, config.parallel, str(settings.journal), metrics.performed
+        config.start, config.end, config.parallel, str(settings.journal), metrics.count_command
     )
     register = Register(journal)
     service = Service(register, actions, SystemClock(), config.max_jobs)
     metrics.jobs.set_function(lambda: len(register))
     metrics.unclean.set_function(lambda: service.unclean)
-    app = Api(service, register, config.users, metrics.answered).application()
+    app = Api(service, register, config.users, metrics.count_request).application()
 
     def clean() -> bool:
         return service.unclean == 0
@@ -90,6 +90,6 @@ async def _live(
         systemd.notify("READY=1")
         await stopping.wait()
         systemd.notify("STOPPING=1")
-        await service.settle(tables.seconds(config.stop_timeout))
+        await service.wait_idle(tables.seconds(config.stop_timeout))
         for part in (*listeners, working):
             part.cancel()

@@ -61,12 +61,12 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle, RpcError
 from warren.scheduling.graph import Graph
-from warren.wlm import health, view, waits
+from warren.wlm import health, storagequeries, view
 from warren.wlm.codec import BINDING
-from warren.wlm.embedded.daemons import DaemonCommands
-from warren.wlm.embedded.instances import Instances
-from warren.wlm.embedded.persistents import PersistentStorage
+from warren.wlm.embedded.jobdaemons import DaemonCommands
+from warren.wlm.embedded.persistentservice import PersistentService
 from warren.wlm.embedded.plugin import DwsPlugin
+from warren.wlm.embedded.storageinstances import StorageInstances
 from warren.wlm.embedded.validator import StorageValidator
 from warren.wlm.jobs import FluxJobs
 from warren.wlm.online import OnlineNodes
@@ -124,7 +124,7 @@ def instance(
     What users change there of their own, it writes by the client.
     """
 
-    def made_by(job: int, userid: int) -> Sequence[str]:
+    def directives_of(job: int, userid: int) -> Sequence[str]:
         with suppress(RpcError):
             found = built.manager.active_job(JobId(job))
             return view.directives(found.jobspec) or () if found.job.userid == userid else ()
@@ -134,7 +134,7 @@ def instance(
     judges: list[_Judge] = []
 
     def validators(graph: Graph) -> Sequence[Validator]:
-        made = partial(_validator, informers, graph, foundation, made_by)
+        made = partial(_validator, informers, graph, foundation, directives_of)
         judges.append(_Judge(made, foundation.config))
         return judges
 
@@ -148,11 +148,11 @@ def instance(
         validators=validators,
         frobnicators=[presets],
     )
-    health.withhold((chassis.rabbit for chassis in shape.chassis()), built.scheduler)
+    health.mark_all_down((chassis.rabbit for chassis in shape.chassis()), built.scheduler)
     settings = foundation.config.storage
     built.bus.register(
         "persistent",
-        PersistentStorage(client, informers, foundation.clock, settings.most_lifetime).methods(),
+        PersistentService(client, informers, foundation.clock, settings.most_lifetime).methods(),
     )
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
     built.bus.register(tokens.name, tokens.methods())
@@ -171,7 +171,7 @@ def instance(
         built,
         parts={
             **built.parts,
-            "flash": lambda: health.follow(
+            "flash": lambda: health.follow_health(
                 storages,
                 taken,
                 BINDING,
@@ -249,7 +249,7 @@ def _validator(
     informers: Informers,
     graph: Graph,
     foundation: Foundation,
-    made_by: Callable[[int, int], Sequence[str]],
+    directives_of: Callable[[int, int], Sequence[str]],
     settings: config.Config,
 ) -> StorageValidator:
     rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
@@ -257,7 +257,7 @@ def _validator(
     runners, applications = informers.of(kinds.NODE), informers.of(kinds.CONTAINER_PROFILE)
     copies = informers.of(kinds.COPY_PROFILE)
     configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
-    instances = Instances(informers)
+    instances = StorageInstances(informers)
     storage, clock = settings.storage, foundation.clock
     rabbit = settings.rabbit
     return StorageValidator(
@@ -271,15 +271,15 @@ def _validator(
         feasible=graph.infeasibility,
         largest=lambda: graph.largest_chassis_gib,
         policy=policy(storage),
-        floor=FLOOR,
+        min_allocation=FLOOR,
         now=clock.now,
-        most_lifetime=storage.most_lifetime,
+        max_lifetime=storage.most_lifetime,
         persistent=instances,
         nodes=instances.nodes,
-        made_by=made_by,
-        maximums={str(kind): most for kind, most in rabbit.policy.maximums.items()},
+        directives_of=directives_of,
+        max_gib_per_node={str(kind): most for kind, most in rabbit.policy.maximums.items()},
         creator=foundation.owner if rabbit.restricts_persistent else None,
-        unsaved=rabbit.unsaved_results,
+        unsaved_choices=rabbit.unsaved_results,
         containers=lambda: _containers(runners, applications),
         copy_profiles=lambda: frozenset(
             obj["metadata"]["name"] for obj in copies.by_index("profiles", kinds.PROFILES_NAMESPACE)
@@ -344,7 +344,10 @@ def conductor(
     jobs = FluxJobs(handle, owner)
     leading = Conductor(client, informers, jobs, clock, FLOOR, leads_by(settings), reader)
     observe(leading)
-    methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting, leading.storage)}
+    methods = {
+        **jobs.methods(),
+        **storagequeries.methods(jobs.job, leading.waiting, leading.storage),
+    }
     nodes = SystemStatus(client, OnlineNodes(handle))
     parts: dict[str, Part] = {
         "jobs": jobs.run,

@@ -30,7 +30,7 @@ from warren.kube.informer import Informers
 from warren.rpc import broker
 from warren.rpc.bus import Methods
 from warren.rpc.message import Payload, RpcError
-from warren.wlm import health, waits
+from warren.wlm import health, storagequeries
 from warren.wlm.codec import BINDING
 from warren.wlm.flux import graph, tables
 from warren.wlm.flux.drainer import Drainer
@@ -71,7 +71,7 @@ async def _inspect(
 ) -> ReachedInstance:
     configuration = await handle.rpc("config.get")
     rabbit = tables.read(configuration)
-    for key in tables.unknown(configuration):
+    for key in tables.unknown_keys(configuration):
         log.warning("misconfiguration: unrecognized key", key=f"rabbit.{key}")
     known = await _graph(handle) if fluxion else None
     drainable = await _drainable(handle, configuration, drain_queues or rabbit.drain_queues)
@@ -156,7 +156,7 @@ class _Made:
         self.leading = Conductor(client, informers, self._jobs, clock, floor, settings, reader)
 
     def methods(self) -> Methods:
-        asked = waits.methods(self._jobs.job, self.leading.waiting, self.leading.storage)
+        asked = storagequeries.methods(self._jobs.job, self.leading.waiting, self.leading.storage)
         tokens = WorkflowTokens(self._client, self._user_of)
         return {**self._jobs.methods(), **asked, **tokens.methods()}
 
@@ -190,7 +190,7 @@ class _Made:
         await self._taken.wait_synced()
         await self._storages.wait_synced()
         async with asyncio.TaskGroup() as tasks:
-            following = health.follow(
+            following = health.follow_health(
                 self._storages,
                 self._taken,
                 BINDING,

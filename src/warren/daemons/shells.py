@@ -98,15 +98,15 @@ class NodeShell:
 
 @dataclass(frozen=True)
 class _OnNode:
-    """A `Node`."""
+    """A `ShellNode`."""
 
     nodes: Nodes
     name: str
 
-    def place(self, path: str) -> str:
+    def local_path(self, path: str) -> str:
         return self.nodes.place(self.name, path)
 
-    def has(self, path: str) -> bool:
+    def is_mounted(self, path: str) -> bool:
         return self.nodes.has_storage(self.name, path)
 
 

@@ -32,7 +32,7 @@ BINDING: Final = Binding(
 ENVIRONMENT: Final = "dws_environment"
 EPILOG_TIMEOUT: Final = "dws-epilog-timeout"
 
-SKEW: Final = "Plugin and conductor may be of different versions: update the older one."
+VERSION_HINT: Final = "Plugin and conductor may be of different versions: update the older one."
 """What to do about messages that are not understood."""
 
 
@@ -64,7 +64,7 @@ class PostRun(_Struct, frozen=True):
     run_started: bool
 
 
-class OfJob(_Struct, frozen=True):
+class JobRequest(_Struct, frozen=True):
     """`dws.teardown`, `dws.abort`."""
 
     jobid: int
@@ -116,7 +116,9 @@ def read(payload: Payload, kind: type[T]) -> T:
     try:
         return msgspec.convert(payload, type=kind)
     except msgspec.ValidationError as error:
-        raise RpcError(errno.EPROTO, f"received malformed request: {error}. {SKEW}") from None
+        raise RpcError(
+            errno.EPROTO, f"received malformed request: {error}. {VERSION_HINT}"
+        ) from None
 
 
 def write(message: msgspec.Struct) -> Payload:

@@ -45,7 +45,7 @@ class Scheduler(Protocol):
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None: ...
 
 
-class Nodes(Protocol):
+class NodeDrainer(Protocol):
     """Drains nodes for a reason, and undrains those that it has drained for it."""
 
     async def keep_drained(
@@ -53,46 +53,46 @@ class Nodes(Protocol):
     ) -> None: ...
 
 
-def withhold(rabbits: Iterable[str], scheduler: Scheduler) -> None:
+def mark_all_down(rabbits: Iterable[str], scheduler: Scheduler) -> None:
     """Tell the scheduler to give out nothing of which nothing is known yet."""
     for rabbit in rabbits:
         scheduler.set_ssds(rabbit, up=False)
 
 
-async def follow(
+async def follow_health(
     storages: Informer,
-    taken: Informer,
+    nnf_storages: Informer,
     binding: Binding,
     scheduler: Scheduler,
-    nodes: Nodes,
+    nodes: NodeDrainer,
     policy: Callable[[], Policy] = Policy,
     on_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
 ) -> None:
     """Tell the scheduler what it may give out, and drain nodes, until cancelled.
 
-    `storages` are the rabbits, and `taken` the NnfStorages, which are there for as long as
+    `storages` are the rabbits, and `nnf_storages` the NnfStorages, which are there for as long as
     there is flash that is theirs. `binding` tells whose jobs have made them. `on_policy` takes
     what is to be called when the policy has changed.
     """
 
-    known: dict[str, Verdict] = {}
-    news: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
+    verdicts: dict[str, Verdict] = {}
+    drain_changes: asyncio.Queue[tuple[frozenset[str], frozenset[str]]] = asyncio.Queue()
 
-    def judge(name: str, storage: Storage | None) -> None:
-        before, now = known.pop(name, Verdict()), verdict(storage, policy())
+    def apply_verdict(name: str, storage: Storage | None) -> None:
+        before, now = verdicts.pop(name, Verdict()), verdict(storage, policy())
         if storage is not None:
-            known[name] = now
+            verdicts[name] = now
         if now.tagged != before.tagged:
             scheduler.set_tagged(name, now.tagged)
         if now.drained or before.drained:
-            news.put_nowait((now.drained, before.nodes | now.nodes))
+            drain_changes.put_nowait((now.drained, before.nodes | now.nodes))
 
     def rabbit_changed(obj: Object) -> None:
         key = key_of(obj)
         if key.namespace != kinds.DEFAULT_NAMESPACE:
             return
         raw = storages.get(key)
-        judge(key.name, None if raw is None else read(raw, Storage))
+        apply_verdict(key.name, None if raw is None else read(raw, Storage))
         if raw is None:
             scheduler.set_ssds(key.name, up=False)
             return
@@ -114,28 +114,28 @@ async def follow(
 
     def storage_changed(obj: Object) -> None:
         key = key_of(obj)
-        raw = taken.get(key)
+        raw = nnf_storages.get(key)
         if raw is None:
             scheduler.set_external(str(key), None)
             return
         storage = read(raw, NnfStorage)
-        scheduler.set_external(str(key), flash_by_rabbit(storage), _maker(storage, binding))
+        scheduler.set_external(str(key), flash_by_rabbit(storage), _creating_job(storage, binding))
 
     # First what is taken: until that is known, there is no telling what is free.
-    await taken.wait_synced()
-    taken.listen(storage_changed)
+    await nnf_storages.wait_synced()
+    nnf_storages.listen(storage_changed)
     await storages.wait_synced()
     storages.listen(rabbit_changed)
     on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
-    lost = frozenset[str]().union(*(each.drained for each in known.values()))
+    lost = frozenset[str]().union(*(each.drained for each in verdicts.values()))
     await nodes.keep_drained(lost, REASON)
     while True:
-        lost, among = await news.get()
+        lost, among = await drain_changes.get()
         await nodes.keep_drained(lost, REASON, among)
 
 
-def _maker(storage: NnfStorage, binding: Binding) -> JobId | None:
+def _creating_job(storage: NnfStorage, binding: Binding) -> JobId | None:
     """Return the job whose Workflow has made storage, if it is a job of this workload manager."""
     meta = storage.metadata
     carried = meta.labels.get(labels.WORKFLOW_NAMESPACE), meta.labels.get(labels.WORKFLOW_NAME)

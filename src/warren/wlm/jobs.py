@@ -35,28 +35,28 @@ from warren.scheduling.allocatedflash import allocated_flash
 from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT
-from warren.wlm.nodes import drains
+from warren.wlm.nodes import drain_reasons
 
 log = structlog.get_logger()
 
 _SENTINEL: Final = -1
-_RETRY: Final = 0.5
-_JOURNAL_SECONDS: Final = 5.0
+_RETRY_DELAY: Final = 0.5
+_JOURNAL_TIMEOUT: Final = 5.0
 """How far the journal may be behind the plugin."""
 
-_HEARD: Final = 5.0
-"""Seconds after which the journal has told of an exception, if the plugin has raised it."""
+_RAISE_TIMEOUT: Final = 5.0
+"""Seconds within which the journal tells of an exception that the plugin raises."""
 
-UNSEEN: Final = frozenset(
+IGNORED_EVENTS: Final = frozenset(
     {"validate", "priority", "urgency", "memo", codec.ENVIRONMENT, "free", "release"}
 )
 """Events that change nothing of a job as the conductor sees it (`view.of`)."""
 
-UNASKED: Final = ("memo", "annotations")
+DENIED_EVENTS: Final = ("memo", "annotations")
 """Events that the journal leaves out: a job's own user writes them, and of any length."""
 
-_ORDER: Final = list(Phase)
-_KEPT: Final = 10.0
+_PHASES: Final = list(Phase)
+_COMMIT_TIMEOUT: Final = 10.0
 """Seconds for which jobs wait until the instance's mark is kept."""
 
 _SERVICE: Final = "dws"
@@ -69,40 +69,40 @@ class Disconnected(Retryable):
     delay = 1.0
 
 
-class NoEntry(Retryable):
+class UnknownUser(Retryable):
     """The machine does not know a job's user now, as when its directory of users is away."""
 
     delay = 30.0
 
 
-_UNKNOWN: Final = 300.0
-"""Seconds after which a user who is not known is one that there is not."""
+_UNKNOWN_USER_TIMEOUT: Final = 300.0
+"""Seconds after which an unknown user counts as one that does not exist."""
 
 
 @dataclass
-class _Known:
+class _TrackedJob:
     """A job with directives, as the journal has told of it so far."""
 
     job: lifecycle.Job
     jobspec: Mapping[str, Any]
     r: Mapping[str, Any] | None = None
     view: Job | None = None
-    """The job as the conductor sees it, once it was looked at; None again after news."""
-    raised: set[tuple[str, str]] = field(default_factory=set)
-    """The exceptions that it was told to have, of which there may be no news yet."""
-    refused: float | None = None
+    """The job as the conductor sees it, once it was asked for; None again after an event."""
+    raised_exceptions: set[tuple[str, str]] = field(default_factory=set)
+    """The exceptions that were raised on it, which the journal may not have told yet."""
+    refused_at: float | None = None
     """When a request of the plugin about it was refused last, by the event loop's clock."""
-    unknown: float | None = None
+    user_unknown_since: float | None = None
     """When its user was first seen to be unknown, by the event loop's clock."""
-    puzzling: bool = False
+    has_bad_event: bool = False
     """Whether it had an event that was not understood."""
 
 
-class _Request(NamedTuple):
+class _PluginRequest(NamedTuple):
     """A request of the plugin that waits until the job was reconciled."""
 
     topic: str
-    first: int
+    first_phase: int
     """The first phase, by its number, in which the job is what the request is about."""
     answer: asyncio.Future[str | None]
 
@@ -133,13 +133,13 @@ class FluxJobs:
         self._instance = ""
         self._handle = handle
         self._owner = owner
-        self._known: dict[int, _Known] = {}
-        self._incoming = self._known
+        self._tracked: dict[int, _TrackedJob] = {}
+        self._incoming = self._tracked
         """What the journal has told since it began: the same, once it has told everything."""
         self._synced = asyncio.Event()
         self._changed = asyncio.Event()
         self._listeners: list[Callable[[int], None]] = []
-        self._requests: dict[int, list[_Request]] = {}
+        self._requests: dict[int, list[_PluginRequest]] = {}
 
     # Observing
 
@@ -155,40 +155,43 @@ class FluxJobs:
         await self._synced.wait()
 
     def job(self, job: int) -> Job | None:
-        known = self._known.get(job)
-        if known is None:
+        tracked = self._tracked.get(job)
+        if tracked is None:
             return None
-        if known.view is None:
+        if tracked.view is None:
             try:
-                group = _group(known.job.userid)
+                group = _primary_group(tracked.job.userid)
             except KeyError:
                 group = None  # which matters where the job is to have a Workflow
-            known.view = view.of(known.job, known.jobspec, known.r, group, self._owner)
-        return known.view
+            tracked.view = view.conductor_view(
+                tracked.job, tracked.jobspec, tracked.r, group, self._owner
+            )
+        return tracked.view
 
     def user(self, job: int) -> int | None:
-        known = self._known.get(job)
-        return known.job.userid if known is not None else None
+        tracked = self._tracked.get(job)
+        return tracked.job.userid if tracked is not None else None
 
     def jobs(self) -> Iterable[int]:
-        return list(self._known)
+        return list(self._tracked)
 
     def check_allowed(self, job: Job) -> None:
-        known = self._known.get(job.id)
+        tracked = self._tracked.get(job.id)
         if job.groupid is None:
-            self._check_entry(job, known)
-        if self._rules is not None and known is not None:
-            self._rules.check_allowed(known.jobspec, job.userid)
+            self._check_user_entry(job, tracked)
+        if self._rules is not None and tracked is not None:
+            self._rules.check_allowed(tracked.jobspec, job.userid)
 
-    def _check_entry(self, job: Job, known: _Known | None) -> None:
+    def _check_user_entry(self, job: Job, tracked: _TrackedJob | None) -> None:
         """Have a job wait whose user is not known; refuse it where that lasts."""
         words = f"User {job.userid} has no entry in the password file"
         now = asyncio.get_running_loop().time()
-        if known is not None:
-            known.view = None  # the user is looked up again then
-            known.unknown = now if known.unknown is None else known.unknown
-            if now - known.unknown < _UNKNOWN:
-                raise NoEntry(words)
+        if tracked is not None:
+            tracked.view = None  # the user is looked up again then
+            if tracked.user_unknown_since is None:
+                tracked.user_unknown_since = now
+            if now - tracked.user_unknown_since < _UNKNOWN_USER_TIMEOUT:
+                raise UnknownUser(words)
         raise UserMistake(f"{words}, and storage belongs to a user and a group: ask an admin.")
 
     async def run(self) -> None:
@@ -196,20 +199,20 @@ class FluxJobs:
         while True:
             try:
                 # Before what has no job is known: then it is known whose it is, too.
-                self._instance = self._instance or await self._identified()
-                wanted = {"deny": dict.fromkeys(UNASKED, 1)}
+                self._instance = self._instance or await self._find_or_make_id()
+                wanted = {"deny": dict.fromkeys(DENIED_EVENTS, 1)}
                 journal = self._handle.stream("job-manager.events-journal", wanted)
                 async with aclosing(journal) as entries:  # type: ignore[type-var]
                     self._incoming = {}
                     async for entry in entries:
-                        self._take(entry)
+                        self._receive(entry)
             except (RpcError, Disconnected) as error:
                 log.warning("the journal has ended", reason=str(error))
-            # What is known stays, for those who look: a job that is not known counts as over.
+            # What is known stays: a job that is not known counts as over.
             self._synced.clear()
-            await asyncio.sleep(_RETRY)
+            await asyncio.sleep(_RETRY_DELAY)
 
-    async def _identified(self) -> str:
+    async def _find_or_make_id(self) -> str:
         """Return what marks the instance's Workflows; the empty mark while none can be kept.
 
         With that, Workflows are made without a label, and those that have one are another's.
@@ -221,7 +224,7 @@ class FluxJobs:
         kept = {"key": identity.KEY, "flags": 0, "dirent": treeobj.val(orjson.dumps(made))}
         try:
             # What finds the disk full waits for room; what comes after it is refused.
-            async with asyncio.timeout(_KEPT):
+            async with asyncio.timeout(_COMMIT_TIMEOUT):
                 await self._handle.rpc("kvs.commit", _transaction([kept]))
         except (RpcError, TimeoutError) as error:
             if isinstance(error, RpcError) and error.lost:
@@ -230,37 +233,37 @@ class FluxJobs:
             log.warning(
                 "Workflows have no mark of this instance until one can be kept in its KVS: make "
                 "room there, and start the conductor again",
-                reason=str(error) or f"no answer in {_KEPT:g} s",
+                reason=str(error) or f"no answer in {_COMMIT_TIMEOUT:g} s",
             )
             return ""
         return made
 
-    def _take(self, entry: Payload) -> None:
+    def _receive(self, entry: Payload) -> None:
         job = entry["id"]
         if job == _SENTINEL:
-            vanished = self._known.keys() - self._incoming.keys()
-            self._known = self._incoming
+            vanished = self._tracked.keys() - self._incoming.keys()
+            self._tracked = self._incoming
             self._synced.set()
             for each in vanished:  # their ends were not told
-                self._tell(each)
+                self._notify_listeners(each)
             return
         for each in entry["events"]:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
             try:
                 self._apply(job, event, entry)
             except Exception as error:  # one job's event may cost neither others nor other jobs
-                self._puzzle(job, event, error)
-        known = self._incoming.get(job)
-        if known is None:
+                self._log_bad_event(job, event, error)
+        tracked = self._incoming.get(job)
+        if tracked is None:
             return
-        if UNSEEN.issuperset(each["name"] for each in entry["events"]) and "R" not in entry:
-            self._moved()
+        if IGNORED_EVENTS.issuperset(each["name"] for each in entry["events"]) and "R" not in entry:
+            self._wake_waiters()
             return
-        known.r = entry.get("R", known.r)
-        known.view = None
-        if known.job.state is State.INACTIVE:
+        tracked.r = entry.get("R", tracked.r)
+        tracked.view = None
+        if tracked.job.state is State.INACTIVE:
             del self._incoming[job]
-        self._tell(job)
+        self._notify_listeners(job)
 
     def _apply(self, job: int, event: Event, entry: Payload) -> None:
         if event.name == "submit":
@@ -268,32 +271,32 @@ class FluxJobs:
                 begun = lifecycle.from_submit(JobId(job), event)
                 spec = entry["jobspec"]
                 expanded = spec if self._rules is None else self._rules.expand_presets(spec)
-                self._incoming[job] = _Known(begun, expanded)
+                self._incoming[job] = _TrackedJob(begun, expanded)
             return
-        known = self._incoming.get(job)
-        if known is None:
+        tracked = self._incoming.get(job)
+        if tracked is None:
             return
-        updated = lifecycle.update(known.job, event)
+        updated = lifecycle.update(tracked.job, event)
         if event.name == "jobspec-update":
-            known.jobspec = jobspecs.update(known.jobspec, event.context)
-        known.job = updated
+            tracked.jobspec = jobspecs.update(tracked.jobspec, event.context)
+        tracked.job = updated
 
-    def _puzzle(self, job: int, event: Event, error: Exception) -> None:
+    def _log_bad_event(self, job: int, event: Event, error: Exception) -> None:
         """Log the first event of a job that is not understood: the job is as it was before it."""
-        known = self._incoming.get(job)
-        if known is None or not known.puzzling:
+        tracked = self._incoming.get(job)
+        if tracked is None or not tracked.has_bad_event:
             reason = str(error)
             log.exception("an event was not understood", job=job, name=event.name, reason=reason)
-        if known is not None:
-            known.puzzling = True
+        if tracked is not None:
+            tracked.has_bad_event = True
 
-    def _moved(self) -> None:
-        """Wake those who wait for the journal to have come somewhere."""
+    def _wake_waiters(self) -> None:
+        """Wake the tasks that wait for the journal to tell more."""
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _tell(self, job: int) -> None:
-        self._moved()
+    def _notify_listeners(self, job: int) -> None:
+        self._wake_waiters()
         for listener in self._listeners:
             try:
                 listener(job)
@@ -303,7 +306,7 @@ class FluxJobs:
     async def flash(self, job: Job) -> Sequence[Held]:
         # The journal tells R without the graph that says which flash it is.
         try:
-            return allocated_flash(await self._record(job, "R"))
+            return allocated_flash(await self._lookup(job, "R"))
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
@@ -330,19 +333,19 @@ class FluxJobs:
             dw_constraints=constraints or msgspec.UNSET,
             requires=daemons or msgspec.UNSET,
         )
-        await self._tell_plugin("resource-update", message)
+        await self._call_plugin("resource-update", message)
 
     async def start(self, job: Job, variables: Mapping[str, str]) -> None:
         message = codec.PrologRemove(id=job.id, variables=variables)
-        await self._tell_plugin("prolog-remove", message)
+        await self._call_plugin("prolog-remove", message)
 
     async def finish(self, job: Job) -> None:
         message = codec.EpilogRemove(id=job.id)
-        await self._tell_plugin("epilog-remove", message)
+        await self._call_plugin("epilog-remove", message)
 
     async def was_aborted(self, job: Job) -> bool:
         try:
-            found = await self._record(job, "eventlog")
+            found = await self._lookup(job, "eventlog")
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 log.warning("the record of a job cannot be read", job=job.id, reason=str(error))
@@ -363,37 +366,37 @@ class FluxJobs:
         for node in nodes:
             request = {"targets": node, "reason": reason, "mode": "update"}
             try:
-                await self._ask("resource.drain", request)
+                await self._call("resource.drain", request)
             except RpcError as error:
                 log.warning("node is not drained", node=node, reason=str(error))
 
     async def undrain(self, nodes: Sequence[str], reason: str) -> None:
-        drained = drains(await self._asked("resource.status", {}))
+        drained = drain_reasons(await self._call("resource.status", {}))
         meant = sorted(each for each in nodes if drained.get(each) == reason)
         if meant:
-            await self._ask("resource.undrain", {"targets": hostlist.encode(meant)})
+            await self._call("resource.undrain", {"targets": hostlist.encode(meant)})
 
     async def free(self, job: Job, nodes: Sequence[str]) -> None:
         message = codec.Release(id=job.id, nodelist=hostlist.encode(nodes))
-        await self._tell_plugin("release", message)
+        await self._call_plugin("release", message)
 
     async def fail(self, job: Job, type: str, note: str, severity: int = 0) -> float | None:
-        known = self._known.get(job.id)
-        raised = set[tuple[str, str]]() if known is None else known.raised
+        tracked = self._tracked.get(job.id)
+        raised = set[tuple[str, str]]() if tracked is None else tracked.raised_exceptions
         if severity == 0 and job.phase is not Phase.ENDING:
-            if known is not None and known.job.fatal_exception is not None:
+            if tracked is not None and tracked.job.fatal_exception is not None:
                 return None  # since it was looked at
-            wait = self._refuse(job, known, note)
+            wait = self._refuse_requests(job, tracked, note)
             if wait is not None:
                 return wait
         if (type, note) in raised:
             return None
         request = {"id": job.id, "type": type, "severity": severity, "note": note}
-        await self._ask_about("job-manager.raise", request)
+        await self._call_if_active("job-manager.raise", request)
         raised.add((type, note))
         return None
 
-    def _refuse(self, job: Job, known: _Known | None, note: str) -> float | None:
+    def _refuse_requests(self, job: Job, tracked: _TrackedJob | None, note: str) -> float | None:
         """Answer what the plugin has asked with a refusal, and leave the exception to it.
 
         Return the seconds until that must have come, for the plugin may have to drop a refusal;
@@ -403,14 +406,18 @@ class FluxJobs:
         # The plugin waits for an answer, and raises the exception that fits its question. Not about
         # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
         # that may come of the first time.
-        if self._asked_at(job):
+        if self._requests_answered_by(job):
             self.record_outcome(job, note)
-            if known is not None:
-                known.refused = now
-            return _HEARD
-        if known is None or known.refused is None or known.refused + _HEARD <= now:
+            if tracked is not None:
+                tracked.refused_at = now
+            return _RAISE_TIMEOUT
+        if (
+            tracked is None
+            or tracked.refused_at is None
+            or tracked.refused_at + _RAISE_TIMEOUT <= now
+        ):
             return None
-        return known.refused + _HEARD - now
+        return tracked.refused_at + _RAISE_TIMEOUT - now
 
     async def note(self, job: Job, values: Mapping[str, Any]) -> None:
         operations = []
@@ -426,39 +433,36 @@ class FluxJobs:
         await self._commit(operations)
 
     async def _commit(self, operations: Sequence[Payload]) -> None:
-        await self._ask("kvs.commit", _transaction(operations))
+        await self._call("kvs.commit", _transaction(operations))
 
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
-        await self._ask_about("job-manager.memo", {"id": job.id, "memo": dict(values)})
+        await self._call_if_active("job-manager.memo", {"id": job.id, "memo": dict(values)})
 
-    async def _record(self, job: Job, key: str) -> str:
+    async def _lookup(self, job: Job, key: str) -> str:
         request = {"id": job.id, "keys": [key], "flags": 0}
-        found: str = (await self._asked("job-info.lookup", request))[key]
+        found: str = (await self._call("job-info.lookup", request))[key]
         return found
 
-    async def _tell_plugin(
+    async def _call_plugin(
         self,
         method: str,
         message: codec.ResourceUpdate | codec.PrologRemove | codec.EpilogRemove | codec.Release,
     ) -> None:
         try:
-            await self._ask(f"job-manager.dws.{method}", codec.write(message))
+            await self._call(f"job-manager.dws.{method}", codec.write(message))
         except RpcError as error:
             # flux-coral2's plugin refuses what it has done already, and raises what is wrong.
             log.info("the plugin refused", method=method, job=message.id, reason=str(error))
 
-    async def _ask_about(self, topic: str, payload: Payload) -> None:
+    async def _call_if_active(self, topic: str, payload: Payload) -> None:
         try:
-            await self._ask(topic, payload)
+            await self._call(topic, payload)
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
             # The job is over: it takes no message any more.
 
-    async def _ask(self, topic: str, payload: Payload) -> None:
-        await self._asked(topic, payload)
-
-    async def _asked(self, topic: str, payload: Payload) -> Payload:
+    async def _call(self, topic: str, payload: Payload) -> Payload:
         """Ask the instance. Raises Disconnected where it is not there, or takes nothing now."""
         try:
             return await self._handle.rpc(topic, payload)
@@ -485,34 +489,34 @@ class FluxJobs:
 
     async def _create(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.Create)
-        return await self._settled(request, message.jobid, {Phase.HELD})
+        return await self._reconcile(request, message.jobid, {Phase.HELD})
 
     async def _setup(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.Setup)
-        return await self._settled(request, message.jobid, {Phase.STARTING})
+        return await self._reconcile(request, message.jobid, {Phase.STARTING})
 
     async def _post_run(self, request: Request) -> Payload:
         message = codec.read(request.payload, codec.PostRun)
-        return await self._settled(request, message.jobid, {Phase.ENDING, Phase.OVER})
+        return await self._reconcile(request, message.jobid, {Phase.ENDING, Phase.OVER})
 
     async def _teardown(self, request: Request) -> Payload:
-        message = codec.read(request.payload, codec.OfJob)
-        return await self._settled(request, message.jobid, set(Phase))
+        message = codec.read(request.payload, codec.JobRequest)
+        return await self._reconcile(request, message.jobid, set(Phase))
 
     async def _status(self, request: Request) -> Payload:
-        return {"success": True, "workflows": sorted(self._known)}
+        return {"success": True, "workflows": sorted(self._tracked)}
 
     async def _watch_test(self, request: Request) -> Payload:
         # Clients ask for a poll, and go on once it is made: what is watched needs none.
         return {}
 
-    async def _settled(self, request: Request, job: int, phases: set[Phase]) -> Payload:
+    async def _reconcile(self, request: Request, job: int, phases: set[Phase]) -> Payload:
         """Have a job reconciled that has come to one of the phases; say how it went."""
-        last = max(_ORDER.index(each) for each in phases)
-        first = min(_ORDER.index(each) for each in phases)
+        last = max(_PHASES.index(each) for each in phases)
+        first = min(_PHASES.index(each) for each in phases)
         try:
-            async with asyncio.timeout(_JOURNAL_SECONDS):
-                while (seen := self.job(job)) is None or _ORDER.index(seen.phase) <= last:
+            async with asyncio.timeout(_JOURNAL_TIMEOUT):
+                while (seen := self.job(job)) is None or _PHASES.index(seen.phase) <= last:
                     if seen is not None and seen.phase in phases:
                         break
                     await self._changed.wait()
@@ -527,20 +531,20 @@ class FluxJobs:
             if each.topic == request.topic and not each.answer.done():
                 each.answer.set_exception(RpcError(errno.EAGAIN, "it was asked again since"))
         waiting[:] = [each for each in waiting if not each.answer.done()]
-        waiting.append(_Request(request.topic, first, passed))
-        self._tell(job)
+        waiting.append(_PluginRequest(request.topic, first, passed))
+        self._notify_listeners(job)
         mistake = await passed
         return codec.write(codec.Reply(success=mistake is None, errstr=mistake))
 
     def _stops_daemons(self, job: int) -> bool:
-        known = self._known.get(job)
-        return known is not None and codec.DAEMONS_EPILOG in known.job.epilogs
+        tracked = self._tracked.get(job)
+        return tracked is not None and codec.DAEMONS_EPILOG in tracked.job.epilogs
 
     def record_outcome(self, job: Job, mistake: str | None) -> None:
-        known = self._known.get(job.id)
-        if known is not None and any(note == mistake for _, note in known.raised):
+        tracked = self._tracked.get(job.id)
+        if tracked is not None and any(note == mistake for _, note in tracked.raised_exceptions):
             mistake = None  # the plugin would raise it once more
-        asked = self._asked_at(job)
+        asked = self._requests_answered_by(job)
         later = [each for each in self._requests.pop(job.id, ()) if each not in asked]
         if later:
             self._requests[job.id] = later
@@ -548,10 +552,10 @@ class FluxJobs:
             if not request.answer.done():
                 request.answer.set_result(mistake)
 
-    def _asked_at(self, job: Job) -> list[_Request]:
+    def _requests_answered_by(self, job: Job) -> list[_PluginRequest]:
         """Return the requests that a look at this job answers: a later phase has its own."""
-        phase = _ORDER.index(job.phase)
-        return [each for each in self._requests.get(job.id, ()) if each.first <= phase]
+        phase = _PHASES.index(job.phase)
+        return [each for each in self._requests.get(job.id, ()) if each.first_phase <= phase]
 
 
 def _transaction(operations: Sequence[Payload]) -> Payload:
@@ -559,7 +563,7 @@ def _transaction(operations: Sequence[Payload]) -> Payload:
 
 
 @lru_cache(maxsize=1024)
-def _group(userid: int) -> int:
+def _primary_group(userid: int) -> int:
     """Return a user's primary group, for the storage to belong to. Raises KeyError.
 
     Asked at every look at a job, and slow where a directory service answers.

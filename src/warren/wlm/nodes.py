@@ -12,7 +12,7 @@ def hosts(status: Payload) -> Hosts:
     return {each.rank: each.host for each in resource_set.decode(status["R"])}
 
 
-def drains(status: Payload) -> dict[str, str]:
+def drain_reasons(status: Payload) -> dict[str, str]:
     """Return the hosts that are drained, with the reason of each. Raises BadFormat."""
     known = hosts(status)
     return {

@@ -12,7 +12,7 @@ from warren.scheduling import drains
 from warren.wlm.nodes import hosts
 
 
-class InstanceAway(Retryable):
+class InstanceUnreachable(Retryable):
     """The instance does not answer: it is asked again."""
 
 
@@ -26,28 +26,30 @@ class OnlineNodes:
         """Return all nodes with whether each can be reached, now and whenever that has changed.
 
         A node that is drained since it did not unmount a job's storage cannot, until it is
-        undrained. Raises InstanceAway.
+        undrained. Raises InstanceUnreachable.
         """
         try:
             status = await self._handle.rpc("resource.status")
-            nodes = _Nodes(hosts(status))
-            told: frozenset[int] | None = None
+            nodes = _NodeStates(hosts(status))
+            yielded: frozenset[int] | None = None
             begun = False
             journal = self._handle.stream("resource.journal")
             async with aclosing(journal) as entries:  # type: ignore[type-var]
                 async for entry in entries:
-                    nodes.take(entry)
+                    nodes.apply(entry)
                     # What is past is told event by event, and ends with an entry without any.
                     begun = begun or not entry["events"]
-                    away = nodes.away()
-                    if begun and away != told:
-                        told = away
-                        yield nodes.without(away)
+                    unreachable = nodes.unreachable()
+                    if begun and unreachable != yielded:
+                        yielded = unreachable
+                        yield nodes.reachability(unreachable)
         except RpcError as error:
-            raise InstanceAway(f"the instance does not tell of its nodes: {error}") from error
+            raise InstanceUnreachable(
+                f"the instance does not tell of its nodes: {error}"
+            ) from error
 
 
-class _Nodes:
+class _NodeStates:
     """What the journal has said of the nodes so far."""
 
     def __init__(self, known: drains.Hosts) -> None:
@@ -55,7 +57,7 @@ class _Nodes:
         self._drains: drains.Drains = {}
         self._offline: frozenset[int] = frozenset()
 
-    def take(self, entry: Payload) -> None:
+    def apply(self, entry: Payload) -> None:
         for each in entry["events"]:
             event = Event(each["timestamp"], each["name"], each.get("context", {}))
             try:
@@ -64,11 +66,11 @@ class _Nodes:
             except BadFormat:
                 continue  # it was changed by hand, which the instance logs
 
-    def away(self) -> frozenset[int]:
+    def unreachable(self) -> frozenset[int]:
         """Return the ranks of those that cannot be reached."""
         failed = (rank for rank, known in self._drains.items() if known.reason == REASON)
         return self._offline.union(failed)
 
-    def without(self, away: frozenset[int]) -> dict[str, bool]:
+    def reachability(self, unreachable: frozenset[int]) -> dict[str, bool]:
         """Return all nodes, with whether they are none of these."""
-        return {host: rank not in away for rank, host in self._hosts.items()}
+        return {host: rank not in unreachable for rank, host in self._hosts.items()}

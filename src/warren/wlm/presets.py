@@ -26,7 +26,7 @@ class Presets:
 
         Raises UserMistake for a text that is neither a preset nor a directive.
         """
-        given = _dw(spec)
+        given = _dw_attribute(spec)
         blocks = [given] if isinstance(given, str) else given
         if not self._presets or not isinstance(blocks, list):
             return spec
@@ -45,15 +45,15 @@ class Presets:
             return self._presets[name]
         if name and "#" not in name:
             near = get_close_matches(name, self._presets, n=1)
-            known = f"did you mean {near[0]!r}?" if near else f"take {self._alternatives()}."
+            known = f"did you mean {near[0]!r}?" if near else f"take {self._known_presets()}."
             raise UserMistake(f"{name!r} is neither a #DW directive nor a preset: {known}")
         return [block]
 
-    def _alternatives(self) -> str:
+    def _known_presets(self) -> str:
         return alternatives(sorted(self._presets))
 
 
-def _dw(spec: Any) -> Any:
+def _dw_attribute(spec: Any) -> Any:
     """Return a jobspec's `dw` attribute; None where it has none, or is no jobspec."""
     for key in ("attributes", "system", "dw"):
         spec = spec.get(key) if isinstance(spec, Mapping) else None

@@ -42,7 +42,7 @@ class WorkflowTokens:
         if self._user_of(job) != request.cred.userid:
             raise RpcError(errno.EPERM, "only the job's own user is told its token")
         try:
-            token = await self._read(job)
+            token = await self._read_token(job)
         except NotFound:
             token = None
         except Refused as error:
@@ -53,9 +53,9 @@ class WorkflowTokens:
             raise RpcError(errno.ENOENT, "the job's Workflow has no token")
         return {"token": token}
 
-    async def _read(self, job: int) -> str | None:
+    async def _read_token(self, job: int) -> str | None:
         raw = await self._client.get(kinds.WORKFLOW, BINDING.workflow(job))
-        where = read(raw, Workflow).status.workflow_token
-        if where is None:
+        secret = read(raw, Workflow).status.workflow_token
+        if secret is None:
             return None
-        return containerauth.token_of(await self._client.get(kinds.SECRET, where.key))
+        return containerauth.token_of(await self._client.get(kinds.SECRET, secret.key))

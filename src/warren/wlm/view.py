@@ -20,14 +20,14 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DEPENDENCY, EPILOG, PROLOG
 
-MOST: Final = 64
+MAX_DIRECTIVES: Final = 64
 """Directives of one job. Each has objects of its own, and every reconcile looks at all of them."""
 
-LONGEST: Final = 2**16
+MAX_CHARS: Final = 2**16
 """Characters of all directives of one job: objects and their journal have them again and again."""
 
-_LATE: Final = ("persistentdw", "destroy_persistent")
-"""Directives about storage that jobs before this one may still have to make, or to let go of."""
+_USES: Final = ("persistentdw", "destroy_persistent")
+"""Directives that use storage which jobs before this one may still make, or be using."""
 
 
 def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
@@ -42,15 +42,15 @@ def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 def check_directive_limits(texts: Sequence[str]) -> None:
     """Raise UserMistake for more directives, or longer ones, than one job may have."""
-    if len(texts) > MOST:
+    if len(texts) > MAX_DIRECTIVES:
         raise UserMistake(
-            f"The job has {len(texts)} directives, and one has {MOST} at most: "
+            f"The job has {len(texts)} directives, and one has {MAX_DIRECTIVES} at most: "
             "copy a directory rather than each file in it."
         )
-    if sum(map(len, texts)) > LONGEST:
+    if sum(map(len, texts)) > MAX_CHARS:
         raise UserMistake(
-            f"The job's directives have {sum(map(len, texts))} characters together, and {LONGEST} "
-            "at most: use shorter names, such as that of a link."
+            f"The job's directives have {sum(map(len, texts))} characters together, and "
+            f"{MAX_CHARS} at most: use shorter names, such as that of a link."
         )
 
 
@@ -59,8 +59,8 @@ def failure_tolerance(spec: Mapping[str, Any]) -> int:
     given = jobspecs.system(spec).get("dw_failure_tolerance", 0)
     if type(given) is not int or given < 0:
         raise UserMistake(
-            f"dw_failure_tolerance={json.dumps(given)} is no number of nodes: it is how many the "
-            "job may lose to failing storage, from 0 on."
+            f"dw_failure_tolerance={json.dumps(given)} is not a number of nodes: it is how many "
+            "the job may lose to failing storage, from 0 on."
         )
     return given
 
@@ -75,8 +75,8 @@ def expires(spec: Mapping[str, Any]) -> float | None:
         return None
     if type(given) not in (int, float) or not 0 <= given <= expiry.LAST:
         raise UserMistake(
-            f"dw_expires={json.dumps(given)} is no moment: it is when the storage expires that the "
-            "job creates, in seconds since 1970."
+            f"dw_expires={json.dumps(given)} is not a time: it is when the storage expires that "
+            "the job creates, in seconds since 1970."
         )
     return float(given)
 
@@ -109,7 +109,7 @@ def awaited_jobs(spec: Mapping[str, Any]) -> list[int]:
     return found
 
 
-def on_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]:
+def constrain_to_nodes(spec: Mapping[str, Any], nodes: Sequence[str]) -> Mapping[str, Any]:
     """Return a jobspec for some nodes alone, of those that it may have anyhow."""
     system = jobspecs.system(spec)
     wired = {"hostlist": [hostlist.encode(nodes)]}
@@ -123,7 +123,7 @@ def exception_notes(job: lifecycle.Job, type: str, owner: int) -> tuple[str, ...
     return tuple(each.note for each in job.exceptions if each.type == type and each.is_of(owner))
 
 
-def of(
+def conductor_view(
     job: lifecycle.Job,
     spec: Mapping[str, Any],
     r: Mapping[str, Any] | None,
@@ -133,7 +133,7 @@ def of(
     """Return the conductor's view of a job of an owner's instance."""
     texts = directives(spec) or ()
     where = phase(job)
-    if where is Phase.HELD and len(job.dependencies) > 1 and instances.named_in(texts, _LATE):
+    if where is Phase.HELD and len(job.dependencies) > 1 and instances.named_in(texts, _USES):
         where = Phase.NEW  # until then
     moment, tolerated, chosen = None, 0, None
     with suppress(UserMistake):  # it was submitted without being looked at

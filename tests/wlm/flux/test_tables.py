@@ -28,7 +28,7 @@ def test_a_configuration_without_the_table_is_all_defaults() -> None:
 def test_keys_that_are_not_known_are_passed_over_and_named() -> None:
     configuration = {"rabbit": {"setup_timeout": 5, "foo": 1, "dws_api_version": "v1alpha7"}}
     assert tables.read(configuration).setup_timeout == 5
-    assert list(tables.unknown(configuration)) == ["foo"]
+    assert list(tables.unknown_keys(configuration)) == ["foo"]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_keys_that_are_not_known_are_passed_over_and_named() -> None:
     [
         ({"setup_timeout": "soon"}, "setup_timeout"),
         ({"policy": {"maximums": {"xfs": -1}}}, "maximums"),
-        (7, "rabbit is no table"),
+        (7, "rabbit is not a table"),
     ],
 )
 def test_values_that_mean_nothing_are_refused_by_their_place(rabbit: Any, words: str) -> None:

@@ -21,7 +21,7 @@ CODE = rehearsal.read(str(moms.played_hook()))
 def played(told: rehearsal.Scenario) -> tuple[str, str, str]:
     """Return the outcome, the message and the log of a run in this process."""
     happenings: list[dict[str, Any]] = []
-    rehearsal.Stage(told, happenings.append).play(CODE)
+    rehearsal.HookRun(told, happenings.append).run(CODE)
     log = [each["log"][1] for each in happenings if "log" in each]
     assert all(line.isprintable() and line.isascii() and len(line) < 2100 for line in log)
     last = happenings[-1]

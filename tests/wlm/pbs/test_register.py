@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import pytest
 
 from warren.base.errors import UserMistake
-from warren.wlm.pbs import hookfile, register
-from warren.wlm.pbs.checks import of_hook
-from warren.wlm.pbs.register import Directive, Registered
+from warren.wlm.pbs import hookfile, hooksetup
+from warren.wlm.pbs.checks import check_hook
+from warren.wlm.pbs.hooksetup import Directive, Registered
 
 DEFAULTS = {
     "type": "site",
@@ -64,7 +64,7 @@ def installed(
     enable: bool | None = None,
     most: int = 1000,
 ) -> list[Directive]:
-    said = register.install("cray_atom", server.registered("cray_atom"), config, enable)
+    said = hooksetup.install("cray_atom", server.registered("cray_atom"), config, enable)
     server.perform(said, most)
     return said
 
@@ -72,7 +72,7 @@ def installed(
 def complaints(server: FakeServer) -> list[str]:
     found = server.registered("cray_atom")
     assert found is not None
-    return [check.name for check in of_hook("cray_atom", found) if not check.met]
+    return [check.name for check in check_hook("cray_atom", found) if not check.met]
 
 
 def test_a_new_hook_has_the_attributes_of_the_design_and_is_off() -> None:
@@ -88,7 +88,7 @@ def test_a_new_hook_has_the_attributes_of_the_design_and_is_off() -> None:
 
 def test_it_is_never_enabled_before_it_is_whole() -> None:
     server = FakeServer()
-    said = register.install("cray_atom", None, None, enable=True)
+    said = hooksetup.install("cray_atom", None, None, enable=True)
     for count in range(len(said) + 1):
         server.perform(said[count - 1 : count] if count else [])
         hook = server.hooks.get("cray_atom", {"enabled": "false"})
@@ -127,28 +127,28 @@ def test_what_is_there_keeps_what_its_administrator_gave_it() -> None:
 def test_another_hook_of_the_name_is_left_alone() -> None:
     other = Registered(attributes=DEFAULTS, source=b"import pbs\n", config=b"")
     with pytest.raises(UserMistake, match="is another one: choose a name with --name"):
-        register.install("cray_atom", other, None, None)
+        hooksetup.install("cray_atom", other, None, None)
     with pytest.raises(UserMistake, match="is left alone"):
-        register.uninstall("cray_atom", other)
-    assert [check.met for check in of_hook("cray_atom", other)] == [False]
+        hooksetup.uninstall("cray_atom", other)
+    assert [check.met for check in check_hook("cray_atom", other)] == [False]
 
 
 def test_it_is_off_before_it_is_gone() -> None:
     server = FakeServer()
     installed(server, enable=True)
-    said = register.uninstall("cray_atom", server.registered("cray_atom"))
+    said = hooksetup.uninstall("cray_atom", server.registered("cray_atom"))
     assert [each.words for each in said] == [
         "set hook cray_atom enabled=false",
         "delete hook cray_atom",
     ]
     server.perform(said)
-    assert register.uninstall("cray_atom", server.registered("cray_atom")) == []
+    assert hooksetup.uninstall("cray_atom", server.registered("cray_atom")) == []
 
 
 @pytest.mark.parametrize("name", ["PBS_cray_atom", "", "a b", "a\nb", "-x", "a;b", "x" * 65])
 def test_names_that_pbs_does_not_take_or_that_say_more_are_refused(name: str) -> None:
     with pytest.raises(UserMistake, match="--name"):
-        register.check_name(name)
+        hooksetup.check_name(name)
 
 
 @pytest.mark.parametrize(

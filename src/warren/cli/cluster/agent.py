@@ -10,7 +10,7 @@ import click
 
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
-from warren.cli.common import default_statedir, json_option, listening, print_json, run
+from warren.cli.common import default_statedir, json_option, open_port, print_json, run
 from warren.cli.lazy import Group
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _BAD_CONFIGURATION = 2
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-_WHERE = (
+_AGENT_OPTIONS = (
     click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE",
                  help="A TOML file (default: /etc/warren/agent.toml, where it is)."),
     click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE",
@@ -40,33 +40,33 @@ _WHERE = (
                  help="The agent's state directory (default: /var/lib/warren-agent)."),
 )  # fmt: skip
 
-_SERVICE = (
+_SERVICE_OPTIONS = (
     click.option("--metrics-port", type=click.IntRange(1, 65535), metavar="PORT",
                  help="Serve /metrics, /healthz and /readyz there (default: nowhere)."),
     click.option("--metrics-address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
                  help="The address to serve them on, without authentication."),
     click.option("--check", is_flag=True,
-                 help="Print what can be made here, and exit."),
+                 help="Print which file systems can be made here, and exit."),
     json_option,
 )  # fmt: skip
 
 
-def where_options(command: Command) -> Command:
+def agent_options(command: Command) -> Command:
     """Give a command the options that say which agent is meant."""
-    for option in reversed(_WHERE):
+    for option in reversed(_AGENT_OPTIONS):
         command = option(command)
     return command
 
 
 def _service_options(command: Command) -> Command:
-    for option in reversed((*_WHERE, *_SERVICE)):
+    for option in reversed((*_AGENT_OPTIONS, *_SERVICE_OPTIONS)):
         command = option(command)
     return command
 
 
 @click.group(cls=Group)
 def agent() -> None:
-    """Run the agent of a rabbit, or of a compute node, on the machine that it is.
+    """Run the agent of a rabbit, or of a compute node, on that machine.
 
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what the roles
     warren-rabbit or warren-compute allow (deploy/rbac) in the namespace of the node.
@@ -114,7 +114,7 @@ def roles(rabbits: str, computes: str, service_account: str | None) -> None:
 
 @agent.command()
 @click.argument("role", type=click.Choice(["rabbit", "compute"]))
-@where_options
+@agent_options
 @click.option("--repair", is_flag=True, help="Remove what is found.")
 @json_option
 def doctor(
@@ -136,7 +136,7 @@ def doctor(
     from warren.daemons.agentdoctor import examine
     from warren.daemons.agentservice import Settings
 
-    with _exiting(_BAD_CONFIGURATION):
+    with _exit_on_mistake(_BAD_CONFIGURATION):
         config, _ = configuration(config_file, node)
     settings = Settings(
         access=access_of(config, kubeconfig, context),
@@ -149,7 +149,7 @@ def doctor(
         {"kind": str(each.sort), "where": each.where, "name": each.name, "why": each.why}
         for each in findings
     ]
-    report(found, failures, repair=repair, as_json=as_json, again=f"warren agent doctor {role}")
+    report(found, failures, repair=repair, as_json=as_json, command=f"warren agent doctor {role}")
 
 
 def configuration(config_file: Path | None, node: str | None) -> "tuple[Config, str]":
@@ -167,7 +167,7 @@ def access_of(config: "Config", kubeconfig: Path | None, context: str | None) ->
 
     if kubeconfig is None and config.kubeconfig is not None:
         kubeconfig = Path(config.kubeconfig)
-    with _exiting(NO_KUBECONFIG):
+    with _exit_on_mistake(NO_KUBECONFIG):
         return kubeconfigs.find(kubeconfig, context)
 
 
@@ -196,7 +196,7 @@ def _run_agent(
     from warren.daemons import logs
     from warren.daemons.agentconfig import file_system_support
 
-    with _exiting(_BAD_CONFIGURATION):
+    with _exit_on_mistake(_BAD_CONFIGURATION):
         config, name = configuration(config_file, node)
         run(service.check_possible(config, rabbit=rabbit, name=name))
     if check:
@@ -206,7 +206,7 @@ def _run_agent(
     access = access_of(config, kubeconfig, context)
     metrics: socket.socket | None = None
     if metrics_port is not None:
-        metrics = listening("--metrics-port", metrics_address, metrics_port)
+        metrics = open_port("--metrics-port", metrics_address, metrics_port)
     logs.configure()
 
     def ready() -> None:
@@ -236,7 +236,7 @@ def _print_support(config: "Config", kinds: Mapping[str, str | None], *, as_json
 
 
 @contextmanager
-def _exiting(code: int) -> Iterator[None]:
+def _exit_on_mistake(code: int) -> Iterator[None]:
     """Have a mistake of the user end the program with an exit code of its own."""
     try:
         yield

@@ -14,7 +14,7 @@ from warren.daemons.statedir import StateDir
 @click.option("--user", "users", multiple=True, metavar="NAME",
               help="Write a kubeconfig for a user, who may do what roles that are bound to this "
               "name allow. Repeatable.")  # fmt: skip
-@click.option("--bare", is_flag=True, help="Define no kinds of DWS and NNF at first.")
+@click.option("--bare", is_flag=True, help="Do not define the kinds of DWS and NNF.")
 @click.option("--plain", is_flag=True,
               help="Check Workflows by webhooks alone, not by the built-in rules.")  # fmt: skip
 def apiserver(

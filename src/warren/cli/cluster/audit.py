@@ -24,7 +24,7 @@ from warren.lifecycle.states import ACTIVE
 from warren.wlm import identity
 from warren.wlm.codec import BINDING
 
-_BETWEEN = 1.0
+_SECONDS_BETWEEN = 1.0
 """Seconds between two looks."""
 
 if TYPE_CHECKING:
@@ -36,24 +36,24 @@ if TYPE_CHECKING:
 @click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @json_option
 def audit(state: StateDir, repair: bool, as_json: bool) -> None:
-    """Compare jobs with Workflows, and what is out of service with its reason.
+    """Compare jobs with Workflows, and nodes and rabbits out of service with their reasons.
 
-    Nodes and rabbits that a job took out of service, and of which nothing is left, are put back by
-    --repair. Exits with 1 if a difference is left in the end. What nothing owns on nodes and in the
-    API is found by `warren doctor`.
+    --repair returns nodes and rabbits to service that a job took out of it, if nothing of that job
+    is left on them. Exits with 1 if a difference is left in the end. `warren doctor` finds orphaned
+    resources on nodes and in the API.
     """
     state.check_owner()
     _check_instance_owner(state)
     first = {(each.about, each.why) for each in _differences(state)}
-    time.sleep(_BETWEEN)  # what was just coming or going is none
+    time.sleep(_SECONDS_BETWEEN)  # what was just coming or going is none
     found = [each for each in _differences(state) if (each.about, each.why) in first]
     if repair:
         _repair(state, found)
     left = [each for each in found if not (repair and each.remedy)]
     if as_json:
-        print_json({"found": [_plain(each) for each in found], "repaired": repair})
+        print_json({"found": [_as_json(each) for each in found], "repaired": repair})
     else:
-        _tell(found, repair=repair)
+        _print_differences(found, repair=repair)
     if left:
         raise click.exceptions.Exit(1)
 
@@ -81,7 +81,7 @@ def _differences(state: StateDir) -> list[Difference]:
         request = {"attrs": ["annotations"], "max_entries": 0, "constraint": active}
         jobs = await list_jobs(handle, request)
         status = await handle.rpc("resource.status")
-        named = {each["id"]: _workflow(each) for each in jobs}
+        named = {each["id"]: _workflow_name(each) for each in jobs}
         drained = {each["name"]: each["reason"] for each in status["nodes"] if "reason" in each}
         return named, drained, await identity.find_instance_id(handle)
 
@@ -100,7 +100,7 @@ def _differences(state: StateDir) -> list[Difference]:
     return jobaudit.differences(observed, BINDING.job, f58, time.time())
 
 
-def _workflow(job: Mapping[str, Any]) -> str | None:
+def _workflow_name(job: Mapping[str, Any]) -> str | None:
     name = (job.get("annotations") or {}).get("user", {}).get("rabbit_workflow")
     return str(name) if name else None
 
@@ -126,7 +126,7 @@ def _repair(state: StateDir, found: Sequence[Difference]) -> None:
     ask_instance(state, undrain)
 
 
-def _plain(difference: Difference) -> dict[str, Any]:
+def _as_json(difference: Difference) -> dict[str, Any]:
     return {
         "about": difference.about,
         "why": difference.why,
@@ -134,7 +134,7 @@ def _plain(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _tell(found: Sequence[Difference], *, repair: bool) -> None:
+def _print_differences(found: Sequence[Difference], *, repair: bool) -> None:
     for each in found:
         repaired = " (repaired)" if repair and each.remedy is not None else ""
         click.echo(printable(f"{each.about} {each.why}{repaired}"))

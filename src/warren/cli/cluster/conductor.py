@@ -6,7 +6,7 @@ import click
 
 from warren.cli.cluster.audit import audit
 from warren.cli.cluster.fluxconductor import flux
-from warren.cli.cluster.leading import cluster_options, lead, metrics_socket
+from warren.cli.cluster.runconductor import cluster_options, metrics_socket, run_conductor
 from warren.cli.common import socket_of, statedir_option
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
@@ -24,7 +24,7 @@ def conductor(
     metrics_port: int | None,
     metrics_address: str,
 ) -> None:
-    """Lead the Workflows of an instance's jobs, as its owner, until stopped.
+    """Create and advance the Workflows of an instance's jobs, as its owner, until stopped.
 
     The instance is that of FLUX_URI, or of a state directory (`warren up --separate
     --no-conductor`). The cluster has the kinds of DWS (deploy/crds), and lets this user do what the
@@ -34,7 +34,7 @@ def conductor(
         from warren.daemons.conductor import EMBEDDED
 
         metrics = metrics_socket(metrics_port, metrics_address)
-        lead(socket_of(state), EMBEDDED, kubeconfig, context, metrics)
+        run_conductor(socket_of(state), EMBEDDED, kubeconfig, context, metrics)
 
 
 conductor.add_command(audit)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from warren.cli.common import listening, run
+from warren.cli.common import open_port, run
 
 
 @click.command()
@@ -41,7 +41,7 @@ def controllers(
     webhook_cert: Path | None,
     webhook_key: Path | None,
 ) -> None:
-    """Run the controllers of the storage side, for any Kubernetes cluster, until stopped.
+    """Run the storage controllers, for any Kubernetes cluster, until stopped.
 
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what
     the role warren-controllers allows (deploy/rbac).
@@ -54,11 +54,11 @@ def controllers(
     if webhook_port is not None:
         if webhook_cert is None or webhook_key is None:
             raise click.UsageError("--webhook-port needs --webhook-cert and --webhook-key.")
-        listener = listening("--webhook-port", "", webhook_port)
+        listener = open_port("--webhook-port", "", webhook_port)
         webhook = storage.Webhook(listener=listener, certificate=webhook_cert, key=webhook_key)
     metrics = None
     if metrics_port is not None:
-        metrics = listening("--metrics-port", metrics_address, metrics_port)
+        metrics = open_port("--metrics-port", metrics_address, metrics_port)
     logs.configure()
     own = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
     settings = storage.Settings(

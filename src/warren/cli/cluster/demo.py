@@ -23,10 +23,10 @@ from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.base.words import plural
 from warren.cli.cluster import guest as guests
-from warren.cli.cluster.story import JOB_STATE, MEANING, Step, Story
+from warren.cli.cluster.timeline import DESCRIPTIONS, JOB_STATE, Step, Timeline
 from warren.cli.common import ask_instance, f58
 from warren.cli.job.specs import make_jobspec
-from warren.cli.job.submit import submitting
+from warren.cli.job.submit import submitter
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 _EXAMPLE: Final = "station-means.sh"
 _START_SECONDS: Final = 120.0
-_LOOK: Final = 0.05
-_BAR: Final = 30
+_POLL_INTERVAL: Final = 0.05
+_BAR_WIDTH: Final = 30
 
 
 @click.command()
@@ -56,11 +56,11 @@ _BAR: Final = 30
 @click.option("--separate", is_flag=True,
               help="Run every component as a process of its own, with its own role.")  # fmt: skip
 @click.option("--tour", is_flag=True,
-              help="Run one job of each command and each kind of storage instead, and tell why "
-                   "what this machine cannot make is refused.")  # fmt: skip
+              help="Run one job of each command and each kind of storage instead, and print the "
+                   "reason for each that this machine refuses.")  # fmt: skip
 @click.option("--flux", is_flag=True,
-              help="Run the job in a real Flux, with a broker on each node: flux-core is to be "
-                   "installed, with what plugins are built with.")  # fmt: skip
+              help="Run the job in a real Flux, with a broker on each node: flux-core must be "
+                   "installed, and what its plugins are built with.")  # fmt: skip
 @click.option("--keep", is_flag=True, help="Keep the state directory.")
 def demo(
     script: str | None,
@@ -84,7 +84,7 @@ def demo(
     from warren.daemons.temporary import temporary
 
     console = Console(highlight=False, soft_wrap=True)
-    _heed_as_interrupts(signal.SIGTERM, signal.SIGHUP)
+    _treat_as_interrupts(signal.SIGTERM, signal.SIGHUP)
     # Its name only: what removes it is there before it is.
     directory = Path(tempfile.gettempdir()) / f"warren-demo-{secrets.token_hex(6)}"
     shared = (Path(global_) if global_ else directory / "global").absolute()
@@ -108,14 +108,14 @@ def demo(
             faults = demonstration.tour(shared, guest) if tour else demonstration.run(
                 Path(script) if script else _examples() / _EXAMPLE,
                 shared,
-                check=_right_means if script is None else None,
+                check=_means_mistake if script is None else None,
                 flux=flux,
             )  # fmt: skip
         finally:
             if keep:
                 console.print(f"kept: {directory}")
     for fault in faults:
-        console.print(f"[red]{_mark(console, '✗', 'failed:')}[/red] {fault}")
+        console.print(f"[red]{_sign(console, '✗', 'failed:')}[/red] {fault}")
     sys.exit(1 if faults else 0)
 
 
@@ -129,7 +129,7 @@ def _check_flux(*, tour: bool) -> None:
         raise UserMistake(f"--flux needs a Flux to start: {lacking}.")
 
 
-def _mark(console: "Console", sign: str, word: str) -> str:
+def _sign(console: "Console", sign: str, word: str) -> str:
     """Return a sign, or a word for it where the output has no such letter."""
     return word if console.options.ascii_only else sign
 
@@ -142,7 +142,7 @@ def _not_started(said: str, log: Path) -> str:
     return f"the cluster did not start, and has not said why. With --keep its log stays, {log}."
 
 
-def _heed_as_interrupts(*signums: signal.Signals) -> None:
+def _treat_as_interrupts(*signums: signal.Signals) -> None:
     """Have signals end us as Ctrl-C does: in order, with the terminal as it was."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return  # as a script's background jobs have it: they end us at once
@@ -180,15 +180,15 @@ class _Demonstration:
 
         os.environ["GLOBAL"] = str(shared.resolve())
         spec = make_jobspec(command=(f"{script.parent}/{script.name}",), nodes=self.nodes)
-        self._introduce(script, spec)
+        self._print_script(script, spec)
         with self._running(), self._flux(spec) if flux else nullcontext(self._ask) as ask:
             began = time.monotonic()
-            story, output = self._live(spec, ask)
-            self._conclude(story, output, time.monotonic() - began)
-            faults = self._faults(story, shared, check)
+            timeline, output = self._run_job(spec, ask)
+            self._print_summary(timeline, output, time.monotonic() - began)
+            faults = self._faults(timeline, shared, check)
             # While the nodes are still there: with them, whatever is mounted would go, too.
             left = leftovers(self.state)
-        return faults + self._left(left)
+        return faults + self._report_leftovers(left)
 
     def tour(self, shared: Path, guest: "guests.Guest | None") -> list[str]:
         """Run the jobs of the tour, which have their files below `shared`."""
@@ -206,21 +206,21 @@ class _Demonstration:
             )
             faults = tour.run()
             left = leftovers(self.state)
-        return faults + self._left(left)
+        return faults + self._report_leftovers(left)
 
-    def _left(self, left: list[str]) -> list[str]:
+    def _report_leftovers(self, left: list[str]) -> list[str]:
         """Tell whether anything is left, `left` before the cluster stopped included."""
         from warren.daemons.sweep import leftovers
 
         left = left + leftovers(self.state)
         if not left:
-            good = _mark(self.console, "✓", "ok:")
+            good = _sign(self.console, "✓", "ok:")
             self.console.print(
                 f"[green]{good}[/green] no mount, no allocation and no process is left"
             )
         return [f"left behind: {each}" for each in left]
 
-    def _introduce(self, script: Path, spec: dict[str, Any]) -> None:
+    def _print_script(self, script: Path, spec: dict[str, Any]) -> None:
         self.console.print(f"[bold]{script}[/bold] on {plural(self.nodes, 'node')}")
         for line in str(spec["attributes"]["system"].get("dw", "")).splitlines():
             self.console.print(f"  [dim]{line}[/dim]")
@@ -259,7 +259,7 @@ class _Demonstration:
             status = self.state.status()
             if status is not None:
                 return status
-            if self.cluster.ended(_LOOK):
+            if self.cluster.ended(_POLL_INTERVAL):
                 break
         raise UserMistake(_not_started(self.cluster.said(), self.state.logs / "control.log"))
 
@@ -295,36 +295,38 @@ class _Demonstration:
 
     # The job
 
-    def _live(self, spec: dict[str, Any], ask: "Ask") -> tuple[Story, list[Any]]:
-        """Submit the job, show its life, and return its story and its output."""
-        story = Story()
+    def _run_job(self, spec: dict[str, Any], ask: "Ask") -> tuple[Timeline, list[Any]]:
+        """Submit the job, show its life, and return its timeline and its output."""
+        timeline = Timeline()
 
-        async def lived(handle: "Handle") -> list[Any]:
+        async def run_job(handle: "Handle") -> list[Any]:
             with _progress(self.console) as progress:
-                view = _View(progress, story)
+                view = _LiveView(progress, timeline)
                 async with asyncio.TaskGroup() as tasks:
                     synced = asyncio.Event()
-                    watching = tasks.create_task(self._watch_storage(story, view, synced))
+                    watching = tasks.create_task(self._watch_storage(timeline, view, synced))
                     await synced.wait()
-                    job = await submitting(self.state, spec)(handle)
+                    job = await submitter(self.state, spec)(handle)
                     progress.console.print(f"[bold]{f58(job)}[/bold] submitted")
-                    await self._follow(handle, job, story, view)
+                    await self._follow(handle, job, timeline, view)
                     await view.wait_gone()
                     watching.cancel()
             return await _output(handle, job)
 
-        return story, ask(lived)
+        return timeline, ask(run_job)
 
     @staticmethod
-    async def _follow(handle: "Handle", job: int, story: Story, view: "_View") -> None:
+    async def _follow(handle: "Handle", job: int, timeline: Timeline, view: "_LiveView") -> None:
         request = {"id": job, "path": "eventlog", "flags": 0}
         watch = handle.stream("job-info.eventlog-watch", request)
         async with aclosing(watch) as entries:  # type: ignore[type-var]
             async for entry in entries:
-                story.event(eventlog.decode_line(entry["event"]))
+                timeline.add_event(eventlog.decode_line(entry["event"]))
                 view.update()
 
-    async def _watch_storage(self, story: Story, view: "_View", synced: asyncio.Event) -> None:
+    async def _watch_storage(
+        self, timeline: Timeline, view: "_LiveView", synced: asyncio.Event
+    ) -> None:
         """Follow Workflow, copies, flash and mounts, as any client of the API may.
 
         The cluster is the demo's own, and the job its first: whatever there is belongs to it.
@@ -341,15 +343,15 @@ class _Demonstration:
             def changed(take: Callable[[Any], None]) -> Callable[[Any], None]:
                 def listen(obj: Any) -> None:
                     take(obj)
-                    story.gone = not workflows.keys()
+                    timeline.gone = not workflows.keys()
                     view.update()
 
                 return listen
 
-            workflows.listen(changed(story.workflow))
-            informers.of(kinds.NNF_DATA_MOVEMENT).listen(changed(story.movement))
-            informers.of(kinds.NNF_NODE_BLOCK_STORAGE).listen(changed(story.share))
-            informers.of(kinds.CLIENT_MOUNT).listen(changed(story.mount))
+            workflows.listen(changed(timeline.add_workflow))
+            informers.of(kinds.NNF_DATA_MOVEMENT).listen(changed(timeline.add_movement))
+            informers.of(kinds.NNF_NODE_BLOCK_STORAGE).listen(changed(timeline.add_flash))
+            informers.of(kinds.CLIENT_MOUNT).listen(changed(timeline.add_mount))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(informers.run())
                 await informers.wait_synced()
@@ -357,33 +359,35 @@ class _Demonstration:
 
     # The end
 
-    def _conclude(self, story: Story, output: list[Any], seconds: float) -> None:
-        from warren.cli.job.attach import show
+    def _print_summary(self, timeline: Timeline, output: list[Any], seconds: float) -> None:
+        from warren.cli.job.attach import print_output
 
         self.console.print("\n[bold]output[/bold]")
         sys.stdout.flush()
         for event in output:
-            show(event)
-        for exception in story.exceptions:
+            print_output(event)
+        for exception in timeline.exceptions:
             self.console.print(f"[red]exception[/red] {exception}")
         self.console.print("\n[bold]timeline[/bold]")
-        for line in _timeline(story, _mark(self.console, "━", "-")):
+        for line in _draw_timeline(timeline, _sign(self.console, "━", "-")):
             self.console.print(line)
         self.console.print(
             f"\n[bold]given back[/bold] after {seconds:.1f} s: "
-            f"{story.flash}, {plural(len(story.mounts), 'mount')}"
+            f"{timeline.flash}, {plural(len(timeline.mounts), 'mount')}"
         )
 
     def _faults(
-        self, story: Story, shared: Path, check: Callable[[Path], str | None] | None
+        self, timeline: Timeline, shared: Path, check: Callable[[Path], str | None] | None
     ) -> list[str]:
         faults = []
-        if story.exceptions or story.status != 0:
-            faults.append(f"the job has failed: {'; '.join(story.exceptions) or story.status}")
+        if timeline.exceptions or timeline.status != 0:
+            faults.append(
+                f"the job has failed: {'; '.join(timeline.exceptions) or timeline.status}"
+            )
         elif check is not None:
             wrong = check(shared)
             if wrong is None:
-                good = _mark(self.console, "✓", "ok:")
+                good = _sign(self.console, "✓", "ok:")
                 self.console.print(f"[green]{good}[/green] the output is right")
             else:
                 faults.append(wrong)
@@ -401,12 +405,12 @@ async def _output(handle: "Handle", job: int) -> list[Any]:
     return eventlog.decode(found["guest.output"])
 
 
-class _View:
-    """The life as it is lived: a line for each step that is done, a bar for the one that is not."""
+class _LiveView:
+    """The life as it happens: a line for each step that is done, a bar for the one that is not."""
 
-    def __init__(self, progress: "Progress", story: Story) -> None:
+    def __init__(self, progress: "Progress", timeline: Timeline) -> None:
         self._progress = progress
-        self._story = story
+        self._timeline = timeline
         self._shown: set[str] = set()
         self._bar: TaskID = progress.add_task("starts", total=None, moved="")
         self._gone = asyncio.Event()
@@ -417,18 +421,18 @@ class _View:
 
     def update(self) -> None:
         """Show what is new."""
-        for step in self._story.taken():
+        for step in self._timeline.completed():
             if step.name not in self._shown:
                 self._shown.add(step.name)
-                self._progress.console.print(_line(step, self._story))
-        current = self._story.current()
+                self._progress.console.print(_line(step, self._timeline))
+        current = self._timeline.current()
         if current is not None:
-            message = self._story.message if current.name not in ("SCHED", "tasks") else ""
+            message = self._timeline.message if current.name not in ("SCHED", "tasks") else ""
             self._progress.update(
                 self._bar,
-                description=f"{current.name}: {message or MEANING.get(current.name, '')}",
+                description=f"{current.name}: {message or DESCRIPTIONS.get(current.name, '')}",
             )
-            moved = self._story.moved(current.name)
+            moved = self._timeline.copy_progress(current.name)
             self._progress.update(
                 self._bar,
                 total=moved.total if moved else None,
@@ -437,8 +441,8 @@ class _View:
                 if moved
                 else "",
             )
-        if self._story.gone and self._story.ended is not None and not self._gone.is_set():
-            seconds = self._story.ended - self._story.submitted
+        if self._timeline.gone and self._timeline.ended is not None and not self._gone.is_set():
+            seconds = self._timeline.ended - self._timeline.submitted
             self._progress.console.print(f"  [cyan]INACTIVE[/cyan] after {seconds:.3f} s")
             self._gone.set()
 
@@ -450,7 +454,7 @@ def _progress(console: "Console") -> "Iterator[Progress]":
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        BarColumn(_BAR),
+        BarColumn(_BAR_WIDTH),
         TextColumn("{task.fields[moved]}"),
     )
     with Progress(
@@ -459,29 +463,29 @@ def _progress(console: "Console") -> "Iterator[Progress]":
         yield progress
 
 
-def _line(step: Step, story: Story) -> str:
+def _line(step: Step, timeline: Timeline) -> str:
     state = JOB_STATE[step.name]
     name = "" if step.name == state else step.name
-    came = story.outcome(step.name)
+    came = timeline.outcome(step.name)
     return (
         f"  [cyan]{state:<8}[/cyan] [bold]{name:<9}[/bold] {step.seconds or 0:7.3f} s   "
-        f"{MEANING[step.name]}" + (f" [dim]({came})[/dim]" if came else "")
+        f"{DESCRIPTIONS[step.name]}" + (f" [dim]({came})[/dim]" if came else "")
     )
 
 
-def _timeline(story: Story, dash: str) -> Iterator[str]:
+def _draw_timeline(timeline: Timeline, dash: str) -> Iterator[str]:
     """Draw the steps to scale, from submission to the end."""
-    total = (story.ended or time.time()) - story.submitted
+    total = (timeline.ended or time.time()) - timeline.submitted
     scale = 60 / total if total > 0 else 0.0
-    for step in story.taken():
-        start = round((step.began - story.submitted) * scale)
+    for step in timeline.completed():
+        start = round((step.began - timeline.submitted) * scale)
         length = max(1, round((step.seconds or 0) * scale))
         bar = " " * start + dash * length
         yield f"  {step.name:<9} [cyan]{bar:<61}[/cyan] {step.seconds or 0:7.3f} s"
     yield f"  {'in all':<9} {'':<61} {total:7.3f} s"
 
 
-def _right_means(shared: Path) -> str | None:
+def _means_mistake(shared: Path) -> str | None:
     """Return what is wrong with the example's results; None if they are right."""
     sums: defaultdict[str, list[float]] = defaultdict(list)
     with (shared / "measurements.csv").open() as data:

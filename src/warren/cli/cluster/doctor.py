@@ -11,7 +11,7 @@ from warren.base.words import plural
 from warren.cli.common import json_option, print_json, run, statedir_option
 from warren.daemons.statedir import StateDir
 
-_DEAD: Final = "its cluster is not running: 'warren up' would take it over"
+_NOT_RUNNING: Final = "its cluster is not running: 'warren up' would take it over"
 
 
 @click.command()
@@ -39,12 +39,12 @@ def doctor(state: StateDir, repair: bool, as_json: bool) -> None:
     elif state.shape.exists():
         left, failures = run(examine_stopped(state, repair=repair))
         found = [
-            {"kind": kind, "where": "", "name": name, "why": _DEAD}
+            {"kind": kind, "where": "", "name": name, "why": _NOT_RUNNING}
             for kind, _, name in (each.partition(" ") for each in left)
         ]
     else:
         raise UserMistake(f"{state.path} is not the state directory of a cluster.")
-    report(found, failures, repair=repair, as_json=as_json, again="warren doctor")
+    report(found, failures, repair=repair, as_json=as_json, command="warren doctor")
 
 
 def report(
@@ -53,23 +53,23 @@ def report(
     *,
     repair: bool,
     as_json: bool,
-    again: str,
+    command: str,
 ) -> None:
-    """Print what was found, and exit with 1 if something is left; `again` is the command."""
+    """Print what was found, and exit with 1 if something is left; `command` repeats it."""
     if as_json:
         print_json({"found": found, "repaired": repair and not failures, "failures": failures})
     else:
-        tell(found, failures, repair=repair, again=again)
+        print_findings(found, failures, repair=repair, command=command)
     if failures if repair else found:
         raise click.exceptions.Exit(1)
 
 
-def tell(
+def print_findings(
     found: Sequence[Mapping[str, Any]],
     failures: Sequence[str],
     *,
     repair: bool,
-    again: str,
+    command: str,
 ) -> None:
     """Print what was found, and what could not be removed."""
     for each in found:
@@ -83,6 +83,6 @@ def tell(
         click.echo("no orphaned resources found")
     elif not repair:
         removes = "removes it" if len(found) == 1 else "removes them"
-        click.echo(f"{orphaned} found: '{again} --repair' {removes}")
+        click.echo(f"{orphaned} found: '{command} --repair' {removes}")
     elif not failures:
         click.echo(f"{orphaned} removed")

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import click
 
-from warren.cli.cluster.leading import cluster_options, lead, metrics_socket
+from warren.cli.cluster.runconductor import cluster_options, metrics_socket, run_conductor
 from warren.cli.common import socket_at
 
-_SYSTEM = "local:///run/flux/local"
+_SYSTEM_BROKER = "local:///run/flux/local"
 """The broker of a system that packages have installed."""
 
 
 @click.command("flux")
 @cluster_options
 @click.option("-m", "--min-allocation-size", type=click.IntRange(min=0), metavar="GIB",
-              help="The least size of one allocation (default: 4).")  # fmt: skip
+              help="Minimum size of one allocation (default: 4).")  # fmt: skip
 @click.option("--disable-fluxion", is_flag=True,
               help="Leave resources of jobs alone: the scheduler gives them no flash.")  # fmt: skip
 @click.option("--drain-queues", multiple=True, metavar="QUEUE",
@@ -35,19 +35,22 @@ def flux(
     retry_delay: float | None,
     verbose: int,
 ) -> None:
-    """Lead the Workflows of the jobs of a Flux broker, as its owner, until stopped.
+    """Create and advance the Workflows of the jobs of a Flux broker, as its owner.
 
-    The broker is that of FLUX_URI, or that of the system (/run/flux/local), and has the plugin
-    dws-jobtap loaded: that of Warren or of flux-coral2. Table `rabbit` of its configuration is
-    flux-coral2's, and so are the options that are not shown here, which have no meaning any more.
+    Runs until it is stopped. The broker is that of FLUX_URI, or that of the system
+    (/run/flux/local), and has the plugin dws-jobtap loaded: that of Warren or of flux-coral2. Table
+    `rabbit` of its configuration is that of flux-coral2. Options of flux-coral2 that are not shown
+    here are accepted, and have no effect.
     """
     from warren.base.bytesize import GIB
     from warren.daemons import fluxconductor
 
     least = fluxconductor.LEAST_GIB if min_allocation_size is None else min_allocation_size
-    flavor = fluxconductor.broker_type(
+    instance_type = fluxconductor.broker_type(
         floor=least * GIB, fluxion=not disable_fluxion, drain_queues=drain_queues
     )
     remedy = "run the conductor on the node of the broker of rank 0"
-    broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM, remedy)
-    lead(broker, flavor, kubeconfig, context, metrics_socket(metrics_port, metrics_address))
+    broker = socket_at(os.environ.get("FLUX_URI") or _SYSTEM_BROKER, remedy)
+    run_conductor(
+        broker, instance_type, kubeconfig, context, metrics_socket(metrics_port, metrics_address)
+    )

@@ -28,7 +28,7 @@ _SECONDS: Final = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Guest:
-    """A user who may submit jobs. Of the machine's users it is the one who owns nothing."""
+    """A user who may submit jobs. It is the machine's user `nobody`, which owns no files."""
 
     userid: int
     groupid: int
@@ -71,12 +71,12 @@ def guest(directory: Path) -> Iterator[Guest | None]:
 
     with (
         munged.running(directory / "munge") as socket,
-        guestprocess.running(become, _submitting(userid, socket)) as process,
+        guestprocess.running(become, _submitter(userid, socket)) as process,
     ):
         yield Guest(userid=userid, groupid=groupid, socket=socket, process=process)
 
 
-def _submitting(userid: int, socket: Path) -> Callable[[Any], int]:
+def _submitter(userid: int, socket: Path) -> Callable[[Any], int]:
     """Return what submits a jobspec, in the guest's process.
 
     It takes nothing from files: the interpreter's may be root's alone.

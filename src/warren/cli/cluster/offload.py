@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from warren.cli.common import listening, run
+from warren.cli.common import open_port, run
 
 
 @click.command("copy-offload")
@@ -35,7 +35,7 @@ def copy_offload(
     name: str | None,
     node_cert: str,
 ) -> None:
-    """Serve running jobs that ask for copies, in any Kubernetes cluster, until stopped.
+    """Make the copies that running jobs ask for, in any Kubernetes cluster, until stopped.
 
     The cluster has the kinds of DWS and NNF (deploy/crds), and lets this user do what
     the role warren-copy-offload allows (deploy/rbac).
@@ -44,7 +44,7 @@ def copy_offload(
     from warren.dws.offload.copyservice import Service
     from warren.kube import kubeconfig as kubeconfigs
 
-    listener = listening("--port", address, port)
+    listener = open_port("--port", address, port)
     logs.configure()
     launcher = name or socket.gethostname()
     service = Service(launcher=launcher, port=port, certificate=node_cert)

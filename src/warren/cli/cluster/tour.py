@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from warren.base.errors import UserMistake
-from warren.cli.cluster.story import Story
+from warren.cli.cluster.timeline import Timeline
 from warren.cli.common import ask_instance, f58
 from warren.cli.job.specs import make_jobspec
-from warren.cli.job.submit import submitting
+from warren.cli.job.submit import submitter
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from warren.kube.informer import Informer
     from warren.rpc.message import Handle
 
-_SECONDS: Final = 300.0
+_JOB_TIMEOUT: Final = 300.0
 """How long one job may take, on a machine that has much else to do."""
 
-_LOOK: Final = 0.05
+_POLL_INTERVAL: Final = 0.05
 
-_TAIL: Final = 4096
+_TAIL_BYTES: Final = 4096
 """Bytes that are kept of what a program says."""
 
 _PORTS: Final = "5000-5009"
 
 _INPUT: Final = "near the nodes"
-_WRITE: Final = 'hostname > "$DW_JOB_fast/it" && grep -q . "$DW_JOB_fast/it"'
-_WRITE_RAW: Final = (
+_WRITE_SCRIPT: Final = 'hostname > "$DW_JOB_fast/it" && grep -q . "$DW_JOB_fast/it"'
+_WRITE_RAW_SCRIPT: Final = (
     'printf warren | dd of="$DW_JOB_fast" bs=4096 count=1 conv=sync,notrunc,fsync 2>&1 '
     '&& head -c 6 "$DW_JOB_fast" | grep -q warren'
 )
 
 
-_FETCH: Final = """\
+_FETCH_SCRIPT: Final = """\
 echo near > "$DW_JOB_fast/page"
 fetched() {
     for rabbit in $NNF_CONTAINER_NODES; do
@@ -80,7 +80,7 @@ class Case:
     """The example of a container, whose profile the job takes."""
 
 
-def _of_type(kind: str, script: str = _WRITE) -> Case:
+def _case_of_type(kind: str, script: str = _WRITE_SCRIPT) -> Case:
     directive = f"#DW jobdw type={kind} capacity=64MiB name=fast"
     return Case(title=f"a job's own storage, {kind}", directives=(directive,), script=script)
 
@@ -97,11 +97,11 @@ def _copied_out_mistake(shared: Path, nodes: int) -> str | None:
 
 
 CASES: Final[Sequence[Case]] = (
-    _of_type("xfs"),
-    _of_type("ext4"),
-    _of_type("raw", _WRITE_RAW),
-    _of_type("gfs2"),
-    _of_type("lustre"),
+    _case_of_type("xfs"),
+    _case_of_type("ext4"),
+    _case_of_type("raw", _WRITE_RAW_SCRIPT),
+    _case_of_type("gfs2"),
+    _case_of_type("lustre"),
     Case(
         title="copies in and out",
         directives=(
@@ -149,7 +149,7 @@ CASES: Final[Sequence[Case]] = (
             "#DW jobdw type=gfs2 capacity=64MiB name=fast",
             "#DW container name=beside profile=web DW_JOB_pages=fast",
         ),
-        script=_FETCH,
+        script=_FETCH_SCRIPT,
         container="busybox",
     ),
 )
@@ -169,7 +169,7 @@ class Tour:
     """The examples of containers."""
     guest: "Guest | None" = None
     """A user whose jobs have containers, where those of the cluster's owner may not."""
-    _story: Story = field(default_factory=Story)
+    _timeline: Timeline = field(default_factory=Timeline)
     _place: Path = Path()
     _done: int = 0
     _refused: int = 0
@@ -179,14 +179,14 @@ class Tour:
         with tempfile.TemporaryDirectory(prefix="warren-tour-", dir=self.shared) as place:
             self._place = Path(place)
             (self._place / "input").write_text(f"{_INPUT}\n")
-            faults = ask_instance(self.state, self._all)
+            faults = ask_instance(self.state, self._run_all)
         self.console.print(
             f"\n[bold]{len(self.cases)} jobs[/bold]: {self._done} done, {self._refused} refused "
             f"with a reason, {len(faults)} failed"
         )
         return faults
 
-    async def _all(self, handle: "Handle") -> list[str]:
+    async def _run_all(self, handle: "Handle") -> list[str]:
         from rich.markup import escape
 
         from warren.dws import kinds
@@ -203,16 +203,16 @@ class Tour:
                 watching = tasks.create_task(informers.run())
                 await informers.wait_synced()
                 for each in {case.container for case in self.cases if case.container}:
-                    await self._offer(client, each)
+                    await self._offer_example(client, each)
                 for case in self.cases:
-                    fault = await self._tried(handle, case, workflows)
+                    fault = await self._run_case(handle, case, workflows)
                     if fault is not None:
                         self.console.print(f"  [red]failed:[/red] {escape(fault)}")
                         faults.append(f"{case.title}: {fault}")
                 watching.cancel()
         return faults
 
-    async def _offer(self, client: "Client", example: str) -> None:
+    async def _offer_example(self, client: "Client", example: str) -> None:
         """Offer an example of a container to jobs, as an admin does."""
         import yaml
         from rich.markup import escape
@@ -222,7 +222,7 @@ class Tour:
         from warren.kube.perform import perform
 
         place = self.containers / example
-        problem = await failure(place / "build", self.state.images / example)
+        problem = await run_program(place / "build", self.state.images / example)
         if problem is not None:
             # Jobs are refused then, which is no failure of the cluster's.
             words = f"the image of the example was not made: {problem}"
@@ -239,9 +239,9 @@ class Tour:
 
     def _changed(self, workflow: "Object") -> None:
         # Those of others than the present job are gone, or not there yet.
-        self._story.workflow(workflow)
+        self._timeline.add_workflow(workflow)
 
-    async def _tried(self, handle: "Handle", case: Case, workflows: "Informer") -> str | None:
+    async def _run_case(self, handle: "Handle", case: Case, workflows: "Informer") -> str | None:
         """Try a case, show it, and return what went wrong."""
         from rich.markup import escape
 
@@ -252,13 +252,13 @@ class Tour:
         nodes = case.nodes or self.nodes
         spec: dict[str, Any] = make_jobspec(command=("sh", "-c", case.script), nodes=nodes)
         spec["attributes"]["system"]["dw"] = directives
-        self._story = Story()
+        self._timeline = Timeline()
         try:
-            async with asyncio.timeout(_SECONDS):
+            async with asyncio.timeout(_JOB_TIMEOUT):
                 job = await self._submit(handle, case, spec)
                 await self._follow(handle, job)
                 while workflows.keys():  # noqa: ASYNC110 - the last news of it is that it is gone
-                    await asyncio.sleep(_LOOK)
+                    await asyncio.sleep(_POLL_INTERVAL)
         except UserMistake as mistake:
             reasons = refusals(mistake)
             for each in reasons:
@@ -266,32 +266,34 @@ class Tour:
             self._refused += bool(reasons)
             return None if reasons else str(mistake)
         except TimeoutError:
-            return f"it is not over after {_SECONDS:.0f} s"
-        steps = ", ".join(f"{each.name} {each.seconds or 0:.3f}" for each in self._story.taken())
-        self.console.print(f"  [cyan]{f58(job)}[/cyan] on {self._story.nodes}: {steps}")
-        wrong = self._wrong(case, nodes)
+            return f"it is not over after {_JOB_TIMEOUT:.0f} s"
+        steps = ", ".join(
+            f"{each.name} {each.seconds or 0:.3f}" for each in self._timeline.completed()
+        )
+        self.console.print(f"  [cyan]{f58(job)}[/cyan] on {self._timeline.nodes}: {steps}")
+        wrong = self._case_mistake(case, nodes)
         if wrong is None:
             self._done += 1
-            took = (self._story.ended or 0.0) - self._story.submitted
+            took = (self._timeline.ended or 0.0) - self._timeline.submitted
             self.console.print(f"  [green]done[/green] in {took:.3f} s")
         return wrong
 
     async def _submit(self, handle: "Handle", case: Case, spec: dict[str, Any]) -> int:
         if case.container and self.guest is not None:
             return await asyncio.to_thread(self.guest.submit, self.state, spec)
-        return await submitting(self.state, spec)(handle)
+        return await submitter(self.state, spec)(handle)
 
     async def _follow(self, handle: "Handle", job: int) -> None:
         watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})
         async with aclosing(watch) as entries:  # type: ignore[type-var]
             async for entry in entries:
-                self._story.event(eventlog.decode_line(entry["event"]))
+                self._timeline.add_event(eventlog.decode_line(entry["event"]))
 
-    def _wrong(self, case: Case, nodes: int) -> str | None:
-        if self._story.exceptions:
-            return "; ".join(self._story.exceptions)
-        if self._story.status != 0:
-            return f"its tasks have ended with status {self._story.status}"
+    def _case_mistake(self, case: Case, nodes: int) -> str | None:
+        if self._timeline.exceptions:
+            return "; ".join(self._timeline.exceptions)
+        if self._timeline.status != 0:
+            return f"its tasks have ended with status {self._timeline.status}"
         return case.check(self._place, nodes)
 
 
@@ -302,7 +304,7 @@ def refusals(mistake: UserMistake) -> list[str]:
     return [reason for place, reason in pairwise(lines) if set(place.strip()) == {"^"}]
 
 
-async def failure(*command: Path, seconds: float = _SECONDS) -> str | None:
+async def run_program(*command: Path, seconds: float = _JOB_TIMEOUT) -> str | None:
     """Run a program, and return the last line of what it says is wrong; None where nothing is."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -315,8 +317,8 @@ async def failure(*command: Path, seconds: float = _SECONDS) -> str | None:
     said = b""
     try:
         async with asyncio.timeout(seconds):
-            while piece := await process.stderr.read(_TAIL):
-                said = (said + piece)[-_TAIL:]
+            while piece := await process.stderr.read(_TAIL_BYTES):
+                said = (said + piece)[-_TAIL_BYTES:]
             status = await process.wait()
     except TimeoutError:
         return f"it has not ended within {seconds:g} s"

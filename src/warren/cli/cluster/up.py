@@ -10,7 +10,7 @@ import click
 from warren.base.bytesize import human
 from warren.base.errors import UserMistake
 from warren.base.words import plural
-from warren.cli.common import listening, print_json, run, statedir_option
+from warren.cli.common import open_port, print_json, run, statedir_option
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warren.daemons.sweep import Remains
 
 
-_FLASH: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] = {
+_FLASH_KINDS: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] = {
     "auto": None,
     "directory": "directory",
     "image": "image",
@@ -35,10 +35,11 @@ _FLASH: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] =
               help="How many compute nodes are wired to each.  [at first: 4]")  # fmt: skip
 @click.option("--rabbit-capacity", metavar="SIZE",
               help="Flash on each rabbit. It may grow.  [at first: 144GiB]")  # fmt: skip
-@click.option("--flash", type=click.Choice(list(_FLASH)), default="auto",
+@click.option("--flash", type=click.Choice(list(_FLASH_KINDS)), default="auto",
               help="What volumes are: plain directories; loop devices on a sparse disk image, "
               "with file systems made on them, which takes root; or directories whose nodes have "
-              "simulated times and faults.  [at first: what can be]",
+              "simulated times and faults. auto is image if possible, else directory.  "
+              "[at first: auto]",
               )  # fmt: skip
 @click.option("--faults", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Times and faults of --flash simulated, in TOML.  [at first: none]",
@@ -56,7 +57,7 @@ _FLASH: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] =
               help="Port of the API server on 127.0.0.1; 0 is the last one if it is free, or any."
               "  [at first: 0]")  # fmt: skip
 @click.option("--namespaces/--no-namespaces", "isolated", default=None,
-              help="Whether nodes have mount namespaces.  [at first: if they can]")  # fmt: skip
+              help="Whether nodes have mount namespaces.  [at first: if possible]")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Configuration of the instance, in TOML: queues, policy, access, ... It is "
               "kept in the state directory.")  # fmt: skip
@@ -111,11 +112,11 @@ def up(
     asked = Asked(
         rabbits=rabbits,
         computes_per_rabbit=computes_per_rabbit,
-        capacity=_capacity(rabbit_capacity),
-        flash=_FLASH[flash],
+        capacity=_parse_capacity(rabbit_capacity),
+        flash=_FLASH_KINDS[flash],
         faults=None if faults is None else load_faults(faults),
-        devices=dict(map(_device, devices)),
-        global_file_systems=tuple(map(_directory, paths)) if paths or no_paths else None,
+        devices=dict(map(_parse_device, devices)),
+        global_file_systems=tuple(map(_parse_directory, paths)) if paths or no_paths else None,
         port=port,
         isolated=isolated,
         separate=separate,
@@ -125,7 +126,7 @@ def up(
 
     def ready(cluster: Cluster) -> None:
         shape = cluster.shape
-        click.echo(f"warren is up: {_size(shape)}")
+        click.echo(f"warren is up: {_size_text(shape)}")
         if not shape.agents:
             click.echo(
                 f"  rabbits and compute nodes: `warren agent`, with mounts = {str(state.mounts)!r} "
@@ -148,7 +149,7 @@ def up(
                 "enforced"
             )
             for action in sorted({*shape.faults} - {"seed"}):
-                click.echo(f"  {action}: {_words(shape.faults[action])}")
+                click.echo(f"  {action}: {_fault_text(shape.faults[action])}")
         else:
             click.echo(
                 "  flash: plain directories; sizes are accounted for, and not enforced "
@@ -167,19 +168,19 @@ def up(
 
     metrics_socket = None
     if metrics_port is not None:
-        metrics_socket = listening("--metrics-port", metrics_address, metrics_port)
+        metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     run(run_cluster(state, asked, config.absolute() if config else None, ready, metrics_socket))
     click.echo("warren is down")
 
 
-def _size(shape: "ClusterShape") -> str:
+def _size_text(shape: "ClusterShape") -> str:
     return (
         f"{plural(shape.rabbits, 'rabbit')} of {human(shape.capacity)}, "
         f"{plural(shape.rabbits * shape.computes_per_rabbit, 'compute node')}"
     )
 
 
-def _words(action: Mapping[str, float]) -> str:
+def _fault_text(action: Mapping[str, float]) -> str:
     """Say how one action of simulated flash goes."""
     said = [f"{action.get('seconds', 0):g} s"]
     if action.get("fails"):
@@ -187,7 +188,7 @@ def _words(action: Mapping[str, float]) -> str:
     return ", ".join(said)
 
 
-def _capacity(text: str | None) -> int | None:
+def _parse_capacity(text: str | None) -> int | None:
     from warren.directives import capacity
 
     if text is None:
@@ -198,7 +199,7 @@ def _capacity(text: str | None) -> int | None:
     return size
 
 
-def _device(text: str) -> tuple[str, str]:
+def _parse_device(text: str) -> tuple[str, str]:
     """Read RABBIT=DEVICE, RABBIT=vg:NAME or RABBIT=image."""
     from warren.daemons.options import IMAGE
     from warren.node import volumegroup
@@ -220,7 +221,7 @@ def _device(text: str) -> tuple[str, str]:
     return rabbit, str(Path(device).resolve())
 
 
-def _directory(path: str) -> str:
+def _parse_directory(path: str) -> str:
     found = Path(path).resolve()
     if not found.is_dir():
         raise UserMistake(f"--global {path}: there is no such directory.")

@@ -17,24 +17,24 @@ import orjson
 
 from warren.base.printable import printable
 from warren.cli.common import f58
-from warren.cli.job.terminal import UserTerminal, in_use
+from warren.cli.job.terminal import UserTerminal, is_foreground
 from warren.rfc import eventlog, stdio
 from warren.rfc.eventlog import Event
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
-_WAITING = {
+_WAITING_TEXTS = {
     "depend": "waiting for priority assignment",
     "priority": "waiting for resources",
     "alloc": "starting",
     "prolog-start": "waiting for prolog",
     "prolog-finish": "starting",
 }
-_CHUNK: Final = 2**15
+_CHUNK_BYTES: Final = 2**15
 _RETRY_DELAY: Final = 0.2
 """Seconds after which input is sent again that no shell was there to take."""
-_TWICE: Final = 2.0
+_CANCEL_SECONDS: Final = 2.0
 """Seconds within which a second Ctrl-C cancels the job."""
 
 
@@ -42,9 +42,9 @@ async def attach(
     handle: "Handle",
     job: int,
     *,
-    shown: bool = False,
+    show_waiting: bool = False,
     events: bool = False,
-    execution: bool = False,
+    shell_events: bool = False,
     label: bool = False,
     quiet: bool = False,
     read_only: bool = False,
@@ -54,34 +54,38 @@ async def attach(
 ) -> int:
     """Show a job's output until it ends; return the exit code that the job stands for.
 
-    `shown` says on standard error what is waited for, `events` every event, `execution` every
-    one of its shells, `label` from which rank each line is; `quiet` says nothing but what the
-    tasks print. Unless it is to be `read_only`, what there is to read from the descriptor
-    `stdin` goes to the tasks of `stdin_ranks`, Ctrl-C is a SIGINT to all tasks, when they have
-    started, and a second one cancels the job. With `wait_event` nothing is waited for beyond
-    that event of the job.
+    On standard error `show_waiting` prints what is waited for, `events` every event of the job and
+    `shell_events` of its shells; `label` puts its rank before each line, and `quiet` prints
+    nothing but what the tasks print. Unless it is `read_only`, the tasks of `stdin_ranks` get what
+    can be read from the descriptor `stdin`; Ctrl-C sends SIGINT to all tasks, when they have
+    started, and a second one cancels the job. With `wait_event` it returns after that event of the
+    job.
     """
-    shows = Shows(label=label, quiet=quiet)
-    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(_output(handle, job, shows))]
+    printer = OutputPrinter(label=label, quiet=quiet)
+    tasks: list[asyncio.Task[Any]] = [asyncio.create_task(_print_output(handle, job, printer))]
     terminal = UserTerminal(stdin)
     if not read_only:
-        shells = asyncio.create_task(_shells(handle, job))
+        shells = asyncio.create_task(_wait_shells(handle, job))
         tasks.append(shells)
-        tasks.append(asyncio.create_task(_screen(handle, shells)))
-        tasks.append(asyncio.create_task(_input(handle, job, shells, stdin, stdin_ranks, terminal)))
-    following = _Following(job, terminal, shown=shown and not quiet, events=events, quiet=quiet)
-    if execution:
-        tasks.append(asyncio.create_task(_execution(handle, job, following)))
+        tasks.append(asyncio.create_task(_print_terminal(handle, shells)))
+        tasks.append(
+            asyncio.create_task(_send_input(handle, job, shells, stdin, stdin_ranks, terminal))
+        )
+    follower = _EventFollower(
+        job, terminal, show_waiting=show_waiting and not quiet, events=events, quiet=quiet
+    )
+    if shell_events:
+        tasks.append(asyncio.create_task(_print_shell_events(handle, job, follower)))
     try:
-        with _interrupts(handle, job, following.started, read_only=read_only):
-            code, started = await following.run(handle, wait_event)
+        with _forward_interrupts(handle, job, follower.started, read_only=read_only):
+            code, started = await follower.run(handle, wait_event)
             if started:
                 await tasks[0]
-                if execution:
+                if shell_events:
                     await tasks[-1]
-        shows.flush()
-        if following.status and not quiet:
-            click.echo(f"warren: {_failures_text(following.status)}", err=True)
+        printer.flush()
+        if follower.status and not quiet:
+            click.echo(f"warren: {_failures_text(follower.status)}", err=True)
         return code
     finally:
         terminal.leave()
@@ -90,57 +94,60 @@ async def attach(
         await asyncio.wait(tasks)
 
 
-class _Following:
+class _EventFollower:
     """The job's own events, as they are followed."""
 
     def __init__(
-        self, job: int, terminal: UserTerminal, *, shown: bool, events: bool, quiet: bool
+        self, job: int, terminal: UserTerminal, *, show_waiting: bool, events: bool, quiet: bool
     ) -> None:
         self._job = job
         self._terminal = terminal
-        self._shown = shown
+        self._show_waiting = show_waiting
         self._events = events
         self._quiet = quiet
         self._submitted = 0.0
         self.submitted = asyncio.Event()
-        """Set when it is known since when moments are told."""
+        """Set when the time of the submission is known, from which times are counted."""
         self.started = asyncio.Event()
         """Set when there is a job to take signals."""
         self.status: int | None = None
         """How the tasks have ended, when they have."""
 
-    async def run(self, handle: "Handle", last: str | None) -> tuple[int, bool]:
-        """Follow to the end; return the job's exit code, and whether there is all of its output."""
+    async def run(self, handle: "Handle", until: str | None) -> tuple[int, bool]:
+        """Follow until an event, or to the end.
+
+        Return the job's exit code, and whether there is all of its output.
+        """
         fatal: Event | None = None
         watch = handle.stream("job-info.eventlog-watch", {"id": self._job, "path": "eventlog"})
         async with aclosing(watch) as entries:  # type: ignore[type-var]
             async for entry in entries:
                 event = eventlog.decode_line(entry["event"])
-                self._tell(event)
+                self._print_event(event)
                 if event.name == "exception" and event.context["severity"] == 0 and fatal is None:
                     fatal = event
                 elif event.name == "start":
                     self.started.set()
                 elif event.name == "finish":
                     self.status = event.context["status"]
-                if event.name == last:
+                if event.name == until:
                     break
-        return _code(self.status, fatal), self.status is not None
+        return _exit_code(self.status, fatal), self.status is not None
 
-    def _tell(self, event: Event) -> None:
+    def _print_event(self, event: Event) -> None:
         self._submitted = self._submitted or event.timestamp
         self.submitted.set()
         if event.name == "finish" or (event.name == "exception" and event.context["severity"] == 0):
             # The tasks end, and what is told from now on is the user's to read and to interrupt.
             self._terminal.leave()
         if self._events:
-            self.tell_in_full(event, "job")
+            self.print_with_context(event, "job")
         elif event.name == "exception" and not self._quiet:
-            _tell_exception(self._job, event, event.timestamp - self._submitted)
-        elif self._shown and event.name in _WAITING:
-            click.echo(f"{f58(self._job)}: {_WAITING[event.name]}", err=True)
+            _print_exception(self._job, event, event.timestamp - self._submitted)
+        elif self._show_waiting and event.name in _WAITING_TEXTS:
+            click.echo(f"{f58(self._job)}: {_WAITING_TEXTS[event.name]}", err=True)
 
-    def tell_in_full(self, event: Event, log: str) -> None:
+    def print_with_context(self, event: Event, log: str) -> None:
         """Print an event of a log with its context. The moment of submission is known."""
         words = " ".join(_assignment(name, value) for name, value in event.context.items())
         since = event.timestamp - self._submitted
@@ -161,39 +168,39 @@ def _failures_text(status: int) -> str:
     return f"task(s) {words}" if words else f"task(s) exited with exit code {code}"
 
 
-def _tell_exception(job: int, event: Event, since: float) -> None:
+def _print_exception(job: int, event: Event, since: float) -> None:
     context = event.context
     words = f"type={context['type']} severity={context['severity']} {context.get('note', '')}"
     click.echo(f"{since:.3f}s: job.exception {f58(job)} {printable(words)}".rstrip(), err=True)
 
 
-def _code(status: int | None, fatal: Event | None) -> int:
+def _exit_code(status: int | None, fatal: Event | None) -> int:
     if status is None:
         return 1
     code = 128 + (status & 0x7F) if status & 0x7F else status >> 8
     return code or (1 if fatal is not None else 0)
 
 
-async def _execution(handle: "Handle", job: int, following: _Following) -> None:
+async def _print_shell_events(handle: "Handle", job: int, follower: _EventFollower) -> None:
     """Print the events of a job's shells."""
-    await following.submitted.wait()
-    log = _log(handle, job, "guest.exec.eventlog")
+    await follower.submitted.wait()
+    log = _follow_log(handle, job, "guest.exec.eventlog")
     async with aclosing(log) as events:  # type: ignore[type-var]
         async for event in events:
-            following.tell_in_full(event, "exec")
+            follower.print_with_context(event, "exec")
 
 
 # Output
 
 
-async def _output(handle: "Handle", job: int, shows: "Shows") -> None:
-    log = _log(handle, job, "guest.output")
+async def _print_output(handle: "Handle", job: int, printer: "OutputPrinter") -> None:
+    log = _follow_log(handle, job, "guest.output")
     async with aclosing(log) as events:  # type: ignore[type-var]
         async for event in events:
-            shows.show(event)
+            printer.show(event)
 
 
-async def _log(handle: "Handle", job: int, path: str) -> AsyncIterator[Event]:
+async def _follow_log(handle: "Handle", job: int, path: str) -> AsyncIterator[Event]:
     """Return the events of a log as they come; none where it never comes to be."""
     from warren.rpc.message import RpcError
 
@@ -207,13 +214,13 @@ async def _log(handle: "Handle", job: int, path: str) -> AsyncIterator[Event]:
             raise
 
 
-class Shows:
+class OutputPrinter:
     """Prints events of a job's output where they belong."""
 
     def __init__(self, *, label: bool = False, quiet: bool = False) -> None:
         self._label = label
         self._quiet = quiet
-        self._held: dict[tuple[str, str], bytes] = {}
+        self._partial_lines: dict[tuple[str, str], bytes] = {}
         """Beginnings of lines that are to be labelled."""
 
     def show(self, event: Event) -> None:
@@ -226,28 +233,28 @@ class Shows:
             click.echo(words, err=True)
         for piece in stdio.read([event]):
             if self._label:
-                self._labelled(piece)
+                self._print_labelled(piece)
             else:
                 _write(piece.stream, piece.data)
 
-    def _labelled(self, piece: stdio.Output) -> None:
+    def _print_labelled(self, piece: stdio.Output) -> None:
         key = (piece.stream, piece.rank)
-        *lines, rest = (self._held.pop(key, b"") + piece.data).split(b"\n")
+        *lines, rest = (self._partial_lines.pop(key, b"") + piece.data).split(b"\n")
         if rest:
-            self._held[key] = rest
+            self._partial_lines[key] = rest
         label = f"{piece.rank}: ".encode()
         _write(piece.stream, b"".join(label + line + b"\n" for line in lines))
 
     def flush(self) -> None:
         """Print the lines that have no end."""
-        for (stream, rank), rest in self._held.items():
+        for (stream, rank), rest in self._partial_lines.items():
             _write(stream, f"{rank}: ".encode() + rest + b"\n")
-        self._held.clear()
+        self._partial_lines.clear()
 
 
-def show(event: Event) -> None:
+def print_output(event: Event) -> None:
     """Print one event of a job's output where it belongs."""
-    Shows().show(event)
+    OutputPrinter().show(event)
 
 
 def _write(name: str, data: bytes) -> None:
@@ -256,7 +263,7 @@ def _write(name: str, data: bytes) -> None:
     stream.flush()
 
 
-async def _screen(handle: "Handle", shells: "asyncio.Task[Mapping[str, Any]]") -> None:
+async def _print_terminal(handle: "Handle", shells: "asyncio.Task[Mapping[str, Any]]") -> None:
     """Show what is printed on a job's terminal and not written down, to its end."""
     from warren.rpc.message import RpcError
 
@@ -266,7 +273,7 @@ async def _screen(handle: "Handle", shells: "asyncio.Task[Mapping[str, Any]]") -
             return
         topic, seen, end = f"{about['service']}.pty-output", 0, False
         while not end:
-            answer = await _call(handle, topic, {"seen": seen})
+            answer = await _call_until_answered(handle, topic, {"seen": seen})
             offset, end = answer["offset"], answer["end"]
             context = {"data": answer["data"], "encoding": answer["encoding"]}
             [printed] = stdio.read([Event(1, "data", {"stream": "stdout", "rank": "0", **context})])
@@ -278,7 +285,7 @@ async def _screen(handle: "Handle", shells: "asyncio.Task[Mapping[str, Any]]") -
 # Input
 
 
-async def _input(
+async def _send_input(
     handle: "Handle",
     job: int,
     shells: "asyncio.Task[Mapping[str, Any]]",
@@ -289,9 +296,9 @@ async def _input(
     """Send what there is to read to the job's tasks, if they read what is sent."""
     from warren.rpc.message import RpcError
 
-    if os.isatty(descriptor) and not in_use(descriptor):
-        return  # a terminal stops those in the background who try to read it
-    fitting: asyncio.Task[None] | None = None
+    if os.isatty(descriptor) and not is_foreground(descriptor):
+        return  # a terminal stops processes in the background that read it
+    syncing: asyncio.Task[None] | None = None
     try:
         about = await shells
         service = about.get("service")
@@ -301,9 +308,9 @@ async def _input(
             # The terminal is one task's, and so is what is typed.
             ranks = "0"
             if terminal.enter():
-                fitting = asyncio.create_task(_fit(handle, service, terminal))
+                syncing = asyncio.create_task(_sync_size(handle, service, terminal))
         writer, sequence = secrets.token_hex(8), 0
-        async for chunk in _read(descriptor):
+        async for chunk in _read_chunks(descriptor):
             sequence += 1
             request: dict[str, Any] = {
                 "stream": "stdin",
@@ -316,7 +323,7 @@ async def _input(
                 context = stdio.data(1, "stdin", ranks, chunk).context
                 request |= {"data": context["data"], "encoding": context.get("encoding", "UTF-8")}
             # One after the other: the answer says that the tasks have taken it.
-            await _send(handle, f"{service}.stdin", request)
+            await _send_until_taken(handle, f"{service}.stdin", request)
     except RpcError as error:
         # A job that has ended, or reads no more, is no trouble; what is refused, is.
         if error.errnum not in (errno.EPIPE, errno.ENOENT):
@@ -325,11 +332,11 @@ async def _input(
             # The tasks would take what they have for all of it, or wait for the rest for ever.
             await _cancel(handle, job, "standard input is too long")
     finally:
-        if fitting is not None:
-            fitting.cancel()
+        if syncing is not None:
+            syncing.cancel()
 
 
-async def _fit(handle: "Handle", service: str, terminal: UserTerminal) -> None:
+async def _sync_size(handle: "Handle", service: str, terminal: UserTerminal) -> None:
     """Keep the job's terminal as large as the user's."""
     from warren.rpc.message import RpcError
 
@@ -339,16 +346,18 @@ async def _fit(handle: "Handle", service: str, terminal: UserTerminal) -> None:
             size = terminal.size()
             if size is not None:
                 request = {"rows": size[0], "columns": size[1]}
-                await _send(handle, f"{service}.pty-resize", request)
+                await _send_until_taken(handle, f"{service}.pty-resize", request)
             await terminal.resized.wait()
 
 
-async def _send(handle: "Handle", topic: str, request: Mapping[str, Any]) -> None:
+async def _send_until_taken(handle: "Handle", topic: str, request: Mapping[str, Any]) -> None:
     """Send a piece of input until the shells have it, which feed it once."""
-    await _call(handle, topic, request)
+    await _call_until_answered(handle, topic, request)
 
 
-async def _call(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _call_until_answered(
+    handle: "Handle", topic: str, request: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """Ask the shells until they answer.
 
     They offer their service anew when the instance was restarted, and nothing tells of that.
@@ -365,19 +374,19 @@ async def _call(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Map
             await asyncio.sleep(_RETRY_DELAY)
 
 
-async def _shells(handle: "Handle", job: int) -> Mapping[str, Any]:
+async def _wait_shells(handle: "Handle", job: int) -> Mapping[str, Any]:
     """Wait until the job's shells are there, and return what they say of themselves.
 
     That is their `service`, if they have one, and `pty` where a user may sit before a terminal.
     """
-    async with aclosing(_log(handle, job, "guest.exec.eventlog")) as events:  # type: ignore[type-var]
+    async with aclosing(_follow_log(handle, job, "guest.exec.eventlog")) as events:  # type: ignore[type-var]
         async for event in events:
             if event.name == "shell.init":
                 return event.context
     return {}
 
 
-async def _read(descriptor: int) -> AsyncIterator[bytes]:
+async def _read_chunks(descriptor: int) -> AsyncIterator[bytes]:
     """Return what there is to read, piece by piece, and at the end an empty one.
 
     In a thread that is not waited for: a read from a terminal cannot be given up, and to
@@ -397,7 +406,7 @@ async def _read(descriptor: int) -> AsyncIterator[bytes]:
             while chunk:
                 wanted.acquire()
                 try:
-                    chunk = os.read(descriptor, _CHUNK)
+                    chunk = os.read(descriptor, _CHUNK_BYTES)
                 except OSError:
                     chunk = b""
                 loop.call_soon_threadsafe(pieces.put_nowait, chunk)
@@ -414,7 +423,7 @@ async def _read(descriptor: int) -> AsyncIterator[bytes]:
 
 
 @contextmanager
-def _interrupts(
+def _forward_interrupts(
     handle: "Handle", job: int, started: asyncio.Event, *, read_only: bool
 ) -> Iterator[None]:
     """Send SIGINT to the job at Ctrl-C for the length of a block, and cancel it at the second."""
@@ -425,7 +434,7 @@ def _interrupts(
     def interrupted() -> None:
         nonlocal last
         before, last = last, time.monotonic()
-        if last - before < _TWICE:
+        if last - before < _CANCEL_SECONDS:
             task = loop.create_task(_cancel(handle, job, "interrupted by ctrl-C"))
         else:
             task = loop.create_task(_interrupt(handle, job, started))
@@ -448,7 +457,7 @@ def _interrupts(
 async def _interrupt(handle: "Handle", job: int, started: asyncio.Event) -> None:
     from warren.rpc.message import RpcError
 
-    again = f"again within {_TWICE:g} seconds cancels the job."
+    again = f"again within {_CANCEL_SECONDS:g} seconds cancels the job."
     if started.is_set():
         click.echo(f"\nInterrupt sent; {again}", err=True)
     else:

@@ -13,17 +13,17 @@ from typing import Any, Final
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.abbreviated import spelled_out
 from warren.cli.common import ask_instance, f58, json_option, print_json
 from warren.cli.job import dryrun, scripts
 from warren.cli.job import specs as jobspecs
-from warren.cli.job.specs import make_spec, set_attributes
-from warren.cli.job.submit import CONTEXT, submitted_with, submitting
+from warren.cli.job.specs import base_jobspec, set_attributes
+from warren.cli.job.submit import CONTEXT_SETTINGS, submission_options, submitter
+from warren.cli.longoptions import expand_long_options
 from warren.daemons.statedir import StateDir
 from warren.rfc import submission
 from warren.rfc.submission import BadDirective, Submission
 
-OUTPUT: Final = "flux-{{id}}.out"
+DEFAULT_OUTPUT: Final = "flux-{{id}}.out"
 """Where a batch job's output goes if nothing is said."""
 
 
@@ -38,7 +38,7 @@ class _Batch(click.Command):
         script = given.params["script"][0]
         directives = _directives(script, scripts.text_of(Path(script)))
         self._check(ctx, script, directives)
-        words = spelled_out(self, ctx, directives.arguments)
+        words = expand_long_options(self, ctx, directives.arguments)
         return super().parse_args(ctx, [*words, *args])
 
     def _check(self, ctx: click.Context, script: str, directives: Submission) -> None:
@@ -48,20 +48,20 @@ class _Batch(click.Command):
             words += [word.text for word in group]
             trial = click.Context(self, info_name=ctx.info_name, parent=ctx.parent)
             try:
-                super().parse_args(trial, [*spelled_out(self, trial, words), script])
+                super().parse_args(trial, [*expand_long_options(self, trial, words), script])
             except click.UsageError as error:
                 raise UserMistake(f"{script}, line {line}: {error.format_message()}") from error
 
 
-@click.command(cls=_Batch, context_settings=CONTEXT)
-@jobspecs.options
+@click.command(cls=_Batch, context_settings=CONTEXT_SETTINGS)
+@jobspecs.jobspec_options
 @click.option("-n", "--nslots", type=click.IntRange(1), metavar="N",
               help="How many slots the job's own instance has for tasks.")  # fmt: skip
 @click.option("-c", "--cores-per-slot", type=click.IntRange(1), default=1, metavar="N",
               help="Cores of each slot.")  # fmt: skip
 @click.option("-g", "--gpus-per-slot", type=click.IntRange(0), default=0, metavar="N",
               help="GPUs of each slot.")  # fmt: skip
-@submitted_with
+@submission_options
 @json_option
 @click.option("--wrap", is_flag=True, help="SCRIPT is a command, to be run by /bin/sh.")
 @click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -82,12 +82,12 @@ def batch(
     given. Output goes to flux-{{id}}.out, unless --output says where.
     """
     spec = batch_spec(script, wrap=wrap, **options)
-    scripts.tell_remarks([spec], None if wrap else script[0])
+    scripts.print_warnings([spec], None if wrap else script[0])
     if dry_run:
         print_json(spec)
-        dryrun.tell(state, [spec], urgency, flags)
+        dryrun.print_outcomes(state, [spec], urgency, flags)
         return
-    job = ask_instance(state, submitting(state, spec, urgency, flags))
+    job = ask_instance(state, submitter(state, spec, urgency, flags))
     if as_json:
         print_json({"id": f58(job)})
     else:
@@ -106,7 +106,7 @@ def batch_spec(
     output: str | None = None,
     job_name: str | None = None,
     attributes: tuple[str, ...] = (),
-    **wishes: Any,
+    **options: Any,
 ) -> dict[str, Any]:
     """Make the jobspec of a batch job. Raises UserMistake where it makes none."""
     if nodes is None and nslots is None:
@@ -116,9 +116,9 @@ def batch_spec(
         raise UserMistake(f"{script[0]}: a batch script starts with #! and its interpreter.")
     # On every node of the job a process of its instance; the first one runs the script.
     command = [sys.executable, "-P", "-m", "warren.daemons.broker", "{{tmpdir}}/script"]
-    spec = make_spec(
+    spec = base_jobspec(
         [*command, *(() if wrap else script[1:])],
-        shape={
+        counts={
             "nodes": nodes,
             "tasks": nslots,
             "cores": cores_per_slot,
@@ -126,8 +126,8 @@ def batch_spec(
             "exclusive": exclusive,
         },
         job_name=job_name or (Path(script[0]).name if not wrap else script[0].split()[0]),
-        output=output or OUTPUT,
-        **wishes,
+        output=output or DEFAULT_OUTPUT,
+        **options,
     )
     system = spec["attributes"]["system"]
     # The others wait for the first one, however long the script runs.

@@ -16,20 +16,21 @@ from warren.rfc import fluid
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
-_AT_ONCE = 100
+_MAX_CONCURRENT = 100
 """Requests that wait for their answers together."""
 
 
 @click.command()
 @statedir_option
-@click.option("--all", "everything", is_flag=True, help="All of your active jobs.")
+@click.option("--all", "everything", is_flag=True, help="Cancel all of your active jobs.")
 @click.option("-u", "--user", metavar="USER",
-              help="All active jobs of this user; all for all users'.")  # fmt: skip
+              help="Cancel all active jobs of this user; all means all users.")  # fmt: skip
 @click.option("-S", "--states", metavar="STATE,...",
-              help="All of your jobs in these states: pending, running, sched, ...")  # fmt: skip
+              help="Cancel all of your jobs in these states: pending, running, sched, ...",
+              )  # fmt: skip
 @click.option("-m", "--message", default="", metavar="NOTE", help="A note for the job's record.")
 @click.option("-n", "--dry-run", is_flag=True, help="Cancel nothing; print how many would be.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing where there are no such jobs.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing if no job is canceled.")
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def cancel(
@@ -86,7 +87,7 @@ async def raise_exceptions(
 ) -> list[str]:
     """Raise an exception on jobs; return a sentence for each that refuses it.
 
-    `typed` has the ids as their user has spelled them, of whom the sentence speaks.
+    `typed` has the ids as the user has spelled them, for these sentences.
     """
     from warren.rpc.message import RpcError
 
@@ -98,7 +99,7 @@ async def raise_exceptions(
         return None
 
     failures: list[str] = []
-    for start in range(0, len(jobs), _AT_ONCE):
-        answers = await asyncio.gather(*map(one, jobs[start : start + _AT_ONCE]))
+    for start in range(0, len(jobs), _MAX_CONCURRENT):
+        answers = await asyncio.gather(*map(one, jobs[start : start + _MAX_CONCURRENT]))
         failures.extend(each for each in answers if each is not None)
     return failures

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 _URGENCIES: Final[Mapping[str, int]] = {"hold": 0, "default": 16, "expedite": 31}
-_PLACES: Final = ("attributes.", "tasks.", "resources.")
+_JOBSPEC_PREFIXES: Final = ("attributes.", "tasks.", "resources.")
 _ALIASES: Final[Mapping[str, str]] = {"name": "attributes.system.job.name"}
 _DURATION: Final = "attributes.system.duration"
 
@@ -31,6 +31,7 @@ _DURATION: Final = "attributes.system.duration"
 @click.option("-t", "--type", "type_", default="cancel", metavar="TYPE", show_default=True,
               help="The kind of exception.")  # fmt: skip
 @click.option("-s", "--severity", type=click.IntRange(0, 7), default=0, show_default=True,
+              metavar="N",
               help="The severity: 0 ends the job, 7 is the least.")  # fmt: skip
 @click.option("-m", "--message", metavar="NOTE", help="A note for the job's record.")
 @click.argument("words", nargs=-1, required=True, metavar="JOBID... [NOTE...]")
@@ -109,13 +110,13 @@ def _report(jobs: Sequence[int], failures: Sequence[str], as_json: bool) -> None
 @click.command("urgency")
 @statedir_option
 @json_option
-@click.option("-v", "--verbose", is_flag=True, help="Tell what it was before.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the urgency that it had before.")
 @click.argument("id_", metavar="JOBID")
 @click.argument("urgency", metavar="N|hold|default|expedite")
 def job_urgency(state: StateDir, as_json: bool, verbose: bool, id_: str, urgency: str) -> None:
-    """Set how urgent a job is: 0 holds it, 16 is usual, 31 lets it go before all others.
+    """Set the urgency of a job: 0 holds it, 16 is the default, 31 starts it before all others.
 
-    Only the instance's owner gives more than 16.
+    Only the instance's owner can set more than 16.
     """
     job, wanted = fluid.parse(id_), _urgency(urgency)
 
@@ -137,7 +138,7 @@ def _urgency(text: str) -> int:
         return _URGENCIES[text]
     if text.isdecimal() and int(text) <= 31:
         return int(text)
-    raise UserMistake(f"{text!r} is no urgency: write 0 to 31, {', '.join(_URGENCIES)}.")
+    raise UserMistake(f"{text!r} is not an urgency: write 0 to 31, {', '.join(_URGENCIES)}.")
 
 
 @click.command("memo")
@@ -149,7 +150,7 @@ def _urgency(text: str) -> int:
 def job_memo(
     state: StateDir, as_json: bool, volatile: bool, id_: str, pairs: tuple[str, ...]
 ) -> None:
-    """Put notes down with a job, where 'warren jobs -o "{user.KEY}"' shows them.
+    """Set notes of a job, where 'warren jobs -o "{user.KEY}"' shows them.
 
     A VAL is JSON where it can be, and text where not; null removes the note. Dots in a KEY
     lead into objects.
@@ -157,14 +158,14 @@ def job_memo(
     job = fluid.parse(id_)
     memo: dict[str, Any] = {}
     for pair in pairs:
-        _put(memo, *_setting(pair))
+        _put_at_path(memo, *_parse_pair(pair))
     request = {"id": job, "memo": memo, "volatile": volatile}
     ask_instance(state, lambda handle: call(handle, "job-manager.memo", request, id_))
     if as_json:
         print_json({"id": f58(job), "memo": memo})
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def _parse_pair(text: str) -> tuple[str, Any]:
     """Read KEY=VAL."""
     key, equals, value = text.partition("=")
     if not equals or not all(key.split(".")):
@@ -175,7 +176,7 @@ def _setting(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _put(target: dict[str, Any], key: str, value: Any) -> None:
+def _put_at_path(target: dict[str, Any], key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for parent in parents:
         target = target.setdefault(parent, {})
@@ -205,12 +206,12 @@ def job_update(
     the job's name. duration is a DURATION, or +DURATION or -DURATION to change it by.
     """
     job = fluid.parse(id_)
-    updates = dict(_update(*_setting(pair), pair) for pair in pairs)
+    updates = dict(_parse_update(*_parse_pair(pair), pair) for pair in pairs)
 
     async def changed(handle: "Handle") -> None:
         wanted = updates.get(_DURATION)
         if isinstance(wanted, str):
-            updates[_DURATION] = await _duration(handle, job, id_, wanted)
+            updates[_DURATION] = await _new_duration(handle, job, id_, wanted)
         if not dry_run:
             await call(handle, "job-manager.update", {"id": job, "updates": updates}, id_)
 
@@ -222,15 +223,15 @@ def job_update(
             click.echo(f"{key} is now {json.dumps(value)}")
 
 
-def _update(key: str, value: Any, pair: str) -> tuple[str, Any]:
+def _parse_update(key: str, value: Any, pair: str) -> tuple[str, Any]:
     path = _ALIASES.get(key, key)
-    if not path.startswith(_PLACES):
+    if not path.startswith(_JOBSPEC_PREFIXES):
         path = f"attributes.system.{path}"
     # A sign is not for JSON to read: it makes a change of a number.
     return path, pair.partition("=")[2] if path == _DURATION else value
 
 
-async def _duration(handle: "Handle", job: int, id_: str, text: str) -> float:
+async def _new_duration(handle: "Handle", job: int, id_: str, text: str) -> float:
     """Return the duration that a text stands for, which may begin with what the job has now."""
     sign = text[:1] if text[:1] in ("+", "-") else ""
     seconds = duration.parse(text.removeprefix(sign))
@@ -252,12 +253,14 @@ async def _duration(handle: "Handle", job: int, id_: str, text: str) -> float:
 @click.command("purge")
 @statedir_option
 @json_option
-@click.option("--age-limit", metavar="DURATION", help="Jobs that ended longer ago than this.")
+@click.option(
+    "--age-limit", metavar="DURATION", help="Remove jobs that ended longer ago than this."
+)
 @click.option("--num-limit", type=click.IntRange(0), metavar="N",
-              help="The oldest jobs, until there are N left.")  # fmt: skip
+              help="Remove the oldest jobs, until there are N left.")  # fmt: skip
 @click.option("--batch", type=click.IntRange(1), default=50, metavar="N", show_default=True,
               help="How many are removed at once.")  # fmt: skip
-@click.option("-f", "--force", is_flag=True, help="Remove them; else they are only counted.")
+@click.option("-f", "--force", is_flag=True, help="Remove jobs; without it they are only counted.")
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def job_purge(
     state: StateDir,
@@ -268,7 +271,7 @@ def job_purge(
     force: bool,
     ids: tuple[str, ...],
 ) -> None:
-    """Remove all data of jobs that are over. For the instance's owner."""
+    """Remove all data of jobs that are over, as the instance's owner."""
     if ids and not (age_limit is None and num_limit is None):
         raise click.UsageError("say which jobs by their ids, or by limits, not by both.")
     if not ids and age_limit is None and num_limit is None:
@@ -282,7 +285,7 @@ def job_purge(
 
     async def purged(handle: "Handle") -> tuple[int, int, list[str]]:
         if jobs:
-            failures = await _purged(handle, jobs, force)
+            failures = await _purge(handle, jobs, force)
             count = len(jobs) - len(failures)
         else:
             failures = []
@@ -302,7 +305,7 @@ def job_purge(
         raise UserMistake("; ".join(failures))
 
 
-async def _purged(handle: "Handle", jobs: Mapping[int, str], force: bool) -> list[str]:
+async def _purge(handle: "Handle", jobs: Mapping[int, str], force: bool) -> list[str]:
     """Purge these jobs, each spelled as its user did. Return a sentence for each refusal."""
     from warren.rpc.message import RpcError
 

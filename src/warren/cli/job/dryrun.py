@@ -9,21 +9,23 @@ import click
 from warren.base.errors import UserMistake
 from warren.base.printable import printable
 from warren.cli.common import run, socket_of
-from warren.cli.job import waits
+from warren.cli.job import pendingreasons
 from warren.daemons.statedir import StateDir
-from warren.lifecycle import urgency
+from warren.lifecycle import urgency as urgencies
 
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
-_SECONDS: Final = 10.0
+_TIMEOUT: Final = 10.0
 """For how long an instance is asked: what it says is not what the command is for."""
 
 
-def tell(state: StateDir, specs: Iterable[Mapping[str, Any]], wanted: int, flags: int) -> None:
+def print_outcomes(
+    state: StateDir, specs: Iterable[Mapping[str, Any]], urgency: int, flags: int
+) -> None:
     """Say, beside the jobspecs, what jobs would wait for if they were submitted now.
 
-    `wanted` is their urgency. Raises UserMistake in the words of a submission that is refused.
+    Raises UserMistake in the words of a submission that is refused.
     Where no instance can be asked, nothing is said.
     """
     from warren.rpc.client import connect
@@ -34,8 +36,8 @@ def tell(state: StateDir, specs: Iterable[Mapping[str, Any]], wanted: int, flags
         return
 
     async def query() -> list[str]:
-        async with asyncio.timeout(_SECONDS), connect(path) as handle:
-            return [await _foreseen(handle, spec, wanted, flags) for spec in specs]
+        async with asyncio.timeout(_TIMEOUT), connect(path) as handle:
+            return [await _outcome(handle, spec, urgency, flags) for spec in specs]
 
     try:
         said = run(query())
@@ -45,25 +47,27 @@ def tell(state: StateDir, specs: Iterable[Mapping[str, Any]], wanted: int, flags
         click.echo(printable(f"warren: {each}"), err=True)
 
 
-async def _foreseen(handle: "Handle", spec: Mapping[str, Any], wanted: int, flags: int) -> str:
+async def _outcome(handle: "Handle", spec: Mapping[str, Any], urgency: int, flags: int) -> str:
     from warren.rpc.message import RpcError
 
     try:
-        request = {"jobspec": spec, "urgency": wanted, "flags": flags}
+        request = {"jobspec": spec, "urgency": urgency, "flags": flags}
         scheduled = (await handle.rpc("job-ingest.check", request))["jobspec"]
     except RpcError as error:
         if error.lost:
             raise
         raise refusal(error) from error
-    if wanted == urgency.HOLD:
+    if urgency == urgencies.HOLD:
         return "the job would be held, by its urgency of 0."
     system = (spec.get("attributes") or {}).get("system") or {}
     if system.get("dependencies"):
         return "the job would wait for its dependencies first."
-    stopped = await waits.stop_reason(handle, scheduled["attributes"]["system"].get("queue", ""))
+    stopped = await pendingreasons.stop_reason(
+        handle, scheduled["attributes"]["system"].get("queue", "")
+    )
     if stopped is not None:
         return f"the job would wait: {stopped}."
-    asked = {"jobspec": scheduled, "priority": urgency.priority(wanted, None)}
+    asked = {"jobspec": scheduled, "priority": urgencies.priority(urgency, None)}
     found = await handle.rpc("sched.why", asked)
     if found["kind"] == "turn":
         return "the job would start at once."

@@ -16,7 +16,7 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 
-_DEEPEST: Final = 10
+_MAX_DEPTH: Final = 10
 """Of files of rules that name files of rules."""
 
 _LIMITS: Final = ("cpu", "fsize", "data", "stack", "core", "nofile", "as", "rss", "nproc")
@@ -31,7 +31,7 @@ def apply_rules(
 
     Raises UserMistake where a rule cannot be followed.
     """
-    given = list(_read(rules, _DEEPEST))
+    given = list(_read(rules, _MAX_DEPTH))
     chosen = bool(given) and not given[0].startswith("-") and "=" not in given[0]
     found = {} if chosen else dict(own)
     assigned = set()
@@ -56,7 +56,7 @@ def _read(rules: Iterable[str], depth: int) -> Iterator[str]:
             yield rule
             continue
         if depth == 0:
-            raise UserMistake(f"--env {rule}: files name one another more than {_DEEPEST} deep.")
+            raise UserMistake(f"--env {rule}: files name one another more than {_MAX_DEPTH} deep.")
         try:
             lines = Path(rule[1:]).expanduser().read_text().splitlines()
         except (OSError, UnicodeDecodeError) as error:

@@ -157,23 +157,23 @@ WAIT: Final = "wait"
 
 def _contextual_info(seen: _JobSnapshot) -> str:
     """Return what a job waits for, or where it is."""
-    info, wait = _own_info(seen), seen.attributes.get(WAIT)
+    info, wait = _state_info(seen), seen.attributes.get(WAIT)
     if wait and info == _annotation(seen, "sched.reason_pending"):
         return str(wait)  # it is the same in full
     return "; ".join(filter(None, (info, wait)))
 
 
-def _own_info(seen: _JobSnapshot) -> str:
+def _state_info(seen: _JobSnapshot) -> str:
     match seen.state:
         case State.DEPEND:
             return f"depends:{','.join(seen.attributes.get('dependencies', ()))}"
         case State.PRIORITY:
             return "priority-wait"
         case State.SCHED:
-            return _scheduled(seen)
+            return _sched_info(seen)
         case State.INACTIVE if DAMAGE in seen.attributes:
             return f"damaged: {seen.get(DAMAGE)}"
-        case State.INACTIVE if seen.result is Result.FAILED and _doomed(seen):
+        case State.INACTIVE if seen.result is Result.FAILED and _ended_by_exception(seen):
             # Its tasks may have succeeded: without these words there is no telling what failed.
             note = str(seen.get("exception_note")).partition("\n")[0]
             return note or str(seen.get("exception_type"))
@@ -181,7 +181,7 @@ def _own_info(seen: _JobSnapshot) -> str:
             return str(seen.get("nodelist"))
 
 
-def _scheduled(seen: _JobSnapshot) -> str:
+def _sched_info(seen: _JobSnapshot) -> str:
     estimate = _annotation(seen, "sched.t_estimate")
     if isinstance(estimate, int | float):
         return "eta:now" if estimate <= seen.now else f"eta:{fsd(estimate - seen.now)}"
@@ -190,10 +190,10 @@ def _scheduled(seen: _JobSnapshot) -> str:
     return str(_annotation(seen, "sched.reason_pending"))
 
 
-_SHELLS_WORDS: Final = {126: "Command invoked cannot execute", 127: "command not found"}
+_SHELL_ERRORS: Final = {126: "Command invoked cannot execute", 127: "command not found"}
 
 
-def _doomed(seen: _JobSnapshot) -> bool:
+def _ended_by_exception(seen: _JobSnapshot) -> bool:
     """Return whether an exception was the end of a job; those of exec say less than its code."""
     return seen.attributes.get("exception_severity") == 0 and (
         seen.attributes.get("waitstatus") == 0 or seen.attributes["exception_type"] != "exec"
@@ -210,12 +210,12 @@ def _inactive_reason(seen: _JobSnapshot) -> str:
             return f"Canceled: {note}" if note else "Canceled"
         case Result.TIMEOUT:
             return "Timeout"
-        case Result.FAILED if status is None or _doomed(seen):
+        case Result.FAILED if status is None or _ended_by_exception(seen):
             words = f" note={note}" if note else ""
             return f"Exception: type={seen.get('exception_type')}{words}"
     code = returncode(result, status)
-    if code in _SHELLS_WORDS:
-        return _SHELLS_WORDS[code]
+    if code in _SHELL_ERRORS:
+        return _SHELL_ERRORS[code]
     # A shell that says how a task was ended by a signal says it as shells do.
     signum = -code if code < 0 else code - 128
     return (strsignal(signum) if 0 < signum < NSIG else None) or f"Exit {code}"
@@ -226,42 +226,42 @@ def _returncode(seen: _JobSnapshot) -> Any:
     return "" if result is None else returncode(result, seen.attributes.get("waitstatus"))
 
 
-def _plain(heading: str, attribute: str) -> _Field:
+def _attribute_field(heading: str, attribute: str) -> _Field:
     return _Field(heading, (attribute,), lambda seen: seen.get(attribute))
 
 
-def _annotated(heading: str, path: str) -> _Field:
+def _annotation_field(heading: str, path: str) -> _Field:
     return _Field(heading, ("annotations",), lambda seen: _annotation(seen, path))
 
 
-def _of_id(spelled: Callable[[int], Any]) -> _Field:
+def _id_field(spelled: Callable[[int], Any]) -> _Field:
     return _Field("JOBID", (), lambda seen: spelled(seen.attributes["id"]))
 
 
-_STATUS: Final = ("state", "result")
+_STATUS_ATTRIBUTES: Final = ("state", "result")
 
 
 _FIELDS: Final[Mapping[str, _Field]] = {
-    "id": _of_id(f58),
-    **{f"id.{name}": _of_id(spelled) for name, spelled in SPELLINGS.items()},
-    "userid": _plain("UID", "userid"),
+    "id": _id_field(f58),
+    **{f"id.{name}": _id_field(spelled) for name, spelled in SPELLINGS.items()},
+    "userid": _attribute_field("UID", "userid"),
     "username": _Field("USER", ("userid",), lambda seen: seen.username(seen.attributes["userid"])),
-    "urgency": _plain("URG", "urgency"),
-    "priority": _plain("PRI", "priority"),
+    "urgency": _attribute_field("URG", "urgency"),
+    "priority": _attribute_field("PRI", "priority"),
     "state": _Field("STATE", ("state",), lambda seen: seen.state.value),
     "state_single": _Field("S", ("state",), lambda seen: seen.state.letter),
     "state_emoji": _Field("STATE", ("state",), lambda seen: _EMOJI.get(seen.state, "💀")),
-    "name": _plain("NAME", "name"),
-    "cwd": _plain("CWD", "cwd"),
-    "queue": _plain("QUEUE", "queue"),
-    "project": _plain("PROJECT", "project"),
-    "bank": _plain("BANK", "bank"),
-    "ntasks": _plain("NTASKS", "ntasks"),
-    "ncores": _plain("NCORES", "ncores"),
-    "nnodes": _plain("NNODES", "nnodes"),
-    "ranks": _plain("RANKS", "ranks"),
-    "nodelist": _plain("NODELIST", "nodelist"),
-    "success": _plain("SUCCESS", "success"),
+    "name": _attribute_field("NAME", "name"),
+    "cwd": _attribute_field("CWD", "cwd"),
+    "queue": _attribute_field("QUEUE", "queue"),
+    "project": _attribute_field("PROJECT", "project"),
+    "bank": _attribute_field("BANK", "bank"),
+    "ntasks": _attribute_field("NTASKS", "ntasks"),
+    "ncores": _attribute_field("NCORES", "ncores"),
+    "nnodes": _attribute_field("NNODES", "nnodes"),
+    "ranks": _attribute_field("RANKS", "ranks"),
+    "nodelist": _attribute_field("NODELIST", "nodelist"),
+    "success": _attribute_field("SUCCESS", "success"),
     "result": _Field("RESULT", ("result",), lambda seen: seen.result.value if seen.result else ""),
     "result_abbrev": _Field(
         "RS", ("result",), lambda seen: seen.result.abbreviation if seen.result else ""
@@ -270,24 +270,26 @@ _FIELDS: Final[Mapping[str, _Field]] = {
         "RESULT", ("result",), lambda seen: _EMOJI[seen.result] if seen.result else ""
     ),
     **{
-        f"t_{name}": _plain(f"T_{name.upper()}", f"t_{name}")
+        f"t_{name}": _attribute_field(f"T_{name.upper()}", f"t_{name}")
         for name in ("submit", "depend", "priority", "sched", "run", "cleanup", "inactive")
     },
     "runtime": _Field("RUNTIME", ("t_run", "t_cleanup"), lambda seen: seen.runtime),
-    "duration": _plain("DURATION", "duration"),
-    "expiration": _plain("EXPIRATION", "expiration"),
+    "duration": _attribute_field("DURATION", "duration"),
+    "expiration": _attribute_field("EXPIRATION", "expiration"),
     "t_remaining": _Field("T_REMAINING", ("expiration", "state"), _remaining),
-    "status": _Field("STATUS", _STATUS, lambda seen: seen.status.value),
+    "status": _Field("STATUS", _STATUS_ATTRIBUTES, lambda seen: seen.status.value),
     "status_abbrev": _Field(
-        "ST", _STATUS, lambda seen: seen.result.abbreviation if seen.result else seen.state.letter
+        "ST",
+        _STATUS_ATTRIBUTES,
+        lambda seen: seen.result.abbreviation if seen.result else seen.state.letter,
     ),
-    "status_emoji": _Field("STATUS", _STATUS, lambda seen: _EMOJI[seen.status]),
-    "waitstatus": _plain("WSTATUS", "waitstatus"),
+    "status_emoji": _Field("STATUS", _STATUS_ATTRIBUTES, lambda seen: _EMOJI[seen.status]),
+    "waitstatus": _attribute_field("WSTATUS", "waitstatus"),
     "returncode": _Field("RC", ("waitstatus", "result"), _returncode),
-    "exception.occurred": _plain("EXCEPTION-OCCURRED", "exception_occurred"),
-    "exception.severity": _plain("EXCEPTION-SEVERITY", "exception_severity"),
-    "exception.type": _plain("EXCEPTION-TYPE", "exception_type"),
-    "exception.note": _plain("EXCEPTION-NOTE", "exception_note"),
+    "exception.occurred": _attribute_field("EXCEPTION-OCCURRED", "exception_occurred"),
+    "exception.severity": _attribute_field("EXCEPTION-SEVERITY", "exception_severity"),
+    "exception.type": _attribute_field("EXCEPTION-TYPE", "exception_type"),
+    "exception.note": _attribute_field("EXCEPTION-NOTE", "exception_note"),
     "inactive_reason": _Field(
         "INACTIVE-REASON",
         ("result", "waitstatus", "exception_severity", "exception_type", "exception_note"),
@@ -304,12 +306,12 @@ _FIELDS: Final[Mapping[str, _Field]] = {
         ),
         _contextual_info,
     ),
-    "annotations": _annotated("ANNOTATIONS", ""),
-    "sched": _annotated("SCHED", "sched"),
-    "user": _annotated("USER", "user"),
-    "sched.t_estimate": _annotated("T_ESTIMATE", "sched.t_estimate"),
-    "sched.reason_pending": _annotated("REASON", "sched.reason_pending"),
-    "sched.resource_summary": _annotated("RESOURCES", "sched.resource_summary"),
+    "annotations": _annotation_field("ANNOTATIONS", ""),
+    "sched": _annotation_field("SCHED", "sched"),
+    "user": _annotation_field("USER", "user"),
+    "sched.t_estimate": _annotation_field("T_ESTIMATE", "sched.t_estimate"),
+    "sched.reason_pending": _annotation_field("REASON", "sched.reason_pending"),
+    "sched.resource_summary": _annotation_field("RESOURCES", "sched.resource_summary"),
     "dependencies": _Field(
         "DEPENDENCIES", ("dependencies",), lambda seen: ",".join(seen.get("dependencies") or ())
     ),

@@ -48,7 +48,7 @@ _COMMANDS: Final = {
     "storage": (
         "warren.cli.job.storage",
         "job_storage",
-        "Show where a job's storage is, its states, copies and trouble.",
+        "Show a job's storage, its states, copies and exceptions.",
     ),
     "submit": (
         "warren.cli.job.submit",
@@ -113,5 +113,7 @@ def job_attach(state: StateDir, id_: str) -> None:
     from warren.cli.job.attach import attach
 
     found = fluid.parse(id_)
-    code = ask_instance(state, lambda handle: attach(handle, found, shown=sys.stderr.isatty()))
+    code = ask_instance(
+        state, lambda handle: attach(handle, found, show_waiting=sys.stderr.isatty())
+    )
     sys.exit(code)

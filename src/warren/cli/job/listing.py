@@ -13,8 +13,8 @@ from warren.base import accounts
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.job import fields as jobfields
-from warren.cli.job import selecting, waits
-from warren.cli.outputformat import Format, ordered
+from warren.cli.job import pendingreasons, selecting
+from warren.cli.outputformat import Format, sort_rows
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.states import Result
 from warren.rfc import fluid
@@ -36,31 +36,39 @@ _COLORS: Final = {
 
 @click.command()
 @statedir_option
-@click.option("-a", "all_states", is_flag=True, help="Inactive jobs, too.")
-@click.option("-A", "all_users", is_flag=True, help="The jobs of all users.")
+@click.option("-a", "all_states", is_flag=True, help="List inactive jobs, too.")
+@click.option("-A", "all_users", is_flag=True, help="List the jobs of all users.")
 @click.option("-u", "--user", metavar="USER",
-              help="The jobs of this user, by name or number; all for all users'.")  # fmt: skip
+              help="List the jobs of this user, by name or number; all means all users.",
+              )  # fmt: skip
 @click.option("-f", "--filter", "status", metavar="STATE|RESULT,...",
-              help="Jobs in these states or with these results: pending, failed, ...")  # fmt: skip
+              help="List jobs in these states or with these results: pending, failed, ...",
+              )  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(0), default=1000, metavar="N",
-              help="How many jobs at the most; 0 for all. Default: 1000.")  # fmt: skip
+              help="List at most N jobs; 0 means all. Default: 1000.")  # fmt: skip
 @click.option("-o", "--format", "form", default="default", metavar="FORMAT",
-              help="How to lay them out: a name (help lists them), or a format.")  # fmt: skip
-@click.option("--sort", metavar="FIELD,...", help="Sort by fields; downwards after a '-'.")
+              help="The output format: its name (help lists the names), or fields in braces.",
+              )  # fmt: skip
+@click.option(
+    "--sort", metavar="FIELD,...", help="Sort by fields; '-' before one reverses its order."
+)
 @click.option("--since", metavar="WHEN",
-              help="Jobs that were active since then: 2026-01-31, -2h, yesterday, ...")  # fmt: skip
-@click.option("-n", "--no-header", "--suppress-header", "headless", is_flag=True,
+              help="List jobs that were active since then: 2026-01-31, -2h, yesterday, ...",
+              )  # fmt: skip
+@click.option("-n", "--no-header", "--suppress-header", "no_header", is_flag=True,
               help="Print no headings.")  # fmt: skip
-@click.option("-q", "--queue", metavar="QUEUE,...", help="Jobs of these queues.")
-@click.option("-i", "--include", metavar="HOSTS|RANKS", help="Jobs that have or had these nodes.")
-@click.option("--name", metavar="NAME", help="Jobs of this name.")
+@click.option("-q", "--queue", metavar="QUEUE,...", help="List jobs of these queues.")
+@click.option(
+    "-i", "--include", metavar="HOSTS|RANKS", help="List jobs that have or had these nodes."
+)
+@click.option("--name", metavar="NAME", help="List jobs of this name.")
 @click.option("--color", type=click.Choice(["always", "never", "auto"]), is_flag=False,
               flag_value="always", metavar="WHEN",
               help="Color jobs that are over: always, which is what --color alone means, never, "
               "or auto: on a terminal, unless NO_COLOR is set.")  # fmt: skip
-@click.option("--stats", is_flag=True, help="Print how many jobs there are, first.")
+@click.option("--stats", is_flag=True, help="Print counts of jobs before the list.")
 @click.option("--stats-only", is_flag=True,
-              help="Print nothing else; fail where no job is active.")  # fmt: skip
+              help="Print only the counts; exit with 1 if no job is active.")  # fmt: skip
 @json_option
 @click.argument("ids", nargs=-1, metavar="[JOBID...]")
 def jobs(
@@ -73,7 +81,7 @@ def jobs(
     form: str,
     sort: str | None,
     since: str | None,
-    headless: bool,
+    no_header: bool,
     queue: str | None,
     include: str | None,
     name: str | None,
@@ -92,28 +100,28 @@ def jobs(
         _print_formats()
         return
     layout = _layout(form)
-    order = layout.sorting(sort) if sort else layout.order
+    order = layout.parse_sort_keys(sort) if sort else layout.order
     wanted = [fluid.parse(each) for each in ids]
     now = time.time()
-    parts = [
+    constraints = [
         *([] if all_users else selecting.by_user(selecting.userid(user))),
         *([selecting.by_status(_status(status, all_states, since))]),
         *([selecting.by_names("queue", queue)] if queue else []),
-        *([selecting.by_place(include)] if include else []),
+        *([selecting.by_nodes(include)] if include else []),
         *([{"name": [name]}] if name else []),
     ]
-    paints = use_color(color, sys.stdout.isatty(), os.environ)
+    colored = use_color(color, sys.stdout.isatty(), os.environ)
     asked = [
         *layout.fields,
-        *(["result"] if paints else []),
+        *(["result"] if colored else []),
         *(key.removeprefix("-") for key in order),
     ]
     attributes = ["all"] if as_json else jobfields.needed_attributes(asked)
     request = {
         "max_entries": count,
         "attrs": attributes,
-        "since": selecting.moment(since, now) if since else 0.0,
-        "constraint": {"and": parts},
+        "since": selecting.past_time(since, now) if since else 0.0,
+        "constraint": {"and": constraints},
     }
 
     async def listed(handle: "Handle") -> tuple[list[Attributes], Attributes, list[str]]:
@@ -125,7 +133,7 @@ def jobs(
         else:
             found, missing = await list_jobs(handle, request), []
         if "contextual_info" in asked and not as_json:
-            reasons = await waits.reasons(handle, found)
+            reasons = await pendingreasons.reasons(handle, found)
             found = [{**job, jobfields.WAIT: reasons.get(job["id"])} for job in found]
         return found, counts, missing
 
@@ -139,15 +147,15 @@ def jobs(
             rows = [jobfields.row(each, now, accounts.user_name) for each in found]
             # An id is shown in letters, and goes by its number.
             by = [{"id": "id.dec", "-id": "-id.dec"}.get(key, key) for key in order]
-            rows = ordered(rows, by)
-            lines = layout.lines(rows, header=not headless)
-            if not headless:
+            rows = sort_rows(rows, by)
+            lines = layout.lines(rows, header=not no_header)
+            if not no_header:
                 click.echo(next(lines))
             for row, line in zip(rows, lines, strict=True):
-                click.echo(_painted(line, row("result")) if paints else line, color=paints)
+                click.echo(_colored(line, row("result")) if colored else line, color=colored)
     if missing:
         raise UserMistake("; ".join(missing))
-    if stats_only and not _active(counts):
+    if stats_only and not _count_active(counts):
         sys.exit(1)
 
 
@@ -158,7 +166,7 @@ def use_color(when: str | None, terminal: bool, environment: Mapping[str, str]) 
     return when == "always" or (when != "never" and terminal)
 
 
-def _painted(line: str, result: str) -> str:
+def _colored(line: str, result: str) -> str:
     return f"\033[{_COLORS[Result(result)]}m{line}\033[0m" if result else line
 
 
@@ -197,7 +205,7 @@ async def list_jobs(handle: "Handle", request: Mapping[str, Any]) -> list[Attrib
 async def _jobs_by_id(
     handle: "Handle", ids: Sequence[int], attributes: Sequence[str]
 ) -> tuple[list[Attributes], list[str]]:
-    """Return the jobs with these ids, and a sentence for each that there is not."""
+    """Return the jobs with these ids, and a sentence for each that does not exist."""
     from warren.rpc.message import RpcError
 
     found, missing = [], []
@@ -222,6 +230,6 @@ def stats_line(stats: Attributes) -> str:
     return f"{counts}, {purged} inactive purged" if purged else counts
 
 
-def _active(stats: Attributes) -> int:
+def _count_active(stats: Attributes) -> int:
     states = stats["job_states"]
     return int(states["total"] - states["inactive"])

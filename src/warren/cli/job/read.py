@@ -13,7 +13,7 @@ import orjson
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
-from warren.cli.events import FORMS, TIMES, Writer
+from warren.cli.events import FORMATS, TIME_FORMATS, EventWriter
 from warren.cli.job import selecting
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.states import State
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NO_LIMIT: Final = 2**32 - 1
 """What `timeleft` prints for a job that has all the time in the world."""
 
-_CURRENT: Final = 2
+_FLAG_CURRENT: Final = 2
 _LOGS: Final = {
     "exec": "guest.exec.eventlog",
     "output": "guest.output",
@@ -74,8 +74,10 @@ async def follow_events(
 @click.command("info")
 @statedir_option
 @json_option
-@click.option("-o", "--original", is_flag=True, help="The jobspec as its author has signed it.")
-@click.option("-b", "--base", is_flag=True, help="jobspec or R without later updates.")
+@click.option(
+    "-o", "--original", is_flag=True, help="Print the jobspec as its author has signed it."
+)
+@click.option("-b", "--base", is_flag=True, help="Print jobspec or R without later updates.")
 @click.argument("id_", metavar="JOBID")
 @click.argument("key")
 def job_info(
@@ -91,7 +93,7 @@ def job_info(
         raise click.UsageError("--original and --base are two versions: ask for one of them.")
     found = fluid.parse(id_)
     wanted = "J" if original else key
-    request = {"id": found, "keys": [wanted], "flags": 0 if base or original else _CURRENT}
+    request = {"id": found, "keys": [wanted], "flags": 0 if base or original else _FLAG_CURRENT}
 
     async def looked_up(handle: "Handle") -> str:
         answer = await call(handle, "job-info.lookup", request, f"{id_} {key}")
@@ -115,12 +117,14 @@ def _json_or_text(text: str) -> Any:
 
 @click.command("eventlog")
 @statedir_option
-@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text")
+@click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="text",
+              help="How events are printed.")  # fmt: skip
 @json_option
-@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIMES))
+@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIME_FORMATS),
+              help="How times are printed.")  # fmt: skip
 @click.option("-H", "--human", is_flag=True, help="The same as -T human.")
-@click.option("-F", "--follow", is_flag=True, help="Go on until the job has ended.")
-@click.option("-p", "--path", default="eventlog", show_default=True,
+@click.option("-F", "--follow", is_flag=True, help="Print new events until the job has ended.")
+@click.option("-p", "--path", default="eventlog", show_default=True, metavar="PATH",
               callback=lambda _ctx, _param, value: log_path(value),
               help="Which log: eventlog, exec, output, input, or a key of the job.")  # fmt: skip
 @click.argument("id_", metavar="JOBID")
@@ -136,7 +140,7 @@ def job_eventlog(
 ) -> None:
     """Print a job's eventlog, or another log of the job."""
     found = fluid.parse(id_)
-    writer = Writer("json" if as_json else form, "human" if human else times)
+    writer = EventWriter("json" if as_json else form, "human" if human else times)
 
     async def printed(handle: "Handle") -> None:
         if follow:
@@ -158,14 +162,14 @@ def job_eventlog(
 
 @click.command("list")
 @statedir_option
-@click.option("-a", "--all", "everything", is_flag=True, help="Inactive jobs, too.")
-@click.option("-A", "--all-users", is_flag=True, help="The jobs of all users.")
-@click.option("-u", "--user", metavar="USER", help="The jobs of this user.")
+@click.option("-a", "--all", "everything", is_flag=True, help="List inactive jobs, too.")
+@click.option("-A", "--all-users", is_flag=True, help="List the jobs of all users.")
+@click.option("-u", "--user", metavar="USER", help="List the jobs of this user.")
 @click.option("-s", "--states", default="pending,running", metavar="STATE,...",
-              help="Jobs in these states.")  # fmt: skip
+              help="List jobs in these states.")  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(0), default=1000, metavar="N",
-              help="How many jobs at the most; 0 for all.")  # fmt: skip
-@click.option("--since", metavar="WHEN", help="Jobs that were active since then.")
+              help="List at most N jobs; 0 means all.")  # fmt: skip
+@click.option("--since", metavar="WHEN", help="List jobs that were active since then.")
 @json_option  # as everywhere; there is no other way here
 def job_list(
     state: StateDir,
@@ -183,7 +187,7 @@ def job_list(
     request = {
         "max_entries": count,
         "attrs": ["all"],
-        "since": selecting.moment(since, time.time()) if since else 0.0,
+        "since": selecting.past_time(since, time.time()) if since else 0.0,
         "constraint": {"and": parts},
     }
 
@@ -238,7 +242,7 @@ def job_last(state: StateDir, as_json: bool, which: str) -> None:
 
     A SLICE is one of Python's of all your jobs, the latest first: [0:3], [:].
     """
-    piece = _piece(which)
+    piece = _parse_slice(which)
     forward = (piece.start or 0) >= 0 and (piece.step or 1) > 0
     most = piece.stop if forward and (piece.stop or 0) > 0 else None
     found = ask_instance(state, lambda handle: _latest(handle, os.getuid(), most))[piece]
@@ -251,7 +255,7 @@ def job_last(state: StateDir, as_json: bool, which: str) -> None:
             click.echo(f58(each))
 
 
-def _piece(which: str) -> slice:
+def _parse_slice(which: str) -> slice:
     if which.isdecimal():
         return slice(int(which))
     match = _SLICE.fullmatch(which)
@@ -306,7 +310,7 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
         job: Mapping[str, Any] = (await call(handle, "job-list.list-id", request, given))["job"]
         return job
 
-    left = _left(ask_instance(state, listed), time.time(), given)
+    left = _time_left(ask_instance(state, listed), time.time(), given)
     if as_json:
         print_json({"id": f58(found), "timeleft": None if left == inf else int(left)})
     elif human:
@@ -315,7 +319,7 @@ def job_timeleft(state: StateDir, as_json: bool, human: bool, id_: str) -> None:
         click.echo(NO_LIMIT if left == inf else int(left))
 
 
-def _left(job: Mapping[str, Any], now: float, given: str) -> float:
+def _time_left(job: Mapping[str, Any], now: float, given: str) -> float:
     if job["state"] == State.INACTIVE.bit:
         return 0.0
     if job["state"] not in (State.RUN.bit, State.CLEANUP.bit):
@@ -360,7 +364,7 @@ def job_taskmap(
     if blocks is None:
         found = fluid.parse(what)
         blocks, hosts = ask_instance(
-            state, lambda handle: _mapped(handle, found, what, named=named)
+            state, lambda handle: _taskmap_of_job(handle, found, what, named=named)
         )
     if taskids is not None or ntasks is not None:
         node = taskids if taskids is not None else ntasks
@@ -374,7 +378,7 @@ def job_taskmap(
     elif hostname is not None:
         answer = hosts[taskmap.node_of(blocks, hostname)]
     else:
-        answer = _whole(blocks, form, hosts)
+        answer = _render_taskmap(blocks, form, hosts)
     print_json({"taskmap": answer}) if as_json else click.echo(_text(answer))
 
 
@@ -382,7 +386,7 @@ def _text(answer: Any) -> str:
     return answer if isinstance(answer, str) else orjson.dumps(answer).decode()
 
 
-def _whole(blocks: Sequence[Block], form: str | None, hosts: Sequence[str]) -> Any:
+def _render_taskmap(blocks: Sequence[Block], form: str | None, hosts: Sequence[str]) -> Any:
     match form:
         case "raw":
             return taskmap.to_raw(blocks)
@@ -412,7 +416,7 @@ def _read_taskmap(text: str) -> list[Block] | None:
     return None
 
 
-async def _mapped(
+async def _taskmap_of_job(
     handle: "Handle", job: int, given: str, *, named: bool
 ) -> tuple[list[Block], list[str]]:
     """Return a job's map, once it starts, and the names of its nodes."""

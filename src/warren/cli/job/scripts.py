@@ -23,10 +23,10 @@ from warren.wlm import view
 if TYPE_CHECKING:
     from warren.kube.kubeconfig import ClusterAccess
 
-LARGEST: Final = 2**20
+MAX_BYTES: Final = 2**20
 """Bytes of a script."""
 
-_READ: Final = 65536
+_SEARCHED_BYTES: Final = 65536
 """How many bytes of a program are searched for directives."""
 
 
@@ -34,22 +34,22 @@ def text_of(path: Path) -> str:
     """Read a script. Raises UserMistake where there is none, or it is too large."""
     try:
         with path.open("rb") as opened:
-            data = opened.read(LARGEST + 1)
+            data = opened.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserMistake(f"{path}: {error.strerror}.") from error
-    if len(data) > LARGEST:
+    if len(data) > MAX_BYTES:
         raise UserMistake(f"{path}: a script has up to 1 MiB; run what is larger from the script.")
     return data.decode(errors="surrogateescape")
 
 
 def directives_of(text: str) -> list[str]:
     """Return a script's directives, with the author's environment filled in."""
-    return [_expand(line) for line in script.read(text).directives]
+    return [_expand_or_refuse(line) for line in script.read(text).directives]
 
 
 def directives_in(program: str) -> list[str]:
     """Return the directives of a program that a command line names, if it is a script."""
-    return directives_of(_beginning(program))
+    return directives_of(_read_beginning(program))
 
 
 def check_directive_limits(directives: Sequence[str]) -> None:
@@ -76,20 +76,27 @@ SHELL_OPTIONS: Final = (
 """What Flux's shell, or ours, takes for an option. Others are for plugins of a site."""
 
 
-def tell_remarks(specs: Iterable[Mapping[str, Any]], program: str | None) -> None:
+def print_warnings(specs: Iterable[Mapping[str, Any]], program: str | None) -> None:
     """Warn, once each, of what in the script and its directives may be a mistake."""
-    remarks = [] if program is None else _on_script(program)
+    remarks = [] if program is None else _script_warnings(program)
     for each in dict.fromkeys(
-        [*remarks, *(words for spec in specs for words in (*_on_copies(spec), *_on_options(spec)))]
+        [
+            *remarks,
+            *(
+                words
+                for spec in specs
+                for words in (*_copy_warnings(spec), *_option_warnings(spec))
+            ),
+        ]
     ):
         click.echo(f"warren: warning: {each}", err=True)
 
 
-def _on_script(program: str) -> list[str]:
-    return [remark.shown(program) for remark in script.read(_beginning(program)).remarks]
+def _script_warnings(program: str) -> list[str]:
+    return [remark.shown(program) for remark in script.read(_read_beginning(program)).remarks]
 
 
-def _on_copies(spec: Mapping[str, Any]) -> Iterator[str]:
+def _copy_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     """Warn of what is to be copied in, and is not there, as far as the author can see."""
     for text in view.directives(spec) or ():
         try:
@@ -104,7 +111,7 @@ def _on_copies(spec: Mapping[str, Any]) -> Iterator[str]:
             yield f"what is to be copied in:\n{mistake.shown}"
 
 
-def _on_options(spec: Mapping[str, Any]) -> Iterator[str]:
+def _option_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     """Warn of shell options that neither Flux's shell nor ours has.
 
     They are no mistake: a shell with other plugins may know them.
@@ -135,18 +142,18 @@ def _missing(source: str) -> bool:
     return False
 
 
-def _beginning(program: str) -> str:
+def _read_beginning(program: str) -> str:
     path = Path(program)
     if "/" not in program or not path.is_file():
         return ""
     try:
         with path.open("rb") as opened:
-            return opened.read(_READ).decode(errors="replace")
+            return opened.read(_SEARCHED_BYTES).decode(errors="replace")
     except OSError:
         return ""  # a program may be executable, and not readable
 
 
-def _expand(line: str) -> str:
+def _expand_or_refuse(line: str) -> str:
     """Fill variables in. Raises UserMistake with all of them that cannot be."""
     text, mistakes = expand(line)
     if mistakes:

@@ -62,21 +62,21 @@ def state(name: str) -> int:
     """Return the bit of one state by its name."""
     found = selection.state_bits(name)
     if found not in [each.bit for each in State]:
-        raise UserMistake(f"{name!r} are several states: name one.")
+        raise UserMistake(f"{name!r} is several states: name one.")
     return found
 
 
-def by_place(places: str) -> dict[str, Any]:
+def by_nodes(nodes: str) -> dict[str, Any]:
     """Return the constraint of hosts, or of ranks: `n[0-3]`, `0-3`."""
     try:
-        idset.decode(places)
+        idset.decode(nodes)
     except BadFormat:
         try:
-            hostlist.decode(places)
+            hostlist.decode(nodes)
         except BadFormat as error:
-            raise UserMistake(f"{places!r} is neither ranks nor hosts: {error}.") from None
-        return {"hostlist": [places]}
-    return {"ranks": [places]}
+            raise UserMistake(f"{nodes!r} is neither ranks nor hosts: {error}.") from None
+        return {"hostlist": [nodes]}
+    return {"ranks": [nodes]}
 
 
 def by_names(operator: str, names: str) -> dict[str, Any]:
@@ -84,19 +84,19 @@ def by_names(operator: str, names: str) -> dict[str, Any]:
     return {operator: list(_split_names(names))}
 
 
-def moment(text: str, now: float) -> float:
-    """Read a moment before now, in seconds since the epoch.
+def past_time(text: str, now: float) -> float:
+    """Read a time in the past, in seconds since the epoch.
 
     Seconds, an ISO 8601 date or time, `-2h`, `2h ago`, `today`, `yesterday`. Raises UserMistake
-    for anything else, and for a moment that is still to come.
+    for anything else, and for a time in the future.
     """
-    found = _moment(text.strip(), now)
+    found = _parse_time(text.strip(), now)
     if found > now:
-        raise UserMistake(f"{text!r} is a moment that is still to come.")
+        raise UserMistake(f"{text!r} is in the future.")
     return found
 
 
-def _moment(text: str, now: float) -> float:
+def _parse_time(text: str, now: float) -> float:
     if text == "now":
         return now
     if text in ("today", "yesterday"):
@@ -113,7 +113,7 @@ def _moment(text: str, now: float) -> float:
         return datetime.fromisoformat(text).astimezone().timestamp()
     except (BadFormat, ValueError):
         raise UserMistake(
-            f"{text!r} is no moment: write seconds since the epoch, 2026-01-31, "
+            f"{text!r} is not a time: write seconds since the epoch, 2026-01-31, "
             "2026-01-31T12:00, -2h, today or yesterday."
         ) from None
 

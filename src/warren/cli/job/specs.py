@@ -17,18 +17,18 @@ from typing import Any, TypeVar
 import click
 
 from warren.base.errors import UserMistake
+from warren.cli.futuretime import parse_future_time
 from warren.cli.job import environment, scripts
-from warren.cli.moments import coming
 from warren.rfc import dependency, duration, jobspec, query
 from warren.rfc.query import BadQuery
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LARGEST = 2**20
+_MAX_FILE_BYTES = 2**20
 """Bytes of a file that a job takes along."""
 
 
-def options(command: F) -> F:
+def jobspec_options(command: F) -> F:
     """Add the options that all commands that submit have. Their values go to `make_jobspec`."""
     for option in reversed(_OPTIONS):
         command = option(command)
@@ -37,11 +37,10 @@ def options(command: F) -> F:
 
 _OPTIONS = [
     click.option("-N", "--nodes", type=click.IntRange(1), metavar="N",
-                 help="How many nodes; each as a whole, unless -n is given too."),
+                 help="How many nodes; whole ones, unless -n is given, too."),
     click.option("--coral2-chassis", "chassis", type=click.IntRange(1), metavar="N",
-                 help="On how many chassis, each of one rabbit, the nodes are to be: as many of "
-                 "them on each."),
-    click.option("-x", "--exclusive", is_flag=True, help="Whole nodes."),
+                 help="Spread the nodes evenly over N chassis, each of one rabbit."),
+    click.option("-x", "--exclusive", is_flag=True, help="Allocate whole nodes."),
     click.option("-q", "--queue", metavar="NAME", help="The queue (default: the site's own)."),
     click.option("-B", "--bank", metavar="NAME", help="The bank to charge."),
     click.option("-t", "--time-limit", metavar="DURATION",
@@ -75,20 +74,20 @@ _OPTIONS = [
     click.option("--env", "env_rules", multiple=True, metavar="RULE",
                  help="Change the environment: NAME=VALUE, -PATTERN, PATTERN, ^FILE."),
     click.option("--env-remove", "env_removed", multiple=True, metavar="PATTERN",
-                 help="Take variables away; the same as --env=-PATTERN."),
+                 help="Remove variables; the same as --env=-PATTERN."),
     click.option("--add-file", "files", multiple=True, metavar="[NAME=]PATH|NAME=DATA",
-                 help="Take a file along, to {{tmpdir}}/NAME on each node."),
+                 help="Add a file to the job, at {{tmpdir}}/NAME on each node."),
 ]  # fmt: skip
 
 
 def task_options(command: F) -> F:
     """Add how many tasks there are, and what each of them has."""
-    for option in reversed(_COUNTS):
+    for option in reversed(_TASK_OPTIONS):
         command = option(command)
     return command
 
 
-_COUNTS = [
+_TASK_OPTIONS = [
     click.option("-n", "--ntasks", type=click.IntRange(1), metavar="N",
                  help="How many tasks (default: one, or one on each node)."),
     click.option("-c", "--cores-per-task", type=click.IntRange(1), metavar="N",
@@ -119,10 +118,10 @@ def make_jobspec(
     gpus_per_node: int | None = None,
     exclusive: bool = False,
     attributes: tuple[str, ...] = (),
-    **wishes: Any,
+    **options: Any,
 ) -> dict[str, Any]:
     """Make the jobspec of a command line. Raises UserMistake where it makes none."""
-    shape: dict[str, Any]
+    counts: dict[str, Any]
     per_resource: dict[str, Any] | None = None
     if any(each is not None for each in (cores, tasks_per_node, tasks_per_core, gpus_per_node)):
         if any(each is not None for each in (ntasks, cores_per_task, gpus_per_task)):
@@ -130,20 +129,20 @@ def make_jobspec(
                 "-n, -c and -g count by task; --cores, --tasks-per-node, --tasks-per-core and "
                 "--gpus-per-node by what there is: use either."
             )
-        shape = _by_resource(nodes, cores, gpus_per_node or 0)
+        counts = _slots_by_resource(nodes, cores, gpus_per_node or 0)
         per_resource = _per_resource(tasks_per_node, tasks_per_core)
     else:
-        shape = {
+        counts = {
             "nodes": nodes,
             "tasks": ntasks,
             "cores": cores_per_task or 1,
             "gpus": gpus_per_task or 0,
         }
-    spec = make_spec(
+    spec = base_jobspec(
         _check_command(command),
-        shape={**shape, "exclusive": exclusive},
+        counts={**counts, "exclusive": exclusive},
         per_resource=per_resource,
-        **wishes,
+        **options,
     )
     set_attributes(spec, attributes)
     _check_on_path(command[0], spec["attributes"]["system"]["environment"].get("PATH"))
@@ -154,7 +153,9 @@ def make_jobspec(
     return spec
 
 
-def _on_chassis(chassis: int, nodes: int | None, resource: Mapping[str, Any]) -> dict[str, Any]:
+def _spread_over_chassis(
+    chassis: int, nodes: int | None, resource: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return nodes as so many on each of some chassis (coral2-spec section 15)."""
     if nodes is None:
         raise UserMistake("--coral2-chassis is about nodes: say how many with -N.")
@@ -166,8 +167,8 @@ def _on_chassis(chassis: int, nodes: int | None, resource: Mapping[str, Any]) ->
     return {"type": "chassis", "count": chassis, "with": [{**resource, "count": nodes // chassis}]}
 
 
-def _by_resource(nodes: int | None, cores: int | None, gpus: int) -> dict[str, Any]:
-    """Return the shape of a job whose slots are nodes, or cores."""
+def _slots_by_resource(nodes: int | None, cores: int | None, gpus: int) -> dict[str, Any]:
+    """Return the counts of a job whose slots are nodes, or cores."""
     if nodes is None:
         if cores is None or gpus:
             raise UserMistake("Say how many nodes, -N, or how many --cores.")
@@ -187,10 +188,10 @@ def _per_resource(per_node: int | None, per_core: int | None) -> dict[str, Any] 
     return {"type": "core" if per_node is None else "node", "count": per_node or per_core}
 
 
-def make_spec(
+def base_jobspec(
     command: list[str],
     *,
-    shape: Mapping[str, Any],
+    counts: Mapping[str, Any],
     per_resource: Mapping[str, Any] | None = None,
     queue: str | None = None,
     bank: str | None = None,
@@ -215,7 +216,7 @@ def make_spec(
     chassis: int | None = None,
 ) -> dict[str, Any]:
     """Make a jobspec but for what `set_attributes` sets."""
-    if shape["exclusive"] and shape["nodes"] is None:
+    if counts["exclusive"] and counts["nodes"] is None:
         raise UserMistake("--exclusive is for whole nodes: say how many with -N.")
     rules = (*env_rules, *(f"-{pattern}" for pattern in env_removed))
     system: dict[str, Any] = {}
@@ -227,16 +228,18 @@ def make_spec(
         system["constraints"] = _constraints(requirements)
     awaited = [*map(dependency.parse, dependencies)]
     if begin_time is not None:
-        awaited.append(dependency.parse(f"begin-time:{coming(begin_time, time.time()):.3f}"))
+        awaited.append(
+            dependency.parse(f"begin-time:{parse_future_time(begin_time, time.time()):.3f}")
+        )
     if awaited:
         system["dependencies"] = dependency_entries(awaited)
     shell: dict[str, Any] = {}
     _set_files(shell, output, error, stdin, labelled=label_io)
     if unbuffered:
         for stream in ("stdout", "stderr"):
-            _put(shell, ["output", stream, "buffer", "type"], "none")
-        _put(shell, ["output", "batch-timeout"], 0.05)
-        _put(shell, ["input", "batch-timeout"], 0.0)
+            _put_at_path(shell, ["output", stream, "buffer", "type"], "none")
+        _put_at_path(shell, ["output", "batch-timeout"], 0.05)
+        _put_at_path(shell, ["input", "batch-timeout"], 0.0)
     if per_resource is not None:
         shell["per-resource"] = per_resource
     limits = environment.limits(rlimit_rules)
@@ -254,10 +257,10 @@ def make_spec(
     if shell:
         system["shell"] = {"options": shell}
     if files:
-        system["files"] = dict(map(_file, files))
+        system["files"] = dict(map(_attached_file, files))
     spec = jobspec.make(
         command,
-        **shape,
+        **counts,
         duration=_time_limit(time_limit),
         cwd=str(Path(cwd).absolute()) if cwd else os.getcwd(),
         environment=variables,
@@ -265,7 +268,7 @@ def make_spec(
         attributes=system,
     )
     if chassis is not None:
-        spec["resources"] = [_on_chassis(chassis, shape["nodes"], spec["resources"][0])]
+        spec["resources"] = [_spread_over_chassis(chassis, counts["nodes"], spec["resources"][0])]
     return spec
 
 
@@ -288,14 +291,14 @@ def set_attributes(spec: dict[str, Any], settings: Iterable[str]) -> None:
         if not all(names):
             raise UserMistake(f"--setattr {setting}: {key!r} is not a key.")
         try:
-            _put(spec["attributes"], names, value)
+            _put_at_path(spec["attributes"], names, value)
         except TypeError:
             raise UserMistake(
                 f"--setattr {setting}: {key!r} lies in what has a value of its own."
             ) from None
 
 
-def _put(place: dict[str, Any], names: list[str], value: Any) -> None:
+def _put_at_path(place: dict[str, Any], names: list[str], value: Any) -> None:
     """Put a value at a path. Raises TypeError where something else is on the way."""
     *parents, last = names
     for parent in parents:
@@ -364,18 +367,20 @@ def _set_files(
 ) -> None:
     for stream, path in (("stdout", output), ("stderr", error)):
         if path is not None and path not in ("none", "kvs"):
-            _put(shell, ["output", stream], {"type": "file", "path": path})
+            _put_at_path(shell, ["output", stream], {"type": "file", "path": path})
             if labelled:
-                _put(shell, ["output", stream, "label"], True)
+                _put_at_path(shell, ["output", stream, "label"], True)
     if stdin is not None:
-        _put(shell, ["input", "stdin"], {"type": "file", "path": str(Path(stdin).absolute())})
+        _put_at_path(
+            shell, ["input", "stdin"], {"type": "file", "path": str(Path(stdin).absolute())}
+        )
 
 
 def _set_options(shell: dict[str, Any], settings: Iterable[str]) -> None:
     for setting in settings:
         name, equals, text = setting.partition("=")
         try:
-            _put(shell, name.split("."), _json_or_text(text) if equals else 1)
+            _put_at_path(shell, name.split("."), _json_or_text(text) if equals else 1)
         except TypeError:
             problem = f"{name} lies in what has a value of its own"
             raise UserMistake(f"-o {setting}: {problem}.") from None
@@ -392,7 +397,7 @@ def _signal(text: str) -> dict[str, Any]:
     return {"signum": number, "timeleft": duration.parse(before or "60s")}
 
 
-def _file(wanted: str) -> tuple[str, dict[str, Any]]:
+def _attached_file(wanted: str) -> tuple[str, dict[str, Any]]:
     """Read a file that goes along: NAME=PATH, PATH, or NAME=DATA where DATA has a line's end."""
     name, equals, path = wanted.partition("=")
     if not equals:
@@ -402,10 +407,10 @@ def _file(wanted: str) -> tuple[str, dict[str, Any]]:
     try:
         mode = Path(path).stat().st_mode & 0o777
         with Path(path).open("rb") as opened:
-            data = opened.read(_LARGEST + 1)
+            data = opened.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UserMistake(f"--add-file {wanted}: {error.strerror}.") from error
-    if len(data) > _LARGEST:
+    if len(data) > _MAX_FILE_BYTES:
         raise UserMistake(f"--add-file {wanted}: a job takes files of up to 1 MiB along.")
     return name, file_of(data, mode)
 

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
 _STATES: Final = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
-_OWN: Final = re.compile(
+_OWN_MOUNT: Final = re.compile(
     r"/.*/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-(?P<index>\d+)/(?P<rest>.*)"
 )
 """Where a directive's storage is mounted on its rabbits: by the Workflow's UID."""
 
 _NAME: Final = re.compile(r"\bname=(\S+)")
-_SECONDS: Final = 2.0
+_CONDUCTOR_TIMEOUT: Final = 2.0
 """For how long a conductor is waited for."""
 
 
@@ -44,14 +44,14 @@ _SECONDS: Final = 2.0
 @json_option
 @click.argument("id_", metavar="JOBID")
 def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
-    """Show a job's storage: where it is, its states, copies, containers, lost nodes and trouble.
+    """Show a job's storage: its rabbits, states, copies, containers, lost nodes and exceptions.
 
-    When the job is over, it is what there was when its Teardown began.
+    For a job that is over, it shows what there was when its Teardown began.
     """
     job = fluid.parse(id_)
 
     async def looked_up(handle: "Handle") -> dict[str, Any]:
-        return await _storage(handle, job, id_)
+        return await _read_storage(handle, job, id_)
 
     found = ask_instance(state, looked_up)
     if as_json:
@@ -60,7 +60,7 @@ def job_storage(state: StateDir, as_json: bool, id_: str) -> None:
         _print(f58(job), found)
 
 
-async def _storage(handle: "Handle", job: int, about: str) -> dict[str, Any]:
+async def _read_storage(handle: "Handle", job: int, about: str) -> dict[str, Any]:
     """Return what is told of it. Raises UserMistake where there is no such job, or no storage."""
     from warren.rpc.message import RpcError
 
@@ -74,7 +74,7 @@ async def _storage(handle: "Handle", job: int, about: str) -> dict[str, Any]:
         return str(found[name])
 
     log = eventlog.decode(await key("eventlog") or "")
-    live = await _live(handle, job)
+    live = await _ask_conductor(handle, job)
     text = await key("rabbit_storage")
     kept = orjson.loads(text) if text else None
     told = live if live is not None else kept
@@ -110,12 +110,12 @@ async def _storage(handle: "Handle", job: int, about: str) -> dict[str, Any]:
     }
 
 
-async def _live(handle: "Handle", job: int) -> Mapping[str, Any] | None:
+async def _ask_conductor(handle: "Handle", job: int) -> Mapping[str, Any] | None:
     """Return what the conductor tells; None where it does not, or the job has no Workflow."""
     from warren.rpc.message import RpcError
 
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(_CONDUCTOR_TIMEOUT):
             return await handle.rpc("dws.storage", {"id": job})
     except (TimeoutError, RpcError):
         return None
@@ -136,14 +136,14 @@ def _print(name: str, found: Mapping[str, Any]) -> None:
         if found.get(word) and (found["live"] or word != "mounted"):
             where = "mounted on" if word == "mounted" else word
             click.echo(f"{where}: {found[word]}")
-    print_table(("STATE", "SECONDS", ""), [*_states(found)])
+    print_table(("STATE", "SECONDS", ""), [*_state_rows(found)])
     _print_containers(found.get("containers") or ())
     copies = found.get("copies") or ()
     if copies:
         rows = [
             (
-                _short(each["source"], found["directives"]),
-                _short(each["destination"], found["directives"]),
+                _short_path(each["source"], found["directives"]),
+                _short_path(each["destination"], found["directives"]),
                 each["status"],
                 f"{each['progress']}%",
                 each["rate"],
@@ -179,15 +179,15 @@ def _print_containers(pods: Sequence[Mapping[str, Any]]) -> None:
         print_table(("RABBIT", "POD", "PHASE", "TRIES", "EXIT", "LAST WORDS"), rows)
 
 
-def _short(path: str, directives: Sequence[str]) -> str:
+def _short_path(path: str, directives: Sequence[str]) -> str:
     """Return a place on a job's own storage as `NAME:PLACE`, and any other path as it is."""
-    match = _OWN.fullmatch(path)
+    match = _OWN_MOUNT.fullmatch(path)
     index = int(match["index"]) if match else len(directives)
     named = _NAME.search(directives[index]) if index < len(directives) else None
     return f"{named[1]}:{match['rest']}" if match and named else path
 
 
-def _states(found: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
+def _state_rows(found: Mapping[str, Any]) -> Sequence[tuple[str, str, str]]:
     rows = [(name, f"{seconds:.3f}", "") for name, seconds in found["states"].items()]
     now = found.get("desired")
     if found["live"] and now and not (found["ready"] and now in found["states"]):

@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-CONTEXT: Final = {"ignore_unknown_options": False, "allow_interspersed_args": False}
+CONTEXT_SETTINGS: Final = {"ignore_unknown_options": False, "allow_interspersed_args": False}
 
 
-_AT_ONCE: Final = 64
+_MAX_CONCURRENT: Final = 64
 """Submissions under way: as many share a commit."""
 
 
-def submitted_with(command: F) -> F:
+def submission_options(command: F) -> F:
     """Add the options that are not of the jobspec, but of its submission."""
     for option in reversed(
         [
             statedir_option,
             click.option("--urgency", default="16", metavar="N", callback=_urgency,
-                         help="0 to 31, or hold, default, expedite."),
+                         help="The urgency: 0 to 31, or hold, default, expedite."),
             click.option("--flags", default="", metavar="FLAG,...", callback=_flags,
-                         help="debug, waitable, novalidate."),
+                         help="Flags of the job: debug, waitable, novalidate."),
             click.option("--dry-run", is_flag=True, help="Print the jobspec, say what the job "
                          "would wait for, and submit nothing."),
         ]
@@ -65,23 +65,25 @@ def _flags(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
     return sum({jobflags.BY_NAME[name] for name in names})
 
 
-def _with_signed(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, bool]:
+def _flags_or_signed(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, bool]:
     """Read flags of which `signed` is not for the instance, but for us."""
     names = value.split(",")
     others = ",".join(name for name in names if name != "signed")
     return _flags(ctx, param, others), "signed" in names
 
 
-@click.command(context_settings=CONTEXT)
-@jobspecs.options
+@click.command(context_settings=CONTEXT_SETTINGS)
+@jobspecs.jobspec_options
 @jobspecs.task_options
-@submitted_with
+@submission_options
 @json_option
 @click.option("--cc", metavar="IDSET", help="Submit a copy for each id, and print all their ids. "
               "{cc} is the id, in COMMAND and in files; so is FLUX_JOB_CC in the job.")  # fmt: skip
 @click.option("--bcc", metavar="IDSET", help="The same, without FLUX_JOB_CC.")
 @click.option("--quiet", is_flag=True, help="Do not print ids.")
-@click.option("--wait", is_flag=True, help="Wait for the end; exit as the worst of the jobs.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until the jobs end; exit with the greatest exit code."
+)
 @click.option("--wait-event", metavar="NAME", help="Wait for an event of each job.")
 @click.option("--watch", is_flag=True, help="Show the jobs' output until they end.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -107,13 +109,13 @@ def submit(
     in, except $DW_..., which are the job's.
     """
     if cc is not None and bcc is not None:
-        raise UserMistake("--cc and --bcc: one of them is enough.")
-    specs = list(_copies(options, cc, bcc))
-    scripts.tell_remarks(specs, options["command"][0])
+        raise UserMistake("--cc and --bcc: give one of them.")
+    specs = list(_specs_of_copies(options, cc, bcc))
+    scripts.print_warnings(specs, options["command"][0])
     if dry_run:
         for spec in specs:
             print_json(spec)
-        dryrun.tell(state, specs, urgency, flags)
+        dryrun.print_outcomes(state, specs, urgency, flags)
         return
 
     def accepted(job: fluid.JobId) -> None:
@@ -121,11 +123,11 @@ def submit(
             click.echo(f58(job))
 
     async def work(handle: "Handle") -> list[tuple[fluid.JobId, int]]:
-        room = asyncio.Semaphore(_AT_ONCE)
+        room = asyncio.Semaphore(_MAX_CONCURRENT)
 
         async def one(spec: Mapping[str, Any]) -> fluid.JobId:
             async with room:
-                return await submitting(state, spec, urgency, flags)(handle)
+                return await submitter(state, spec, urgency, flags)(handle)
 
         submissions = [asyncio.create_task(one(spec)) for spec in specs]
         try:
@@ -141,13 +143,13 @@ def submit(
 
     async def ended(handle: "Handle", job: fluid.JobId) -> int:
         from warren.cli.job.attach import attach
-        from warren.cli.job.wait import ending, exit_code
+        from warren.cli.job.wait import exit_code, wait_ended
 
         if wait_event is not None:
-            await _event(handle, job, wait_event)
+            await _wait_event(handle, job, wait_event)
         if watch:
             return await attach(handle, job, read_only=True)
-        return exit_code(await ending(handle, job, f58(job))) if wait else 0
+        return exit_code(await wait_ended(handle, job, f58(job))) if wait else 0
 
     done = ask_instance(state, work)
     if as_json:
@@ -156,12 +158,12 @@ def submit(
     sys.exit(max(code for _, code in done))
 
 
-@click.command(context_settings=CONTEXT)
-@jobspecs.options
+@click.command(context_settings=CONTEXT_SETTINGS)
+@jobspecs.jobspec_options
 @jobspecs.task_options
-@submitted_with
+@submission_options
 @click.option("-v", "--verbose", count=True,
-              help="Tell the job's id; -vv: and its events; -vvv: and those of its shells.",
+              help="Print the job's id; -vv: its events, too; -vvv: those of its shells, too.",
               )  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -172,24 +174,24 @@ def run(
     from warren.cli.job.attach import attach
 
     spec = make_jobspec(**options)
-    terminal.give_size(spec)
-    scripts.tell_remarks([spec], options["command"][0])
+    terminal.set_pty_size(spec)
+    scripts.print_warnings([spec], options["command"][0])
     label = options["label_io"] and options["output"] is None
     if dry_run:
         print_json(spec)
-        dryrun.tell(state, [spec], urgency, flags)
+        dryrun.print_outcomes(state, [spec], urgency, flags)
         return
 
     async def submitted(handle: "Handle") -> int:
-        job = await submitting(state, spec, urgency, flags)(handle)
+        job = await submitter(state, spec, urgency, flags)(handle)
         if verbose:
             click.echo(f"jobid: {f58(job)}", err=True)
         return await attach(
             handle,
             job,
-            shown=sys.stderr.isatty(),
+            show_waiting=sys.stderr.isatty(),
             events=verbose > 1,
-            execution=verbose > 2,
+            shell_events=verbose > 2,
             label=label,
         )
 
@@ -200,10 +202,11 @@ def run(
 @statedir_option
 @json_option
 @click.option("-u", "--urgency", default="16", metavar="N", callback=_urgency,
-              help="0 to 31, or hold, default, expedite.")  # fmt: skip
+              help="The urgency: 0 to 31, or hold, default, expedite.")  # fmt: skip
 @click.option("-f", "--flags", default="", metavar="FLAG,...",
-              callback=_with_signed,
-              help="debug, waitable, novalidate; or signed: FILE holds a signed request.",
+              callback=_flags_or_signed,
+              help="Flags of the job: debug, waitable, novalidate; or signed, where FILE is a "
+              "signed request.",
               )  # fmt: skip
 @click.argument("file", default="-", metavar="[FILE]")
 def job_submit(
@@ -216,10 +219,10 @@ def job_submit(
     bits, is_signed = flags
     text = _read(file)
     if is_signed:
-        work = _sending(lambda: text.decode(errors="replace").strip(), urgency, bits)
+        work = _submitter_of(lambda: text.decode(errors="replace").strip(), urgency, bits)
     else:
         try:
-            work = submitting(state, json.loads(text), urgency, bits)
+            work = submitter(state, json.loads(text), urgency, bits)
         except (ValueError, RecursionError) as error:
             place = "standard input" if file == "-" else file
             raise UserMistake(f"{place}: the jobspec is not JSON: {error}.") from error
@@ -239,18 +242,18 @@ def _read(file: str) -> bytes:
         raise UserMistake(f"{file}: {error.strerror}.") from error
 
 
-def submitting(
+def submitter(
     state: StateDir, spec: Any, urgency: int = 16, flags: int = 0
 ) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
-    """Return what submits a jobspec. It raises UserMistake in the words of what refuses it."""
+    """Return a function that submits a jobspec. It raises UserMistake with the refusal's words."""
 
     def signed() -> str:
-        return _signed(json.dumps(spec).encode(), socket_of(state).stat().st_uid)
+        return _sign(json.dumps(spec).encode(), socket_of(state).stat().st_uid)
 
-    return _sending(signed, urgency, flags)
+    return _submitter_of(signed, urgency, flags)
 
 
-def _sending(
+def _submitter_of(
     token: Callable[[], str], urgency: int, flags: int
 ) -> "Callable[[Handle], Awaitable[fluid.JobId]]":
     async def work(handle: "Handle") -> fluid.JobId:
@@ -266,7 +269,7 @@ def _sending(
     return work
 
 
-async def _event(handle: "Handle", job: fluid.JobId, name: str) -> None:
+async def _wait_event(handle: "Handle", job: fluid.JobId, name: str) -> None:
     from warren.cli.job.read import follow_events
 
     label = f58(job)
@@ -277,7 +280,7 @@ async def _event(handle: "Handle", job: fluid.JobId, name: str) -> None:
     raise UserMistake(f"{label}: the job has ended, and never had an event {name!r}.")
 
 
-def _signed(payload: bytes, owner: int) -> str:
+def _sign(payload: bytes, owner: int) -> str:
     """Sign a request: the instance's owner needs no proof, all others have MUNGE's."""
     user = os.getuid()
     if user == owner:
@@ -289,7 +292,7 @@ def _signed(payload: bytes, owner: int) -> str:
     return munge.wrap(payload, user, munge.of_this_machine(socket))
 
 
-def _copies(
+def _specs_of_copies(
     options: Mapping[str, Any], cc: str | None, bcc: str | None
 ) -> Iterator[dict[str, Any]]:
     """Make the jobspec, or one for each id of --cc or --bcc."""

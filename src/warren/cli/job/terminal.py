@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from warren.rfc import jobspec
 
-_ENDS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """What ends a command that does nothing about it, and would leave a raw terminal behind."""
 
 
-def in_use(descriptor: int) -> bool:
+def is_foreground(descriptor: int) -> bool:
     """Return whether a descriptor is the terminal that this process may use now."""
     try:
         return os.isatty(descriptor) and os.tcgetpgrp(descriptor) == os.getpgrp()
@@ -33,7 +33,7 @@ def size_of(descriptor: int) -> tuple[int, int] | None:
     return (rows, columns) if rows and columns else None
 
 
-def give_size(spec: Mapping[str, Any], descriptor: int = 0) -> None:
+def set_pty_size(spec: Mapping[str, Any], descriptor: int = 0) -> None:
     """Have the terminal of an interactive job begin in the size of the user's.
 
     Where the job says nothing else: a program that looks once, when it begins, finds no other.
@@ -51,14 +51,14 @@ class UserTerminal:
         self._descriptor = descriptor
         self._before: Any = None
         """How the terminal was; None while it is not raw."""
-        self._over = False
+        self._left = False
         self._handled: list[int] = []
         self.resized = asyncio.Event()
         """Set when the size may have changed."""
 
     def enter(self) -> bool:
         """Pass on each key as it is typed, until `leave`. Tell whether there are any."""
-        if self._over or not in_use(self._descriptor):
+        if self._left or not is_foreground(self._descriptor):
             return False
         try:
             self._before = termios.tcgetattr(self._descriptor)
@@ -68,18 +68,18 @@ class UserTerminal:
         if threading.current_thread() is threading.main_thread():
             self._handle(signal.SIGWINCH, self.resized.set)
             self._handle(signal.SIGCONT, self._continued)
-            for signum in _ENDS:
+            for signum in _ENDING_SIGNALS:
                 if signal.getsignal(signum) is signal.SIG_DFL:
-                    self._handle(signum, self._ended, signum)
+                    self._handle(signum, self._leave_and_end, signum)
         return True
 
     def leave(self) -> None:
         """Make the terminal what it was before `enter`, for good. May be repeated."""
-        self._over = True
+        self._left = True
         if self._before is None:
             return
         # In the background it is what the user's shell has made of it.
-        if in_use(self._descriptor):
+        if is_foreground(self._descriptor):
             with suppress(termios.error):
                 termios.tcsetattr(self._descriptor, termios.TCSANOW, self._before)
         self._before = None
@@ -97,11 +97,11 @@ class UserTerminal:
 
     def _continued(self) -> None:
         """The process was stopped, and the user's shell has used the terminal meanwhile."""
-        if in_use(self._descriptor):
+        if is_foreground(self._descriptor):
             with suppress(termios.error):
                 tty.setraw(self._descriptor, termios.TCSANOW)
         self.resized.set()
 
-    def _ended(self, signum: int) -> None:
+    def _leave_and_end(self, signum: int) -> None:
         self.leave()
         os.kill(os.getpid(), signum)

@@ -12,7 +12,7 @@ import orjson
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, f58, json_option, statedir_option
-from warren.cli.events import FORMS, TIMES, Writer, matches
+from warren.cli.events import FORMATS, TIME_FORMATS, EventWriter, matches
 from warren.cli.job.read import call, follow_events, log_path
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.attributes import returncode
@@ -22,10 +22,10 @@ from warren.rfc import duration, fluid
 if TYPE_CHECKING:
     from warren.rpc.message import Handle
 
-_ANY: Final = -1
+_ANY_JOB: Final = -1
 """FLUX_JOBID_ANY: whichever job ends next."""
 
-_ENDING: Final = (
+_END_ATTRIBUTES: Final = (
     *("result", "waitstatus", "exception_occurred"),
     *("exception_type", "exception_severity", "exception_note"),
 )
@@ -49,7 +49,7 @@ def job_status(
     wanted = [(each, fluid.parse(each)) for each in ids]
 
     async def ended(handle: "Handle") -> list[Mapping[str, Any]]:
-        return await asyncio.gather(*(ending(handle, job, given) for given, job in wanted))
+        return await asyncio.gather(*(wait_ended(handle, job, given) for given, job in wanted))
 
     codes = []
     for (given, _), found in zip(wanted, ask_instance(state, ended), strict=True):
@@ -62,9 +62,9 @@ def job_status(
     sys.exit(max(codes))
 
 
-async def ending(handle: "Handle", job: int, given: str) -> Mapping[str, Any]:
+async def wait_ended(handle: "Handle", job: int, given: str) -> Mapping[str, Any]:
     """Wait until a job is over, and return how it ended. Mistakes name it as it was `given`."""
-    request = {"id": job, "attrs": _ENDING, "state": State.INACTIVE.bit}
+    request = {"id": job, "attrs": _END_ATTRIBUTES, "state": State.INACTIVE.bit}
     answer = await call(handle, "job-list.list-id", request, given)
     found: Mapping[str, Any] = answer["job"]
     return found
@@ -97,17 +97,17 @@ def job_wait(state: StateDir, as_json: bool, everything: bool, verbose: bool, id
     """
     if everything and id_:
         raise click.UsageError("--all waits for every job: name none.")
-    job = fluid.parse(id_) if id_ else _ANY
+    job = fluid.parse(id_) if id_ else _ANY_JOB
 
     async def waited(handle: "Handle") -> int:
         code = 0
         while True:
-            found = await _waited(handle, job)
+            found = await _wait_job(handle, job)
             if isinstance(found, str):
                 if everything:
                     return code
                 raise _NoneToWaitFor(f"{id_}: {found}" if id_ else found)
-            _tell(found, as_json=as_json, named=job != _ANY, verbose=verbose)
+            _print_end(found, as_json=as_json, named=job != _ANY_JOB, verbose=verbose)
             code = max(code, 0 if found["success"] else 1)
             if not everything:
                 return code
@@ -123,7 +123,7 @@ class _NoneToWaitFor(UserMistake):
     """There is no such job, or it cannot be waited for."""
 
 
-async def _waited(handle: "Handle", job: int) -> Mapping[str, Any] | str:
+async def _wait_job(handle: "Handle", job: int) -> Mapping[str, Any] | str:
     """Return how a job ended; the reason where there is none to wait for."""
     from warren.rpc.message import RpcError
 
@@ -135,7 +135,7 @@ async def _waited(handle: "Handle", job: int) -> Mapping[str, Any] | str:
         raise
 
 
-def _tell(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool) -> None:
+def _print_end(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool) -> None:
     job = f58(found["id"])
     if as_json:
         click.echo(orjson.dumps({**found, "id": job}))
@@ -151,19 +151,22 @@ def _tell(found: Mapping[str, Any], *, as_json: bool, named: bool, verbose: bool
 @click.command("wait-event")
 @statedir_option
 @click.option("-t", "--timeout", metavar="DURATION", help="Wait no longer than this.")
-@click.option("-f", "--format", "form", type=click.Choice(FORMS), default="text")
+@click.option("-f", "--format", "form", type=click.Choice(FORMATS), default="text",
+              help="How events are printed.")  # fmt: skip
 @json_option
-@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIMES))
+@click.option("-T", "--time-format", "times", default="raw", type=click.Choice(TIME_FORMATS),
+              help="How times are printed.")  # fmt: skip
 @click.option("-H", "--human", is_flag=True, help="The same as -T human.")
 @click.option("-m", "--match-context", "pairs", multiple=True, metavar="KEY=VAL",
-              help="Wait for one with this in its context, as JSON or as plain text.")  # fmt: skip
-@click.option("-p", "--path", default="eventlog", show_default=True,
+              help="Wait for an event with this in its context, as JSON or as plain text.",
+              )  # fmt: skip
+@click.option("-p", "--path", default="eventlog", show_default=True, metavar="PATH",
               callback=lambda _ctx, _param, value: log_path(value),
               help="Which log: eventlog, exec, output, input, or a key of the job.")  # fmt: skip
 @click.option("-c", "--count", type=click.IntRange(1), default=1, metavar="N",
               help="Wait until there have been N of them.")  # fmt: skip
 @click.option("-W", "--waitcreate", is_flag=True, expose_value=False,
-              help="Wait until the log is there, as is done in any case.")  # fmt: skip
+              help="Wait until the log exists, which is the default.")  # fmt: skip
 @click.option("-q", "--quiet", is_flag=True, help="Do not print the event.")
 @click.option("-v", "--verbose", is_flag=True, help="Print all events before it, too.")
 @click.argument("id_", metavar="JOBID")
@@ -183,11 +186,11 @@ def job_wait_event(
     id_: str,
     name: str,
 ) -> None:
-    """Wait for an event of a job, and print it. It may have been there before."""
+    """Wait for an event of a job, and print it, also one that has been before."""
     found = fluid.parse(id_)
     limit = None if timeout is None else duration.parse(timeout)
-    wanted = dict(_pair(each) for each in pairs)
-    writer = Writer("json" if as_json else form, "human" if human else times)
+    wanted = dict(_parse_pair(each) for each in pairs)
+    writer = EventWriter("json" if as_json else form, "human" if human else times)
 
     async def waited(handle: "Handle") -> None:
         left = count
@@ -214,7 +217,7 @@ def job_wait_event(
     ask_instance(state, limited)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _parse_pair(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not key or not equals:
         raise UserMistake(f"{text!r} is not of the form KEY=VAL.")

@@ -19,7 +19,7 @@ from warren.cli.common import (
     print_table,
     statedir_option,
 )
-from warren.cli.job import waits
+from warren.cli.job import pendingreasons
 from warren.cli.outputformat import fsd
 from warren.daemons.statedir import StateDir
 from warren.lifecycle.states import Result, State
@@ -35,8 +35,8 @@ _ATTRIBUTES: Final = (
     *("state", "result", "urgency", "priority", "queue", "dependencies", "annotations"),
     *("nodelist", "t_run"),
 )
-_OF_FLASH: Final = frozenset(("flash", "rabbits", "capacity", "external"))
-_OF_OTHERS: Final = (
+_FLASH_KINDS: Final = frozenset(("flash", "rabbits", "capacity", "external"))
+_OTHER_SCHEDULER: Final = (
     "waits for resources; this instance's scheduler is not Warren's, and does not say what for: "
     "with Fluxion, `flux jobs -o '{id} {annotations.sched}'` has what it tells"
 )
@@ -49,7 +49,7 @@ _OF_OTHERS: Final = (
 def job_why(state: StateDir, as_json: bool, id_: str) -> None:
     """Say why a job does not run, with the numbers behind that, and when it could start.
 
-    It is one reason: what must end, come back or be changed for the job to go on. At a broker
+    It is one reason: what must end, come back or be changed for the job to go on. With a broker
     of Flux it is what the conductor knows of the job's storage.
     """
     job = fluid.parse(id_)
@@ -62,7 +62,7 @@ def job_why(state: StateDir, as_json: bool, id_: str) -> None:
         print_json({"id": f58(job), **found})
     else:
         click.echo(printable(f"{f58(job)} {found['reason']}."))
-        show(found, time.time())
+        print_numbers(found, time.time())
 
 
 async def why(handle: "Handle", job: int, about: str) -> dict[str, Any]:
@@ -85,26 +85,26 @@ async def _reason(handle: "Handle", job: Attributes, state: State) -> dict[str, 
     match state:
         case State.INACTIVE:
             result = next((each for each in Result if each.bit == job.get("result")), None)
-            return _plain("over", f"does not wait: it is over ({result or 'no result'})")
+            return _answer("over", f"does not wait: it is over ({result or 'no result'})")
         case State.SCHED:
             return await _scheduling(handle, job)
         case State.PRIORITY:
-            return _plain("priority", "waits for its priority, which a plugin of the site gives")
-    stored = (await waits.reasons(handle, [job])).get(job["id"])
+            return _answer("priority", "waits for its priority, which a plugin of the site gives")
+    stored = (await pendingreasons.reasons(handle, [job])).get(job["id"])
     if state is State.DEPEND:
         others = [each for each in job.get("dependencies") or () if each != DEPENDENCY]
         if others:
             named = ", ".join(others)
             noun = "dependency" if len(others) == 1 else "dependencies"
-            return _plain("dependency", f"waits for its {noun} {named}", dependencies=others)
+            return _answer("dependency", f"waits for its {noun} {named}", dependencies=others)
     if stored is not None:
-        return _plain("storage", stored)
+        return _answer("storage", stored)
     if state is State.DEPEND:
-        return _plain("storage", "waits until it is worked out what its #DW directives need")
+        return _answer("storage", "waits until it is worked out what its #DW directives need")
     if state is State.CLEANUP:
-        return _plain("cleanup", "has ended, and is being cleaned up after")
+        return _answer("cleanup", "has ended, and is being cleaned up after")
     where = f" on {job['nodelist']}" if job.get("nodelist") else ""
-    return _plain("running", f"does not wait: it has its resources{where}")
+    return _answer("running", f"does not wait: it has its resources{where}")
 
 
 async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
@@ -113,20 +113,20 @@ async def _scheduling(handle: "Handle", job: Attributes) -> dict[str, Any]:
     if job.get("priority") == 0:
         if job.get("urgency") == 0:
             remedy = f"`warren job urgency {f58(job['id'])} default` lets it go"
-            return _plain("held", f"is held, by an urgency of 0: {remedy}")
-        return _plain("priority", "has a priority of 0: a plugin of the site holds it back")
-    stopped = await waits.stop_reason(handle, job.get("queue", ""))
+            return _answer("held", f"is held, by an urgency of 0: {remedy}")
+        return _answer("priority", "has a priority of 0: a plugin of the site holds it back")
+    stopped = await pendingreasons.stop_reason(handle, job.get("queue", ""))
     if stopped is not None:
-        return _plain("queue", f"waits: {stopped.removeprefix('waits for ')}")
+        return _answer("queue", f"waits: {stopped.removeprefix('waits for ')}")
     try:
         return dict(await handle.rpc("sched.why", {"id": job["id"]}))
     except RpcError as error:
         if error.errnum == errno.ENOENT:
-            return _plain("turn", "is on its way to the scheduler, or has just been given to it")
+            return _answer("turn", "is on its way to the scheduler, or has just been given to it")
         if error.errnum != errno.ENOSYS:
             raise UserMistake(f"{f58(job['id'])}: the scheduler does not say: {error}") from error
     said = _pending_reason(job)
-    return _plain("scheduler", f"{_OF_OTHERS}{f' ({said})' if said else ''}")
+    return _answer("scheduler", f"{_OTHER_SCHEDULER}{f' ({said})' if said else ''}")
 
 
 def _pending_reason(job: Attributes) -> str:
@@ -134,16 +134,16 @@ def _pending_reason(job: Attributes) -> str:
     return str(sched.get("reason_pending") or "")
 
 
-def _plain(kind: str, reason: str, **numbers: Any) -> dict[str, Any]:
+def _answer(kind: str, reason: str, **numbers: Any) -> dict[str, Any]:
     return {"kind": kind, "reason": reason, **numbers}
 
 
-def show(found: Attributes, now: float) -> None:
+def print_numbers(found: Attributes, now: float) -> None:
     """Print the numbers behind a reason."""
-    for head, words in _facts(found, now):
+    for head, words in _number_rows(found, now):
         click.echo(printable(f"  {head:<14} {words}"))
     # Where it is not flash that is lacking, how much each rabbit has is beside the point.
-    matters = not _OF_FLASH.isdisjoint(found.get("kinds", ()))
+    matters = not _FLASH_KINDS.isdisjoint(found.get("kinds", ()))
     rabbits = found["flash"]["rabbits"] if matters else ()
     rows = [
         (
@@ -161,7 +161,7 @@ def show(found: Attributes, now: float) -> None:
             click.echo(f"and {plural(found['flash']['rabbits_more'], 'rabbit')} more")
 
 
-def _facts(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
+def _number_rows(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
     for noun in ("nodes", "cores", "gpus"):
         counts = found.get(noun)
         if counts:
@@ -173,11 +173,14 @@ def _facts(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
             yield noun, ", ".join(parts)
     at, earliest = found.get("t_estimate"), found.get("earliest")
     if at is not None:
-        yield "starts by", f"{_moment(at, now)}{_ending(found)}"
+        yield "starts by", f"{_time_text(at, now)}{_time_limit_text(found)}"
     elif earliest is not None:
-        yield "room by", f"{_moment(earliest, now)}{_ending(found)}, if no other takes it"
+        yield (
+            "room by",
+            f"{_time_text(earliest, now)}{_time_limit_text(found)}, if no other takes it",
+        )
     elif found.get("reserved_at") is not None:
-        yield "reserved from", _moment(found["reserved_at"], now)
+        yield "reserved from", _time_text(found["reserved_at"], now)
     if found.get("before"):
         yield "before it", plural(found["before"], "job")
     read, heard = (found.get("map") or {}).get("read"), (found.get("map") or {}).get("heard")
@@ -186,10 +189,10 @@ def _facts(found: Attributes, now: float) -> Iterator[tuple[str, str]]:
         yield "map", f"read {fsd(now - read)} ago{age}"
 
 
-def _moment(at: float, now: float) -> str:
+def _time_text(at: float, now: float) -> str:
     return f"{rfc3339(at)} ({'in ' + fsd(at - now) if at > now else 'now'})"
 
 
-def _ending(found: Attributes) -> str:
+def _time_limit_text(found: Attributes) -> str:
     ends = found.get("ends")
     return "" if ends is None else f", when {f58(ends)} reaches its time limit"

@@ -19,24 +19,26 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-VARIABLE: Final = "FLUX_KVS_NAMESPACE"
+NAMESPACE_VARIABLE: Final = "FLUX_KVS_NAMESPACE"
 """Names the namespace of a task's job."""
 
 
 def namespace_option(command: F) -> F:
     """Add --namespace. Tasks have that of their job: what they write is no other job's concern."""
-    return click.option("-N", "--namespace", "space", default="primary", metavar="NAME",
-                        envvar=VARIABLE, help=f"The namespace of the keys (or {VARIABLE}).",
+    return click.option("-N", "--namespace", default="primary", metavar="NAME",
+                        envvar=NAMESPACE_VARIABLE,
+                        help=f"The namespace of the keys (or {NAMESPACE_VARIABLE}).",
                         )(command)  # fmt: skip
 
 
 def at_option(command: F) -> F:
-    return click.option("-a", "--at", metavar="ROOT", callback=lambda _ctx, _param, at: _root(at),
-                        help="As things were at a root: a blobref, or a tree object.",
+    return click.option("-a", "--at", metavar="ROOT",
+                        callback=lambda _ctx, _param, at: _parse_root(at),
+                        help="Read the store as it was at ROOT: a blobref, or a tree object.",
                         )(command)  # fmt: skip
 
 
-def _root(text: str | None) -> dict[str, Any] | None:
+def _parse_root(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
@@ -50,7 +52,7 @@ def _root(text: str | None) -> dict[str, Any] | None:
 # Asking
 
 
-class Refused(UserMistake):
+class RequestRefused(UserMistake):
     """What the instance refuses, with the key that it is about."""
 
     def __init__(self, about: str, error: RpcError) -> None:
@@ -59,55 +61,55 @@ class Refused(UserMistake):
 
 
 @contextmanager
-def about(what: str) -> Iterator[None]:
+def name_in_refusal(what: str) -> Iterator[None]:
     """Name what a request is about where it is refused."""
     try:
         yield
     except RpcError as error:
         if error.lost:
             raise
-        raise Refused(what, error) from error
+        raise RequestRefused(what, error) from error
 
 
 async def values(
-    handle: "Handle", space: str, key: str, flags: int, at: dict[str, Any] | None
+    handle: "Handle", namespace: str, key: str, flags: int, at: dict[str, Any] | None
 ) -> AsyncGenerator[dict[str, Any], None]:
-    request = {"namespace": space, "key": key, "flags": flags}
-    with about(key):
+    request = {"namespace": namespace, "key": key, "flags": flags}
+    with name_in_refusal(key):
         if flags & ~TREEOBJ:
             answers = handle.stream("kvs-watch.lookup", request)
             async with aclosing(answers) as watching:  # type: ignore[type-var]
                 async for answer in watching:
                     yield answer["val"]
         else:
-            yield await lookup(handle, space, key, flags, at)
+            yield await lookup(handle, namespace, key, flags, at)
 
 
 async def lookup(
-    handle: "Handle", space: str, key: str, flags: int, at: dict[str, Any] | None = None
+    handle: "Handle", namespace: str, key: str, flags: int, at: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    request: dict[str, Any] = {"namespace": space, "key": key, "flags": flags}
+    request: dict[str, Any] = {"namespace": namespace, "key": key, "flags": flags}
     if at is not None:
         request["rootdir"] = at
-    with about(key):
+    with name_in_refusal(key):
         found: dict[str, Any] = (await handle.rpc("kvs.lookup", request))["val"]
     return found
 
 
-def step(key: str, dirent: Mapping[str, Any] | None, flags: int = 0) -> dict[str, Any]:
+def operation(key: str, dirent: Mapping[str, Any] | None, flags: int = 0) -> dict[str, Any]:
     return {"key": key, "flags": flags, "dirent": dirent}
 
 
 def commit(
     state: StateDir,
-    space: str,
-    steps: Sequence[Mapping[str, Any]],
+    namespace: str,
+    operations: Sequence[Mapping[str, Any]],
     as_json: bool = False,
     *,
     blobref: bool = False,
     sequence: bool = False,
 ) -> None:
-    request = {"namespace": space, "ops": steps, "rootref": blobref}
+    request = {"namespace": namespace, "ops": operations, "rootref": blobref}
 
     async def committed(handle: "Handle") -> Mapping[str, Any]:
         return await handle.rpc("kvs.commit", request)

@@ -8,7 +8,7 @@ import click
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, statedir_option
-from warren.cli.kvs.access import Refused, commit, lookup, namespace_option, step
+from warren.cli.kvs.access import RequestRefused, commit, lookup, namespace_option, operation
 from warren.daemons.statedir import StateDir
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 @statedir_option
 @namespace_option
 @json_option
-@click.option("-a", "-A", "--append", is_flag=True, help="Add to what is there.")
-@click.option("-t", "--treeobj", "as_object", is_flag=True, help="Values are tree objects.")
-@click.option("-r", "--raw", is_flag=True, help="Values are taken as they are, as always.")
+@click.option("-a", "-A", "--append", is_flag=True, help="Append to the value.")
+@click.option("-t", "--treeobj", "as_object", is_flag=True, help="Take values as tree objects.")
+@click.option("-r", "--raw", is_flag=True, help="Take values as they are, which is the default.")
 @click.option("-b", "--blobref", is_flag=True, help="Print the new root.")
 @click.option("-s", "--sequence", is_flag=True, help="Print the new version.")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 def put(
     state: StateDir,
-    space: str,
+    namespace: str,
     as_json: bool,
     append: bool,
     as_object: bool,
@@ -40,18 +40,18 @@ def put(
     pairs: tuple[str, ...],
 ) -> None:
     """Set values, all of them or none; a value - is read from standard input."""
-    steps = []
+    operations = []
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise click.UsageError(f"{pair!r} is not KEY=VALUE.")
         data = sys.stdin.buffer.read() if value == "-" else value.encode(errors="surrogateescape")
-        dirent = _object(data) if as_object else treeobj.val(data)
-        steps.append(step(key, dirent, TXN_APPEND if append else 0))
-    commit(state, space, steps, as_json, blobref=blobref, sequence=sequence)
+        dirent = _parse_treeobj(data) if as_object else treeobj.val(data)
+        operations.append(operation(key, dirent, TXN_APPEND if append else 0))
+    commit(state, namespace, operations, as_json, blobref=blobref, sequence=sequence)
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def _parse_treeobj(data: bytes) -> dict[str, Any]:
     try:
         return treeobj.decode(data)
     except BadFormat as error:
@@ -61,41 +61,45 @@ def _object(data: bytes) -> dict[str, Any]:
 @click.command("link")
 @statedir_option
 @namespace_option
-@click.option("-T", "--target-namespace", "elsewhere", metavar="NAME",
+@click.option("-T", "--target-namespace", metavar="NAME",
               help="The namespace of the target.")  # fmt: skip
 @click.argument("target")
 @click.argument("linkname")
-def link(state: StateDir, space: str, elsewhere: str | None, target: str, linkname: str) -> None:
+def link(
+    state: StateDir, namespace: str, target_namespace: str | None, target: str, linkname: str
+) -> None:
     """Make LINKNAME a link to the key TARGET."""
-    commit(state, space, [step(linkname, treeobj.symlink(target, elsewhere))])
+    commit(state, namespace, [operation(linkname, treeobj.symlink(target, target_namespace))])
 
 
 @click.command("unlink")
 @statedir_option
 @namespace_option
-@click.option("-R", "--recursive", is_flag=True, help="Directories with all that they hold.")
-@click.option("-f", "--force", is_flag=True, help="Pass over keys that are not there.")
+@click.option("-R", "--recursive", is_flag=True, help="Remove directories with all that they hold.")
+@click.option("-f", "--force", is_flag=True, help="Ignore keys that do not exist.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def unlink(
-    state: StateDir, space: str, recursive: bool, force: bool, names: tuple[str, ...]
+    state: StateDir, namespace: str, recursive: bool, force: bool, names: tuple[str, ...]
 ) -> None:
     """Remove keys."""
 
     async def removed(handle: "Handle") -> None:
-        steps = []
+        operations = []
         for key in names:
             try:
-                found = await lookup(handle, space, key, TREEOBJ)
-            except Refused as refused:
+                found = await lookup(handle, namespace, key, TREEOBJ)
+            except RequestRefused as refused:
                 if force and refused.errnum == errno.ENOENT:
                     continue
                 raise
             if found["type"] in ("dir", "dirref") and not recursive:
-                entries = await handle.rpc("kvs.list", {"namespace": space, "key": key})
+                entries = await handle.rpc("kvs.list", {"namespace": namespace, "key": key})
                 if entries["entries"]:
                     raise UserMistake(f"{key} is a directory that is not empty: add -R.")
-            steps.append(step(key, None))
-        await handle.rpc("kvs.commit", {"namespace": space, "ops": steps, "rootref": False})
+            operations.append(operation(key, None))
+        await handle.rpc(
+            "kvs.commit", {"namespace": namespace, "ops": operations, "rootref": False}
+        )
 
     ask_instance(state, removed)
 
@@ -104,6 +108,6 @@ def unlink(
 @statedir_option
 @namespace_option
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
-def mkdir(state: StateDir, space: str, names: tuple[str, ...]) -> None:
+def mkdir(state: StateDir, namespace: str, names: tuple[str, ...]) -> None:
     """Create empty directories."""
-    commit(state, space, [step(key, treeobj.directory({})) for key in names])
+    commit(state, namespace, [operation(key, treeobj.directory({})) for key in names])

@@ -9,7 +9,7 @@ import orjson
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, statedir_option
-from warren.cli.kvs.access import commit, namespace_option, step, values
+from warren.cli.kvs.access import commit, namespace_option, operation, values
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 from warren.rfc import eventlog as eventlogs
@@ -31,14 +31,14 @@ def eventlog() -> None:
 @statedir_option
 @namespace_option
 @json_option
-@click.option("-w", "--watch", is_flag=True, help="What is appended from now on, too.")
-@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a log that is not there.")
-@click.option("-u", "--unformatted", is_flag=True, help="The events as they are stored.")
+@click.option("-w", "--watch", is_flag=True, help="Print new events as they come, too.")
+@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a log that does not exist yet.")
+@click.option("-u", "--unformatted", is_flag=True, help="Print events as they are stored.")
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N events.")
 @click.argument("key")
 def eventlog_get(
     state: StateDir,
-    space: str,
+    namespace: str,
     as_json: bool,
     watch: bool,
     waitcreate: bool,
@@ -51,7 +51,7 @@ def eventlog_get(
 
     async def print_events(handle: "Handle") -> None:
         number, left = 0, b""
-        async with aclosing(values(handle, space, key, flags, None)) as parts:
+        async with aclosing(values(handle, namespace, key, flags, None)) as parts:
             async for found in parts:
                 *lines, left = (left + treeobj.read_val(found)).split(b"\n")
                 for line in lines:
@@ -86,7 +86,7 @@ def _line(text: str, *, as_stored: bool) -> str:
 @click.argument("context", nargs=-1)
 def eventlog_append(
     state: StateDir,
-    space: str,
+    namespace: str,
     timestamp: float | None,
     key: str,
     name: str,
@@ -104,4 +104,4 @@ def eventlog_append(
         raise UserMistake(f"The context is not JSON: {error}.") from error
     except BadFormat as error:
         raise UserMistake(f"{error}.") from error
-    commit(state, space, [step(key, treeobj.val(text.encode()), TXN_APPEND)])
+    commit(state, namespace, [operation(key, treeobj.val(text.encode()), TXN_APPEND)])

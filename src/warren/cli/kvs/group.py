@@ -1,7 +1,7 @@
 """`warren kvs`: look into the key-value store of the instance, and change it.
 
-The commands are spelled as those of `flux kvs`. They stand by their subject: `kvsread` has
-what only reads, `kvschange` what changes keys; namespaces and eventlogs have their own.
+The commands are spelled as those of `flux kvs`. They stand by their subject: `read` has
+what only reads, `change` what changes keys; namespaces and eventlogs have their own.
 """
 
 from typing import Final

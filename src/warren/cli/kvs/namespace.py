@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from warren.cli.common import ask_instance, json_option, print_json, print_table, statedir_option
-from warren.cli.kvs.access import about
+from warren.cli.kvs.access import name_in_refusal
 from warren.cli.lazy import Group
 from warren.daemons.statedir import StateDir
 
@@ -23,7 +23,7 @@ def namespace() -> None:
 @statedir_option
 @click.option("-o", "--owner", type=click.IntRange(0), metavar="UID",
               help="The user who may use them, besides the instance's owner.")  # fmt: skip
-@click.option("-r", "--rootref", metavar="BLOBREF", help="The directory that they begin with.")
+@click.option("-r", "--rootref", metavar="BLOBREF", help="The root directory that they begin with.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def namespace_create(
     state: StateDir, owner: int | None, rootref: str | None, names: tuple[str, ...]
@@ -34,7 +34,7 @@ def namespace_create(
 
     async def made(handle: "Handle") -> None:
         for name in names:
-            with about(name):
+            with name_in_refusal(name):
                 await handle.rpc("kvs.namespace-create", {"namespace": name, "flags": 0, **more})
 
     ask_instance(state, made)
@@ -48,7 +48,7 @@ def namespace_remove(state: StateDir, names: tuple[str, ...]) -> None:
 
     async def removed(handle: "Handle") -> None:
         for name in names:
-            with about(name):
+            with name_in_refusal(name):
                 await handle.rpc("kvs.namespace-remove", {"namespace": name})
 
     ask_instance(state, removed)

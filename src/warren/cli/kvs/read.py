@@ -10,7 +10,14 @@ import click
 import orjson
 
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
-from warren.cli.kvs.access import Refused, about, at_option, lookup, namespace_option, values
+from warren.cli.kvs.access import (
+    RequestRefused,
+    at_option,
+    lookup,
+    name_in_refusal,
+    namespace_option,
+    values,
+)
 from warren.daemons.statedir import StateDir
 from warren.rfc import treeobj
 from warren.rfc.kvsflags import (
@@ -34,22 +41,24 @@ if TYPE_CHECKING:
 @namespace_option
 @at_option
 @json_option
-@click.option("-t", "--treeobj", "as_object", is_flag=True, help="The tree object of the key.")
-@click.option("-r", "--raw", is_flag=True, help="The bytes of the value, and nothing after them.")
-@click.option("-l", "--label", is_flag=True, help="KEY= before each value.")
+@click.option(
+    "-t", "--treeobj", "as_object", is_flag=True, help="Print the tree object of the key."
+)
+@click.option("-r", "--raw", is_flag=True, help="Print the bytes of the value, without a newline.")
+@click.option("-l", "--label", is_flag=True, help="Print KEY= before each value.")
 @click.option(
     "-w", "--watch", is_flag=True, help="Print the value again whenever the key is written."
 )
-@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a key that is not there.")
-@click.option("-u", "--uniq", is_flag=True, help="With --watch: only what is new.")
-@click.option("-f", "--full", is_flag=True, help="With --watch: whatever it changes by.")
-@click.option("-A", "--append", is_flag=True, help="With --watch: only what is appended.")
-@click.option("-S", "--stream", is_flag=True, help="Long values in parts.")
+@click.option("-W", "--waitcreate", is_flag=True, help="Wait for a key that does not exist yet.")
+@click.option("-u", "--uniq", is_flag=True, help="With --watch: print only values that differ.")
+@click.option("-f", "--full", is_flag=True, help="With --watch: notice every change of the key.")
+@click.option("-A", "--append", is_flag=True, help="With --watch: print only what is appended.")
+@click.option("-S", "--stream", is_flag=True, help="Read long values in parts.")
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after N values.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def get(
     state: StateDir,
-    space: str,
+    namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
     as_object: bool,
@@ -64,7 +73,9 @@ def get(
             "append": WATCH_APPEND, "stream": STREAM}  # fmt: skip
     flags = sum(flag for way, flag in ways.items() if chosen[way])
     if flags and at is not None:
-        raise click.UsageError("--at is of the past: there is nothing to wait for.")
+        raise click.UsageError(
+            "--at names a root that does not change: there is nothing to wait for."
+        )
     if flags & (WATCH_UNIQ | WATCH_FULL | WATCH_APPEND) and not flags & WATCH:
         raise click.UsageError("--uniq, --full and --append are ways to --watch.")
     if len(names) > 1 and flags & WATCH:
@@ -75,9 +86,11 @@ def get(
     async def shown(handle: "Handle") -> None:
         for key in names:
             left = count
-            async with aclosing(values(handle, space, key, flags, at)) as answers:
+            async with aclosing(values(handle, namespace, key, flags, at)) as answers:
                 async for found in answers:
-                    _show(key, found, as_object=as_object, as_json=as_json, raw=raw, label=label)
+                    _print_value(
+                        key, found, as_object=as_object, as_json=as_json, raw=raw, label=label
+                    )
                     left = left and left - 1
                     if left == 0:
                         break
@@ -85,7 +98,7 @@ def get(
     ask_instance(state, shown)
 
 
-def _show(
+def _print_value(
     key: str, found: dict[str, Any], *, as_object: bool, as_json: bool, raw: bool, label: bool
 ) -> None:
     value = orjson.dumps(found) if as_object else treeobj.read_val(found)
@@ -105,14 +118,16 @@ def _text(value: bytes) -> str:
 @statedir_option
 @namespace_option
 @json_option
-@click.option("-R", "--recursive", is_flag=True, help="What is below directories, too.")
-@click.option("-d", "--directory", is_flag=True, help="Directories themselves, not what they hold.")
-@click.option("-F", "--classify", is_flag=True, help="A . after directories, an @ after links.")
-@click.option("-1", "one", is_flag=True, help="One name on a line, as always.")
+@click.option("-R", "--recursive", is_flag=True, help="List what is below directories, too.")
+@click.option(
+    "-d", "--directory", is_flag=True, help="List directories themselves, not what they hold."
+)
+@click.option("-F", "--classify", is_flag=True, help="Print . after directories, @ after links.")
+@click.option("-1", "one", is_flag=True, help="Print one name a line, which is the default.")
 @click.argument("names", nargs=-1, metavar="[KEY]...")
 def ls(
     state: StateDir,
-    space: str,
+    namespace: str,
     as_json: bool,
     recursive: bool,
     directory: bool,
@@ -126,30 +141,32 @@ def ls(
     async def listed(handle: "Handle") -> list[tuple[str, str, str]]:
         found = []
         for key in names or (".",):
-            async for place, name, kind in _entries(handle, space, key, recursive, directory):
+            async for place, name, kind in _list_entries(
+                handle, namespace, key, recursive, directory
+            ):
                 found.append((place, name, kind))
         return found
 
     found = ask_instance(state, listed)
     if as_json:
-        print_json([{"key": _join(place, name), "type": kind} for place, name, kind in found])
+        print_json([{"key": _join_key(place, name), "type": kind} for place, name, kind in found])
         return
     for place, name, kind in found:
-        click.echo((_join(place, name) if recursive else name) + marks.get(kind, ""))
+        click.echo((_join_key(place, name) if recursive else name) + marks.get(kind, ""))
 
 
-async def _entries(
-    handle: "Handle", space: str, key: str, recursive: bool = False, itself: bool = False
+async def _list_entries(
+    handle: "Handle", namespace: str, key: str, recursive: bool = False, itself: bool = False
 ) -> AsyncIterator[tuple[str, str, str]]:
     """Return what is at a key: the directory that it is in, its name, and what it is."""
-    request = {"namespace": space, "key": key}
+    request = {"namespace": namespace, "key": key}
     try:
-        with about(key):
+        with name_in_refusal(key):
             entries = (await handle.rpc("kvs.list", request))["entries"]
-    except Refused as refused:
+    except RequestRefused as refused:
         if refused.errnum != errno.ENOTDIR:
             raise
-        kind = (await lookup(handle, space, key, TREEOBJ))["type"]
+        kind = (await lookup(handle, namespace, key, TREEOBJ))["type"]
         yield "", key, "symlink" if kind == "symlink" else "val"
         return
     if itself:
@@ -159,11 +176,11 @@ async def _entries(
     for name, kind in entries.items():
         yield place, name, kind
         if recursive and kind == "dir":
-            async for each in _entries(handle, space, _join(place, name), recursive):
+            async for each in _list_entries(handle, namespace, _join_key(place, name), recursive):
                 yield each
 
 
-def _join(place: str, name: str) -> str:
+def _join_key(place: str, name: str) -> str:
     return f"{place}.{name}" if place else name
 
 
@@ -172,12 +189,12 @@ def _join(place: str, name: str) -> str:
 @namespace_option
 @at_option
 @json_option
-@click.option("-R", "--recursive", is_flag=True, help="What is below directories, too.")
-@click.option("-d", "--directory", is_flag=True, help="Keys, without their values.")
+@click.option("-R", "--recursive", is_flag=True, help="List what is below directories, too.")
+@click.option("-d", "--directory", is_flag=True, help="Print keys without their values.")
 @click.argument("key", default=".")
 def dir_(
     state: StateDir,
-    space: str,
+    namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
     recursive: bool,
@@ -190,9 +207,9 @@ def dir_(
         return [each async for each in lines(handle, "" if key == "." else key)]
 
     async def lines(handle: "Handle", place: str) -> AsyncIterator[tuple[str, str, str]]:
-        listed = await lookup(handle, space, place or ".", READDIR, at)
+        listed = await lookup(handle, namespace, place or ".", READDIR, at)
         for name, obj in sorted(listed["data"].items()):
-            below = _join(place, name)
+            below = _join_key(place, name)
             if obj["type"] in ("dir", "dirref"):
                 yield below, "dir", ""
                 if recursive:
@@ -203,7 +220,7 @@ def dir_(
                 target = obj["data"]["target"]
                 yield below, "symlink", f"{elsewhere}::{target}" if elsewhere else target
             else:
-                found = None if directory else await lookup(handle, space, below, 0, at)
+                found = None if directory else await lookup(handle, namespace, below, 0, at)
                 yield below, "val", _text(treeobj.read_val(found)) if found else ""
 
     found = ask_instance(state, entries)
@@ -223,16 +240,16 @@ def dir_(
 @statedir_option
 @namespace_option
 @json_option
-@click.option("-s", "--sequence", is_flag=True, help="The version alone.")
-@click.option("-o", "--owner", is_flag=True, help="The owner alone.")
-@click.option("-b", "--blobref", is_flag=True, help="The blobref alone.")
+@click.option("-s", "--sequence", is_flag=True, help="Print the version alone.")
+@click.option("-o", "--owner", is_flag=True, help="Print the owner alone.")
+@click.option("-b", "--blobref", is_flag=True, help="Print the blobref alone.")
 def getroot(
-    state: StateDir, space: str, as_json: bool, sequence: bool, owner: bool, blobref: bool
+    state: StateDir, namespace: str, as_json: bool, sequence: bool, owner: bool, blobref: bool
 ) -> None:
     """Print the root of a namespace, as a tree object."""
 
     async def query(handle: "Handle") -> Mapping[str, Any]:
-        return await handle.rpc("kvs.getroot", {"namespace": space})
+        return await handle.rpc("kvs.getroot", {"namespace": namespace})
 
     found = ask_instance(state, query)
     if as_json:
@@ -249,12 +266,12 @@ def getroot(
 @namespace_option
 @at_option
 @json_option
-@click.option("-o", "--namespace-only", is_flag=True, help="The namespace alone.")
-@click.option("-k", "--key-only", is_flag=True, help="The key alone.")
+@click.option("-o", "--namespace-only", is_flag=True, help="Print the namespace alone.")
+@click.option("-k", "--key-only", is_flag=True, help="Print the key alone.")
 @click.argument("names", nargs=-1, required=True, metavar="KEY...")
 def readlink(
     state: StateDir,
-    space: str,
+    namespace: str,
     at: dict[str, Any] | None,
     as_json: bool,
     namespace_only: bool,
@@ -264,7 +281,7 @@ def readlink(
     """Print the targets of links."""
 
     async def query(handle: "Handle") -> list[dict[str, Any]]:
-        return [(await lookup(handle, space, key, READLINK, at))["data"] for key in names]
+        return [(await lookup(handle, namespace, key, READLINK, at))["data"] for key in names]
 
     for data in ask_instance(state, query):
         elsewhere, target = data.get("namespace"), data["target"]

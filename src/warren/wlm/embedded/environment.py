@@ -13,7 +13,6 @@ from contextlib import aclosing
 from typing import Final, Protocol
 
 from warren.dws import containerauth, tolerance
-from warren.dws.tolerance import EXCEPTION as LOST
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.rfc import eventlog
@@ -22,27 +21,27 @@ from warren.wlm import view
 from warren.wlm.codec import ENVIRONMENT
 from warren.wlm.tokens import TOPIC
 
-_SECONDS: Final = 60.0
+_TIMEOUT: Final = 60.0
 """How long storage is waited for that is not there, and a token that cannot be read now."""
 
 TOKEN: Final = "DW_WORKFLOW_TOKEN"
 
-_LISTS: Final = ("DW_JOBS", "DW_PERSISTENTS")
+_LIST_VARIABLES: Final = ("DW_JOBS", "DW_PERSISTENTS")
 """Variables that hold `name:path,name:path` (dws-spec section 9)."""
 
-_PAUSE: Final = 0.05
-_LATER: Final = 1.0
+_POLL_INTERVAL: Final = 0.05
+_TOKEN_RETRY_DELAY: Final = 1.0
 """The pause before the token is asked for again."""
 
 
-class Node(Protocol):
+class ShellNode(Protocol):
     """The node that a shell is on. Paths are those that a Workflow's environment has."""
 
-    def place(self, path: str) -> str:
+    def local_path(self, path: str) -> str:
         """Return this node's path for one in the Workflow's environment."""
         ...
 
-    def has(self, path: str) -> bool:
+    def is_mounted(self, path: str) -> bool:
         """Return whether storage is mounted there."""
         ...
 
@@ -50,7 +49,7 @@ class Node(Protocol):
 class DwsEnvironment(ShellPlugin):
     """The plugin."""
 
-    def __init__(self, node: Node, seconds: float = _SECONDS) -> None:
+    def __init__(self, node: ShellNode, seconds: float = _TIMEOUT) -> None:
         """What is not there is waited for so long, and then the job cannot run."""
         self._node = node
         self._seconds = seconds
@@ -64,8 +63,8 @@ class DwsEnvironment(ShellPlugin):
         own = (value for name, value in variables.items() if name.startswith("DW_"))
         paths = [each for each in own if each[:1] == "/"]
         if shell.part.host not in lost:
-            await self._wait(paths)
-        shell.environment.update(self._placed(variables, paths))
+            await self._wait_mounted(paths)
+        shell.environment.update(self._localized(variables, paths))
         if containerauth.has_token(directives):
             token = await _token(shell, self._seconds)
             if token is not None:
@@ -88,37 +87,40 @@ class DwsEnvironment(ShellPlugin):
                         event = eventlog.decode_line(entry["event"])
                         if event.name == ENVIRONMENT:
                             return event.context["variables"], lost
-                        if event.name == "exception" and event.context["type"] == LOST:
+                        if (
+                            event.name == "exception"
+                            and event.context["type"] == tolerance.EXCEPTION
+                        ):
                             lost |= tolerance.node_names(event.context.get("note", ""))
             except RpcError as error:
                 if not (error.lost or error.later):
                     raise
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_POLL_INTERVAL)
             else:
                 raise CannotRun("the job's storage was never made ready: no dws_environment event")
 
-    def _placed(self, variables: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
+    def _localized(self, variables: Mapping[str, str], paths: Sequence[str]) -> dict[str, str]:
         """Return variables with the node's own paths, also within lists (`DW_JOBS`)."""
-        places = {path: self._node.place(path) for path in paths}
+        local_paths = {path: self._node.local_path(path) for path in paths}
         # By the paths that are known: one may hold a comma.
-        known = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))
+        known = "|".join(map(re.escape, sorted(local_paths, key=len, reverse=True)))
         listed = re.compile(f":({known})(?=,|$)")
 
         return {
-            name: listed.sub(lambda each: f":{places[each[1]]}", value)
-            if name in _LISTS
-            else places.get(value, value)
+            name: listed.sub(lambda each: f":{local_paths[each[1]]}", value)
+            if name in _LIST_VARIABLES
+            else local_paths.get(value, value)
             for name, value in variables.items()
         }
 
-    async def _wait(self, paths: Sequence[str]) -> None:
+    async def _wait_mounted(self, paths: Sequence[str]) -> None:
         """Return when all storage is there. Raises CannotRun if that takes too long."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._seconds
-        while lost := [path for path in paths if not self._node.has(path)]:
+        while lost := [path for path in paths if not self._node.is_mounted(path)]:
             if loop.time() > end:
                 raise CannotRun(f"the node has lost the job's storage: {lost[0]} is not mounted")
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_POLL_INTERVAL)
 
 
 async def _token(shell: RunningShell, seconds: float) -> str | None:
@@ -139,6 +141,6 @@ async def _token(shell: RunningShell, seconds: float) -> str | None:
                 end = loop.time() + seconds
             elif not error.later or loop.time() > end:
                 raise CannotRun(f"no {TOKEN} for the job: {error}") from error
-            await asyncio.sleep(_LATER)
+            await asyncio.sleep(_TOKEN_RETRY_DELAY)
         else:
             return str(found["token"])

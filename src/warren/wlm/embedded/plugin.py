@@ -45,9 +45,9 @@ class DwsPlugin:
     name: Final = "dws"
 
     def __init__(self, clock: Clock, owner: int, epilog_timeout: float | None = None) -> None:
-        """`epilog_timeout` is after how many seconds a job is let go before its storage.
+        """`epilog_timeout` is the seconds after which a job ends without waiting for its storage.
 
-        Of those who raise its exception by hand, the instance's `owner` alone is believed.
+        Users may raise its exception by hand; only that of the instance's `owner` counts.
         """
         self._clock = clock
         self._owner = owner
@@ -67,26 +67,26 @@ class DwsPlugin:
                 "release": Method(self._release),
             }
         )
-        step = self._step
+        advance = self._advance
         return {
-            "job.state.depend": step,
-            "job.state.run": step,
-            "job.state.cleanup": step,
-            "job.event.finish": step,
-            "job.event.release": step,
+            "job.state.depend": advance,
+            "job.state.run": advance,
+            "job.state.cleanup": advance,
+            "job.event.finish": advance,
+            "job.event.release": advance,
             "job.event.exception": self._exception,
             "job.restart": self._restart,
         }
 
-    def _step(self, job: Job) -> None:
+    def _advance(self, job: Job) -> None:
         if "dw" not in jobspecs.system(self._tap.jobspec(job.id)):
             return
         # As it will be: of two callbacks for one event, the second must see what the first did.
         pending = self._tap.with_pending_events(job.id) or job
         for action in decide(pending, HOLDS, executing=self._tap.executing(job.id)):
-            self._do(job, action)
+            self._perform(job, action)
 
-    def _do(self, job: Job, action: Action) -> None:
+    def _perform(self, job: Job, action: Action) -> None:
         match action:
             case AddDependency():
                 self._tap.dependency_add(job.id, DEPENDENCY)
@@ -101,20 +101,20 @@ class DwsPlugin:
                 self._tap.epilog_start(job.id, EPILOG)
                 post_run = codec.PostRun(jobid=job.id, run_started=started)
                 self._send("post_run", post_run, EPILOG)
-                self._limit(job.id, self._clock.now())
+                self._start_epilog_timer(job.id, self._clock.now())
 
     def _restart(self, job: Job) -> None:
-        self._step(job)
+        self._advance(job)
         if EPILOG in job.epilogs:
             # Anew: tasks that took long to end are no reason to let the job go at once.
-            self._limit(job.id, self._clock.now())
+            self._start_epilog_timer(job.id, self._clock.now())
 
-    def _limit(self, job: JobId, since: float) -> None:
+    def _start_epilog_timer(self, job: JobId, since: float) -> None:
         """Have an epilog end that takes too long."""
         if self._epilog_timeout is not None:
-            self._tap.at(since + self._epilog_timeout, partial(self._late, job))
+            self._tap.at(since + self._epilog_timeout, partial(self._epilog_timed_out, job))
 
-    def _late(self, job: JobId) -> None:
+    def _epilog_timed_out(self, job: JobId) -> None:
         found = self._tap.with_pending_events(job)
         if found is not None and EPILOG in found.epilogs:
             self._tap.raise_exception(job, EPILOG_TIMEOUT, 0, "DWS epilog timed out")
@@ -134,7 +134,7 @@ class DwsPlugin:
         """Ask something of the conductor; a refusal raises the exception, if there is one."""
         job = JobId(message.jobid)
 
-        def answered(answer: Payload | RpcError) -> None:
+        def on_answer(answer: Payload | RpcError) -> None:
             if isinstance(answer, RpcError):
                 # The conductor is away. It will see the job when it is back.
                 log.warning("the conductor did not answer", method=method, reason=str(answer))
@@ -154,20 +154,20 @@ class DwsPlugin:
                 note = f"DWS workflow interactions failed: {reply.errstr}"
                 self._tap.raise_exception(job, exception, 0, note)
 
-        self._tap.rpc(f"dws.{method}", codec.write(message), answered)
+        self._tap.rpc(f"dws.{method}", codec.write(message), on_answer)
 
     def _exception(self, job: Job) -> None:
         """An exception that comes while the storage is being given back."""
-        self._step(job)
+        self._advance(job)
         latest = job.exceptions[-1]
         if latest.severity != 0 or EPILOG not in job.epilogs:
             return
         if latest.type == EPILOG_TIMEOUT and latest.is_of(self._owner):
-            self._send("abort", codec.OfJob(jobid=job.id))
+            self._send("abort", codec.JobRequest(jobid=job.id))
             self._tap.epilog_finish(job.id, EPILOG, 1)
         else:
             # Its refusal is no exception, which would be the next reason to ask for it.
-            self._send("teardown", codec.OfJob(jobid=job.id))
+            self._send("teardown", codec.JobRequest(jobid=job.id))
 
     # What the conductor asks. All may be repeated: a job that is past it is left alone.
 

@@ -49,16 +49,16 @@ class StorageValidator:
         feasible: Callable[[Request], Refusal | None],
         largest: Callable[[], int | None] = lambda: None,
         policy: placement.Policy = placement.NO_POLICY,
-        floor: int,
+        min_allocation: int,
         persistent: Mapping[str, Persistent],
         nodes: Callable[[str], Sequence[str] | None],
         now: Callable[[], float],
-        most_lifetime: float | None = None,
-        made_by: Callable[[int, int], Sequence[str]] = lambda job, userid: (),
+        max_lifetime: float | None = None,
+        directives_of: Callable[[int, int], Sequence[str]] = lambda job, userid: (),
         groups: Callable[[int], Collection[int]] = groups_of,
-        maximums: Mapping[str, int] = {},
+        max_gib_per_node: Mapping[str, int] = {},
         creator: int | None = None,
-        unsaved: Sequence[str] = tuple(Unsaved),
+        unsaved_choices: Sequence[str] = tuple(Unsaved),
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
@@ -67,14 +67,14 @@ class StorageValidator:
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
 
-        None stands for all nodes, or that it is not known yet. `made_by` tells the directives of
-        a job that is not over, if it is this user's. `maximums` are GiB for each node, by type.
-        `creator` alone may create persistent storage; None lets all users. `unsaved` is what jobs
-        may choose that becomes of what they have written. `containers` returns the profiles of
-        containers by name, or why no rabbit runs any, `copy_profiles` the names of those of
-        copies, `why_not_made` why no rabbit makes a type of file systems, if that is so, and
-        `is_made_by_some` whether some rabbits make one and others do not.
-        `offload` tells whether running jobs may ask for copies.
+        None stands for all nodes, or that it is not known yet. `directives_of` returns the
+        directives of a job that is not over, if it is this user's. `max_gib_per_node` has the
+        limits by type. `creator` alone may create persistent storage; None lets all users.
+        `unsaved_choices` is what jobs may choose that becomes of what they have written.
+        `containers` returns the profiles of containers by name, or why no rabbit runs any,
+        `copy_profiles` the names of those of copies, `why_not_made` why no rabbit makes a type of
+        file systems, if that is so, and `is_made_by_some` whether some rabbits make one and
+        others do not. `offload` tells whether running jobs may ask for copies.
         """
         self._rules = rules
         self._file_systems = file_systems
@@ -83,16 +83,16 @@ class StorageValidator:
         self._feasible = feasible
         self._largest = largest
         self._policy = policy
-        self._floor = floor
+        self._min_allocation = min_allocation
         self._persistent = persistent
         self._nodes = nodes
-        self._made_by = made_by
+        self._directives_of = directives_of
         self._now = now
-        self._most = most_lifetime
+        self._max_lifetime = max_lifetime
         self._groups = groups
-        self._maximums = maximums
+        self._max_gib_per_node = max_gib_per_node
         self._creator = creator
-        self._unsaved = unsaved
+        self._unsaved_choices = unsaved_choices
         self._containers = containers
         self._copy_profiles = copy_profiles
         self._why_not_made = why_not_made
@@ -109,10 +109,10 @@ class StorageValidator:
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)
-        view.unsaved_results(spec, self._unsaved)
+        view.unsaved_results(spec, self._unsaved_choices)
         self._check_expiry(spec)
-        directives = self._checked(texts, spec, userid) if texts else ()
-        rewritten = self._rewritten(spec, directives)
+        directives = self._check_directives(texts, spec, userid) if texts else ()
+        rewritten = self._rewrite(spec, directives)
         refusal = self._feasible(from_jobspec(rewritten))
         if refusal is not None:
             raise UserMistake(refusal.reason)
@@ -121,15 +121,17 @@ class StorageValidator:
     def _check_expiry(self, spec: Mapping[str, Any]) -> None:
         """Raise UserMistake for a moment at which storage that is created cannot expire."""
         moment, now = view.expires(spec), self._now()
-        if moment is not None and moment <= now:
+        if moment is None:
+            return
+        if moment <= now:
             raise UserMistake("The storage would expire before it is created.")
-        if moment is not None and self._most is not None and moment > now + self._most:
+        if self._max_lifetime is not None and moment > now + self._max_lifetime:
+            latest = expiry.expiry_text(now + self._max_lifetime)
             raise UserMistake(
-                f"Persistent storage is kept until {expiry.expiry_text(now + self._most)} at most "
-                "(storage.persistent-max)."
+                f"Persistent storage is kept until {latest} at most (storage.persistent-max)."
             )
 
-    def _checked(
+    def _check_directives(
         self, texts: Sequence[str], spec: Mapping[str, Any], userid: int
     ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
@@ -146,36 +148,38 @@ class StorageValidator:
             creates=self._creator in (None, userid),
             file_systems=self._file_systems(),
             # All rabbits are looked at only where that can matter.
-            raw=rabbitstorages.raw_volumes(self._rabbits()) if self._has_raw(texts) else None,
+            raw=rabbitstorages.raw_volumes(self._rabbits()) if self._names_raw(texts) else None,
             why_not_made=self._why_not_made,
             persistent=self._persistent,
             profiles=self._profiles(),
-            groups=self._groups(userid) if self._by_groups(texts) else (),
+            groups=self._groups(userid) if self._needs_groups(texts) else (),
             now=self._now(),
             duration=jobspecs.system(spec).get("duration") or 0.0,
             waits=bool(before),
             coming=frozenset(
                 name
                 for job in before
-                for name in instances.named_in(self._made_by(job, userid), ("create_persistent",))
+                for name in instances.named_in(
+                    self._directives_of(job, userid), ("create_persistent",)
+                )
             ),
         )
         checked = directive_rules.check_directives(texts, self._rules())
         raise_mistakes(findings(checked.directives, facts, checked.findings))
         return [each for each in checked.directives if each is not None]
 
-    def _by_groups(self, texts: Sequence[str]) -> bool:
+    def _needs_groups(self, texts: Sequence[str]) -> bool:
         """Return whether it matters which groups the user is in: they are looked up for that."""
         named = (self._persistent.get(name) for name in instances.named_in(texts))
         return any(each is not None and each.sharing.groups for each in named)
 
-    def _has_raw(self, texts: Sequence[str]) -> bool:
+    def _names_raw(self, texts: Sequence[str]) -> bool:
         named = (self._persistent.get(name) for name in instances.named_in(texts))
         return any("raw" in text for text in texts) or any(
             each is not None and each.file_system == "raw" for each in named
         )
 
-    def _rewritten(
+    def _rewrite(
         self, spec: Mapping[str, Any], directives: Sequence[Directive]
     ) -> Mapping[str, Any]:
         """Return the jobspec as it will be when the storage side has rewritten it."""
@@ -185,7 +189,7 @@ class StorageValidator:
             where: list[Locality] = []
             asked: list[tuple[str, Sequence[AllocationNeed]]] = []
             for directive in directives:
-                if self._makes(directive):
+                if self._creates_storage(directive):
                     profile = storageprofiles.choose(directive.values.get("profile"), available)
                     own = allocationneeds.needs_of(directive, profile)
                     kind = directive.values["type"]
@@ -195,11 +199,11 @@ class StorageValidator:
                     asked.append((kind, own))
                     where += self._localities(directive, own, profile)
             nodes = resources.nodes_of(spec["resources"])
-            maximums.check_maximums(asked, nodes, self._floor, self._maximums)
+            maximums.check_maximums(asked, nodes, self._min_allocation, self._max_gib_per_node)
             changed = resources.rewritten(
-                spec["resources"], needs, self._floor, self._largest(), where
+                spec["resources"], needs, self._min_allocation, self._largest(), where
             )
-            wired = self._wired(directives)
+            wired = self._nodes_of_persistent(directives)
             if wired is not None:
                 nodelocal.check_enough_nodes(wired, nodes)
         except Fault as fault:
@@ -211,9 +215,9 @@ class StorageValidator:
             "resources": changed.resources,
             "attributes": {**attributes, "system": system},
         }
-        return placed if wired is None else view.on_nodes(placed, wired)
+        return placed if wired is None else view.constrain_to_nodes(placed, wired)
 
-    def _makes(self, directive: Directive) -> bool:
+    def _creates_storage(self, directive: Directive) -> bool:
         """Return whether a directive has storage made, rather than name some that is there."""
         if directive.command.text == "create_persistent":
             return directive.values["name"] not in self._persistent
@@ -227,7 +231,7 @@ class StorageValidator:
             asked = [(each["type"], each["priority"]) for each in access]
             yield location.locality(asked, anywhere=self._policy.anywhere)
 
-    def _wired(self, directives: Sequence[Directive]) -> tuple[str, ...] | None:
+    def _nodes_of_persistent(self, directives: Sequence[Directive]) -> tuple[str, ...] | None:
         """Return the nodes that have all node-local storage that is there already."""
         allowed: tuple[str, ...] | None = None
         for directive in directives:

@@ -1,11 +1,11 @@
-"""Drains the nodes of a broker that have lost their rabbit, and no others: a `health.Nodes`."""
+"""Drains the nodes of a broker that have lost their rabbit: a `health.NodeDrainer`."""
 
 from collections.abc import Iterable
 
 import structlog
 
 from warren.rpc.message import Handle, Payload, RpcError
-from warren.wlm.nodes import drains, hosts
+from warren.wlm.nodes import drain_reasons, hosts
 
 log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ class Drainer:
         except RpcError as error:
             log.warning("nodes are not drained", nodes=sorted(lost), reason=str(error))
             return
-        known, drained = frozenset(hosts(status).values()), drains(status)
+        known, drained = frozenset(hosts(status).values()), drain_reasons(status)
         meant = known if among is None else known.intersection({*among, *lost})
         for host in sorted(meant):
             if host in lost and host not in drained:

@@ -24,40 +24,42 @@ from warren.wlm.flux.graph import FlashGraph
 log = structlog.get_logger()
 
 _SERVICE: Final = "sched-fluxion-resource"
-_PAUSE: Final = 5.0
+_RETRY_DELAY: Final = 5.0
 """Seconds after which Fluxion is told again what it has not taken."""
 
-_ABSENT: Final = 60.0
+_ABSENT_RETRY_DELAY: Final = 60.0
 """Seconds after which it is looked for again where there is none."""
 
 _REFUSALS: Final = frozenset({errno.EINVAL, errno.ENOENT})
 """Errors about one ssd or node, which another try does not change."""
 
-_BAD: Final = "bad"
+_TAG_VALUE: Final = "bad"
 """The value of the tag, which Fluxion's properties have to have."""
 
 
 class Fluxion:
     """The flash and the nodes of one broker. `run` tells Fluxion until cancelled."""
 
-    def __init__(self, handle: Handle, graph: FlashGraph, holds: Callable[[int], bool]) -> None:
-        """`holds` says whether a job has its resources."""
+    def __init__(
+        self, handle: Handle, graph: FlashGraph, holds_resources: Callable[[int], bool]
+    ) -> None:
+        """`holds_resources` says whether a job has its resources."""
         self._handle = handle
         self._graph = graph
-        self._holds = holds
+        self._holds_resources = holds_resources
         self._usable: dict[str, tuple[bool, int | None]] = {}
         """Whether the flash of a rabbit may be given out, and how many GiB it has."""
         self._external = ExternalAllocations()
         self._taken: dict[str, int] = {}
         self._tags: dict[str, frozenset[str]] = {}
-        self._told: dict[str, bool] = {}
+        self._sent: dict[str, bool] = {}
         """Whether an ssd is up, and whether a node is tagged, by their paths, as told last."""
         self._refused: set[str] = set()
         """The ssds and nodes of which Fluxion has refused what it was told last, by their paths."""
-        self._changed: set[str] = set()
-        """The rabbits of whose flash there is news."""
-        self._moved: set[str] = set()
-        """The hosts of which there is."""
+        self._changed_rabbits: set[str] = set()
+        """The rabbits whose flash has changed."""
+        self._changed_hosts: set[str] = set()
+        """The hosts whose tags have changed."""
         self._news = asyncio.Event()
 
     def set_ssds(
@@ -74,7 +76,7 @@ class Fluxion:
         Fluxion has no words for its `state` and its `labels`.
         """
         self._usable[rabbit] = (up, capacity)
-        self._mark({rabbit: 0})
+        self._mark_changed({rabbit: 0})
 
     def set_external(
         self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
@@ -83,28 +85,28 @@ class Fluxion:
 
         While `job` has its resources, its R counts for the storage.
         """
-        holding = job is not None and self._holds(job)
+        holding = job is not None and self._holds_resources(job)
         storage = None if sizes is None else ExternalStorage(sizes=sizes, job=job)
-        self._take(self._external.set(name, storage, allocated=holding))
+        self._set_taken(self._external.set(name, storage, allocated=holding))
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
         """Set which nodes one source has tagged, in place of those that it had before."""
         before, now = self._tags.get(source, frozenset()), frozenset(hosts)
         self._tags[source] = now
-        self._moved |= before ^ now
+        self._changed_hosts |= before ^ now
         self._news.set()
 
     def job_changed(self, job: int) -> None:
         """Look again whether a job has its resources."""
-        self._take(self._external.set_allocated(JobId(job), allocated=self._holds(job)))
+        self._set_taken(self._external.set_allocated(JobId(job), allocated=self._holds_resources(job)))
 
     async def run(self) -> None:
         """Tell Fluxion what it is to do until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow())
-            tasks.create_task(self._tell_news())
+            tasks.create_task(self._follow_reloads())
+            tasks.create_task(self._send_when_changed())
 
-    async def _follow(self) -> None:
+    async def _follow_reloads(self) -> None:
         """Have all told again to a Fluxion that was loaded anew: it has the graph as it was."""
         while True:
             try:
@@ -113,61 +115,61 @@ class Fluxion:
                     begun = False
                     async for _ in answers:
                         if not begun:
-                            self._begin()
+                            self._resend_all()
                         begun = True
             except RpcError as error:
                 log.info("Fluxion is not there", reason=str(error))
                 if error.errnum == errno.ENOSYS:
-                    await asyncio.sleep(_ABSENT)
-            await asyncio.sleep(_PAUSE)
+                    await asyncio.sleep(_ABSENT_RETRY_DELAY)
+            await asyncio.sleep(_RETRY_DELAY)
 
-    def _begin(self) -> None:
-        self._told.clear()
-        self._changed.update(self._usable)
-        self._moved.update(self._graph.nodes)
+    def _resend_all(self) -> None:
+        self._sent.clear()
+        self._changed_rabbits.update(self._usable)
+        self._changed_hosts.update(self._graph.nodes)
         self._news.set()
 
-    async def _tell_news(self) -> None:
+    async def _send_when_changed(self) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
             try:
-                await self._tell()
+                await self._send_changes()
             except RpcError as error:
                 absent = error.errnum == errno.ENOSYS
                 log.warning("Fluxion was not told of flash", reason=str(error))
-                await asyncio.sleep(_ABSENT if absent else _PAUSE)
+                await asyncio.sleep(_ABSENT_RETRY_DELAY if absent else _RETRY_DELAY)
                 self._news.set()
 
-    def _take(self, taken: Mapping[str, int]) -> None:
+    def _set_taken(self, taken: Mapping[str, int]) -> None:
         self._taken.update(taken)
-        self._mark(taken)
+        self._mark_changed(taken)
 
-    def _mark(self, rabbits: Iterable[str]) -> None:
-        self._changed.update(rabbits)
+    def _mark_changed(self, rabbits: Iterable[str]) -> None:
+        self._changed_rabbits.update(rabbits)
         self._news.set()
 
-    async def _tell(self) -> None:
-        while self._changed:
-            rabbit = self._changed.pop()
+    async def _send_changes(self) -> None:
+        while self._changed_rabbits:
+            rabbit = self._changed_rabbits.pop()
             try:
-                for path, up in self._wanted(rabbit):
+                for path, up in self._ssd_changes(rabbit):
                     word = "up" if up else "down"
                     request = {"resource_path": path, "status": word}
                     await self._set(path, up, "set_status", request)
             except BaseException:
-                self._changed.add(rabbit)
+                self._changed_rabbits.add(rabbit)
                 raise
         tagged = frozenset[str]().union(*self._tags.values())
-        while self._moved:
-            host = self._moved.pop()
+        while self._changed_hosts:
+            host = self._changed_hosts.pop()
             try:
                 await self._tag(host, tagged=host in tagged)
             except BaseException:
-                self._moved.add(host)
+                self._changed_hosts.add(host)
                 raise
 
-    def _wanted(self, rabbit: str) -> Iterator[tuple[str, bool]]:
+    def _ssd_changes(self, rabbit: str) -> Iterator[tuple[str, bool]]:
         """Return the ssds of a rabbit that are to be told otherwise, those first that go down."""
         ssds = self._graph.rabbits.get(rabbit)
         if ssds is None:
@@ -177,16 +179,16 @@ class Fluxion:
         # The first ones go down first: Fluxion gives jobs the last ones.
         down = len(ssds.paths) - count
         wanted = {path: number >= down for number, path in enumerate(ssds.paths)}
-        changed = [path for path in wanted if self._told.get(path) != wanted[path]]
+        changed = [path for path in wanted if self._sent.get(path) != wanted[path]]
         for path in sorted(changed, key=lambda path: wanted[path]):
             yield path, wanted[path]
 
     async def _tag(self, host: str, *, tagged: bool) -> None:
         path = self._graph.nodes.get(host)
-        if path is None or self._told.get(path) == tagged:
+        if path is None or self._sent.get(path) == tagged:
             return
         if tagged:
-            request = {"sp_resource_path": [path], "sp_keyval": f"{TAG}={_BAD}"}
+            request = {"sp_resource_path": [path], "sp_keyval": f"{TAG}={_TAG_VALUE}"}
             await self._set(path, tagged, "set_property", request)
         else:
             request = {"resource_path": [path], "key": TAG}
@@ -204,4 +206,4 @@ class Fluxion:
             self._refused.add(path)
             return
         self._refused.discard(path)
-        self._told[path] = value
+        self._sent[path] = value

@@ -9,17 +9,17 @@ from msgspec import structs
 from warren.base.errors import UserMistake
 from warren.instance.rabbittable import Rabbit
 
-_OWNERS = ("restrict_persistent", "restrict_persistent_creation")
+_RESTRICTIONS = ("restrict_persistent", "restrict_persistent_creation")
 """Whether guests create persistent storage: where a site does not say, they do not."""
 
 
 def read(configuration: Mapping[str, Any]) -> Rabbit:
     """Read the table. Keys that are not known are passed over. Raises UserMistake."""
     table = dict(_table(configuration))
-    for key in unknown(configuration):
+    for key in unknown_keys(configuration):
         del table[key]
-    if not any(key in table for key in _OWNERS):
-        table[_OWNERS[0]] = True
+    if not any(key in table for key in _RESTRICTIONS):
+        table[_RESTRICTIONS[0]] = True
     try:
         return msgspec.convert(table, Rabbit)
     except msgspec.ValidationError as error:
@@ -43,7 +43,7 @@ def properties_of(configuration: Mapping[str, Any], queues: Iterable[str]) -> fr
     return frozenset(found)
 
 
-def unknown(configuration: Mapping[str, Any]) -> Iterator[str]:
+def unknown_keys(configuration: Mapping[str, Any]) -> Iterator[str]:
     """Return the keys of the table that nothing here reads."""
     known = {field.encode_name for field in structs.fields(Rabbit)}
     yield from sorted(_table(configuration).keys() - known)
@@ -52,5 +52,5 @@ def unknown(configuration: Mapping[str, Any]) -> Iterator[str]:
 def _table(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
     table = configuration.get("rabbit", {})
     if not isinstance(table, Mapping):
-        raise UserMistake("The broker's configuration: rabbit is no table.")
+        raise UserMistake("The broker's configuration: rabbit is not a table.")
     return table

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from warren.base.errors import UserMistake
 from warren.rpc import sockets
-from warren.wlm.pbs import hookfile, qmgr, register
-from warren.wlm.pbs.qmgr import NotHere, Qmgr
-from warren.wlm.pbs.register import Registered
+from warren.wlm.pbs import hookfile, hooksetup, qmgr
+from warren.wlm.pbs.hooksetup import Registered
+from warren.wlm.pbs.qmgr import Qmgr, QmgrUnavailable
 
-_SECONDS: Final = 30.0
+_TIMEOUT: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Check:
     words: str
 
 
-def of_server(name: str) -> Iterator[Check]:
+def check_server(name: str) -> Iterator[Check]:
     """Look at what PBS's server has: the hook, and what stands in its way."""
     try:
-        asked = Qmgr()
-        found = register.registered(asked, name)
-    except NotHere as reason:
+        server = Qmgr()
+        found = hooksetup.read_hook(server, name)
+    except QmgrUnavailable as reason:
         yield Check("server", None, str(reason))
         return
     except UserMistake as mistake:
@@ -40,14 +40,18 @@ def of_server(name: str) -> Iterator[Check]:
     if found is None:
         yield Check("hook", False, f"no hook {name} is registered: run 'warren pbs install'")
         return
-    yield from of_hook(name, found)
-    twice = found.enabled and register.shipped_is_on(asked)
-    words = f"{register.TWICE}." if twice else f"PBS's own {hookfile.SHIPPED} is not in the way"
-    yield Check("shipped hook", not twice, words)
-    yield from _nodes(name)
+    yield from check_hook(name, found)
+    both = found.enabled and hooksetup.is_shipped_hook_enabled(server)
+    words = (
+        f"{hooksetup.BOTH_ENABLED}."
+        if both
+        else f"PBS's own {hookfile.SHIPPED_HOOK} is not in the way"
+    )
+    yield Check("shipped hook", not both, words)
+    yield from _check_vnodes(name)
 
 
-def of_hook(name: str, found: Registered) -> Iterator[Check]:
+def check_hook(name: str, found: Registered) -> Iterator[Check]:
     """Judge a hook as it is registered. Pure."""
     if not hookfile.is_ours(found.source):
         yield Check("hook", False, f"the hook {name} is another one: choose a name with --name")
@@ -67,17 +71,17 @@ def of_hook(name: str, found: Registered) -> Iterator[Check]:
         if current
         else "of another version than this Warren's: run 'warren pbs install'",
     )
-    yield from _attributes(found.attributes)
+    yield from _check_attributes(found.attributes)
     try:
         config = hookfile.read_config(found.config or b"{}", "the configuration")
     except UserMistake as mistake:
         yield Check("configuration", False, str(mistake))
         return
     yield Check("configuration", True, "valid")
-    yield _time(found.attributes, config)
+    yield _check_alarm(found.attributes, config)
 
 
-def _attributes(found: Mapping[str, str]) -> Iterator[Check]:
+def _check_attributes(found: Mapping[str, str]) -> Iterator[Check]:
     wanted = hookfile.attributes()
     events = set(found.get("event", "").replace(" ", "").split(","))
     missing = sorted(set(wanted["event"].split(",")) - events)
@@ -103,10 +107,10 @@ def _attributes(found: Mapping[str, str]) -> Iterator[Check]:
     )
 
 
-def _time(found: Mapping[str, str], config: Mapping[str, Any]) -> Check:
+def _check_alarm(found: Mapping[str, str], config: Mapping[str, Any]) -> Check:
     """Judge whether the alarm leaves the time that the requests of a begin may take."""
     alarm = float(found.get("alarm", "30"))
-    short = hookfile.cut_short(config, alarm)
+    short = hookfile.too_long_for_alarm(config, alarm)
     if not short:
         return Check("alarm", True, f"{alarm:g} s, time for all requests of a begin")
     places = ", ".join(place or "all nodes" for place in short)
@@ -118,18 +122,18 @@ def _time(found: Mapping[str, str], config: Mapping[str, Any]) -> Check:
     )
 
 
-def _nodes(name: str) -> Iterator[Check]:
+def _check_vnodes(name: str) -> Iterator[Check]:
     """Name the vnodes that the hook has taken offline."""
     try:
         pbsnodes = qmgr.program("pbsnodes")
-    except NotHere as reason:
+    except QmgrUnavailable as reason:
         yield Check("nodes", None, str(reason))
         return
     try:
         ran = subprocess.run(
             [pbsnodes, "-a", "-F", "json"],
             capture_output=True,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT,
             check=False,
         )
         nodes: Mapping[str, Mapping[str, Any]] = json.loads(ran.stdout)["nodes"]
@@ -151,14 +155,14 @@ def _nodes(name: str) -> Iterator[Check]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mom:
+class HookOnMom:
     """What the mom of this node has of the hook."""
 
     hook: Path
     config: Path | None
 
 
-def mom(name: str) -> Mom | None:
+def hook_on_mom(name: str) -> HookOnMom | None:
     """Find the hook as the mom here has it; None without a mom, or without the hook."""
     home = qmgr.settings().get("PBS_HOME", "/var/spool/pbs")
     place = Path(home, "mom_priv", "hooks")
@@ -166,23 +170,23 @@ def mom(name: str) -> Mom | None:
     try:
         if not hook.exists():
             return None
-        return Mom(hook=hook, config=config if config.exists() else None)
+        return HookOnMom(hook=hook, config=config if config.exists() else None)
     except PermissionError:
         raise UserMistake(f"{place} cannot be read: root can.") from None
 
 
-def of_node(name: str) -> Iterator[Check]:
+def check_node(name: str) -> Iterator[Check]:
     """Look at this node, if it has a mom: the hook's copy, and ATOM's socket."""
     place = Path(qmgr.settings().get("PBS_HOME", "/var/spool/pbs"), "mom_priv")
     try:
         if not place.is_dir():
             return
-        found = mom(name)
+        found = hook_on_mom(name)
     except (PermissionError, UserMistake):
         yield Check("mom", False, f"{place} cannot be read: root can")
         return
     if found is None:
-        yield Check("mom", False, f"the mom of this node has not got the hook {name}")
+        yield Check("mom", False, f"the mom of this node does not have the hook {name}")
         return
     same = found.hook.read_bytes() == hookfile.source()
     yield Check(
@@ -200,10 +204,10 @@ def of_node(name: str) -> Iterator[Check]:
         words = "where it is depends on the vnode's vntype: see warren pbs test --vntype TYPE"
         yield Check("ATOM", None, words)
     else:
-        yield of_socket(hookfile.settings_for(config, qmgr.node())["unix_socket_file"])
+        yield check_socket(hookfile.settings_for(config, qmgr.node())["unix_socket_file"])
 
 
-def of_socket(place: Any) -> Check:
+def check_socket(place: Any) -> Check:
     """Judge whether ATOM can be asked at a path."""
     if place is None:
         return Check("ATOM", True, "none is configured for this node")

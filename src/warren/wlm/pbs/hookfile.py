@@ -11,25 +11,25 @@ from warren.wlm.pbs import rehearsal
 NAME: Final = "cray_atom"
 """What the hook is called where it is registered. PBS keeps names with `PBS` before for itself."""
 
-SHIPPED: Final = "PBS_cray_atom"
+SHIPPED_HOOK: Final = "PBS_cray_atom"
 """What PBS calls the one that it brings along, and the files of ours."""
 
-_MARK: Final = b'"""PBS_cray_atom: tell ATOM'
+_BEGINNING: Final = b'"""PBS_cray_atom: tell ATOM'
 """How the file begins, in whatever version."""
 
 
-def _place() -> Path:
+def _directory() -> Path:
     """Return the hook's files: beside the source, or installed with the program."""
     package = Path(warren.__file__).parent
     for place in (package.parents[1] / "hooks" / "pbs", package / "hooks" / "pbs"):
-        if (place / f"{SHIPPED}.PY").exists():
+        if (place / f"{SHIPPED_HOOK}.PY").exists():
             return place
     raise UserMistake("The hook's files are not installed: install warren again.")
 
 
 def path() -> Path:
     """Return the file of the hook."""
-    return _place() / f"{SHIPPED}.PY"
+    return _directory() / f"{SHIPPED_HOOK}.PY"
 
 
 def source() -> bytes:
@@ -37,12 +37,12 @@ def source() -> bytes:
 
 
 def default_config() -> bytes:
-    return (_place() / f"{SHIPPED}.CF").read_bytes()
+    return (_directory() / f"{SHIPPED_HOOK}.CF").read_bytes()
 
 
 def attributes() -> Mapping[str, str]:
     """Return the attributes of the .HK file, but for the type, which PBS gives."""
-    lines = (_place() / f"{SHIPPED}.HK").read_text().split()
+    lines = (_directory() / f"{SHIPPED_HOOK}.HK").read_text().split()
     pairs = dict(line.split("=", 1) for line in lines)
     del pairs["type"]
     return pairs
@@ -50,7 +50,7 @@ def attributes() -> Mapping[str, str]:
 
 def is_ours(content: bytes) -> bool:
     """Return whether some hook's source is this hook, perhaps of another version."""
-    return content.startswith(_MARK)
+    return content.startswith(_BEGINNING)
 
 
 def check_ours(content: bytes, name: str) -> None:
@@ -66,7 +66,7 @@ def read_config(content: bytes, name: str) -> Mapping[str, Any]:
     """
     try:
         config: Mapping[str, Any]
-        config, ignored = _names()["parsed"](content.decode())
+        config, ignored = _hook_globals()["parsed"](content.decode())
     except ValueError as error:
         raise UserMistake(f"{name} cannot be used: {error}.") from error
     if ignored:
@@ -76,16 +76,16 @@ def read_config(content: bytes, name: str) -> Mapping[str, Any]:
 
 def settings_for(config: Mapping[str, Any], node: str, vntype: str = "") -> Mapping[str, Any]:
     """Return what a configuration says for a node of a type, by the hook's own rules."""
-    settings = _names()["resolved"](config, node, lambda: vntype.split(","))
+    settings = _hook_globals()["resolved"](config, node, lambda: vntype.split(","))
     return dict(vars(settings))
 
 
-def cut_short(config: Mapping[str, Any], alarm: float) -> list[str]:
+def too_long_for_alarm(config: Mapping[str, Any], alarm: float) -> list[str]:
     """Name where a configuration allows requests more time than an alarm does.
 
     The top level is named "", and tables by their path.
     """
-    names = _names()
+    names = _hook_globals()
     usable, kept = 1 - names["MARGIN"], names["RESERVE"]
     layers = {"": settings_for(config, "")}
     layers |= {f"nodes.{name}": settings_for(config, name) for name in config.get("nodes", {})}
@@ -101,12 +101,12 @@ def cut_short(config: Mapping[str, Any], alarm: float) -> list[str]:
     ]
 
 
-def _names() -> Mapping[str, Any]:
+def _hook_globals() -> Mapping[str, Any]:
     """Return what the hook's file defines: it is run for an event that is none of its own."""
     scenario = rehearsal.Scenario(
         hook="", hook_name=NAME, event="", job=rehearsal.JobFields(id="", euser="", place=None),
         node="", vnodes=None, config=None, alarm=1.0,
     )  # fmt: skip
-    stage = rehearsal.Stage(scenario, lambda happening: None)
-    stage.play(rehearsal.read(str(path())))
-    return stage.names
+    hook_run = rehearsal.HookRun(scenario, lambda happening: None)
+    hook_run.run(rehearsal.read(str(path())))
+    return hook_run.globals

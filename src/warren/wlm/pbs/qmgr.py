@@ -11,22 +11,22 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 
-_SECONDS: Final = 60.0
+_TIMEOUT: Final = 60.0
 """How long PBS may take for one directive."""
 _NOT_FOUND: Final = "hook not found"
 _UNAUTHORIZED: Final = "is unauthorized to access hooks data"
 _PREFIX: Final = re.compile(r"qmgr obj=\S* svr=\S*: ")
 _CLOSING: Final = ("qmgr: hook error returned from server", "qmgr: Error (")
 
-NAMES: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+HOOK_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 """Names of hooks: with others, a directive could say something else than was meant."""
 
 
-class Refused(UserMistake):
+class DirectiveRefused(UserMistake):
     """PBS has refused a directive. The words are its own."""
 
 
-class NotHere(UserMistake):
+class QmgrUnavailable(UserMistake):
     """The server cannot be asked from here, or not by this user."""
 
 
@@ -47,13 +47,13 @@ def node() -> str:
 
 
 def program(name: str) -> Path:
-    """Find one of PBS's programs. Raises NotHere."""
+    """Find one of PBS's programs. Raises QmgrUnavailable."""
     places = [Path(settings().get("PBS_EXEC", "/opt/pbs"), "bin"), Path("/opt/pbs/bin")]
     found = shutil.which(name) or next(
         (str(place / name) for place in places if os.access(place / name, os.X_OK)), None
     )
     if found is None:
-        raise NotHere(
+        raise QmgrUnavailable(
             f"{name} is not installed here: run this where PBS's commands are, with them in PATH "
             "or PBS_CONF_FILE set."
         )
@@ -66,36 +66,38 @@ class Qmgr:
     def __init__(self) -> None:
         self._program = program("qmgr")
 
-    def tell(self, directive: str, content: bytes = b"") -> bytes:
-        """Return a directive, with what it reads as `-`, and return what is printed.
+    def run(self, directive: str, content: bytes = b"") -> bytes:
+        """Run a directive, with what it reads as `-`, and return what is printed.
 
-        Raises Refused, and NotHere.
+        Raises DirectiveRefused, and QmgrUnavailable.
         """
         try:
             ran = subprocess.run(
                 [self._program, "-c", directive],
                 input=content,
                 capture_output=True,
-                timeout=_SECONDS,
+                timeout=_TIMEOUT,
                 check=False,
             )
         except OSError as error:
-            raise NotHere(f"{self._program} cannot be run: {error.strerror}.") from error
+            raise QmgrUnavailable(f"{self._program} cannot be run: {error.strerror}.") from error
         except subprocess.TimeoutExpired:
-            raise Refused(f"PBS's server has not answered qmgr within {_SECONDS:g} s.") from None
+            raise DirectiveRefused(
+                f"PBS's server has not answered qmgr within {_TIMEOUT:g} s."
+            ) from None
         words = (ran.stderr + ran.stdout).decode(errors="replace")
         # What root alone may see is refused with the exit code 0.
         if _UNAUTHORIZED in words:
-            raise NotHere("PBS lets only root on its server's host see or change hooks.")
+            raise QmgrUnavailable("PBS lets only root on its server's host see or change hooks.")
         if ran.returncode:
-            raise Refused(_sentence(words) or f"qmgr exits with {ran.returncode}")
+            raise DirectiveRefused(_sentence(words) or f"qmgr exits with {ran.returncode}")
         return ran.stdout
 
     def attributes(self, kind: str, name: str) -> Mapping[str, str] | None:
         """Return the attributes of a hook, a `hook` of the site's or a `pbshook`; None without."""
         try:
-            listing = self.tell(f"list {kind} {name}")
-        except Refused as refusal:
+            listing = self.run(f"list {kind} {name}")
+        except DirectiveRefused as refusal:
             if _NOT_FOUND in str(refusal):
                 return None
             raise
@@ -103,9 +105,9 @@ class Qmgr:
         lines = (line.split("=", 1) for line in text.splitlines() if "=" in line)
         return {key.strip(): value.strip().strip('"') for key, value in lines}
 
-    def content(self, kind: str, name: str, what: str) -> bytes:
+    def exported(self, kind: str, name: str, what: str) -> bytes:
         """Return what has been imported: `x-python` or `x-config`. Empty where nothing has."""
-        return self.tell(f"export {kind} {name} application/{what} default")
+        return self.run(f"export {kind} {name} application/{what} default")
 
 
 def _sentence(words: str) -> str:

@@ -66,24 +66,24 @@ class Scenario(TypedDict):
     """Seconds after which the hook is killed."""
 
 
-Tell = Callable[[dict[str, Any]], None]
+Report = Callable[[dict[str, Any]], None]
 
 
-class Stage:
-    """Who plays PBS: `tell` is told of each thing that happens."""
+class HookRun:
+    """A run of a hook in which this plays PBS: `report` is called with each thing that happens."""
 
-    def __init__(self, scenario: Scenario, tell: Tell) -> None:
+    def __init__(self, scenario: Scenario, report: Report) -> None:
         self.scenario = scenario
-        self.tell = tell
+        self.report = report
         self.outcome = "accept"
         self.message = ""
-        self.names: dict[str, Any] = {"__name__": "builtins"}
+        self.globals: dict[str, Any] = {"__name__": "builtins"}
         """What the hook defines. It is no main program, and has no file."""
 
-    def module(self) -> types.ModuleType:
+    def pbs_module(self) -> types.ModuleType:
         """Return the module `pbs` as a hook on a mom sees it."""
         event = _Event(self)
-        reached = self.scenario["vnodes"] is not None
+        server_answers = self.scenario["vnodes"] is not None
         pbs = types.ModuleType("pbs")
         pbs.__dict__.update(
             {
@@ -91,49 +91,49 @@ class Stage:
                 **SHARING,
                 **{name.upper(): value for name, value in EVENTS.items()},
                 "event": lambda: event,
-                "server": lambda: _Server(self) if reached else None,
-                "logmsg": lambda level, text: self.tell({"log": [level, text]}),
+                "server": lambda: _Server(self) if server_answers else None,
+                "logmsg": lambda level, text: self.report({"log": [level, text]}),
                 "get_local_nodename": lambda: self.scenario["node"],
                 "hook_config_filename": self.scenario["config"],
             }
         )
         return pbs
 
-    def play(self, hook: types.CodeType) -> None:
+    def run(self, hook: types.CodeType) -> None:
         """Run a hook to its end, and tell of its outcome."""
         before = sys.modules.get("pbs")
-        sys.modules["pbs"] = self.module()
+        sys.modules["pbs"] = self.pbs_module()
         try:
             with suppress(SystemExit):
-                exec(hook, self.names)
+                exec(hook, self.globals)
         except BaseException as error:
             self.outcome, self.message = "error", str(error)
         finally:
             del sys.modules["pbs"]
             if before is not None:
                 sys.modules["pbs"] = before
-        self.tell({"outcome": self.outcome, "message": self.message})
+        self.report({"outcome": self.outcome, "message": self.message})
 
 
 class _Event:
     """The verdict is what was called last; the exception is only the way out of the hook."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self.type = EVENTS.get(stage.scenario["event"], 0)
-        self.hook_name = stage.scenario["hook_name"]
-        self.job = _Job(stage.scenario["job"])
+    def __init__(self, run: HookRun) -> None:
+        self._run = run
+        self.type = EVENTS.get(run.scenario["event"], 0)
+        self.hook_name = run.scenario["hook_name"]
+        self.job = _Job(run.scenario["job"])
 
     def accept(self) -> NoReturn:
-        self._stage.outcome, self._stage.message = "accept", ""
+        self._run.outcome, self._run.message = "accept", ""
         raise SystemExit("0")
 
     def reject(self, message: str = "") -> NoReturn:
         if "\0" in message:
             raise ValueError("embedded null character")
         # The mom reads verdicts line by line: a second line is an error of the hook's, or worse.
-        self._stage.outcome = "error" if "\n" in message else "reject"
-        self._stage.message = message
+        self._run.outcome = "error" if "\n" in message else "reject"
+        self._run.message = message
         raise SystemExit("255")
 
 
@@ -152,12 +152,12 @@ class _Resources(dict[str, Any]):
 
 
 class _Server:
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
+    def __init__(self, run: HookRun) -> None:
+        self._run = run
 
     def vnode(self, name: str) -> types.SimpleNamespace | None:
-        self._stage.tell({"asked": name})
-        fields = (self._stage.scenario["vnodes"] or {}).get(name)
+        self._run.report({"asked": name})
+        fields = (self._run.scenario["vnodes"] or {}).get(name)
         if fields is None:
             return None
         return types.SimpleNamespace(
@@ -172,16 +172,16 @@ def read(path: str) -> types.CodeType:
 
 
 def main() -> None:
-    """Play the scenario of standard input, with its alarm."""
+    """Run the hook in the scenario of standard input, with its alarm."""
     scenario: Scenario = json.load(sys.stdin)
 
-    def tell(happening: dict[str, Any]) -> None:
+    def report(happening: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(happening) + "\n")
         sys.stdout.flush()
 
     hook = read(scenario["hook"])
     signal.setitimer(signal.ITIMER_REAL, scenario["alarm"])
-    Stage(scenario, tell).play(hook)
+    HookRun(scenario, report).run(hook)
 
 
 if __name__ == "__main__":

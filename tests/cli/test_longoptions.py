@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from warren.base.errors import UserMistake
-from warren.cli.abbreviated import spelled_out
 from warren.cli.lazy import Group
+from warren.cli.longoptions import expand_long_options
 from warren.cli.main import cli
 
 
@@ -51,12 +51,12 @@ def cut(**options: Any) -> None: ...
     ],
 )
 def test_options_are_spelled_out_and_their_values_left_alone(given: str, full: str) -> None:
-    assert spelled_out(cut, click.Context(cut), given.split()) == full.split()
+    assert expand_long_options(cut, click.Context(cut), given.split()) == full.split()
 
 
 def test_what_several_options_begin_with_is_refused_with_them() -> None:
     with pytest.raises(click.UsageError, match="--no may be --no-header, --nodes: write more"):
-        spelled_out(cut, click.Context(cut), ["--no", "4"])
+        expand_long_options(cut, click.Context(cut), ["--no", "4"])
 
 
 def groups(group: click.Group, ctx: click.Context) -> Iterator[click.Group]:

@@ -8,7 +8,7 @@ from warren.dws.jobs.jobsnapshot import Job
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
-_MOST = 1000
+_MAX_IDS = 1000
 """Jobs of one request."""
 
 
@@ -19,23 +19,23 @@ def methods(
 ) -> Methods:
     """Return the topics. Users are told of their own jobs, the owner of all."""
 
-    def may_know(asker: Cred, number: int) -> bool:
-        return asker.owner or ((found := job(number)) is not None and found.userid == asker.userid)
+    def may_see(cred: Cred, jobid: int) -> bool:
+        return cred.owner or ((found := job(jobid)) is not None and found.userid == cred.userid)
 
     async def waits(request: Request) -> Payload:
         ids = request.payload.get("ids")
         if not isinstance(ids, list) or not all(type(each) is int for each in ids):
             raise RpcError(errno.EPROTO, "dws.waits takes ids")
-        own = [number for number in ids[:_MOST] if may_know(request.cred, number)]
-        return {"waits": {str(number): reason for number, reason in waiting(own).items()}}
+        own = [jobid for jobid in ids[:_MAX_IDS] if may_see(request.cred, jobid)]
+        return {"waits": {str(jobid): reason for jobid, reason in waiting(own).items()}}
 
-    async def of_job(request: Request) -> Payload:
-        number = request.payload.get("id")
-        if type(number) is not int:
+    async def storage_of_job(request: Request) -> Payload:
+        jobid = request.payload.get("id")
+        if type(jobid) is not int:
             raise RpcError(errno.EPROTO, "dws.storage takes id")
-        found = await storage(number) if may_know(request.cred, number) else None
+        found = await storage(jobid) if may_see(request.cred, jobid) else None
         if found is None:
             raise RpcError(errno.ENOENT, "the job has no Workflow")
         return found
 
-    return {"waits": Method(waits, guest=True), "storage": Method(of_job, guest=True)}
+    return {"waits": Method(waits, guest=True), "storage": Method(storage_of_job, guest=True)}

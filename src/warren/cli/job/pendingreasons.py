@@ -15,22 +15,27 @@ if TYPE_CHECKING:
 Attributes = Mapping[str, Any]
 
 _STORAGE_STATES: Final = (State.DEPEND.bit, State.RUN.bit, State.CLEANUP.bit)
-_SECONDS: Final = 2.0
+_TIMEOUT: Final = 2.0
 _NO_CONDUCTOR: Final = "waits for its storage, whose conductor does not answer"
 
 
 async def reasons(
-    handle: "Handle", jobs: Iterable[Attributes], seconds: float = _SECONDS
+    handle: "Handle", jobs: Iterable[Attributes], seconds: float = _TIMEOUT
 ) -> dict[int, str]:
     """Return what jobs wait for, by their ids; jobs without a reason are left out.
 
     A conductor that does not answer within `seconds` is what they wait for.
     """
     listed = list(jobs)
-    return {**await _scheduling(handle, listed), **await _storage(handle, listed, seconds)}
+    return {
+        **await _scheduling_reasons(handle, listed),
+        **await _storage_reasons(handle, listed, seconds),
+    }
 
 
-async def _storage(handle: "Handle", jobs: Iterable[Attributes], seconds: float) -> dict[int, str]:
+async def _storage_reasons(
+    handle: "Handle", jobs: Iterable[Attributes], seconds: float
+) -> dict[int, str]:
     from warren.rpc.message import RpcError
 
     ids = [
@@ -56,7 +61,7 @@ async def _storage(handle: "Handle", jobs: Iterable[Attributes], seconds: float)
     return {int(job): reason for job, reason in answer["waits"].items()}
 
 
-async def _scheduling(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int, str]:
+async def _scheduling_reasons(handle: "Handle", jobs: Iterable[Attributes]) -> dict[int, str]:
     from warren.rpc.message import RpcError
 
     waiting = [job for job in jobs if job["state"] == State.SCHED.bit and job.get("priority")]
@@ -90,7 +95,7 @@ async def stop_reason(handle: "Handle", queue: str) -> str | None:
         status = await handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})
     except RpcError:
         # It is not configured any more.
-        return f"waits for queue {queue}, which there is not" if queue else None
+        return f"waits for queue {queue}, which is not configured any more" if queue else None
     return None if status["start"] else _stopped(queue, status)
 
 

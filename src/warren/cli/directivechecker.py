@@ -1,4 +1,4 @@
-"""What directives are held against before they are submitted: a cluster's own words, or ours."""
+"""Checks directives before they are submitted: by a cluster's own rules, or by ours."""
 
 import os
 import time
@@ -24,8 +24,8 @@ from warren.kube.kubeconfig import ClusterAccess
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure:
-    """What directives are judged by."""
+class DirectiveChecker:
+    """The rules, and what is known of the cluster, by which directives are checked."""
 
     rules: Sequence[Rule]
     facts: Facts
@@ -36,16 +36,16 @@ class Measure:
         return findings(checked.directives, self.facts, checked.findings)
 
 
-def shipped_rules() -> Measure:
-    """Return the rules that come with Warren. Nothing is known of a cluster."""
+def checker_without_cluster() -> DirectiveChecker:
+    """Return a checker with the rules that come with Warren, for no cluster."""
     from warren.daemons.cluster import manifests
 
     found = [obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.RULE.name]
-    return Measure(rules=directive_rules.rules_of(found), facts=UNKNOWN)
+    return DirectiveChecker(rules=directive_rules.rules_of(found), facts=UNKNOWN)
 
 
-def of_cluster(access: ClusterAccess) -> Measure:
-    """Return the rules of a cluster, and what it says of itself."""
+def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
+    """Return a checker with the rules of a cluster, and what it says of itself."""
     from warren.kube.http import connect
 
     wanted = (
@@ -100,7 +100,7 @@ def of_cluster(access: ClusterAccess) -> Measure:
         },
     )
     own = directive_rules.rules_of(_within(kinds.RULES_NAMESPACE, rules))
-    return Measure(rules=own, facts=facts)
+    return DirectiveChecker(rules=own, facts=facts)
 
 
 def _within(namespace: str, objects: Sequence[Object]) -> list[Object]:

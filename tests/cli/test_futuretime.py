@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from warren.base.errors import UserMistake
-from warren.cli.moments import coming
+from warren.cli.futuretime import parse_future_time
 
 NOW = 1_800_000_123.5
 """In Berlin: a Friday, 2027-01-15, 09:02:03."""
@@ -42,7 +42,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_days_and_times_are_local(text: str, local: str) -> None:
-    assert time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(coming(text, NOW))) == local
+    assert time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(parse_future_time(text, NOW))) == local
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_days_and_times_are_local(text: str, local: str) -> None:
     ],
 )
 def test_spans_and_seconds_are_what_they_are(text: str, moment: float) -> None:
-    assert coming(text, NOW) == moment
+    assert parse_future_time(text, NOW) == moment
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_spans_and_seconds_are_what_they_are(text: str, moment: float) -> None:
 )  # fmt: skip
 def test_what_names_no_moment_is_refused_with_what_does(text: str) -> None:
     with pytest.raises(UserMistake, match=r"^--begin-time .*: say \+10m, now, 14:30"):
-        coming(text, NOW)
+        parse_future_time(text, NOW)

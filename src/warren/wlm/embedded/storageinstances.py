@@ -12,25 +12,25 @@ from warren.dws.validation.facts import Persistent, persistent_of
 from warren.kube.informer import Informers
 
 
-class Instances(Mapping[str, Persistent]):
+class StorageInstances(Mapping[str, Persistent]):
     """The instances in the namespace of jobs' Workflows, by name."""
 
     def __init__(self, informers: Informers) -> None:
-        self._all = informers.of(kinds.PERSISTENT)
+        self._instances = informers.of(kinds.PERSISTENT)
         self._servers = informers.of(kinds.SERVERS)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
-        self._seen: Object | None = None
+        self._last_read: Object | None = None
         self._system: SystemConfiguration | None = None
         """What was seen, read once: it names every node of the system."""
 
     def __getitem__(self, name: str) -> Persistent:
-        raw = self._all.get(Key(kinds.DEFAULT_NAMESPACE, name))
+        raw = self._instances.get(Key(kinds.DEFAULT_NAMESPACE, name))
         if raw is None:
             raise KeyError(name)
         return persistent_of(raw)
 
     def __iter__(self) -> Iterator[str]:
-        for raw in self._all.all():
+        for raw in self._instances.all():
             if raw["metadata"]["namespace"] == kinds.DEFAULT_NAMESPACE:
                 yield raw["metadata"]["name"]
 
@@ -45,8 +45,8 @@ class Instances(Mapping[str, Persistent]):
         servers = self._servers.get(Key(kinds.DEFAULT_NAMESPACE, name))
         sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
         raw = self._configurations.get(kinds.CONFIGURATION)
-        if raw is not self._seen:
-            self._seen, self._system = raw, read(raw, SystemConfiguration) if raw else None
+        if raw is not self._last_read:
+            self._last_read, self._system = raw, read(raw, SystemConfiguration) if raw else None
         if not sets or self._system is None:
             return None
         return nodelocal.nodes_of(sets[0], self._system)

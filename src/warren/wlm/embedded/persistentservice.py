@@ -27,13 +27,13 @@ from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Cred, Payload, Request, RpcError
 from warren.wlm.codec import BINDING
 
-_MOST: Final = 100
-"""Users and groups with whom one instance is shared: all stand in each access control list."""
+_MAX_SHARED_WITH: Final = 100
+"""Users and groups that may share one instance: all stand in each access control list."""
 _TRIES: Final = 5
-"""How often a change is decided again because the instance has changed meanwhile."""
+"""How often a change is decide again because the instance has changed meanwhile."""
 
 
-class _Others(msgspec.Struct, frozen=True):
+class _SharedWith(msgspec.Struct, frozen=True):
     everyone: bool = False
     users: tuple[int, ...] = ()
     groups: tuple[int, ...] = ()
@@ -43,42 +43,44 @@ class _Others(msgspec.Struct, frozen=True):
             everyone=self.everyone, users=frozenset(self.users), groups=frozenset(self.groups)
         )
         if sharing.parse(str(found)) != found:
-            raise RpcError(errno.EINVAL, "Users and groups are numbers that the system has.")
+            raise RpcError(
+                errno.EINVAL, "Users and groups are given by numbers that the system has."
+            )
         return found
 
 
-class _Share(msgspec.Struct, frozen=True):
+class _ShareRequest(msgspec.Struct, frozen=True):
     name: str
-    add: _Others = _Others()
-    remove: _Others = _Others()
+    add: _SharedWith = _SharedWith()
+    remove: _SharedWith = _SharedWith()
 
 
-class _Expire(msgspec.Struct, frozen=True):
+class _ExpireRequest(msgspec.Struct, frozen=True):
     name: str
     expires: float | None
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _DestroyRequest(msgspec.Struct, frozen=True):
     name: str
 
 
-class PersistentStorage:
-    """The instances in the namespace of jobs' Workflows, for those who ask over the socket."""
+class PersistentService:
+    """The instances in the namespace of jobs' Workflows, for users of the instance's socket."""
 
     def __init__(
         self,
         client: Client,
         informers: Informers,
         clock: Clock,
-        most: float | None = None,
+        max_lifetime: float | None = None,
         groups: Callable[[int], Collection[int]] = groups_of,
     ) -> None:
-        """`most` is for how many seconds an instance is kept at most; None is without end."""
+        """`max_lifetime` is for how many seconds an instance is kept at most; None: no limit."""
         self._clock = clock
-        self._most = most
+        self._max_lifetime = max_lifetime
         self._client = client
         self._groups = groups
-        self._all = informers.of(kinds.PERSISTENT)
+        self._instances = informers.of(kinds.PERSISTENT)
         self._servers = informers.of(kinds.SERVERS)
 
     def methods(self) -> Methods:
@@ -92,7 +94,7 @@ class PersistentStorage:
     async def _list(self, request: Request) -> Payload:
         groups: Collection[int] | None = None
         found = []
-        for raw in self._all.all():
+        for raw in self._instances.all():
             if raw["metadata"]["namespace"] != kinds.DEFAULT_NAMESPACE:
                 continue
             obj = read(raw, PersistentStorageInstance)
@@ -106,50 +108,54 @@ class PersistentStorage:
         return {"persistent": sorted(found, key=lambda each: str(each["name"]))}
 
     async def _share(self, request: Request) -> Payload:
-        message = _read(request, _Share)
-        more, less = message.add.sharing(), message.remove.sharing()
+        message = _read(request, _ShareRequest)
+        added, removed = message.add.sharing(), message.remove.sharing()
 
-        def decided(obj: PersistentStorageInstance) -> Change | None:
+        def decide(obj: PersistentStorageInstance) -> Change | None:
             before = sharing.of(obj.metadata.annotations)
-            after = (before | more) - less
-            if len(after.users) + len(after.groups) > _MOST:
+            after = (before | added) - removed
+            if len(after.users) + len(after.groups) > _MAX_SHARED_WITH:
                 raise RpcError(
                     errno.EINVAL,
-                    f"{message.name} would be shared with more than {_MOST} users and groups: "
-                    "make a group of them, and share it with that.",
+                    f"{message.name} would be shared with more than {_MAX_SHARED_WITH} users "
+                    "and groups: make a group of them, and share it with that.",
                 )
             patch = {"metadata": {"annotations": sharing.annotations(after)}}
-            return _change(obj, patch) if after != before else None
+            return _patch(obj, patch) if after != before else None
 
-        changed = await self._changed(request.cred, message.name, "share it", decided)
+        changed = await self._change_instance(request.cred, message.name, "share it", decide)
         return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
 
     async def _expire(self, request: Request) -> Payload:
-        message = _read(request, _Expire)
+        message = _read(request, _ExpireRequest)
         if message.expires is not None and not self._clock.now() < message.expires <= expiry.LAST:
-            raise RpcError(errno.EINVAL, "Storage expires at a moment that is to come.")
+            raise RpcError(errno.EINVAL, "Storage expires at a time in the future.")
 
-        def decided(obj: PersistentStorageInstance) -> Change | None:
+        def decide(obj: PersistentStorageInstance) -> Change | None:
             meta = obj.metadata
             text = None if message.expires is None else expiry.expiry_text(message.expires)
             wanted = replace(meta, annotations={labels.EXPIRES: text} if text else {})
-            if (last := expiry.expiry_time(wanted, self._most)) != expiry.of(wanted.annotations):
+            if (last := expiry.expiry_time(wanted, self._max_lifetime)) != expiry.of(
+                wanted.annotations
+            ):
                 assert last is not None
                 raise RpcError(
                     errno.EINVAL,
                     f"The persistent storage {message.name!r} is kept until "
                     f"{expiry.expiry_text(last)} at most (storage.persistent-max).",
                 )
-            return _change(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})
+            return _patch(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})
 
-        changed = await self._changed(request.cred, message.name, "say when it expires", decided)
+        changed = await self._change_instance(
+            request.cred, message.name, "say when it expires", decide
+        )
         return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
 
     async def _destroy(self, request: Request) -> Payload:
-        message = _read(request, _Named)
+        message = _read(request, _DestroyRequest)
 
-        def decided(obj: PersistentStorageInstance) -> Change | None:
-            used = _users(obj)
+        def decide(obj: PersistentStorageInstance) -> Change | None:
+            used = _consumers(obj)
             if used["count"]:
                 raise RpcError(
                     errno.EBUSY,
@@ -159,30 +165,30 @@ class PersistentStorage:
             if obj.metadata.deleting or obj.spec.state == "Destroying":
                 return None
             # The controller deletes it; no job begins to use it from now on.
-            return _change(obj, {"spec": {"state": "Destroying"}})
+            return _patch(obj, {"spec": {"state": "Destroying"}})
 
-        await self._changed(request.cred, message.name, "destroy it", decided)
+        await self._change_instance(request.cred, message.name, "destroy it", decide)
         return {}
 
-    async def _changed(
+    async def _change_instance(
         self,
-        asker: Cred,
+        cred: Cred,
         name: str,
         what: str,
-        decided: Callable[[PersistentStorageInstance], Change | None],
+        decide: Callable[[PersistentStorageInstance], Change | None],
     ) -> PersistentStorageInstance:
-        """Change an instance that the asker may change, and return it. Raises RpcError."""
+        """Change an instance that the cred may change, and return it. Raises RpcError."""
         for _ in range(_TRIES):
             try:
                 raw = await self._client.get(kinds.PERSISTENT, Key(kinds.DEFAULT_NAMESPACE, name))
                 obj = read(raw, PersistentStorageInstance)
-                if not asker.owner and obj.spec.user_id != asker.userid:
+                if not cred.owner and obj.spec.user_id != cred.userid:
                     raise RpcError(
                         errno.EPERM,
                         f"The persistent storage {name!r} is {user_name(obj.spec.user_id)}'s: only "
                         f"that user, or the owner of the instance, can {what}.",
                     )
-                change = decided(obj)
+                change = decide(obj)
                 if change is None:
                     return obj
                 return read(await self._client.patch(change), PersistentStorageInstance)
@@ -200,7 +206,7 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
     shared = sharing.of(obj.metadata.annotations)
     sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
     shares = [(each.allocation_size, share) for each in sets for share in each.storage]
-    used = _users(obj)
+    used = _consumers(obj)
     error = obj.status.error
     return {
         "name": obj.metadata.name,
@@ -222,7 +228,7 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
     }
 
 
-def _users(obj: PersistentStorageInstance) -> Mapping[str, Any]:
+def _consumers(obj: PersistentStorageInstance) -> Mapping[str, Any]:
     """Return the jobs that use an instance, and the Workflows of other workload managers."""
     found = {instances.workflow_of(each) for each in obj.spec.consumer_references}
     names = sorted(each.name for each in found if each is not None)
@@ -233,7 +239,7 @@ def _users(obj: PersistentStorageInstance) -> Mapping[str, Any]:
     }
 
 
-def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
+def _patch(obj: PersistentStorageInstance, patch: Object) -> Change:
     return Change(
         kind=kinds.PERSISTENT,
         key=obj.metadata.key,

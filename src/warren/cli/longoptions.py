@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 import click
 
 
-def spelled_out(command: click.Command, ctx: click.Context, words: Sequence[str]) -> list[str]:
+def expand_long_options(
+    command: click.Command, ctx: click.Context, words: Sequence[str]
+) -> list[str]:
     """Return a command line with its long options in full.
 
     What no option begins with is left as it is, for the parser to refuse. Raises UsageError
@@ -24,13 +26,13 @@ def spelled_out(command: click.Command, ctx: click.Context, words: Sequence[str]
             return [*found, word, *left]
         if word.startswith("--"):
             name, equals, value = word.partition("=")
-            full = _full(name, named)
+            full = _full_name(name, named)
             found.append(f"{full}{equals}{value}")
             option = None if equals else named.get(full)
         else:
             found.append(word)
-            option = _last(word, named) if _is_option(word) else None
-        if option is not None and _takes_next(option, left):
+            option = _option_taking_next(word, named) if _is_option(word) else None
+        if option is not None and _takes_next_word(option, left):
             found += left[: option.nargs]
             del left[: option.nargs]
     return found
@@ -40,7 +42,7 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and word != "-"
 
 
-def _full(name: str, named: dict[str, click.Option]) -> str:
+def _full_name(name: str, named: dict[str, click.Option]) -> str:
     if name in named:
         return name
     possible = sorted(full for full in named if full.startswith(name))
@@ -49,7 +51,7 @@ def _full(name: str, named: dict[str, click.Option]) -> str:
     return possible[0] if possible else name
 
 
-def _last(word: str, named: dict[str, click.Option]) -> click.Option | None:
+def _option_taking_next(word: str, named: dict[str, click.Option]) -> click.Option | None:
     """Return the option of a word such as -xN that takes the next one, if any does."""
     for letter, rest in _letters(word):
         option = named.get(f"-{letter}")
@@ -69,7 +71,7 @@ def _is_switch(option: click.Option) -> bool:
     return option.is_flag or option.count
 
 
-def _takes_next(option: click.Option, left: Sequence[str]) -> bool:
+def _takes_next_word(option: click.Option, left: Sequence[str]) -> bool:
     if _is_switch(option):
         return False
     # One whose value may be left out takes no other option for it.

@@ -1,4 +1,4 @@
-"""A rabbit job's life as people follow it: its steps, what each waits for, how long each took.
+"""The timeline of a rabbit job: its steps, what happens in each, how long each took.
 
 Made from what any client can see: the job's events, its Workflow, its data
 movements. Nothing here waits or prints.
@@ -17,7 +17,7 @@ from warren.rfc.eventlog import Event
 
 TASKS: Final = "tasks"
 
-MEANING: Final[Mapping[str, str]] = {
+DESCRIPTIONS: Final[Mapping[str, str]] = {
     "Proposal": "what the directives need is worked out",
     "SCHED": "nodes, and flash of their own chassis",
     "Setup": "rabbits make the file systems",
@@ -28,7 +28,7 @@ MEANING: Final[Mapping[str, str]] = {
     "DataOut": "rabbits copy the results out",
     "Teardown": "rabbits give the flash back",
 }
-"""The steps of a life, in order, and what happens in each."""
+"""The steps of a job, in order, and what happens in each."""
 
 JOB_STATE: Final[Mapping[str, str]] = {
     "Proposal": "DEPEND",
@@ -43,10 +43,10 @@ JOB_STATE: Final[Mapping[str, str]] = {
 }
 """The job's state while each step is taken."""
 
-_BOUNDS: Final = {("start", "priority"): "SCHED", ("start", "start"): TASKS,
+_STEP_BOUNDS: Final = {("start", "priority"): "SCHED", ("start", "start"): TASKS,
                   ("end", "alloc"): "SCHED", ("end", "finish"): TASKS}  # fmt: skip
 
-_COPIED: Final = re.compile(r"copied (.+?) of (.+?) in (\d+) of (\d+) files(?:; .*)?")
+_PROGRESS_MESSAGE: Final = re.compile(r"copied (.+?) of (.+?) in (\d+) of (\d+) files(?:; .*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moved:
+class CopyProgress:
     """How far some copies are, together."""
 
     bytes: int = 0
@@ -81,8 +81,8 @@ class Moved:
 
 
 @dataclass(kw_only=True)
-class Story:
-    """What is known of a life so far."""
+class Timeline:
+    """What is known of a job so far."""
 
     steps: dict[str, Step] = field(default_factory=dict)
     nodes: str = ""
@@ -99,9 +99,9 @@ class Story:
     mounts: set[str] = field(default_factory=set)
     computes: set[str] = field(default_factory=set)
     """The compute nodes that were to mount something."""
-    _movements: dict[str, dict[str, Moved]] = field(default_factory=dict)
+    _movements: dict[str, dict[str, CopyProgress]] = field(default_factory=dict)
 
-    def event(self, event: Event) -> None:
+    def add_event(self, event: Event) -> None:
         """Take in an event of the job."""
         context = event.context
         match event.name:
@@ -121,13 +121,16 @@ class Story:
                 self.ended = event.timestamp
             case _:
                 pass
-        begins, ends = _BOUNDS.get(("start", event.name)), _BOUNDS.get(("end", event.name))
+        begins, ends = (
+            _STEP_BOUNDS.get(("start", event.name)),
+            _STEP_BOUNDS.get(("end", event.name)),
+        )
         if begins is not None:
             self.steps.setdefault(begins, Step(name=begins, began=event.timestamp))
         if ends is not None and ends in self.steps:
             self.steps[ends] = replace(self.steps[ends], ended=event.timestamp)
 
-    def workflow(self, obj: Object) -> None:
+    def add_workflow(self, obj: Object) -> None:
         """Take in the Workflow as it is now."""
         status = obj.get("status", {})
         state = status.get("state")
@@ -138,14 +141,14 @@ class Story:
         ended = parse_rfc3339(status["readyChange"]) if status.get("ready") else None
         self.steps[state] = Step(name=state, began=began, ended=ended)
 
-    def movement(self, obj: Object) -> None:
+    def add_movement(self, obj: Object) -> None:
         """Take in a data movement as it is now."""
         command = obj["metadata"]["labels"].get("dm.cray.hpe.com/initiator", "")
         reported = obj.get("status", {}).get("commandStatus", {})
-        match = _COPIED.fullmatch(reported.get("lastMessage", ""))
+        match = _PROGRESS_MESSAGE.fullmatch(reported.get("lastMessage", ""))
         name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         if match is not None:
-            self._movements.setdefault(command, {})[name] = Moved(
+            self._movements.setdefault(command, {})[name] = CopyProgress(
                 bytes=from_human(match[1]),
                 total=from_human(match[2]),
                 files=int(match[3]),
@@ -153,12 +156,12 @@ class Story:
                 rate=from_human(reported["rate"].removesuffix("/s")),
             )
 
-    def share(self, obj: Object) -> None:
+    def add_flash(self, obj: Object) -> None:
         """Take in a rabbit's flash under its share of the storage."""
         key = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
         self.volumes[key] = sum(each["capacity"] for each in obj["spec"]["allocations"])
 
-    def mount(self, obj: Object) -> None:
+    def add_mount(self, obj: Object) -> None:
         """Take in a node's mounts."""
         if obj["metadata"]["name"].endswith("-computes"):
             self.computes.add(obj["spec"]["node"])
@@ -171,14 +174,14 @@ class Story:
         total = human(sum(self.volumes.values()))
         return f"{total} of flash on {plural(len(self.volumes), 'rabbit')}"
 
-    def moved(self, step: str) -> Moved | None:
+    def copy_progress(self, step: str) -> CopyProgress | None:
         """Return how far the copies of DataIn or DataOut are; None if there are none."""
         command = {"DataIn": "copy_in", "DataOut": "copy_out"}.get(step, "")
         movements = self._movements.get(command)
         if not movements:
             return None
         each = movements.values()
-        return Moved(
+        return CopyProgress(
             bytes=sum(moved.bytes for moved in each),
             total=sum(moved.total for moved in each),
             files=sum(moved.files for moved in each),
@@ -186,9 +189,9 @@ class Story:
             rate=sum(moved.rate for moved in each),
         )
 
-    def taken(self) -> Iterator[Step]:
+    def completed(self) -> Iterator[Step]:
         """Return the steps that have been taken, in order."""
-        for name in MEANING:
+        for name in DESCRIPTIONS:
             step = self.steps.get(name)
             if step is not None and step.ended is not None:
                 yield step
@@ -200,7 +203,7 @@ class Story:
 
     def outcome(self, step: str) -> str:
         """Return the result of a step."""
-        moved = self.moved(step)
+        moved = self.copy_progress(step)
         if moved is not None:
             return str(moved)
         match step:

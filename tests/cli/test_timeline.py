@@ -1,6 +1,6 @@
 """A job's life as the demo tells it."""
 
-from warren.cli.cluster.story import Story
+from warren.cli.cluster.timeline import Timeline
 from warren.rfc.eventlog import Event
 
 
@@ -12,32 +12,34 @@ def workflow(state: str, began: str, ended: str | None = None) -> dict[str, obje
 
 
 def test_a_state_is_told_when_it_is_ready() -> None:
-    story = Story()
-    story.workflow(workflow("Setup", "2026-01-01T00:00:00.000000Z"))
-    assert list(story.taken()) == []
-    current = story.current()
+    timeline = Timeline()
+    timeline.add_workflow(workflow("Setup", "2026-01-01T00:00:00.000000Z"))
+    assert list(timeline.completed()) == []
+    current = timeline.current()
     assert current is not None
     assert current.name == "Setup"
 
-    story.workflow(workflow("Setup", "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.500000Z"))
-    (step,) = story.taken()
+    timeline.add_workflow(
+        workflow("Setup", "2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.500000Z")
+    )
+    (step,) = timeline.completed()
     assert step.seconds == 1.5
 
 
 def test_tasks_run_from_start_to_finish() -> None:
-    story = Story()
-    story.event(Event(10.0, "start"))
-    story.event(Event(12.0, "finish", {"status": 512}))
+    timeline = Timeline()
+    timeline.add_event(Event(10.0, "start"))
+    timeline.add_event(Event(12.0, "finish", {"status": 512}))
 
-    (step,) = story.taken()
+    (step,) = timeline.completed()
     assert (step.name, step.seconds) == ("tasks", 2.0)
-    assert story.outcome("tasks") == "exit status 2"
+    assert timeline.outcome("tasks") == "exit status 2"
 
 
 def test_copies_are_added_up() -> None:
-    story = Story()
+    timeline = Timeline()
     for number in range(2):
-        story.movement(
+        timeline.add_movement(
             {
                 "metadata": {
                     "name": f"w-1-{number}",
@@ -52,9 +54,9 @@ def test_copies_are_added_up() -> None:
                 },
             }
         )
-    moved = story.moved("DataIn")
+    moved = timeline.copy_progress("DataIn")
 
     assert moved is not None
     assert (moved.bytes, moved.total) == (3 * 2**20, 6 * 2**20)
     assert str(moved) == "3.00 MiB in 2 files, 2 copies, 20.0 MiB/s"
-    assert story.moved("DataOut") is None
+    assert timeline.copy_progress("DataOut") is None

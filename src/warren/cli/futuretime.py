@@ -1,4 +1,4 @@
-"""Moments to come, as people write them: `+10m`, `14:30`, `tomorrow 8am`, `2027-01-31T14:30`."""
+"""Future times, as people write them: `+10m`, `14:30`, `tomorrow 8am`, `2027-01-31T14:30`."""
 
 import re
 from datetime import date, datetime, time, timedelta
@@ -9,9 +9,9 @@ from warren.base.errors import UserMistake
 from warren.rfc import duration
 from warren.rfc.errors import BadFormat
 
-_MORNING: Final = time(9)
+_DEFAULT_TIME: Final = time(9)
 """The time of `today` and `tomorrow` where none is said, as Flux's parser of words has it."""
-_NAMED: Final = {"noon": time(12), "midnight": time(0)}
+_NAMED_TIMES: Final = {"noon": time(12), "midnight": time(0)}
 _DAYS: Final = {"today": 0, "tomorrow": 1}
 _UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
 
@@ -20,13 +20,13 @@ _SPAN: Final = re.compile(r"in (an?|[0-9]+(?:\.[0-9]+)?) ?(second|minute|hour|da
 _CLOCK: Final = re.compile(r"(\d{1,2})(?::(\d\d)(?::(\d\d))?)? ?(am|pm)?")
 
 
-def coming(text: str, now: float, option: str = "--begin-time") -> float:
-    """Read a moment, as seconds since the epoch; what names no zone is local time.
+def parse_future_time(text: str, now: float, option: str = "--begin-time") -> float:
+    """Read a time, as seconds since the epoch; without a zone it is local time.
 
-    Raises UserMistake for what names none, which an `option` has said.
+    Raises UserMistake, which names the `option`, for what is not a time.
     """
     try:
-        found = _moment(" ".join(text.split()).lower().removeprefix("at "), now)
+        found = _parse(" ".join(text.split()).lower().removeprefix("at "), now)
         if found is None:
             found = datetime.fromisoformat(text.strip()).timestamp()
         if not isfinite(found):
@@ -39,7 +39,7 @@ def coming(text: str, now: float, option: str = "--begin-time") -> float:
         ) from None
 
 
-def _moment(text: str, now: float) -> float | None:
+def _parse(text: str, now: float) -> float | None:
     if text == "now":
         return now
     if text.startswith("+"):
@@ -52,22 +52,22 @@ def _moment(text: str, now: float) -> float | None:
     today = datetime.fromtimestamp(now).date()  # noqa: DTZ006 - local time is meant
     day, _, rest = text.partition(" ")
     if day in _DAYS:
-        named = _clock(rest.removeprefix("at ")) if rest else _MORNING
-        return None if named is None else _at(today + timedelta(days=_DAYS[day]), named)
-    if rest and (named := _clock(rest.removeprefix("at "))) is not None:
-        return _at(date.fromisoformat(day), named)
-    named = _clock(text)
-    return None if named is None else _at(today, named)
+        named = _time_of_day(rest.removeprefix("at ")) if rest else _DEFAULT_TIME
+        return None if named is None else _timestamp(today + timedelta(days=_DAYS[day]), named)
+    if rest and (named := _time_of_day(rest.removeprefix("at "))) is not None:
+        return _timestamp(date.fromisoformat(day), named)
+    named = _time_of_day(text)
+    return None if named is None else _timestamp(today, named)
 
 
-def _at(day: date, named: time) -> float:
+def _timestamp(day: date, named: time) -> float:
     return datetime.combine(day, named).timestamp()
 
 
-def _clock(text: str) -> time | None:
+def _time_of_day(text: str) -> time | None:
     """Read a time of day; None for what is none. Raises ValueError for one that no day has."""
-    if text in _NAMED:
-        return _NAMED[text]
+    if text in _NAMED_TIMES:
+        return _NAMED_TIMES[text]
     found = _CLOCK.fullmatch(text)
     if found is None or not (found[2] or found[4]):
         return None

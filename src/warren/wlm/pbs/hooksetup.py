@@ -11,11 +11,11 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 from warren.wlm.pbs import hookfile
-from warren.wlm.pbs.qmgr import NAMES, Qmgr
+from warren.wlm.pbs.qmgr import HOOK_NAME, Qmgr
 
-TWICE: Final = (
-    f"PBS's own hook {hookfile.SHIPPED} is enabled, and jobs would be registered twice: run "
-    f"qmgr -c 'set pbshook {hookfile.SHIPPED} enabled=false'"
+BOTH_ENABLED: Final = (
+    f"PBS's own hook {hookfile.SHIPPED_HOOK} is enabled, and jobs would be registered twice: run "
+    f"qmgr -c 'set pbshook {hookfile.SHIPPED_HOOK} enabled=false'"
 )
 
 
@@ -40,33 +40,33 @@ class Directive:
     content: bytes = b""
 
 
-def registered(qmgr: Qmgr, name: str) -> Registered | None:
-    """Look at what PBS has under a name. Raises Refused, and NotHere."""
+def read_hook(qmgr: Qmgr, name: str) -> Registered | None:
+    """Look at what PBS has under a name. Raises DirectiveRefused, and QmgrUnavailable."""
     attributes = qmgr.attributes("hook", name)
     if attributes is None:
         return None
     return Registered(
         attributes=attributes,
-        source=qmgr.content("hook", name, "x-python"),
-        config=qmgr.content("hook", name, "x-config"),
+        source=qmgr.exported("hook", name, "x-python"),
+        config=qmgr.exported("hook", name, "x-config"),
     )
 
 
-def shipped_is_on(qmgr: Qmgr) -> bool:
+def is_shipped_hook_enabled(qmgr: Qmgr) -> bool:
     """Return whether the hook that PBS brings along is enabled."""
-    shipped = qmgr.attributes("pbshook", hookfile.SHIPPED)
+    shipped = qmgr.attributes("pbshook", hookfile.SHIPPED_HOOK)
     return shipped is not None and shipped.get("enabled") == "true"
 
 
 def check_shipped_hook_off(qmgr: Qmgr) -> None:
     """Raise UserMistake where PBS's own hook would register each job a second time."""
-    if shipped_is_on(qmgr):
-        raise UserMistake(f"{TWICE} first.")
+    if is_shipped_hook_enabled(qmgr):
+        raise UserMistake(f"{BOTH_ENABLED} first.")
 
 
 def check_name(name: str) -> None:
     """Raise UserMistake unless PBS would take a name for a hook of a site's."""
-    if not NAMES.fullmatch(name):
+    if not HOOK_NAME.fullmatch(name):
         raise UserMistake(f"--name {name}: letters, digits, '_', '.' and '-' make a hook's name.")
     if name.startswith("PBS"):
         raise UserMistake(f"--name {name}: PBS keeps names that begin with PBS for its own hooks.")
@@ -79,31 +79,31 @@ def install(
 
     Raises UserMistake where another hook has the name.
     """
-    said: list[Directive] = []
+    directives: list[Directive] = []
     # What was created and no more, by a command that was stopped, is not another's.
     unfinished = found is None or not found.source
     if found is None:
-        said.append(Directive(f"create hook {name}"))
+        directives.append(Directive(f"create hook {name}"))
     elif not unfinished and not hookfile.is_ours(found.source):
         raise UserMistake(
             f"A hook {name} is registered and is another one: choose a name with --name, or "
             "delete it."
         )
     if unfinished:
-        said += [
+        directives += [
             Directive(f"set hook {name} {key}={_quoted(value)}")
             for key, value in _in_order(hookfile.attributes())
         ]
         config = config if config is not None else hookfile.default_config()
     if config is not None and (found is None or found.config != config):
-        said.append(Directive(f"import hook {name} application/x-config default -", config))
+        directives.append(Directive(f"import hook {name} application/x-config default -", config))
     source = hookfile.source()
     if found is None or found.source != source:
-        said.append(Directive(f"import hook {name} application/x-python default -", source))
+        directives.append(Directive(f"import hook {name} application/x-python default -", source))
     enabled = found is not None and found.enabled and not unfinished
     if enable is not None and enable != enabled:
-        said.append(Directive(f"set hook {name} enabled={str(enable).lower()}"))
-    return said
+        directives.append(Directive(f"set hook {name} enabled={str(enable).lower()}"))
+    return directives
 
 
 def uninstall(name: str, found: Registered | None) -> list[Directive]:

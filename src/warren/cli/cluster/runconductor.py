@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from warren.base.errors import UserMistake
-from warren.cli.common import listening, run
+from warren.cli.common import open_port, run
 
 if TYPE_CHECKING:
     from warren.daemons.conductor import InstanceType
@@ -32,7 +32,7 @@ _OPTIONS = (
 
 
 def cluster_options(command: Command) -> Command:
-    """Give a command the options that say which cluster it leads, and what it shows of that."""
+    """Give a command the options for its cluster and its metrics."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -40,17 +40,20 @@ def cluster_options(command: Command) -> Command:
 
 def metrics_socket(port: int | None, address: str) -> socket.socket | None:
     """Listen where metrics are served, if anywhere."""
-    return None if port is None else listening("--metrics-port", address, port)
+    return None if port is None else open_port("--metrics-port", address, port)
 
 
-def lead(
-    place: Path,
+def run_conductor(
+    socket_path: Path,
     instance_type: "InstanceType",
     kubeconfig: Path | None,
     context: str | None,
     metrics: socket.socket | None,
 ) -> None:
-    """Lead the instance at a socket until stopped. Exits with 3 where there is no kubeconfig."""
+    """Run the conductor of the instance at a socket until stopped.
+
+    Exits with 3 where there is no kubeconfig.
+    """
     from warren.base import systemd
     from warren.daemons import conductor as conductors
     from warren.daemons import logs
@@ -58,7 +61,7 @@ def lead(
 
     logs.configure()
     if kubeconfig is None and not os.environ.get("KUBECONFIG"):
-        named = run(conductors.read_rabbit_table(place, instance_type)).kubeconfig
+        named = run(conductors.read_rabbit_table(socket_path, instance_type)).kubeconfig
         kubeconfig = Path(named) if named else None
     try:
         access = kubeconfigs.find(kubeconfig, context)
@@ -68,10 +71,10 @@ def lead(
 
     def ready() -> None:
         systemd.notify("READY=1")
-        click.echo(f"leading the jobs of {place}")
+        click.echo(f"the conductor of {socket_path} is ready")
 
     settings = conductors.Settings(
-        access=access, instance=place, instance_type=instance_type, metrics_socket=metrics
+        access=access, instance=socket_path, instance_type=instance_type, metrics_socket=metrics
     )
     run(conductors.run_until_stopped(settings, ready))
     click.echo("the conductor has stopped")
