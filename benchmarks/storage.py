@@ -25,7 +25,7 @@ def on_simulated_flash() -> Iterator[Result]:
 
 def on_loop_devices() -> Iterator[Result]:
     """One xfs Workflow after the other, then eight at once."""
-    why_not = loops.available()
+    why_not = loops.why_unavailable()
     if why_not is not None:
         print(f"xfs Workflows on loop devices are not measured: {why_not}", file=sys.stderr)
         return

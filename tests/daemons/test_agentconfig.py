@@ -12,7 +12,7 @@ from warren.daemons.network import Network
 from warren.dws.node import NodeTrouble, Volume
 from warren.lifecycle import tables
 from warren.node import loops, volumegroup
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 
 
 def parsed(text: str) -> Config:
@@ -65,7 +65,7 @@ def test_a_rabbit_has_to_say_how_much_it_has_and_a_compute_node_need_not(tmp_pat
 
 
 def test_a_device_has_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "available", lambda: None)
+    monkeypatch.setattr(loops, "why_unavailable", lambda: None)
     table = FlashTable(kind="device", device=str(tmp_path / "none"))
     config = Config(namespace=str(tmp_path), flash=table)
 
@@ -76,7 +76,7 @@ def test_a_device_has_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_flash_is_where_it_is_said_and_no_name_leads_out_of_it(tmp_path: Path) -> None:
     table = FlashTable(directory=str(tmp_path / "flash"), capacity="1GiB")
     flash, disks = agentconfig.flash(Config(flash=table), tmp_path)
-    assert isinstance(flash, Directories)
+    assert isinstance(flash, DirectoryFlash)
     assert disks is None
     asyncio.run(flash.make(_volume("rabbit-0")))
     assert (tmp_path / "flash" / "rabbit-0" / "v").is_dir()

@@ -11,7 +11,7 @@ from warren.daemons.agentconfig import Config
 from warren.daemons.network import Network, connecting, refusal
 from warren.dws.rabbits import links
 from warren.lifecycle import tables
-from warren.node.filesystems import Cluster
+from warren.node.filesystems import DlmCluster
 from warren.node.nvmehost import Policy, Reach
 
 
@@ -80,7 +80,7 @@ def test_a_link_is_lost_later_than_its_rabbit_is_known_to_be_gone(
 
 def test_machines_that_share_volumes_have_a_name_together() -> None:
     assert network().machines() is None
-    assert network('cluster = "site"').machines() == Cluster(name="site", journals=18)
+    assert network('cluster = "site"').machines() == DlmCluster(name="site", journals=18)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ NODES = ("compute-00", "compute-01", "compute-02")
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    missing = asyncio.run(namespaces.available())
+    missing = asyncio.run(namespaces.why_unavailable())
     if missing is not None:
         pytest.skip(f"no mount namespaces: {missing}")
     made = Nodes(StateDir(tmp_path), ClusterShape(), isolated=True)

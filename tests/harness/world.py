@@ -44,7 +44,7 @@ from warren.journal import Journal, MemoryJournal
 from warren.kube.client import Client
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import State
-from warren.node.simulated import Flash, SimulatedMachine
+from warren.node.simulated import SimulatedFlash, SimulatedMachine
 from warren.rfc import eventlog, jobspec, signed_request
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -136,7 +136,7 @@ class World:
         self.mount_prefix = "/mnt/nnf"
         self.machine: Callable[[str, str], Machine] = self._simulated
         """Gives a node's machine, by the names of the node and of its rabbit."""
-        self.flash = {each.rabbit: Flash(each.capacity) for each in shape.chassis()}
+        self.flash = {each.rabbit: SimulatedFlash(each.capacity) for each in shape.chassis()}
         self.seen: dict[str, Mapping[str, str]] = {}
         """What environment each task was started with, by `rank`."""
         self.without_storage: list[str] = []

@@ -21,7 +21,7 @@ from warren.node import loops
 
 pytestmark = [
     pytest.mark.skipif(why is not None, reason=str(why))
-    for why in (users.why_not(), users.without_munge(), loops.available())
+    for why in (users.why_not(), users.without_munge(), loops.why_unavailable())
 ]
 
 SCRATCH = "#DW jobdw type=xfs capacity=64MiB name=scratch"

@@ -24,7 +24,7 @@ from tests.node.copied import User
 from tests.node.processes import LIMITS, alive, eventually
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.extents import UNIT, Extent, Extents, Space
 from warren.node.loopdisk import LoopDisk
 from warren.node.namespaces import Namespace
@@ -74,9 +74,9 @@ class Rabbit:
     def disk(self) -> LoopDisk:
         return LoopDisk("rabbit1", self.directory, CAPACITY, self.backing)
 
-    def blocks(self, seconds: float = 30.0) -> Blocks:
+    def blocks(self, seconds: float = 30.0) -> BlockFlash:
         disk = self.disk()
-        return Blocks(lambda group: disk, self.root, seconds=seconds)
+        return BlockFlash(lambda group: disk, self.root, seconds=seconds)
 
     def volume(self, kind: str = "ext4", name: str = "a", size: int | None = None) -> Volume:
         return Volume(

@@ -27,9 +27,9 @@ from warren.base.bytesize import MIB
 from warren.base.processes import status
 from warren.dws.node import CannotBeCutOff, InUse, NodeTrouble, Volume
 from warren.node import blocks, usage
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.busy import GracePeriod, Policy
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
 
@@ -115,7 +115,7 @@ class Rabbit:
         patience = GracePeriod(seconds=SECONDS, policy=self.policy, clock=self.clock)
         disk = LoopDisk("node1", self.root / "node1", 4 * self.size, None)
         self.disk = disk
-        self.blocks = Blocks(lambda group: disk, self.root, patience=patience)
+        self.blocks = BlockFlash(lambda group: disk, self.root, patience=patience)
         self.machine = NamespacedMachine("node1", self.blocks, self.nodes.namespace(), patience)
         self.path = str(self.nodes.prefix / "of a job")
 
@@ -734,7 +734,7 @@ def test_a_nodes_mount_has_its_own_time_whatever_other_nodes_wait_for(tmp_path: 
     spaces = {node: Pinned(path) for node in ("node1", "node2", "node3")}
 
     def unmount(node: str) -> None:
-        flash = Directories(tmp_path / "flash", SIZE)
+        flash = DirectoryFlash(tmp_path / "flash", SIZE)
         machine = NamespacedMachine(node, flash, spaces[node], patience)
         asyncio.run(machine.unmount(str(path)))
 

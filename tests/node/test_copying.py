@@ -29,8 +29,8 @@ from tests.node.processes import alive, eventually
 from tests.node.test_acl import USER, list_of
 from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.node import acl, beneath, commands, copiers, copying
-from warren.node.beneath import Place, Tree
+from warren.node import acl, commands, copiers, copying, nofollow
+from warren.node.nofollow import Place, Tree
 
 # What is copied
 
@@ -617,9 +617,9 @@ def test_a_directory_in_storage_that_becomes_a_link_leads_nowhere(public: Path) 
     with pytest.raises(NotADirectoryError):
         Tree(path, os.O_RDONLY, within=storage)
     with pytest.raises(NotADirectoryError):
-        beneath.make_directories(path, storage)
+        nofollow.make_directories(path, storage)
     with pytest.raises(OSError, match="is not in"):
-        beneath.make_directories(f"{public}/elsewhere", storage)
+        nofollow.make_directories(f"{public}/elsewhere", storage)
 
     assert [path.name for path in public.iterdir()] == ["storage"]
 
@@ -739,10 +739,10 @@ def test_a_tree_deeper_and_wider_than_a_process_may_have_files_open_arrives(copy
 
 READS = """
 import os, sys
-from warren.node import beneath
+from warren.node import nofollow
 try:
-    beneath.open_to_read("in", os.open(sys.argv[1], os.O_RDONLY))
-except beneath.NotAFile as found:
+    nofollow.open_to_read("in", os.open(sys.argv[1], os.O_RDONLY))
+except nofollow.NotAFile as found:
     print(found)
 except OSError as error:
     print(error.strerror)

@@ -11,8 +11,8 @@ import pytest
 from tests.node.copied import OLD, Copier
 from tests.node.test_acl import USER, list_of
 from warren.node import acl
-from warren.node.beneath import Place
 from warren.node.copying.linked import Linked, Names
+from warren.node.nofollow import Place
 
 DEFAULT = "system.posix_acl_default"
 

@@ -14,10 +14,10 @@ from tests.node.copied import OLD, Copier, shape
 from tests.node.processes import alive, eventually, zombies
 from warren.base.processes import parents
 from warren.dws.copies import staging
-from warren.node.beneath import Place
 from warren.node.copying import copier, fresh, workers
 from warren.node.copying.retry import Retry
 from warren.node.copying.workers import Answer, Batch, Workers, is_local, useful
+from warren.node.nofollow import Place
 
 WORTH = 1000
 """Files from which on a copy has more processes."""

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from warren.dws.node import NodeTrouble
-from warren.node import commands, writing
-from warren.node.attached import Attached
-from warren.node.filesystems import Cluster
+from warren.node import commands, filewriter
+from warren.node.filesystems import DlmCluster
 from warren.node.nvmehost import Controller, Host, Policy, Reach, of_node, options
 from warren.node.nvmenames import Target, host_id, host_nqn, key, model
+from warren.node.remoteflash import RemoteFlash
 
 TARGET = Target("rabbit-0", "uid-0")
 REACH = {"rabbit-0": Reach(host="127.0.0.1", service=4421)}
@@ -117,7 +117,7 @@ def test_a_volume_that_is_connected_is_found_by_its_uuid(node: Node) -> None:
 
     assert asyncio.run(node.host().connect("rabbit-0", "uid-0")) == "/dev/nvme3n1"
     assert (node.root / "fabrics").read_text() == ""
-    source = asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "xfs"))
+    source = asyncio.run(RemoteFlash(node.host()).source("rabbit-0", "uid-0", "xfs"))
     assert source.arguments[-1] == "/dev/nvme3n1"
 
 
@@ -226,7 +226,7 @@ def test_a_machine_without_nvme_has_nothing_to_let_go_of(tmp_path: Path) -> None
 
 def test_raw_volumes_are_refused_for_good(node: Node) -> None:
     with pytest.raises(NodeTrouble, match="use a file system") as caught:
-        asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "raw"))
+        asyncio.run(RemoteFlash(node.host()).source("rabbit-0", "uid-0", "raw"))
 
     assert caught.value.fatal
 
@@ -235,16 +235,16 @@ def test_a_gfs2_is_mounted_as_one_by_the_nodes_of_a_cluster_alone(node: Node) ->
     node.connected()
     node.device("nvme0n1")
     with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
-        asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "gfs2"))
+        asyncio.run(RemoteFlash(node.host()).source("rabbit-0", "uid-0", "gfs2"))
     assert caught.value.fatal
 
-    attached = Attached(node.host(), Cluster(name="site", journals=2))
+    attached = RemoteFlash(node.host(), DlmCluster(name="site", journals=2))
     source = asyncio.run(attached.source("rabbit-0", "uid-0", "gfs2"))
     assert source.arguments == ("-t", "gfs2", "-o", "nodev,nosuid", "/dev/nvme0n1")
 
 
 def test_what_the_kernel_refuses_is_told_in_its_words() -> None:
-    argv = [sys.executable, "-I", "-S", writing.__file__]
+    argv = [sys.executable, "-I", "-S", filewriter.__file__]
 
     done = subprocess.run([*argv, "/dev/full"], input="1", capture_output=True, text=True)
 

@@ -19,7 +19,7 @@ from warren.base.bytesize import MIB
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import volumegroup
-from warren.node.blocks import Blocks, VolumeRecord
+from warren.node.blocks import BlockFlash, VolumeRecord
 from warren.node.volumegroup import VolumeGroup
 
 EXTENT = 4 * MIB
@@ -333,7 +333,7 @@ def test_a_machine_without_lvm_says_so(
 def test_a_volume_has_a_device_that_is_given_back_when_it_is_not_used(
     group: Group, kind: str
 ) -> None:
-    blocks = Blocks(lambda rabbit: group.disk(rabbit), group.device.parent)
+    blocks = BlockFlash(lambda rabbit: group.disk(rabbit), group.device.parent)
     asyncio.run(blocks.make(group.volume("a", 4 * EXTENT, kind)))
     source = asyncio.run(blocks.source("rabbit1", "a", kind))
     assert source.arguments[-1] == f"/dev/{group.name}/a"

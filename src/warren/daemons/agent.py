@@ -25,7 +25,7 @@ from warren.node.faulty import FaultyMachine
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     """Run the agents of these nodes until cancelled."""
-    threads.provide(AT_ONCE * len(names))
+    threads.size_pool(AT_ONCE * len(names))
     shape = clustershape.load(state.shape)
     assert shape is not None
     storage = config.load(state.config).storage

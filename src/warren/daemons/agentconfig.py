@@ -20,10 +20,10 @@ from warren.dws.node import TYPES
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, check_durations
 from warren.node import behaviour, loops, volumegroup
-from warren.node.blocks import Blocks, Disk
+from warren.node.blocks import BlockFlash, Disk
 from warren.node.busy import GracePeriod
-from warren.node.directory import Directories
-from warren.node.flash import Flash, component
+from warren.node.directory import DirectoryFlash
+from warren.node.flash import Flash, path_component
 from warren.node.hostnamespace import HostNamespace
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import MountNamespace, NamespacedMachine
@@ -182,7 +182,7 @@ def refusal(config: Config, *, rabbit: bool) -> str | None:
     if rabbit and table.bytes is None:
         return f"flash.capacity: kind {table.kind!r} needs it, such as 3TiB"
     if table.kind in ("image", "device"):
-        why_not = loops.available()
+        why_not = loops.why_unavailable()
         if why_not is not None:
             return f"flash.kind: {table.kind!r} cannot be: {why_not}"
     if table.device is not None and not Path(table.device).is_block_device():
@@ -224,16 +224,16 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
     place = Path(table.directory) if table.directory else state / "flash"
     size = table.bytes or 0
     if table.kind in _DIRECTORIES:
-        return Directories(place, size), None
+        return DirectoryFlash(place, size), None
     disks: dict[str, Disk] = {}
 
     def disk(rabbit: str) -> Disk:
         if rabbit not in disks:
-            disks[rabbit] = _disk(component(rabbit), table, place, size)
+            disks[rabbit] = _disk(path_component(rabbit), table, place, size)
         return disks[rabbit]
 
     cluster = config.network.machines() if config.network is not None else None
-    made = Blocks(disk, state, patience=patience(config), cluster=cluster, one_kernel=False)
+    made = BlockFlash(disk, state, patience=patience(config), cluster=cluster, one_kernel=False)
     return made, disk
 
 

@@ -118,7 +118,7 @@ def alone(state: AgentState) -> Iterator[None]:
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
     """Run an agent until cancelled; `ready` is called when it knows what it is to do."""
-    threads.provide(AT_ONCE)
+    threads.size_pool(AT_ONCE)
     files.replace(settings.state.path / "node", settings.config.name.encode())
     name, value = settings.state.mark
     os.environ[name] = value

@@ -13,14 +13,14 @@ from warren.controllers import heartbeats
 from warren.dws.rabbits import links
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, check_durations
-from warren.node.attached import Attached
 from warren.node.blocks import Disk
-from warren.node.filesystems import Cluster
+from warren.node.exportedflash import ExportedFlash
+from warren.node.filesystems import DlmCluster
 from warren.node.flash import Flash
 from warren.node.nvmehost import Host, Policy, Reach
 from warren.node.nvmetarget import Exports
 from warren.node.nvmetree import Listening
-from warren.node.offered import Offered
+from warren.node.remoteflash import RemoteFlash
 
 PORT: Final = 4420
 """That of NVMe over TCP."""
@@ -146,11 +146,11 @@ class Network(Table, frozen=True):
             )
         return text
 
-    def machines(self) -> Cluster | None:
+    def machines(self) -> DlmCluster | None:
         """Return the cluster, if there is one."""
         if self.cluster is None:
             return None
-        return Cluster(name=self.cluster, journals=self.journals)
+        return DlmCluster(name=self.cluster, journals=self.journals)
 
     def _reach(self, text: str) -> Reach:
         if not text.strip("[]"):
@@ -182,7 +182,7 @@ def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[F
     assert network.listen is not None
     listening = Listening(address=network.listen, service=network.port)
     exports = Exports(rabbit, disk.device, listening, secret=network.read_secret())
-    return Offered(flash, exports.withdraw), exports
+    return ExportedFlash(flash, exports.withdraw), exports
 
 
 def connecting(network: Network, node: str) -> tuple[Flash, Host]:
@@ -191,7 +191,7 @@ def connecting(network: Network, node: str) -> tuple[Flash, Host]:
     Raises UserMistake for a secret that is none.
     """
     host = Host(node, network.reach(), network.policy(), secret=network.read_secret())
-    return Attached(host, network.machines()), host
+    return RemoteFlash(host, network.machines()), host
 
 
 def _check_address(key: str, text: str) -> None:

@@ -11,9 +11,9 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 from warren.node import loops
-from warren.node.blocks import Blocks, Disk
+from warren.node.blocks import BlockFlash, Disk
 from warren.node.busy import GracePeriod
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 from warren.node.flash import Flash
 from warren.node.images import Images
 from warren.node.linking import LinkingMachine, own_path
@@ -54,11 +54,11 @@ class Nodes:
         self._isolated = isolated
         self._owner = os.geteuid()
         self._rabbits = [chassis.rabbit for chassis in shape.chassis()]
-        self._directories = Directories(state.flash, shape.capacity)
+        self._directories = DirectoryFlash(state.flash, shape.capacity)
         self._disks = {}
         if shape.flash == "image":
             self._disks = {rabbit: _disk(rabbit, state, shape) for rabbit in self._rabbits}
-        self._blocks = Blocks(self._disk, state.flash, patience=grace)
+        self._blocks = BlockFlash(self._disk, state.flash, patience=grace)
         self._flash: Flash = self._blocks if self._disks else self._directories
         self._namespaces: dict[str, Namespace] = {}
 

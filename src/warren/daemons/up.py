@@ -133,10 +133,10 @@ async def _decided(
 ) -> _Decided:
     """Decide what is to be, over what is `known`. Raises UserMistake, and writes nothing."""
     isolated = asked.isolated if asked.isolated is not None or known is None else known.isolated
-    why_not = None if isolated else await namespaces.available()
+    why_not = None if isolated else await namespaces.why_unavailable()
     if isolated is None:
         isolated = why_not is None
-    why_no_images = loops.available() if isolated else "nodes have no mount namespaces"
+    why_no_images = loops.why_unavailable() if isolated else "nodes have no mount namespaces"
     shape = cluster_shape(
         known,
         asked,

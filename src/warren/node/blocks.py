@@ -13,10 +13,10 @@ import structlog
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, CannotBeCutOff, NodeTrouble, RawVolumes, Target, Volume
-from warren.node import abilities, commands, filesystems, lustre, usercommands
+from warren.node import commands, filesystems, filesystemsupport, lustre, usercommands
 from warren.node.busy import GracePeriod
-from warren.node.filesystems import NO_CLUSTER, Cluster
-from warren.node.flash import Source, component
+from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
+from warren.node.flash import Source, path_component
 from warren.node.threads import in_thread
 from warren.node.usage import (
     Process,
@@ -102,7 +102,7 @@ class Disk(Protocol):
         ...
 
 
-class Blocks:
+class BlockFlash:
     """`Flash` whose volumes are block devices."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Blocks:
         *,
         seconds: float = MAKE_SECONDS,
         patience: GracePeriod | None = None,
-        cluster: Cluster | None = None,
+        cluster: DlmCluster | None = None,
         one_kernel: bool = True,
     ) -> None:
         """`disk` gives a rabbit's disk; `work` is a directory for short-lived files.
@@ -138,9 +138,9 @@ class Blocks:
 
     async def lacks(self, group: str) -> Mapping[str, str]:
         if self._lacks is None:
-            self._lacks = await abilities.lacks(self._cluster)
+            self._lacks = await filesystemsupport.unsupported_types(self._cluster)
             if self._lacks_cluster:
-                self._lacks = {**self._lacks, "gfs2": NO_CLUSTER}
+                self._lacks = {**self._lacks, "gfs2": NO_DLM_CLUSTER}
         return self._lacks
 
     @property
@@ -194,7 +194,7 @@ class Blocks:
     def _check_cluster(self, file_system: str) -> None:
         # What one kernel has in the place of a gfs2, two would destroy (ADR 077).
         if file_system == "gfs2" and self._lacks_cluster:
-            raise NodeTrouble(NO_CLUSTER, fatal=True)
+            raise NodeTrouble(NO_DLM_CLUSTER, fatal=True)
 
     async def _serve(self, disk: Disk, volume: Volume, target: Target, *, made: bool) -> None:
         device, point = await disk.device(volume.name), self._point(volume.group, volume.name)
@@ -205,7 +205,7 @@ class Blocks:
 
     def _point(self, group: str, name: str) -> Path:
         """Return where the rabbit mounts a volume for itself."""
-        return self._work / f"{component(group)}-{component(name)}.mount"
+        return self._work / f"{path_component(group)}-{path_component(name)}.mount"
 
     async def _around(
         self,

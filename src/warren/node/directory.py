@@ -19,7 +19,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Volume
 from warren.journal import files
 from warren.node import probing
-from warren.node.flash import Source, component, no_room
+from warren.node.flash import Source, out_of_space, path_component
 from warren.node.threads import in_thread
 
 RECORD: Final = "volume.json"
@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     file_system: str = ""
 
 
-class Directories:
+class DirectoryFlash:
     """`Flash` whose volumes are directories under `root`, in a directory for each rabbit."""
 
     def __init__(self, root: Path, capacity: int) -> None:
@@ -45,7 +45,7 @@ class Directories:
         self._capacity = capacity
 
     async def capacity(self, group: str) -> int:
-        await probing.check(probing.directory, self._root / component(group))
+        await probing.check(probing.probe_directory, self._root / path_component(group))
         return self._capacity
 
     async def raw_volumes(self, group: str) -> RawVolumes:
@@ -91,7 +91,7 @@ class Directories:
         return self._volume(group, name) / "files"
 
     def _volume(self, group: str, name: str) -> Path:
-        return self._root / component(group) / component(name)
+        return self._root / path_component(group) / path_component(name)
 
     def _make(self, volume: Volume) -> None:
         with self._lock:
@@ -103,7 +103,7 @@ class Directories:
             return
         left = self._capacity - sum(self.volumes(volume.group).values())
         if volume.size > left:
-            raise no_room(volume.group, left, volume.size)
+            raise out_of_space(volume.group, left, volume.size)
         unfinished = self._root / volume.group / f".new-{volume.name}"
         _remove(unfinished)
         place = unfinished / "files"

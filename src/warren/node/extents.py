@@ -15,7 +15,7 @@ import msgspec
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.journal.files import sync_directory
-from warren.node.flash import component, no_room
+from warren.node.flash import out_of_space, path_component
 
 UNIT: Final = 4 * MIB
 """Extents start and end at multiples of it."""
@@ -105,7 +105,7 @@ class Extents:
         if found is None:
             free = free_bytes(taken.values(), space)
             if volume.size > free:
-                raise no_room(volume.group, free, volume.size)
+                raise out_of_space(volume.group, free, volume.size)
             raise NodeTrouble(f"{volume.group} has no {volume.size} bytes of flash in one piece")
         offset, size = found
         extent = Extent(
@@ -130,7 +130,7 @@ class Extents:
         sync_directory(self._directory)
 
     def _path(self, name: str) -> Path:
-        return self._directory / f"{component(name)}.json"
+        return self._directory / f"{path_component(name)}.json"
 
     def _write(self, name: str, extent: Extent) -> None:
         """Write a record down, whole or not at all, and for good."""

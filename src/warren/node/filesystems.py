@@ -8,7 +8,7 @@ from typing import Final
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import TYPES, NodeTrouble, Volume
-from warren.node.flash import STAND_IN, Source
+from warren.node.flash import SUBSTITUTE, Source
 
 PROTO: Final = "{proto}"
 """Stands in a command for the path of a file with the kind's `proto` text."""
@@ -39,7 +39,7 @@ class FileSystem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class DlmCluster:
     """Machines that have one lock manager (dlm), and so may use a file system at the same time."""
 
     name: str
@@ -48,7 +48,7 @@ class Cluster:
     """How many of them may mount the same volume at the same time."""
 
 
-NO_CLUSTER: Final = (
+NO_DLM_CLUSTER: Final = (
     "a gfs2 takes a cluster of the machines that mount it, with corosync and dlm_controld: say its "
     "name as network.cluster"
 )
@@ -108,10 +108,10 @@ PROGRAMS: Final = sorted({name for kind in _KINDS.values() for name in kind.prog
 """What has to be installed for all kinds."""
 
 
-def lacks(
+def unsupported_types(
     is_installed: Callable[[str], bool],
     is_in_kernel: Callable[[str], bool],
-    cluster: Cluster | None = None,
+    cluster: DlmCluster | None = None,
 ) -> dict[str, str]:
     """Return the types that a machine does not make, each with the reason.
 
@@ -139,13 +139,13 @@ def kernel_types() -> set[str]:
     return {type_ for _, type_ in _NEEDS.values() if type_} | {_GFS2.type}
 
 
-def lock_table(volume: Volume, cluster: Cluster) -> str:
+def lock_table(volume: Volume, cluster: DlmCluster) -> str:
     """Return by which name a cluster locks a volume: of few characters, and of no other's."""
     space = sha256(f"{volume.group}/{volume.name}".encode()).hexdigest()[:16]
     return f"{cluster.name}:{space}"
 
 
-def _kind(name: str, cluster: Cluster | None = None) -> FileSystem:
+def _kind(name: str, cluster: DlmCluster | None = None) -> FileSystem:
     if name == "gfs2" and cluster is not None:
         return _GFS2
     try:
@@ -155,7 +155,7 @@ def _kind(name: str, cluster: Cluster | None = None) -> FileSystem:
 
 
 def make_commands(
-    volume: Volume, device: str, proto: str, cluster: Cluster | None = None
+    volume: Volume, device: str, proto: str, cluster: DlmCluster | None = None
 ) -> tuple[list[list[str]], str]:
     """Return the commands that make a volume's file system, and the text of their file `proto`.
 
@@ -176,7 +176,7 @@ def make_commands(
     first = commands[0]
     # What stands in for another kind does not know its words.
     if first[0] == f"mkfs.{volume.file_system}":
-        said = vector(volume.commands, MKFS, values)
+        said = profile_arguments(volume.commands, MKFS, values)
         if said is not None:
             if device not in said:
                 raise NodeTrouble(f"{MKFS} of the profile does not name $DEVICE", fatal=True)
@@ -189,7 +189,7 @@ MKFS: Final = "fileSystemCommands.rabbitCommands.mkfs"
 _MOUNT: Final = "Commands.mount"
 
 
-def vector(
+def profile_arguments(
     profile: ProfileCommands, name: str, values: Mapping[str, str | Sequence[str]]
 ) -> list[str] | None:
     """Return the words of a profile's command, if it has one. Raises NodeTrouble."""
@@ -207,10 +207,10 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     """
     device = source.arguments[-1]
     said = None
-    if source.type != STAND_IN or source.is_file:
+    if source.type != SUBSTITUTE or source.is_file:
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
-            said = said or vector(profile, f"fileSystemCommands.{side}{_MOUNT}", values)
+            said = said or profile_arguments(profile, f"fileSystemCommands.{side}{_MOUNT}", values)
     if said is None:
         return ["mount", *source.arguments, path]
     if source.is_file:
@@ -218,11 +218,11 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     return ["mount", "-t", source.type, *said, "-o", source.options]
 
 
-def source(file_system: str, device: str, cluster: Cluster | None = None) -> Source:
+def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> Source:
     """Return how a device with a file system is mounted. The bare device is bound over a file."""
     kind = _kind(file_system, cluster)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)
-    of_type = kind.type if kind.type == file_system else STAND_IN
+    of_type = kind.type if kind.type == file_system else SUBSTITUTE
     arguments = ("-t", kind.type, "-o", kind.options, device)
     return Source(arguments, type=of_type, options=kind.options)

@@ -13,8 +13,8 @@ from typing import Final
 import structlog
 
 from warren.dws.node import NodeTrouble
-from warren.node.endings import wait_ended
 from warren.node.namespaces import Namespace
+from warren.node.pidfds import wait_ended
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
 from warren.node import acl, copiers
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 from warren.node.machine import prune
 from warren.node.threads import in_thread
 
@@ -21,7 +21,7 @@ class LinkingMachine:
     What jobs know as `path` is at `own_path(root, prefix, path)`.
     """
 
-    def __init__(self, name: str, directories: Directories, root: Path, prefix: Path) -> None:
+    def __init__(self, name: str, directories: DirectoryFlash, root: Path, prefix: Path) -> None:
         """Paths under `prefix` are the node's own; all others are shared by all nodes."""
         self._name = name
         self._directories = directories

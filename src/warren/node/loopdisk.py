@@ -61,9 +61,9 @@ class LoopDisk:
             await in_thread(_own, self._directory)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
-        await probing.check(probing.directory, self._directory)
+        await probing.check(probing.probe_directory, self._directory)
         if self._device is not None:
-            await probing.check(probing.device, self._device)
+            await probing.check(probing.probe_device, self._device)
         return self._space().capacity
 
     def volumes(self) -> Mapping[str, VolumeRecord]:

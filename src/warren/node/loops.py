@@ -89,7 +89,7 @@ def _all() -> Iterator[Loop]:
             )
 
 
-def available() -> str | None:
+def why_unavailable() -> str | None:
     """Return why file systems cannot be made on loop devices here; None if they can."""
     if os.geteuid() != 0:
         return "loop devices take root"

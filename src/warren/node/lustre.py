@@ -17,7 +17,7 @@ from warren.base.errors import UserMistake
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble, Target, Volume
 from warren.node import commands, usercommands
-from warren.node.filesystems import vector
+from warren.node.filesystems import profile_arguments
 from warren.node.namespaces import mount_points
 from warren.node.threads import in_thread
 
@@ -82,7 +82,7 @@ def client_command(source: LustreMount, path: str, profile: ProfileCommands) -> 
     values = client_values(source, path)
     said = None
     for name in ("commandlines.mountCompute", "commandlines.mountRabbit"):
-        said = said or vector(profile, name, values)
+        said = said or profile_arguments(profile, name, values)
     return ["mount", "-t", "lustre", *(said or [f"{source.address}:/{source.name}", path]),
             "-o", _OPTIONS]  # fmt: skip
 

@@ -328,7 +328,7 @@ def _open(process: int, name: str, stack: ExitStack) -> int:
     return opened
 
 
-async def available() -> str | None:
+async def why_unavailable() -> str | None:
     """Return why nodes cannot have mount namespaces of their own here; None if they can."""
     try:
         await commands.run(["unshare", *_unshared(), "mount", "-t", "tmpfs", "none", "/tmp"])

@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from warren.dws.node import NodeTrouble
-from warren.node import commands, writing
+from warren.node import commands, filewriter
 from warren.node.nvmenames import Target, host_id, host_nqn, key
-from warren.node.reaching import why_unanswered
+from warren.node.tcpprobe import why_unanswered
 from warren.node.threads import in_thread
 from warren.node.usage import are_mounted_by_root
 
@@ -223,7 +223,7 @@ class Host:
     async def _write(self, file: Path, text: str) -> None:
         if not await in_thread(file.exists):
             raise NodeTrouble(f"{file} is not there: load the kernel module nvme-tcp")
-        argv = [sys.executable, "-I", "-S", writing.__file__, str(file)]
+        argv = [sys.executable, "-I", "-S", filewriter.__file__, str(file)]
         try:
             await commands.run(argv, text=text)
         except NodeTrouble as trouble:

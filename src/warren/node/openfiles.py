@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from warren.base.processes import status
-from warren.node import bindings
+from warren.node import unixsockets
 
 _PROC: Final = Path("/proc")
 _RING: Final = "anon_inode:[io_uring]"
@@ -144,7 +144,7 @@ def _is_mounted(link: Path) -> bool:
 def _untold(thread: int, descriptor: int) -> bool:
     """Return whether it cannot be told what a socket that is still there is bound to."""
     try:
-        with bindings.bound_to(thread, descriptor):
+        with unixsockets.bound_to(thread, descriptor):
             return False
     except OSError as error:
         return error.errno not in (errno.EBADF, errno.ESRCH)
@@ -153,7 +153,7 @@ def _untold(thread: int, descriptor: int) -> bool:
 def _is_unix(link: Path) -> bool:
     # Only sockets are asked for what they are: a file's server would be asked, and need not answer.
     try:
-        return os.readlink(link).startswith("socket:[") and bindings.is_unix(str(link))
+        return os.readlink(link).startswith("socket:[") and unixsockets.is_unix(str(link))
     except OSError:
         return False
 
@@ -162,7 +162,7 @@ def _names(place: Path) -> Iterator[int]:
     """Open, one after the other, the files that sockets of a thread are bound to."""
     for link in _entries(place / "fd"):
         if _is_unix(link):
-            with suppress(OSError), bindings.bound_to(int(place.name), int(link.name)) as name:
+            with suppress(OSError), unixsockets.bound_to(int(place.name), int(link.name)) as name:
                 if name is not None:
                     yield name
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from warren.base.objects import Object
-from warren.node.beneath import NotAFile, open_to_read
+from warren.node.nofollow import NotAFile, open_to_read
 from warren.node.threads import in_thread
 
 _PIECE: Final = 2**16

@@ -25,9 +25,9 @@ from warren.dws.node import NodeTrouble
 from warren.dws.pods.plans import Image
 from warren.dws.pods.pod import PodState
 from warren.journal.files import replace
-from warren.node.endings import wait_ended
 from warren.node.images import Images
 from warren.node.namespaces import Namespace
+from warren.node.pidfds import wait_ended
 from warren.node.podnetwork import PodNetwork, free_address
 from warren.node.podprocess.podfiles import HOSTS
 from warren.node.threads import in_thread

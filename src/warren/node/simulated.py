@@ -1,7 +1,7 @@
 """A simulated node: it does nothing, and keeps the contract of one that does.
 
 It refuses what a real one refuses: more than its flash holds, mounting what is
-not there, releasing what is mounted. Its `Flash` outlives its agent.
+not there, releasing what is mounted. Its `SimulatedFlash` outlives its agent.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from warren.node.behaviour import EASY, Behaviour
 
 
 @dataclass
-class Flash:
+class SimulatedFlash:
     """What is on a simulated machine, shared by the nodes of one chassis: the disks."""
 
     capacity: int
@@ -44,7 +44,7 @@ class SimulatedMachine:
     def __init__(
         self,
         name: str,
-        flash: Flash,
+        flash: SimulatedFlash,
         *,
         bytes: int = 2**20,
         seconds: float = 1,

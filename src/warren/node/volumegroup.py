@@ -19,8 +19,8 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import CannotBeCutOff, NodeTrouble, Volume
 from warren.node import commands
 from warren.node.blocks import VolumeRecord
-from warren.node.filesystems import vector
-from warren.node.flash import component, no_room
+from warren.node.filesystems import profile_arguments
+from warren.node.flash import out_of_space, path_component
 from warren.node.threads import in_thread
 
 PREFIX: Final = "vg:"
@@ -86,7 +86,7 @@ class VolumeGroup:
                 # A thin volume takes no room of the group, but of the pool.
                 left = await self._left(known) if pool is None else min(pool, self._limit(known))
                 if volume.size > left:
-                    raise no_room(self._group, left, volume.size)
+                    raise out_of_space(self._group, left, volume.size)
                 await commands.run(command)
                 known = await self._listed()
                 if volume.name not in known:
@@ -148,7 +148,7 @@ class VolumeGroup:
         Not those by which it would change the whole group, which is the site's. Copies of profiles
         that were pinned by earlier versions may have such.
         """
-        said = vector(profile, which, self._names(name))
+        said = profile_arguments(profile, which, self._names(name))
         if said is not None and not commandlines.changes_one(said, self._path(name)):
             raise NodeTrouble(
                 f"{which} of the profile does not change {self._path(name)} alone: name it by "
@@ -165,14 +165,14 @@ class VolumeGroup:
             "lvcreate", "-y", "--setautoactivation", "n",
             "--addtag", self._tag, "--addtag", f"{_OWNER}{volume.userid}.{volume.groupid}",
         ]  # fmt: skip
-        name = component(volume.name)
+        name = path_component(volume.name)
         values = {"$LV_SIZE": f"{size}b", **self._names(name)}
         if volume.commands.has(LV_CREATE):
             (row,) = await _report("vgs", "vg", "pv_count", self._name)
             count = int(row["pv_count"])
             values |= {"$DEVICE_NUM": str(count), "$DEVICE_NUM-1": str(count - 1)}
             values["$DEVICE_NUM-2"] = str(count - 2)
-        said = vector(volume.commands, LV_CREATE, values)
+        said = profile_arguments(volume.commands, LV_CREATE, values)
         if said is not None:
             return [*own, *said]
         # LVM does not activate it, which it would have to for wiping it.
@@ -202,7 +202,7 @@ class VolumeGroup:
 
     def _names(self, name: str) -> dict[str, str]:
         """Return by which variables a profile's line names a volume."""
-        return {"$VG_NAME": self._name, "$LV_NAME": component(name)}
+        return {"$VG_NAME": self._name, "$LV_NAME": path_component(name)}
 
     async def _left(self, known: Mapping[str, VolumeRecord]) -> int:
         """Return how many bytes this rabbit may still take."""
@@ -213,7 +213,7 @@ class VolumeGroup:
         return self._capacity - sum(each.size for each in known.values())
 
     def _path(self, name: str) -> str:
-        return f"{self._name}/{component(name)}"
+        return f"{self._name}/{path_component(name)}"
 
 
 async def names() -> set[str]:

@@ -12,10 +12,10 @@ import pytest
 from tests.vm.inside import meeting
 from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble
-from warren.node.attached import Attached
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
 from warren.node.nvmehost import Host, Policy, Reach
+from warren.node.remoteflash import RemoteFlash
 
 USER = 1234
 REACH = {"rabbit-0": Reach(host="10.0.0.1")}
@@ -26,7 +26,7 @@ class Node:
     def __init__(self, policy: Policy) -> None:
         self.host = Host("node1", REACH, policy)
         self.namespace = Namespace(Path("/run/nodes/node1"), Path("/run/nodes/mounts"))
-        self.machine = NamespacedMachine("node1", Attached(self.host), self.namespace)
+        self.machine = NamespacedMachine("node1", RemoteFlash(self.host), self.namespace)
 
     def mount(self) -> None:
         async def main() -> None:

@@ -10,7 +10,7 @@ from tests.vm.inside import lvm, meeting
 from warren.base.bytesize import MIB
 from warren.dws.node import Volume
 from warren.node import nvmetree
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.nvmenames import Target
 from warren.node.nvmetarget import CONFIGFS, Configfs, Exports
 from warren.node.nvmetree import Listening
@@ -27,7 +27,7 @@ class Rabbit:
     def __init__(self) -> None:
         lvm.configure()
         self.disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
-        self.flash = Blocks(lambda rabbit: self.disk, Path("/tmp"))
+        self.flash = BlockFlash(lambda rabbit: self.disk, Path("/tmp"))
         self.exports = Exports("rabbit-0", self.disk.device, LISTENING)
 
     def offer(self, *nodes: str) -> None:

@@ -15,7 +15,7 @@ from tests.vm.inside import anyhost, lvm, meeting
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import nvmetree
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.nvmehost import Host, Policy, Reach
 from warren.node.nvmenames import Target, host_nqn
 from warren.node.nvmetarget import CONFIGFS, Configfs, Exports
@@ -36,7 +36,7 @@ def test_a_rabbit_asks_nodes_to_prove_who_they_are() -> None:
     lvm.configure()
     lvm.make("flash", "/dev/vda")
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
-    asyncio.run(Blocks(lambda rabbit: disk, Path("/tmp")).make(VOLUME))
+    asyncio.run(BlockFlash(lambda rabbit: disk, Path("/tmp")).make(VOLUME))
     asyncio.run(Exports("rabbit-0", disk.device, LISTENING).offer(VOLUME.name, ["node1"]))
     meeting.tell("offered to all who say so")
     meeting.wait("read by a user")

@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from warren.dws.copies import commands, staging
 from warren.dws.node import Copy, Progress
-from warren.node import beneath, identity
+from warren.node import identity, nofollow
 from warren.node.copying.tally import words
 
 _INTERVAL: Final = 0.5
@@ -63,9 +63,9 @@ class Command:
     def _make_directories(self) -> None:
         plan = self._plan
         storage = self._copy.destination_storage
-        beneath.make_directories(plan.top, storage)
+        nofollow.make_directories(plan.top, storage)
         how = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        above, path = beneath.open_directory(plan.top, os.O_PATH, storage), plan.top
+        above, path = nofollow.open_directory(plan.top, os.O_PATH, storage), plan.top
         try:
             for name in plan.below if plan.contents else plan.below[:-1]:
                 path = os.path.join(path, name)

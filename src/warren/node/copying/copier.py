@@ -18,14 +18,6 @@ from typing import Final
 
 from warren.dws.copies import staging
 from warren.node import identity
-from warren.node.beneath import (
-    NotAFile,
-    Place,
-    SameFile,
-    Tree,
-    make_directories,
-    open_to_read,
-)
 from warren.node.copying import fresh, metadata
 from warren.node.copying.latency import Latency
 from warren.node.copying.linked import Linked, Names
@@ -38,6 +30,14 @@ from warren.node.copying.target import InUse, close, open_alone
 from warren.node.copying.transfer import SMALL, Transfer, difference
 from warren.node.copying.unwritten import take_back, take_back_tree
 from warren.node.copying.workers import BATCH, Batch, Workers, is_local, useful
+from warren.node.nofollow import (
+    NotAFile,
+    Place,
+    SameFile,
+    Tree,
+    make_directories,
+    open_to_read,
+)
 from warren.node.syncing import Written
 
 _THREADS: Final = 4

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from warren.node.beneath import open_to_look, open_to_make
 from warren.node.copying import metadata, quiet
 from warren.node.copying.latency import Latency
 from warren.node.copying.transfer import SMALL
+from warren.node.nofollow import open_to_look, open_to_make
 
 _FILE: Final = 0o777
 

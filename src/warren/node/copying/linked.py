@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from warren.node.beneath import Place
+from warren.node.nofollow import Place
 
 _REMEMBERED: Final = 2**17
 

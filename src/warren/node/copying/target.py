@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Final
 
 from warren.node import identity
-from warren.node.beneath import open_to_write, replace
 from warren.node.copying.transfer import SMALL
+from warren.node.nofollow import open_to_write, replace
 
 _NO_LOCKS: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
 _IS_LOCKED: Final = (errno.EAGAIN, errno.EACCES)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from warren.node import identity
-from warren.node.beneath import Place, Tree, open_to_look
 from warren.node.copying.retry import MARK, STEP_BACK
 from warren.node.copying.tally import Refused
+from warren.node.nofollow import Place, Tree, open_to_look
 
 
 def take_back(name: str, above: int, target: str, there: int) -> None:

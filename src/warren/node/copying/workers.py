@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from warren.base.processes import die_with_parent
-from warren.node.beneath import Place
 from warren.node.copying import fresh
 from warren.node.copying.latency import Latency
+from warren.node.nofollow import Place
 
 _MOST: Final = 3
 """Processes of one copy beside the copier: a rabbit's CPUs are other copies', too."""

@@ -7,7 +7,7 @@ from warren.dws.node import RawVolumes, Volume
 from warren.node.flash import Flash, Source
 
 
-class Offered:
+class ExportedFlash:
     """`Flash` like another one, whose volumes no node reaches any more when they are released."""
 
     def __init__(self, flash: Flash, withdraw: Callable[[str], Awaitable[None]]) -> None:

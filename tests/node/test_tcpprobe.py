@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from warren.node.nvmehost import Host, Policy, Reach
-from warren.node.reaching import why_unanswered
+from warren.node.tcpprobe import why_unanswered
 
 SECONDS = 60.0
 """Longer than the loopback takes on any machine."""
