@@ -104,7 +104,7 @@ def test_the_processes_of_all_nodes_are_found_by_one_look_at_the_machine(
 @contextmanager
 def task_on(nodes: Nodes, node: str) -> Iterator[int]:
     """Have a process of its own on a node."""
-    enter = asyncio.run(nodes.namespace(node).enter())
+    enter = asyncio.run(nodes.namespace(node).nsenter_command())
     with subprocess.Popen(
         [*enter, "sh", "-c", "echo in; read never"], stdin=PIPE, stdout=PIPE
     ) as process:

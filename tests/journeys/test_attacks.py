@@ -78,10 +78,10 @@ def test_no_user_lists_or_reads_anothers_storage_on_the_same_node(pair: tuple[Us
     hosts = [host for chassis in one.cluster.shape().chassis() for host in chassis.hosts]
     spaces = [nodes.namespace(host) for host in hosts]
     (there,) = [space for space in spaces if path in space.mounts()]
-    enter = asyncio.run(there.enter())
+    nsenter = asyncio.run(there.nsenter_command())
     become = [f"--reuid={other.userid}", f"--regid={other.userid}", "--clear-groups"]
     tried = subprocess.run(
-        [*enter, "setpriv", *become, "sh", "-c", looks, path, str(one.userid)],
+        [*nsenter, "setpriv", *become, "sh", "-c", looks, path, str(one.userid)],
         stdout=subprocess.PIPE,
         text=True,
     )

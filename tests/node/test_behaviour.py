@@ -44,9 +44,11 @@ def test_the_same_seed_gives_the_same_times_and_faults_and_another_node_others()
 
 
 def test_times_are_spread_around_their_median_and_faults_are_as_many_as_asked_for() -> None:
-    dice = Behaviour(seed=1, actions={"make": Action(seconds=0.2, sigma=0.5, fails=0.1)}).dice("r")
-    times = [dice.seconds("make") for _ in range(4000)]
-    faults = [dice.fault("make") for _ in range(4000)]
+    injector = Behaviour(
+        seed=1, actions={"make": Action(seconds=0.2, sigma=0.5, fails=0.1)}
+    ).fault_injector("r")
+    times = [injector.seconds("make") for _ in range(4000)]
+    faults = [injector.fault("make") for _ in range(4000)]
 
     assert 0.19 < statistics.median(times) < 0.21
     assert max(times) > 0.6

@@ -111,15 +111,15 @@ class Rabbit:
     def mounted(self, kind: str = "ext4", name: str = "a") -> Iterator[Path]:
         """Mount a volume for the block; what is there is found at the path that is given."""
         source = asyncio.run(self.blocks().source("rabbit1", name, kind))
-        enter = asyncio.run(self.namespace.enter())
+        nsenter = asyncio.run(self.namespace.nsenter_command())
         point = self.namespace.prefix / f"mount of {name}"
         seen = Path(f"{self.namespace.root}{point}")
         seen.touch() if source.is_file else seen.mkdir(exist_ok=True)
-        subprocess.run([*enter, "mount", *source.arguments, point], check=True)
+        subprocess.run([*nsenter, "mount", *source.arguments, point], check=True)
         try:
             yield seen
         finally:
-            subprocess.run([*enter, "umount", point], check=True)
+            subprocess.run([*nsenter, "umount", point], check=True)
 
     def other(self, *names: str) -> "subprocess.Popen[str]":
         """Start another agent on the same disk."""
@@ -251,7 +251,7 @@ def test_a_user_is_never_given_a_loop_device(rabbit: Rabbit) -> None:
 
 def test_a_raw_volume_that_an_older_agent_made_for_a_user_stays_roots(rabbit: Rabbit) -> None:
     asyncio.run(rabbit.disk().reserve(replace(rabbit.volume("raw"), userid=rabbit.user.userid)))
-    asyncio.run(rabbit.disk().set_made("a"))
+    asyncio.run(rabbit.disk().set_formatted("a"))
 
     assert rabbit.raw().stat().st_uid == 0
 

@@ -484,12 +484,12 @@ def test_a_difference_is_found_wherever_it_is(
 
 def mounting(mount: str) -> list[str]:
     """The beginning of a command that mounts something where nobody else sees it."""
-    enter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    nsenter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
     if os.geteuid() != 0:
-        enter.insert(1, "--map-root-user")
-    if subprocess.run([*enter, "true"], capture_output=True).returncode:
+        nsenter.insert(1, "--map-root-user")
+    if subprocess.run([*nsenter, "true"], capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
-    return enter
+    return nsenter
 
 
 @pytest.mark.parametrize("large", [True, False])
@@ -499,7 +499,7 @@ def test_a_target_that_is_full_is_told(copy: Copier, large: bool) -> None:
     for number in range(3 if large else 30):
         (copy.place / "in" / str(number)).write_bytes(bytes(2 * MIB if large else 200_000))
     mount = f"mount -t tmpfs -o size=4m,mode=777 none '{copy.place}/out' && exec \"$@\""
-    outcome = copy("in", "out", enter=mounting(mount))
+    outcome = copy("in", "out", nsenter=mounting(mount))
 
     assert outcome.status == copying.FAILED
     assert outcome.complaints
@@ -617,7 +617,7 @@ def test_another_try_on_a_file_system_that_has_become_read_only_is_not_content(
     since = now()
     copy.well("in", "out/", movement="m")
     mount = f"mount --bind -o ro '{copy.place}/out' '{copy.place}/out' && exec \"$@\""
-    outcome = copy("in", "out/", enter=mounting(mount), movement="m", since=since)
+    outcome = copy("in", "out/", nsenter=mounting(mount), movement="m", since=since)
 
     assert outcome.status == copying.FAILED
     assert f"{copy.place}/out: {os.strerror(errno.EROFS)}" in outcome.complaints

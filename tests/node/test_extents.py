@@ -134,15 +134,15 @@ def test_no_rabbit_has_extents_before_the_first_is_taken(tmp_path: Path) -> None
 def test_what_was_taken_is_found_again_by_another_process(tmp_path: Path) -> None:
     a = Extents(tmp_path).take(volume("a", 3), IMAGE)
     b = Extents(tmp_path).take(volume("b.c", 2), IMAGE)
-    Extents(tmp_path).set_made("b.c")
+    Extents(tmp_path).set_formatted("b.c")
 
     found = Extents(tmp_path).all()
     assert set(found) == {"a", "b.c"}
     assert found["a"] == a == Extents(tmp_path).get("a")
     assert (a.offset, a.size, a.userid, a.groupid, a.file_system) == (0, 3 * UNIT, 7, 8, "xfs")
-    assert not a.made
+    assert not a.formatted
     assert (found["b.c"].offset, found["b.c"].size) == (b.offset, b.size) == (3 * UNIT, 2 * UNIT)
-    assert found["b.c"].made
+    assert found["b.c"].formatted
 
 
 def test_who_has_an_extent_keeps_it_even_when_there_is_no_room_for_more(tmp_path: Path) -> None:
@@ -199,10 +199,10 @@ def test_of_a_volume_that_was_released_nothing_says_that_it_was_made(tmp_path: P
     extents = Extents(tmp_path)
     extents.take(volume(), IMAGE)
     extents.remove("a")
-    extents.set_made("a")
+    extents.set_formatted("a")
 
     assert extents.all() == {}
-    assert not extents.take(volume(), IMAGE).made
+    assert not extents.take(volume(), IMAGE).formatted
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/etc/passwd", "../a"])
@@ -212,7 +212,7 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
     actions: tuple[Callable[[], object], ...] = (
         lambda: extents.take(volume(name), IMAGE),
         lambda: extents.get(name),
-        lambda: extents.set_made(name),
+        lambda: extents.set_formatted(name),
         lambda: extents.remove(name),
     )
     for action in actions:

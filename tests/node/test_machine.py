@@ -16,7 +16,7 @@ from tests.harness import virtual
 from tests.node.conftest import Nodes
 from warren.controllers.machine import Machine
 from warren.dws.node import Copy, NodeTrouble, Progress, Volume
-from warren.node.behaviour import EASY
+from warren.node.behaviour import NO_FAULTS
 from warren.node.blocks import BlockFlash
 from warren.node.directory import DirectoryFlash
 from warren.node.extents import UNIT
@@ -178,7 +178,7 @@ def machine(kind: str, request: pytest.FixtureRequest) -> Iterator[Node]:
         case "faulty":
             node = directory(request)
             assert isinstance(node.machine, NamespacedMachine)
-            node = replace(node, machine=FaultyMachine("rabbit1", node.machine, EASY))
+            node = replace(node, machine=FaultyMachine("rabbit1", node.machine, NO_FAULTS))
         case _:
             node = image(request)
     yield node

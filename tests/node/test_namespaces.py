@@ -27,7 +27,7 @@ def run(namespace: Namespace, *command: str) -> str:
     """Run a command on a node."""
 
     async def main() -> str:
-        return await commands.run([*await namespace.enter(), *command])
+        return await commands.run([*await namespace.nsenter_command(), *command])
 
     return asyncio.run(main())
 
@@ -263,7 +263,7 @@ def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
     async def begin() -> list[str]:
         await machine.make(_volume("a"))
         await machine.mount("rabbit1", "a", "xfs", path)
-        return await nodes.namespace().enter()
+        return await nodes.namespace().nsenter_command()
 
     words = [*asyncio.run(begin()), "sh", "-c", 'cd "$0" && echo in && read never', path]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
@@ -299,7 +299,7 @@ def test_what_is_mounted_is_its_owners_alone_and_users_cannot_list_where(nodes: 
 def test_nothing_is_mounted_but_where_it_may_be(nodes: Nodes, path: str) -> None:
     flash = DirectoryFlash(nodes.root / "flash", 1000)
     places = [nodes.prefix, Path("/allowed")]
-    machine = NamespacedMachine("node1", flash, nodes.namespace(), places=places)
+    machine = NamespacedMachine("node1", flash, nodes.namespace(), mount_roots=places)
     asyncio.run(machine.make(_volume("a")))
 
     with pytest.raises(NodeTrouble, match=r"nothing is mounted but below .* or /allowed") as told:
@@ -482,8 +482,8 @@ def test_a_holder_that_is_killed_is_replaced(nodes: Nodes) -> None:
 
 def test_a_process_that_does_not_answer_where_it_is_holds_up_no_look_at_nodes(nodes: Nodes) -> None:
     asyncio.run(nodes.namespace().ensure())
-    enter = asyncio.run(nodes.namespace().enter())
-    with subprocess.Popen([*enter, "sleep", "600"]) as process:
+    nsenter = asyncio.run(nodes.namespace().nsenter_command())
+    with subprocess.Popen([*nsenter, "sleep", "600"]) as process:
         try:
             eventually(lambda: namespaces.processes([nodes.namespace()]) == [process.pid])
             with stuck.in_exec(54321):

@@ -236,15 +236,15 @@ def test_a_container_has_what_is_mounted_on_its_rabbit(machine: Machine) -> None
     path = f"{machine.nodes.prefix}/job"
 
     async def story() -> None:
-        enter = await machine.nodes.namespace().enter()
+        nsenter = await machine.nodes.namespace().nsenter_command()
         script = (f"mkdir -m 711 {path} && mkdir {path}/0 && mount -t tmpfs none {path}/0 && "
                   f"chmod 777 {path}/0 && echo words > {path}/0/it")  # fmt: skip
-        await commands.run([*enter, "sh", "-c", script])
+        await commands.run([*nsenter, "sh", "-c", script])
         told = container("cat /data/0/it; echo more > /data/0/new", mounts=[mount("fast", "/data")])
         await machine.start(plan(told, volumes={"fast": {"path": path}}))
         assert codes((await machine.ended()).containers) == [0]
-        assert (await commands.run([*enter, "cat", f"{path}/0/new"])) == "more\n"
-        await commands.run([*enter, "umount", f"{path}/0"])
+        assert (await commands.run([*nsenter, "cat", f"{path}/0/new"])) == "more\n"
+        await commands.run([*nsenter, "umount", f"{path}/0"])
 
     asyncio.run(story())
     assert machine.log() == "words\n"
@@ -273,18 +273,18 @@ def test_allocations_are_found_by_links_in_a_directory_that_cannot_be_written_to
     volumes = {"fast": {"path": path}, "nnf-index": {"size": None}}
 
     async def story() -> None:
-        enter = await machine.nodes.namespace().enter()
+        nsenter = await machine.nodes.namespace().nsenter_command()
         own = f"{path}/rabbit-0-1"
         script = (
             f"mkdir -m 711 {path} && mkdir {path}/rabbit-0-0 {own} && "
             f"mount -t tmpfs none {own} && chmod 777 {own} && echo words > {own}/it"
         )
-        await commands.run([*enter, "sh", "-c", script])
+        await commands.run([*nsenter, "sh", "-c", script])
         await machine.start(plan(told, init=[first], volumes=volumes))
         state = await machine.ended()
         assert (codes(state.init), codes(state.containers)) == ([0], [0])
-        assert (await commands.run([*enter, "cat", f"{own}/new"])) == "more\n"
-        await commands.run([*enter, "umount", own])
+        assert (await commands.run([*nsenter, "cat", f"{own}/new"])) == "more\n"
+        await commands.run([*nsenter, "umount", own])
 
     asyncio.run(story())
     said = [each for each in machine.log().splitlines() if "lost" not in each and ":" not in each]

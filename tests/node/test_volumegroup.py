@@ -186,7 +186,7 @@ def test_a_volume_is_found_again_by_another_process(group: Group) -> None:
     made = group.reserve("a", EXTENT + 1)
 
     assert made == VolumeRecord(
-        size=2 * EXTENT, userid=group.user.userid, groupid=group.user.groupid, made=False
+        size=2 * EXTENT, userid=group.user.userid, groupid=group.user.groupid, formatted=False
     )
     assert group.disk().volumes() == {"a": made}
     assert asyncio.run(group.disk().find("a")) == made
@@ -225,10 +225,10 @@ def test_a_full_group_refuses_for_good(group: Group) -> None:
 def test_that_a_volume_is_made_is_remembered(group: Group) -> None:
     group.reserve("a")
     group.reserve("b")
-    asyncio.run(group.disk().set_made("a"))
-    asyncio.run(group.disk().set_made("a"))
+    asyncio.run(group.disk().set_formatted("a"))
+    asyncio.run(group.disk().set_formatted("a"))
 
-    assert {name: found.made for name, found in group.disk().volumes().items()} == {
+    assert {name: found.formatted for name, found in group.disk().volumes().items()} == {
         "a": True,
         "b": False,
     }
@@ -236,12 +236,12 @@ def test_that_a_volume_is_made_is_remembered(group: Group) -> None:
 
 def test_what_is_given_back_gives_its_room_back(group: Group) -> None:
     group.reserve("a", SIZE)
-    asyncio.run(group.disk().set_made("a"))
+    asyncio.run(group.disk().set_formatted("a"))
     group.give_back("a")
     group.give_back("a")
 
     assert group.all() == set()
-    assert not group.reserve("a", SIZE).made
+    assert not group.reserve("a", SIZE).formatted
 
 
 def test_what_was_in_a_volume_is_discarded_and_nothing_else_is(group: Group) -> None:

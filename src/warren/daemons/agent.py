@@ -29,8 +29,8 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     shape = clustershape.load(state.shape)
     assert shape is not None
     storage = config.load(state.config).storage
-    grace = GracePeriod(seconds=storage.busy_seconds, policy=storage.busy_policy)
-    nodes = Nodes(state, shape, isolated=isolated, grace=grace)
+    grace_period = GracePeriod(seconds=storage.busy_seconds, policy=storage.busy_policy)
+    nodes = Nodes(state, shape, isolated=isolated, grace_period=grace_period)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     async with AsyncExitStack() as stack:
         together = System()

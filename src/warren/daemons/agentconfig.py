@@ -138,7 +138,7 @@ class Config(Table, frozen=True):
         return Path(self.mounts)
 
     @property
-    def places(self) -> list[Path]:
+    def mount_roots(self) -> list[Path]:
         """The directories below which anything may be mounted."""
         return [Path(each) for each in (self.mounts, *self.more_mounts)]
 
@@ -213,7 +213,7 @@ async def file_system_support(config: Config, state: Path) -> dict[str, str | No
     return {each: lacks.get(each) for each in TYPES}
 
 
-def patience(config: Config) -> GracePeriod:
+def grace_period(config: Config) -> GracePeriod:
     """Return how storage is waited for that is in use."""
     return GracePeriod(seconds=tables.seconds(config.busy_timeout), policy=config.busy_policy)
 
@@ -233,7 +233,9 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
         return disks[rabbit]
 
     cluster = config.network.machines() if config.network is not None else None
-    made = BlockFlash(disk, state, patience=patience(config), cluster=cluster, one_kernel=False)
+    made = BlockFlash(
+        disk, state, grace_period=grace_period(config), cluster=cluster, one_kernel=False
+    )
     return made, disk
 
 
@@ -266,7 +268,9 @@ def node(config: Config, state: Path, *, rabbit: bool) -> Node:
     if config.namespace != HOST:
         own = Namespace(Path(config.namespace), config.prefix)
     namespace = own or HostNamespace(config.prefix)
-    machine = NamespacedMachine(config.name, made, namespace, patience(config), config.places)
+    machine = NamespacedMachine(
+        config.name, made, namespace, grace_period(config), config.mount_roots
+    )
     return Node(
         machine=machine,
         flash=made,

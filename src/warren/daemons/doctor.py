@@ -57,7 +57,7 @@ class Doctor:
         """Remove one of the orphans, or end a process that keeps something in use."""
         match finding.sort:
             case Sort.PROCESS if finding.name in self._keepers:
-                usage.send([self._keepers[finding.name]], signal.SIGKILL)
+                usage.send_signal([self._keepers[finding.name]], signal.SIGKILL)
             case Sort.PROCESS:
                 # Still in its job's cgroup: another process may have its number by now.
                 stray = {int(finding.name)}

@@ -24,7 +24,7 @@ from warren.node.namespaces import HolderEnded, Namespace, join, mount_points, p
 from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
 from warren.node.threads import in_thread
-from warren.node.usage import Process, on_mounts
+from warren.node.usage import Process, users_of_mounts
 from warren.node.volumegroup import PREFIX, VolumeGroup
 
 _AGENT_SECONDS: Final = 60.0
@@ -46,10 +46,10 @@ class Nodes:
         shape: ClusterShape,
         *,
         isolated: bool,
-        grace: GracePeriod | None = None,
+        grace_period: GracePeriod | None = None,
     ) -> None:
-        """`grace` is what storage gets that is in use when it is to be given back."""
-        self._grace = grace
+        """`grace_period` is what storage gets that is in use when it is to be given back."""
+        self._grace_period = grace_period
         self._state = state
         self._isolated = isolated
         self._owner = os.geteuid()
@@ -58,7 +58,7 @@ class Nodes:
         self._disks = {}
         if shape.flash == "image":
             self._disks = {rabbit: _disk(rabbit, state, shape) for rabbit in self._rabbits}
-        self._blocks = BlockFlash(self._disk, state.flash, patience=grace)
+        self._blocks = BlockFlash(self._disk, state.flash, grace_period=grace_period)
         self._flash: Flash = self._blocks if self._disks else self._directories
         self._namespaces: dict[str, Namespace] = {}
 
@@ -75,7 +75,7 @@ class Nodes:
     def machine(self, node: str) -> NamespacedMachine | LinkingMachine:
         """Return the machine that is a node."""
         if self._isolated:
-            return NamespacedMachine(node, self._flash, self.namespace(node), self._grace)
+            return NamespacedMachine(node, self._flash, self.namespace(node), self._grace_period)
         return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
 
     def pods(self, rabbit: str) -> Pods:
@@ -118,7 +118,7 @@ class Nodes:
         namespace = self.namespace(node)
         if not self._isolated:
             return
-        if not namespace.made:
+        if not namespace.was_made:
             join(None, node)  # nothing was ever mounted there
             return
         end = time.monotonic() + seconds
@@ -202,7 +202,7 @@ class Nodes:
 
     async def users_of_mount(self, node: str, path: str) -> list[Process]:
         """Return the processes with something open on what is mounted on a node."""
-        return await in_thread(on_mounts, self.namespace(node).mount_ids(path))
+        return await in_thread(users_of_mounts, self.namespace(node).mount_ids(path))
 
     def _loop_disks(self) -> list[tuple[str, LoopDisk]]:
         return [(name, disk) for name, disk in self._disks.items() if isinstance(disk, LoopDisk)]

@@ -34,7 +34,7 @@ from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
 from warren.kube.informer import Informers
-from warren.node.namespaces import Namespace, entering
+from warren.node.namespaces import Namespace, nsenter_command
 from warren.rpc import server
 from warren.rpc.bus import Bus
 from warren.rpc.message import Handle
@@ -114,7 +114,7 @@ def _onto(state: StateDir, node: str) -> Sequence[str]:
     There are none where it has no mount namespace: nothing is mounted there then.
     """
     holder = Namespace(state.nodes / node, state.mounts).holder
-    return () if holder is None else entering(holder)
+    return () if holder is None else nsenter_command(holder)
 
 
 def access_policy(settings: Config) -> AccessPolicy:

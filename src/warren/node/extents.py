@@ -30,7 +30,7 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     file_system: str
     userid: int
     groupid: int
-    made: bool = False
+    formatted: bool = msgspec.field(name="made", default=False)
     """Whether its file system is whole."""
 
     @property
@@ -118,11 +118,11 @@ class Extents:
         self._write(volume.name, extent)
         return extent
 
-    def set_made(self, name: str) -> None:
+    def set_formatted(self, name: str) -> None:
         """Remember that a volume's file system is whole."""
         extent = self.get(name)
         if extent is not None:
-            self._write(name, msgspec.structs.replace(extent, made=True))
+            self._write(name, msgspec.structs.replace(extent, formatted=True))
 
     def remove(self, name: str) -> None:
         """Free a volume's extent."""

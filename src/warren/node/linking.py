@@ -62,7 +62,7 @@ class LinkingMachine:
         try:
             await in_thread(_link, files, link)
             if shared is not None and os.geteuid() == 0:
-                await in_thread(acl.let_in, files, shared)
+                await in_thread(acl.set_access, files, shared)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 

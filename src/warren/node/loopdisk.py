@@ -76,7 +76,7 @@ class LoopDisk:
     async def reserve(self, volume: Volume) -> VolumeRecord:
         async with self._alone():
             extent = await in_thread(self._extents.take, volume, self._space())
-            if self._device is None and not extent.made:
+            if self._device is None and not extent.formatted:
                 await self._provide(volume, extent)
         return _record_of(extent)
 
@@ -92,9 +92,9 @@ class LoopDisk:
         extent = self._extents.get(name)
         return [] if extent is None else [loop.device for loop in self._showing(extent)]
 
-    async def set_made(self, name: str) -> None:
+    async def set_formatted(self, name: str) -> None:
         async with self._alone():
-            await in_thread(self._extents.set_made, name)
+            await in_thread(self._extents.set_formatted, name)
 
     async def cut_off(self, name: str) -> None:
         async with self._alone():
@@ -255,5 +255,5 @@ def _grow(image: Path, size: int) -> None:
 
 def _record_of(extent: Extent) -> VolumeRecord:
     return VolumeRecord(
-        size=extent.size, userid=extent.userid, groupid=extent.groupid, made=extent.made
+        size=extent.size, userid=extent.userid, groupid=extent.groupid, formatted=extent.formatted
     )

@@ -97,7 +97,7 @@ async def give(
     root: Path | str | None,
     path: str,
     profile: ProfileCommands,
-    enter: Sequence[str],
+    nsenter: Sequence[str],
 ) -> None:
     """Make a file system its user's. Raises NodeTrouble.
 
@@ -110,7 +110,7 @@ async def give(
             return
         values = client_values(source, path)
         await usercommands.run(
-            profile, ("commandlines.rabbitPostSetup",), values, enter=enter, seconds=SECONDS
+            profile, ("commandlines.rabbitPostSetup",), values, nsenter=nsenter, seconds=SECONDS
         )
         await in_thread(os.chmod, f"{root}{path}", 0o700)
         # The last: it says that all of it was done.

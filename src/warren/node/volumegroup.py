@@ -37,7 +37,7 @@ _YES: Final = frozenset({"active locally", "1"})
 """What it says where that is so: a number where lvm.conf has `binary_values_as_numeric`."""
 
 _SECTOR: Final = 512
-_MADE: Final = "warren.made"
+_FORMATTED: Final = "warren.made"
 _OWNER: Final = "warren.owner."
 _RABBIT: Final = "warren.rabbit."
 
@@ -115,8 +115,8 @@ class VolumeGroup:
         device = f"/dev/{self._path(name)}"
         return [device] if await in_thread(os.path.exists, device) else []
 
-    async def set_made(self, name: str) -> None:
-        await commands.run(["lvchange", "--addtag", _MADE, self._path(name)])
+    async def set_formatted(self, name: str) -> None:
+        await commands.run(["lvchange", "--addtag", _FORMATTED, self._path(name)])
 
     async def cut_off(self, name: str) -> None:
         raise CannotBeCutOff(f"{self._path(name)} cannot be cut off: it is no loop device")
@@ -244,4 +244,6 @@ def _record_of(row: Mapping[str, str]) -> VolumeRecord:
     size, tags = int(row["lv_size"]), row["lv_tags"].split(",")
     owner = next(tag.removeprefix(_OWNER) for tag in tags if tag.startswith(_OWNER))
     userid, _, groupid = owner.partition(".")
-    return VolumeRecord(size=size, userid=int(userid), groupid=int(groupid), made=_MADE in tags)
+    return VolumeRecord(
+        size=size, userid=int(userid), groupid=int(groupid), formatted=_FORMATTED in tags
+    )

@@ -29,7 +29,7 @@ class Rabbit:
 
     def __init__(self, root: Path, group: str) -> None:
         self.disk = VolumeGroup("rabbit1", group, 10 * GIB)
-        self.flash = BlockFlash(lambda rabbit: self.disk, root, patience=GracePeriod(seconds=0))
+        self.flash = BlockFlash(lambda rabbit: self.disk, root, grace_period=GracePeriod(seconds=0))
         self.namespace = Namespace(root / "node", root / "mounts")
         self.machine = NamespacedMachine("rabbit1", self.flash, self.namespace)
 

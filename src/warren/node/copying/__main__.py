@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     described: dict[str, Any] = json.loads(arguments[0])
     copy = Copy(**described)
     os.chdir("/")  # where we came from may be no place for the user, and /proc leads there
-    become = identity.become if copy.command else identity.take
+    become = identity.become_user if copy.command else identity.become_file_user
     become(copy.userid, copy.groupid)
     # Not before: the change of user would undo it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

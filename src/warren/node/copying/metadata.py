@@ -49,7 +49,9 @@ class Metadata:
             if name != acl.NAME:
                 whole &= _set(target, name, value)
         listed = self.attributes.get(acl.NAME)
-        os.chmod(target, mode if listed is None else mode & 0o3000 | acl.without(mode, listed))
+        os.chmod(
+            target, mode if listed is None else mode & 0o3000 | acl.mode_without_acl(mode, listed)
+        )
         if listed is not None:
             whole &= _set(target, acl.NAME, listed)
         os.utime(target, ns=(self.known.st_atime_ns, self.known.st_mtime_ns))
