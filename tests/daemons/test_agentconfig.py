@@ -142,7 +142,7 @@ def test_a_volume_group_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatc
     async def names() -> set[str]:
         return {"vg0", "rabbit"}
 
-    monkeypatch.setattr(volumegroup, "names", names)
+    monkeypatch.setattr(volumegroup, "volume_group_names", names)
     table = FlashTable(kind="volume-group", volume_group="flash")
     told = asyncio.run(agentconfig.group_refusal(Config(flash=table)))
     assert told == "flash.volume-group: there is no flash; there are rabbit, vg0"

@@ -31,7 +31,7 @@ class Slow(Noting):
         await self._command(blocks.MAKE_SECONDS, fails=True)
 
     async def mount_lustre(self, source: LustreMount, path: str, *others: Any) -> None:
-        await self._command(lustre.SECONDS, fails=True)
+        await self._command(lustre.COMMAND_SECONDS, fails=True)
 
     async def _command(self, seconds: float, *, fails: bool = False) -> None:
         await asyncio.sleep(seconds)
@@ -184,7 +184,7 @@ def test_a_command_that_takes_its_whole_time_is_told_of(node: str, kind: Kind, o
         one = agent(api, api.clock, node, Slow(node), rabbit=node.startswith("rabbit"))
         await api.add(kind, obj)
         async with alongside(one.run()):
-            await asyncio.sleep(lustre.SECONDS)
+            await asyncio.sleep(lustre.COMMAND_SECONDS)
             await caught_up()
             await caught_up()
             found = api.find(kind, Key(node, obj["metadata"]["name"]))

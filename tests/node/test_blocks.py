@@ -663,7 +663,7 @@ def test_a_volume_that_would_leave_the_machine_no_room_is_refused_and_takes_none
     rabbit.make("ext4", "a")
     image = rabbit.directory / "disk.img"
     before = image.stat().st_blocks, image.stat().st_size
-    full = LoopDisk("rabbit1", rabbit.directory, CAPACITY, None, kept=2**60)
+    full = LoopDisk("rabbit1", rabbit.directory, CAPACITY, None, headroom=2**60)
 
     with pytest.raises(NodeTrouble) as refusal:
         asyncio.run(full.reserve(rabbit.volume("ext4", "b")))
@@ -687,7 +687,7 @@ def test_users_who_fill_their_volumes_leave_the_machine_its_room(
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "none", small], check=True)
     try:
-        disk = LoopDisk("rabbit1", small / "rabbit1", CAPACITY, None, kept=16 * MIB)
+        disk = LoopDisk("rabbit1", small / "rabbit1", CAPACITY, None, headroom=16 * MIB)
 
         async def reserved() -> int:
             for number in range(9):
@@ -792,14 +792,14 @@ def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
     rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = threading.Event()
-    take = Extents.take
+    take = Extents.allocate
 
     def slowly(self: Extents, volume: Volume, space: Space) -> Extent:
         begun.set()
         time.sleep(0.2)
         return take(self, volume, space)
 
-    monkeypatch.setattr(Extents, "take", slowly)
+    monkeypatch.setattr(Extents, "allocate", slowly)
 
     async def main() -> None:
         blocks = rabbit.blocks()

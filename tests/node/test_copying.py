@@ -857,7 +857,7 @@ def test_closing_the_iterator_ends_the_copier(copy: Copier) -> None:
     much(copy)
 
     async def main() -> None:
-        lines = commands.lines(copy.command("in", "out", **SLOWLY))
+        lines = commands.stream_lines(copy.command("in", "out", **SLOWLY))
         async with aclosing(lines) as told:  # type: ignore[type-var]
             await anext(told)
             assert copier_at(copy.place)
@@ -1064,7 +1064,7 @@ from warren.node import commands
 sys.argv[-1] = str(os.getpid())
 
 async def main():
-    async for line in commands.lines(sys.argv[1:]):
+    async for line in commands.stream_lines(sys.argv[1:]):
         print(line, flush=True)
 
 asyncio.run(main())

@@ -11,7 +11,7 @@ import pytest
 from tests.node.copied import User
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node.directory import DirectoryFlash
-from warren.node.linking import own_path
+from warren.node.linking import node_path
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def volume(name: str = "a", size: int = 100, user: User | None = None) -> Volume
 def test_a_volume_belongs_to_its_user(flash: DirectoryFlash, user: User) -> None:
     asyncio.run(flash.make(volume(user=user)))
 
-    found = flash.place("rabbit1", "a").stat()
+    found = flash.files_path("rabbit1", "a").stat()
     assert (found.st_uid, found.st_gid) == (user.userid, user.groupid)
     assert found.st_mode & 0o777 == 0o700
 
@@ -49,7 +49,7 @@ def test_a_volume_is_found_where_mount_is_told_and_otherwise_it_is_a_trouble(
     asyncio.run(flash.make(volume()))
 
     source = asyncio.run(flash.source("rabbit1", "a", "xfs"))
-    assert source.arguments == ("--bind", str(flash.place("rabbit1", "a")))
+    assert source.arguments == ("--bind", str(flash.files_path("rabbit1", "a")))
     assert not source.is_file
 
 
@@ -84,7 +84,7 @@ def test_a_narrow_umask_does_not_shut_the_user_out(flash: DirectoryFlash) -> Non
     finally:
         os.umask(before)
 
-    assert flash.place("rabbit1", "a").stat().st_mode & 0o777 == 0o700
+    assert flash.files_path("rabbit1", "a").stat().st_mode & 0o777 == 0o700
 
 
 def test_no_rabbit_has_volumes_before_the_first_is_made(flash: DirectoryFlash) -> None:
@@ -175,7 +175,7 @@ def test_a_volume_that_was_being_made_takes_no_room_and_is_made_anew(
     asyncio.run(flash.make(volume("a", 1000)))
 
     assert flash.volumes("rabbit1") == {"a": 1000}
-    assert list(flash.place("rabbit1", "a").iterdir()) == []
+    assert list(flash.files_path("rabbit1", "a").iterdir()) == []
 
 
 def test_a_volume_that_was_being_released_takes_no_room_and_goes_with_the_next_try(
@@ -214,4 +214,4 @@ def test_what_a_release_has_left_does_not_keep_the_next_one_from_its_work(
 def test_a_node_without_a_namespace_has_paths_of_its_own_below_the_prefix_alone(
     path: str, own: str
 ) -> None:
-    assert own_path(Path("/node"), Path("/mnt/nnf"), path) == own
+    assert node_path(Path("/node"), Path("/mnt/nnf"), path) == own

@@ -64,7 +64,7 @@ VOLUME = Volume(group="r0", name="u-0", size=2**30, file_system="gfs2", userid=5
 
 
 def mkfs(line: str | None = None, cluster: DlmCluster | None = LAB) -> list[str]:
-    lines = {} if line is None else {f"data.gfs2Storage.{filesystems.MKFS}": (line,)}
+    lines = {} if line is None else {f"data.gfs2Storage.{filesystems.MKFS_COMMAND_LINE}": (line,)}
     volume = replace(VOLUME, commands=ProfileCommands(file_system="gfs2", lines=lines))
     (command, *_), _ = filesystems.make_commands(volume, "/dev/x", "", cluster)
     return command

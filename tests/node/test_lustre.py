@@ -303,4 +303,4 @@ def test_a_machine_with_the_programs_and_no_kernel_for_them_says_so(rabbit: Rabb
 
 
 def test_where_servers_are_found_is_the_first_address_of_the_machine(rabbit: Rabbit) -> None:
-    assert asyncio.run(lustre.address()) == "10.0.0.1@tcp"
+    assert asyncio.run(lustre.lnet_nid()) == "10.0.0.1@tcp"

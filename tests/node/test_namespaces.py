@@ -200,7 +200,7 @@ def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> N
     async def both() -> None:
         for machine, name in zip(machines, "ab", strict=True):
             await machine.make(_volume(name))
-            (flash.place("rabbit1", name) / f"of-{name}").touch()
+            (flash.files_path("rabbit1", name) / f"of-{name}").touch()
             await machine.mount("rabbit1", name, "xfs", path)
 
     asyncio.run(both())

@@ -48,14 +48,14 @@ def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
 ) -> None:
     flash = DirectoryFlash(tmp_path, 1000)
     begun = threading.Event()
-    make_alone = DirectoryFlash._make_alone
+    make_alone = DirectoryFlash._make_locked
 
     def slowly(self: DirectoryFlash, volume: Volume) -> None:
         begun.set()
         time.sleep(0.2)
         make_alone(self, volume)
 
-    monkeypatch.setattr(DirectoryFlash, "_make_alone", slowly)
+    monkeypatch.setattr(DirectoryFlash, "_make_locked", slowly)
     volume = Volume(group="r", name="a", size=1, file_system="xfs", userid=0, groupid=0)
 
     async def main() -> None:

@@ -160,7 +160,7 @@ def test_a_line_that_makes_no_such_volume_fails_for_good(group: Group, line: str
     ],
 )
 def test_a_thin_pool_is_named_by_its_option(command: list[str], pool: str | None) -> None:
-    assert volumegroup._pool(command) == pool
+    assert volumegroup._pool_name(command) == pool
 
 
 # Room
@@ -305,7 +305,7 @@ def test_a_name_that_leads_elsewhere_is_refused(group: Group, name: str) -> None
 
 
 def test_the_groups_of_the_machine_are_known_by_name(group: Group) -> None:
-    assert asyncio.run(volumegroup.names()) == {group.name}
+    assert asyncio.run(volumegroup.volume_group_names()) == {group.name}
 
 
 def test_a_group_that_is_not_there_is_told_in_lvms_words(group: Group) -> None:
@@ -322,7 +322,7 @@ def test_a_machine_without_lvm_says_so(
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         with pytest.raises(NodeTrouble, match="vgs cannot be run: it is not there"):
-            asyncio.run(volumegroup.names())
+            asyncio.run(volumegroup.volume_group_names())
 
 
 # Devices

@@ -198,7 +198,7 @@ async def group_refusal(config: Config) -> str | None:
     name = config.flash.volume_group
     if name is None:
         return None
-    known = sorted(await volumegroup.names())
+    known = sorted(await volumegroup.volume_group_names())
     if name in known:
         return None
     return f"flash.volume-group: there is no {name}; there are {', '.join(known) or 'none'}"
@@ -232,7 +232,7 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
             disks[rabbit] = _disk(path_component(rabbit), table, place, size)
         return disks[rabbit]
 
-    cluster = config.network.machines() if config.network is not None else None
+    cluster = config.network.dlm_cluster() if config.network is not None else None
     made = BlockFlash(
         disk, state, grace_period=grace_period(config), cluster=cluster, one_kernel=False
     )

@@ -17,9 +17,9 @@ from warren.node.blocks import Disk
 from warren.node.exportedflash import ExportedFlash
 from warren.node.filesystems import DlmCluster
 from warren.node.flash import Flash
-from warren.node.nvmehost import Host, Policy, Reach
+from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
 from warren.node.nvmetarget import Exports
-from warren.node.nvmetree import Listening
+from warren.node.nvmetree import ListenAddress
 from warren.node.remoteflash import RemoteFlash
 
 PORT: Final = 4420
@@ -101,18 +101,18 @@ class Network(Table, frozen=True):
             raise ValueError(f"secret: {self.secret!r} is no absolute path")
         for rabbit, text in self.rabbits.items():
             try:
-                self._reach(text)
+                self._parse_address(text)
             except ValueError as error:
                 raise ValueError(f"rabbits.{rabbit}: {error}") from None
 
-    def reach(self) -> dict[str, Reach]:
+    def addresses(self) -> dict[str, TransportAddress]:
         """Return where rabbits are that are not found by their names."""
-        return {rabbit: self._reach(text) for rabbit, text in self.rabbits.items()}
+        return {rabbit: self._parse_address(text) for rabbit, text in self.rabbits.items()}
 
-    def policy(self) -> Policy:
+    def nvme_timeouts(self) -> NvmeTimeouts:
         """Return how long compute nodes wait for rabbits."""
         lost = tables.seconds(self.lost)
-        return Policy(
+        return NvmeTimeouts(
             connect=tables.seconds(self.connect),
             answer=tables.seconds(self.probe_timeout),
             keep_alive=round(tables.seconds(self.keep_alive)),
@@ -146,21 +146,21 @@ class Network(Table, frozen=True):
             )
         return text
 
-    def machines(self) -> DlmCluster | None:
+    def dlm_cluster(self) -> DlmCluster | None:
         """Return the cluster, if there is one."""
         if self.cluster is None:
             return None
         return DlmCluster(name=self.cluster, journals=self.journals)
 
-    def _reach(self, text: str) -> Reach:
+    def _parse_address(self, text: str) -> TransportAddress:
         if not text.strip("[]"):
             raise ValueError(f"{text!r} is no address")
         host, colon, port = text.rpartition(":")
         if not colon or text.endswith("]") or (text.count(":") > 1 and not host.endswith("]")):
-            return Reach(host=text.strip("[]"), service=self.port)
+            return TransportAddress(host=text.strip("[]"), service=self.port)
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise ValueError(f"{text!r} is no address with a port")
-        return Reach(host=host.strip("[]"), service=int(port))
+        return TransportAddress(host=host.strip("[]"), service=int(port))
 
 
 def refusal(network: Network, *, rabbit: bool) -> str | None:
@@ -180,8 +180,8 @@ def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[F
     Raises UserMistake for a secret that is none.
     """
     assert network.listen is not None
-    listening = Listening(address=network.listen, service=network.port)
-    exports = Exports(rabbit, disk.device, listening, secret=network.read_secret())
+    listen_address = ListenAddress(address=network.listen, service=network.port)
+    exports = Exports(rabbit, disk.device, listen_address, secret=network.read_secret())
     return ExportedFlash(flash, exports.withdraw), exports
 
 
@@ -190,8 +190,8 @@ def connecting(network: Network, node: str) -> tuple[Flash, Host]:
 
     Raises UserMistake for a secret that is none.
     """
-    host = Host(node, network.reach(), network.policy(), secret=network.read_secret())
-    return RemoteFlash(host, network.machines()), host
+    host = Host(node, network.addresses(), network.nvme_timeouts(), secret=network.read_secret())
+    return RemoteFlash(host, network.dlm_cluster()), host
 
 
 def _check_address(key: str, text: str) -> None:

@@ -16,7 +16,7 @@ from warren.node.busy import GracePeriod
 from warren.node.directory import DirectoryFlash
 from warren.node.flash import Flash
 from warren.node.images import Images
-from warren.node.linking import LinkingMachine, own_path
+from warren.node.linking import LinkingMachine, node_path
 from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
 from warren.node.machine import NamespacedMachine
@@ -142,7 +142,7 @@ class Nodes:
         """Return where a process that has entered a node finds what jobs know as `path`."""
         if self._isolated:
             return path
-        return own_path(self._root(node), self._state.mounts, path)
+        return node_path(self._root(node), self._state.mounts, path)
 
     def _root(self, node: str) -> Path:
         return self._state.nodes / node / "root"

@@ -151,7 +151,7 @@ class BlockFlash:
         return {name: found.size for name, found in self._disk(group).volumes().items()}
 
     async def lnet_nid(self) -> str:
-        return await lustre.address()
+        return await lustre.lnet_nid()
 
     async def make(self, volume: Volume) -> None:
         disk = self._disk(volume.group)
@@ -199,9 +199,9 @@ class BlockFlash:
     async def _serve(self, disk: Disk, volume: Volume, target: Target, *, formatted: bool) -> None:
         device, point = await disk.device(volume.name), self._mount_point(volume.group, volume.name)
         if not formatted:
-            await lustre.make(volume, target, device, point)
+            await lustre.make_target(volume, target, device, point)
             await disk.set_formatted(volume.name)
-        await lustre.serve(volume, target, device, point)
+        await lustre.serve_target(volume, target, device, point)
 
     def _mount_point(self, group: str, name: str) -> Path:
         """Return where the rabbit mounts a volume for itself."""
@@ -217,10 +217,10 @@ class BlockFlash:
         profile: ProfileCommands,
     ) -> None:
         """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
-        if not usercommands.are_in(profile, wanted):
+        if not usercommands.has_any(profile, wanted):
             return
         point = self._mount_point(group, name)
-        async with usercommands.mount_briefly(
+        async with usercommands.mounted_temporarily(
             point, filesystems.source(file_system, device, self._cluster)
         ) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
@@ -245,7 +245,7 @@ class BlockFlash:
         disk = self._disk(group)
         what = f"{group}/{name}"
         if profile.file_system == LUSTRE:
-            await lustre.end(name, self._mount_point(group, name), profile)
+            await lustre.destroy_target(name, self._mount_point(group, name), profile)
         else:
             # Mounted for a moment by an agent that died.
             await usercommands.unmount(self._mount_point(group, name))

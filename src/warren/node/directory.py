@@ -69,7 +69,7 @@ class DirectoryFlash:
         await _action(self._release, group, name)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
-        place = self.place(group, name)
+        place = self.files_path(group, name)
         if not place.is_dir():
             raise NodeTrouble(f"{group}/{name} does not exist")
         return Source(("--bind", str(place)))
@@ -86,7 +86,7 @@ class DirectoryFlash:
                 found[entry.name] = record.size
         return found
 
-    def place(self, group: str, name: str) -> Path:
+    def files_path(self, group: str, name: str) -> Path:
         """Return where a volume's files are."""
         return self._volume(group, name) / "files"
 
@@ -95,9 +95,9 @@ class DirectoryFlash:
 
     def _make(self, volume: Volume) -> None:
         with self._lock:
-            self._make_alone(volume)
+            self._make_locked(volume)
 
-    def _make_alone(self, volume: Volume) -> None:
+    def _make_locked(self, volume: Volume) -> None:
         final = self._volume(volume.group, volume.name)
         if final.exists():
             return

@@ -52,7 +52,7 @@ def free_bytes(taken: Iterable[Extent], space: Space) -> int:
     return space.capacity - sum(extent.size for extent in taken)
 
 
-def place(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, int] | None:
+def find_free(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, int] | None:
     """Return offset and size of a free extent of `size` or a little more; None if there is none."""
     taken = sorted(taken, key=lambda extent: extent.offset)
     size = -(-size // UNIT) * UNIT
@@ -93,7 +93,7 @@ class Extents:
                 "or remove it, and the volume is lost"
             ) from error
 
-    def take(self, volume: Volume, space: Space) -> Extent:
+    def allocate(self, volume: Volume, space: Space) -> Extent:
         """Return a volume's extent, taken now if it has none.
 
         Raises NodeTrouble if none is free: for good, unless what is free is in pieces.
@@ -101,7 +101,7 @@ class Extents:
         taken = self.all()
         if volume.name in taken:
             return taken[volume.name]
-        found = place(taken.values(), space, volume.size)
+        found = find_free(taken.values(), space, volume.size)
         if found is None:
             free = free_bytes(taken.values(), space)
             if volume.size > free:

@@ -29,7 +29,7 @@ class FileSystem:
     options: str = ""
     """Of mount(8)."""
 
-    beside: Sequence[str] | None = None
+    enforced_options: Sequence[str] | None = None
     """The words of mkfs that hold beside a profile's; None for all."""
 
     @property
@@ -93,11 +93,11 @@ _GFS2: Final = FileSystem(
     ],
     type="gfs2",
     options="nodev,nosuid",
-    beside=["-q", "-O"],
+    enforced_options=["-q", "-O"],
 )  # fmt: skip
 """Of nodes that are machines of their own, whose kernels lock by a cluster's dlm."""
 
-_NEEDS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
+_REQUIREMENTS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
     **{name: (kind.programs, kind.type) for name, kind in _KINDS.items()},
     # What targets take; clients take mount.lustre alone (`node.lustre`).
     "lustre": (("mkfs.lustre", "mount.lustre", "zpool", "lctl"), "lustre"),
@@ -117,7 +117,7 @@ def unsupported_types(
 
     It is asked for programs, and for file systems that its kernel has, or has a module for.
     """
-    needs = {**_NEEDS, "gfs2": (_GFS2.programs, _GFS2.type)} if cluster else _NEEDS
+    needs = {**_REQUIREMENTS, "gfs2": (_GFS2.programs, _GFS2.type)} if cluster else _REQUIREMENTS
     found = {}
     for name in TYPES:
         programs, type_ = needs[name]
@@ -136,7 +136,7 @@ def unsupported_types(
 
 def kernel_types() -> set[str]:
     """Return the file systems that kernels are asked for."""
-    return {type_ for _, type_ in _NEEDS.values() if type_} | {_GFS2.type}
+    return {type_ for _, type_ in _REQUIREMENTS.values() if type_} | {_GFS2.type}
 
 
 def lock_table(volume: Volume, cluster: DlmCluster) -> str:
@@ -145,7 +145,7 @@ def lock_table(volume: Volume, cluster: DlmCluster) -> str:
     return f"{cluster.name}:{space}"
 
 
-def _kind(name: str, cluster: DlmCluster | None = None) -> FileSystem:
+def _kind_of(name: str, cluster: DlmCluster | None = None) -> FileSystem:
     if name == "gfs2" and cluster is not None:
         return _GFS2
     try:
@@ -162,7 +162,7 @@ def make_commands(
     A gfs2 is one where there is a `cluster`; without one, nodes share this machine's kernel (ADR
     077). Raises NodeTrouble for a kind that is not made here.
     """
-    kind = _kind(volume.file_system, cluster)
+    kind = _kind_of(volume.file_system, cluster)
     known: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
     values = {"$DEVICE": device}
     if cluster is not None:
@@ -176,17 +176,23 @@ def make_commands(
     first = commands[0]
     # What stands in for another kind does not know its words.
     if first[0] == f"mkfs.{volume.file_system}":
-        said = profile_arguments(volume.commands, MKFS, values)
+        said = profile_arguments(volume.commands, MKFS_COMMAND_LINE, values)
         if said is not None:
             if device not in said:
-                raise NodeTrouble(f"{MKFS} of the profile does not name $DEVICE", fatal=True)
+                raise NodeTrouble(
+                    f"{MKFS_COMMAND_LINE} of the profile does not name $DEVICE", fatal=True
+                )
             # Ours are the last, and hold: whose the file system is, and that it may be made anew.
-            commands[0] = [first[0], *said, *(first[1:-1] if kind.beside is None else kind.beside)]
+            commands[0] = [
+                first[0],
+                *said,
+                *(first[1:-1] if kind.enforced_options is None else kind.enforced_options),
+            ]
     return commands, kind.proto.format(**known)
 
 
-MKFS: Final = "fileSystemCommands.rabbitCommands.mkfs"
-_MOUNT: Final = "Commands.mount"
+MKFS_COMMAND_LINE: Final = "fileSystemCommands.rabbitCommands.mkfs"
+_MOUNT_COMMAND_LINE: Final = "Commands.mount"
 
 
 def profile_arguments(
@@ -210,7 +216,9 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     if source.type != SUBSTITUTE or source.is_file:
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
-            said = said or profile_arguments(profile, f"fileSystemCommands.{side}{_MOUNT}", values)
+            said = said or profile_arguments(
+                profile, f"fileSystemCommands.{side}{_MOUNT_COMMAND_LINE}", values
+            )
     if said is None:
         return ["mount", *source.arguments, path]
     if source.is_file:
@@ -220,7 +228,7 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
 
 def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> Source:
     """Return how a device with a file system is mounted. The bare device is bound over a file."""
-    kind = _kind(file_system, cluster)
+    kind = _kind_of(file_system, cluster)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)
     of_type = kind.type if kind.type == file_system else SUBSTITUTE

@@ -111,19 +111,19 @@ class NamespacedMachine:
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
         nsenter = await self._namespace.nsenter_command()
-        values = lustre.client_values(source, path)
+        values = lustre.client_variables(source, path)
         if path not in self._namespace.mounts():
             point = Source(("-t", LUSTRE, f"{source.address}:/{source.name}"))
-            command = lustre.client_command(source, path, profile)
+            command = lustre.mount_client_command(source, path, profile)
             self._make_point(point, path)
             await usercommands.run(profile, usercommands.PRE_MOUNT, values, nsenter=nsenter)
             self._mark_post_mount(path, profile)
-            await commands.run([*nsenter, *command], seconds=lustre.SECONDS)
+            await commands.run([*nsenter, *command], seconds=lustre.COMMAND_SECONDS)
         await self._run_post_mount(path, profile, values, nsenter)
-        await lustre.give(source, self._namespace.root, path, profile, nsenter)
+        await lustre.give_to_user(source, self._namespace.root, path, profile, nsenter)
 
     async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
-        await lustre.configure(commands)
+        await lustre.configure_mgs(commands)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
@@ -163,7 +163,7 @@ class NamespacedMachine:
 
     def _mark_post_mount(self, path: str, profile: ProfileCommands) -> None:
         """Remember before a mount what is to be run after it: an agent may die in between."""
-        if usercommands.are_in(profile, usercommands.POST_MOUNT):
+        if usercommands.has_any(profile, usercommands.POST_MOUNT):
             self._post_mount_marker(path).touch(mode=0o600)
 
     async def _run_post_mount(

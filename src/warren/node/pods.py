@@ -27,7 +27,7 @@ from warren.dws.pods.pod import PodState
 from warren.journal.files import replace
 from warren.node.images import Images
 from warren.node.namespaces import Namespace
-from warren.node.pidfds import wait_ended
+from warren.node.pidfds import wait_process_ended
 from warren.node.podnetwork import PodNetwork, free_address
 from warren.node.podprocess.podfiles import HOSTS
 from warren.node.threads import in_thread
@@ -253,7 +253,7 @@ class Pods:
             return
         try:
             async with asyncio.timeout(_DYING):
-                await wait_ended(process, lambda: _holds(lock) == process)
+                await wait_process_ended(process, lambda: _holds(lock) == process)
         except TimeoutError:
             # One whose containers are traced has ended all that it does, and is not gone.
             if _holds(lock) == process:

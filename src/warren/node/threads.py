@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, ParamSpec, TypeVar
 
-_OTHERS: Final = 32
+_SPARE_THREADS: Final = 32
 """Actions beside those that may hang, as names that are looked up."""
 
 P = ParamSpec("P")
@@ -35,5 +35,5 @@ def size_pool(hanging: int) -> None:
 
     Threads are started when they are needed. By default there are few more than there are CPUs.
     """
-    pool = ThreadPoolExecutor(hanging + _OTHERS, thread_name_prefix="action")
+    pool = ThreadPoolExecutor(hanging + _SPARE_THREADS, thread_name_prefix="action")
     asyncio.get_running_loop().set_default_executor(pool)

@@ -64,13 +64,13 @@ async def run(
                 raise NodeTrouble(f"{name} of the profile ({vector[0]}): {trouble}") from trouble
 
 
-def are_in(profile: ProfileCommands, names: Sequence[str]) -> bool:
+def has_any(profile: ProfileCommands, names: Sequence[str]) -> bool:
     """Return whether a profile has commands of some names."""
     return any(profile.has(name) for name in names)
 
 
 @asynccontextmanager
-async def mount_briefly(point: Path, source: Source) -> AsyncIterator[str]:
+async def mounted_temporarily(point: Path, source: Source) -> AsyncIterator[str]:
     """Mount a volume for a moment, where only root looks; return where. Raises NodeTrouble.
 
     A bare device is where it is.

@@ -208,7 +208,7 @@ def _device(text: str) -> tuple[str, str]:
         return rabbit, device
     if device.startswith(volumegroup.PREFIX):
         try:
-            groups = run(volumegroup.names())
+            groups = run(volumegroup.volume_group_names())
         except NodeTrouble as trouble:
             raise UserMistake(f"--rabbit-device {text}: {trouble}.") from trouble
         name = device.removeprefix(volumegroup.PREFIX)
