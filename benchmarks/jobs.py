@@ -21,7 +21,7 @@ from warren.base.clock import SystemClock
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, holder
+from warren.daemons.statedir import StateDir, lock_holder
 from warren.dws import kinds
 from warren.instance import keys
 from warren.instance.jobs.eventjournal import SENTINEL
@@ -138,7 +138,7 @@ def shells_parent(
     ends instead.
     """
     while True:
-        parent = holder(state.shells_lock)
+        parent = lock_holder(state.shells_lock)
         if parent and state.status() is not None:
             return parent
         if cluster.poll() is not None:

@@ -40,11 +40,13 @@ class Tally:
         for each in (self.requests, self.reconciles, self.idle):
             each.clear()
 
-    def controllers(self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> None:
+    def watch_controllers(
+        self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
+    ) -> None:
         for each in reconcilers:
             each.observe(Passes(self, each.name))
 
-    def conductor(self, conductor: Conductor) -> None:
+    def watch_conductor(self, conductor: Conductor) -> None:
         conductor.reconciler.observe(Passes(self, conductor.reconciler.name))
         jobs: Any = conductor._jobs
         jobs._handle = Told(jobs._handle)

@@ -40,7 +40,7 @@ def test_a_cluster_is_measured_when_its_shells_have_their_parent(state: StateDir
             nonlocal waited
             waited += 1
             if waited == 1:
-                state.running.write_bytes(orjson.dumps({"pid": os.getpid()}))
+                state.status_file.write_bytes(orjson.dumps({"pid": os.getpid()}))
             if waited == 2:
                 state.shells_lock.touch()
             if waited == 3:

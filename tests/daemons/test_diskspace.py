@@ -9,7 +9,7 @@ import pytest
 
 from tests.journal.running import really, virtually
 from warren.daemons import diskspace
-from warren.daemons.statedir import StateDir, hold_lock, holder
+from warren.daemons.statedir import StateDir, hold_lock, lock_holder
 
 ALL = 2**62
 """More bytes than any file system has."""
@@ -95,5 +95,5 @@ def test_a_lock_is_written_over_in_the_room_that_it_has(
     lengths = in_place(monkeypatch)
 
     with hold_lock(lock):
-        assert holder(lock) == os.getpid()
+        assert lock_holder(lock) == os.getpid()
     assert lengths() == [9]

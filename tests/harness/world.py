@@ -30,8 +30,8 @@ from warren.base.clock import Clock
 from warren.controllers.machine import Machine
 from warren.daemons.agents import Agent, agent
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.compose import Control, Ports, compose
-from warren.daemons.instance import Foundation
+from warren.daemons.compose import Control, ControlDependencies, compose
+from warren.daemons.instance import InstanceDependencies
 from warren.dws import kinds
 from warren.dws.node import Copy
 from warren.instance import keys
@@ -164,9 +164,9 @@ class World:
         """Run everything until `action` is done; return its result, None if the seam stopped it."""
         seam = seam or Seam()
         seam.listener = self._wrote
-        ports = Ports(
+        ports = ControlDependencies(
             objects=SeamJournal("objects", self.objects, seam),
-            instance=Foundation(
+            instance=InstanceDependencies(
                 clock=self.clock,
                 jobs=SeamJournal("jobs", self.jobs, seam),
                 launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
@@ -177,7 +177,7 @@ class World:
             ),
             mount_prefix=self.mount_prefix,
             client=self.client,
-            counted=self.counted,
+            metrics=self.counted,
         )
         machines = self._machines(seam)
         built, system = compose(self.shape, ports, machines)

@@ -55,10 +55,12 @@ class Between:
         self._asks_us = asks_us
         self.met: Counter[str] = Counter()
 
-    def controllers(self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> None:
+    def watch_controllers(
+        self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
+    ) -> None:
         """Nothing is between these."""
 
-    def conductor(self, conductor: Conductor) -> None:
+    def watch_conductor(self, conductor: Conductor) -> None:
         jobs: Any = conductor._jobs
         if self._asks_us:
             offered = jobs.methods()

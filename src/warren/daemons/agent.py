@@ -13,7 +13,7 @@ from warren.daemons.agents import agent
 from warren.daemons.child import run_child
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import System
+from warren.daemons.system import System
 from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect

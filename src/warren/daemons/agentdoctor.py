@@ -12,7 +12,7 @@ from warren.base.objects import Kind
 from warren.daemons import agentconfig
 from warren.daemons.agentservice import Settings
 from warren.daemons.repair import remove_all
-from warren.daemons.statedir import holder
+from warren.daemons.statedir import lock_holder
 from warren.dws import audit, kinds
 from warren.dws.audit import Finding, OnNodes, Sort
 from warren.kube import http, versions
@@ -110,10 +110,10 @@ class _Doctor:
     def _left_processes(self) -> Sequence[int]:
         """Return the processes of an agent that has ended."""
         try:
-            mark = self._settings.state.mark
+            mark = self._settings.state.process_mark
         except OSError:  # there never was one
             return []
-        agent, own = holder(self._settings.state.lock), self._node.own
+        agent, own = lock_holder(self._settings.state.lock), self._node.own
         # What holds the namespace is to outlive it.
         kept = {agent, own.holder if own is not None else None}
         if agent is not None:

@@ -16,7 +16,7 @@ from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import RabbitReconciler
 from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
-from warren.daemons.together import INDEXES, Part, System, parts_after_sync
+from warren.daemons.system import INDEXES, Part, System, parts_after_sync
 from warren.dws.pods import podstatus
 from warren.dws.rabbits import links
 from warren.kube.client import Client

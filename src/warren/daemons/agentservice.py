@@ -22,12 +22,12 @@ from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import AT_ONCE
-from warren.daemons import agentconfig, exposed
+from warren.daemons import agentconfig, monitoring
 from warren.daemons.agentconfig import Config, Node
 from warren.daemons.agents import agent
 from warren.daemons.foreground import until_stopped
-from warren.daemons.statedir import hold_lock, holder
-from warren.daemons.together import System
+from warren.daemons.statedir import hold_lock, lock_holder
+from warren.daemons.system import System
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.journal import files
@@ -39,7 +39,7 @@ from warren.node.faulty import FaultyMachine
 from warren.node.nvmehost import Host
 
 if TYPE_CHECKING:
-    from warren.daemons.counted import Counted
+    from warren.daemons.controlmetrics import ControlMetrics
 
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ class AgentState:
         return self.path / "lock"
 
     @property
-    def mark(self) -> tuple[str, str]:
+    def process_mark(self) -> tuple[str, str]:
         """What all processes of the agent have in their environment: a name and its value.
 
         It is a secret, since the doctor ends what carries it. Raises OSError where there was none.
@@ -109,8 +109,8 @@ def alone(state: AgentState) -> Iterator[None]:
             yield
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state.path} is in use by process {holder(state.lock)}: each "
-            "agent has its own, by --statedir."
+            f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
+            "each agent has its own, by --statedir."
         ) from None
     except PermissionError as error:
         raise UserMistake(f"{error.filename} is not yours: choose another --statedir.") from error
@@ -120,7 +120,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     """Run an agent until cancelled; `ready` is called when it knows what it is to do."""
     threads.size_pool(AT_ONCE)
     files.replace(settings.state.path / "node", settings.config.name.encode())
-    name, value = settings.state.mark
+    name, value = settings.state.process_mark
     os.environ[name] = value
     _make_prefix(settings.config)
     network = settings.config.network
@@ -156,12 +156,12 @@ def _system(
 ) -> System:
     config = settings.config
     works = asyncio.Event()
-    counts: Counted | None = None
+    counts: ControlMetrics | None = None
     if settings.metrics_socket is not None:
         # Imported only where metrics are served.
-        from warren.daemons import counted
+        from warren.daemons import controlmetrics
 
-        counts = counted.Counted()
+        counts = controlmetrics.ControlMetrics()
         client = counts.client(client)
     flash = config.flash
     machine: Machine = node.machine
@@ -181,9 +181,9 @@ def _system(
     parts = {**built.parts, "watchdog": systemd.watchdog}
     if counts is not None and settings.metrics_socket is not None:
         listener = settings.metrics_socket
-        counts.controllers(built.informers, built.reconcilers)
+        counts.watch_controllers(built.informers, built.reconcilers)
         told = counts.exposition
-        parts["exposed"] = lambda: exposed.serve(listener, told, works.is_set)
+        parts["monitoring"] = lambda: monitoring.serve(listener, told, works.is_set)
     if node.own is not None:
         parts["holder"] = partial(holders.keep, node.own, built.mount_again)
         parts["host mounts"] = partial(hostmounts.follow, [node.own])
@@ -193,7 +193,7 @@ def _system(
         works.set()
         ready()
 
-    return System(parts=parts, settled=settled)
+    return System(parts=parts, wait_ready=settled)
 
 
 def _make_prefix(config: Config) -> None:

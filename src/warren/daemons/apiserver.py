@@ -22,7 +22,7 @@ from warren.daemons.containerlogs import ContainerLogs
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import System, parts_after_sync
+from warren.daemons.system import System, parts_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.dws.pods import jobpods

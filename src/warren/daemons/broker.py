@@ -22,9 +22,9 @@ from warren.base.clock import SystemClock
 from warren.base.errors import WarrenError
 from warren.base.processes import die_with_parent
 from warren.daemons import logs
-from warren.daemons.instance import Foundation, Instance, assemble
+from warren.daemons.instance import Instance, InstanceDependencies, assemble
 from warren.daemons.shells import run_shell
-from warren.daemons.together import System
+from warren.daemons.system import System
 from warren.dws import tolerance
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
@@ -146,7 +146,7 @@ async def lead(
     async with connect(place.enclosing) as enclosing:
         flux = _assembled(place, given)
         system = System(
-            first={"kvs": flux.kvs.run},
+            outer_parts={"kvs": flux.kvs.run},
             parts={**flux.parts, "bus": lambda: server.serve(flux.bus, place.socket)},
         )
         ready = asyncio.Event()
@@ -184,14 +184,14 @@ def _assembled(place: Place, given: ResourceSet) -> Instance:
             bus.register(f"{LISTENER}-{rank}", nodes[host].methods())
         return SpreadLauncher(nodes)
 
-    foundation = Foundation(
+    dependencies = InstanceDependencies(
         clock=SystemClock(),
         jobs=MemoryJournal(),
         launcher=launcher,
         commands=ProcessCommands((_MARK, secrets.token_hex())),
         owner=os.geteuid(),
     )
-    return assemble(resource_set.write(own), foundation)
+    return assemble(resource_set.write(own), dependencies)
 
 
 async def _drain_lost(place: Place, enclosing: Handle, flux: Instance) -> None:

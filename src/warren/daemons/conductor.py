@@ -16,9 +16,9 @@ from warren.base import systemd
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor
-from warren.daemons import compose, exposed
+from warren.daemons import compose, monitoring
 from warren.daemons.foreground import until_stopped
-from warren.daemons.together import INDEXES, Part, System
+from warren.daemons.system import INDEXES, Part, System
 from warren.dws import kinds
 from warren.instance import config
 from warren.instance.rabbittable import Rabbit
@@ -32,7 +32,7 @@ from warren.rpc.bus import Bus, Methods
 from warren.rpc.message import Handle, RpcError
 
 if TYPE_CHECKING:
-    from warren.daemons.counted import Counted
+    from warren.daemons.controlmetrics import ControlMetrics
 
 log = structlog.get_logger()
 
@@ -134,7 +134,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
         if settings.metrics_socket is not None:
             listener = settings.metrics_socket
             leading.counts = True
-            parts["exposed"] = lambda: exposed.serve(
+            parts["monitoring"] = lambda: monitoring.serve(
                 listener, leading.exposition, lambda: leading.leads
             )
         await System(parts=parts).run()
@@ -156,7 +156,7 @@ class _Leading:
     leads: bool = False
     counts: bool = False
     """Whether it has metrics."""
-    _counts: "Counted | None" = field(default=None, init=False)
+    _counts: "ControlMetrics | None" = field(default=None, init=False)
     _refused: float | None = field(default=None, init=False)
     """Since when the instance has had another conductor."""
 
@@ -223,20 +223,20 @@ class _Leading:
             self.leads, self._refused = True, None
             self.ready()
 
-        return System(parts={"informers": informers.run, **parts}, settled=settled)
+        return System(parts={"informers": informers.run, **parts}, wait_ready=settled)
 
     def _counted(self, client: Client) -> tuple[Client, Callable[[Conductor], None]]:
         """Return a client that counts requests, and what makes a conductor count, for metrics."""
         if not self.counts:
             return client, lambda conductor: None
         # Imported only where metrics are served.
-        from warren.daemons.counted import Counted
+        from warren.daemons.controlmetrics import ControlMetrics
 
         # Counters begin anew with each instance, as they do with each process.
-        counts = self._counts = Counted()
+        counts = self._counts = ControlMetrics()
 
         def observe(conductor: Conductor) -> None:
-            counts.controllers(conductor.informers, ())
-            counts.conductor(conductor)
+            counts.watch_controllers(conductor.informers, ())
+            counts.watch_conductor(conductor)
 
         return counts.client(client), observe

@@ -19,7 +19,7 @@ from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatus
 from warren.daemons import compose
 from warren.daemons.conductor import InstanceType, Link, ReachedInstance
-from warren.daemons.together import Part
+from warren.daemons.system import Part
 from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.rabbits.health import Policy
@@ -55,19 +55,21 @@ _HOLDING: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 
 
 def broker_type(
-    *, floor: int, fluxion: bool = True, drain_queues: Sequence[str] = ()
+    *, least_allocation: int, fluxion: bool = True, drain_queues: Sequence[str] = ()
 ) -> InstanceType:
-    """Return how brokers of Flux are driven. `floor` is the least size of an allocation, in bytes.
+    """Return how brokers of Flux are driven. Allocations have `least_allocation` bytes at least.
 
     `fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
     Only nodes of `drain_queues` are drained, where some are named.
     """
-    inspect = partial(_inspect, floor=floor, fluxion=fluxion, drain_queues=drain_queues)
+    inspect = partial(
+        _inspect, least_allocation=least_allocation, fluxion=fluxion, drain_queues=drain_queues
+    )
     return InstanceType(connect=broker.connect, inspect=inspect)
 
 
 async def _inspect(
-    handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequence[str]
+    handle: Link, *, least_allocation: int, fluxion: bool, drain_queues: Sequence[str]
 ) -> ReachedInstance:
     configuration = await handle.rpc("config.get")
     rabbit = tables.read(configuration)
@@ -82,7 +84,7 @@ async def _inspect(
         observe: Callable[[Conductor], None],
         reader: LogReader,
     ) -> tuple[Methods, dict[str, Part]]:
-        made = _Made(handle, client, informers, rabbit, known, drainable, floor, reader)
+        made = _Made(handle, client, informers, rabbit, known, drainable, least_allocation, reader)
         observe(made.leading)
         return made.methods(), made.parts()
 
@@ -135,7 +137,7 @@ class _Made:
         rabbit: Rabbit,
         known: FlashGraph | None,
         drainable: frozenset[str] | None,
-        floor: int,
+        least_allocation: int,
         reader: LogReader,
     ) -> None:
         owner = os.geteuid()
@@ -153,7 +155,9 @@ class _Made:
         self._policy_listeners: list[Callable[[], None]] = []
         settings = self._settings(rabbit)
         clock = SystemClock()
-        self.leading = Conductor(client, informers, self._jobs, clock, floor, settings, reader)
+        self.leading = Conductor(
+            client, informers, self._jobs, clock, least_allocation, settings, reader
+        )
 
     def methods(self) -> Methods:
         asked = waits.methods(self._jobs.job, self.leading.waiting, self.leading.storage)
@@ -170,7 +174,7 @@ class _Made:
         }
 
     def _settings(self, rabbit: Rabbit) -> Settings:
-        found = compose.leads_by(Config(rabbit=rabbit))
+        found = compose.conductor_settings(Config(rabbit=rabbit))
         most = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
         policy = replace(found.policy, reserves=self._reserves, maximums=most)
         return replace(found, policy=policy, daemons=None)

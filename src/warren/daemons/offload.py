@@ -14,7 +14,7 @@ from warren.daemons import apiserver
 from warren.daemons.foreground import until_stopped
 from warren.daemons.offloadserver import OffloadServer
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import System
+from warren.daemons.system import System
 from warren.dws import kinds
 from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import Service
@@ -130,7 +130,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
                 "informers": informers.run,
                 "copy offload": lambda: endpoint.serve(client, informers),
             },
-            settled=announced,
+            wait_ready=announced,
         ).run()
 
 

@@ -20,9 +20,9 @@ from warren.daemons import controllers as storage
 from warren.daemons import offload as offloads
 from warren.daemons.child import run_child
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.instance import Foundation
+from warren.daemons.instance import InstanceDependencies
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import INDEXES, System
+from warren.daemons.system import INDEXES, System
 from warren.instance import config
 from warren.instance.config import Config
 from warren.instance.exec.commands import ProcessCommands
@@ -80,12 +80,12 @@ async def instance(state: StateDir, shape: ClusterShape) -> None:
     ) as client:
         with SqliteJournal(state.jobs, RESERVE) as jobs:
             informers = Informers(client, indexes=INDEXES)
-            foundation = foundation_of(state, jobs)
-            flux = compose.instance(shape, foundation, informers, client)
-            access = access_policy(foundation.config)
+            dependencies = instance_dependencies(state, jobs)
+            flux = compose.instance(shape, dependencies, informers, client)
+            access = access_policy(dependencies.config)
             system = System(
-                first={"kvs": flux.kvs.run, "informers": informers.run},
-                before=informers.wait_synced,
+                outer_parts={"kvs": flux.kvs.run, "informers": informers.run},
+                prepare=informers.wait_synced,
                 parts={
                     **flux.parts,
                     "bus": lambda: server.serve(flux.bus, state.socket, access),
@@ -94,21 +94,23 @@ async def instance(state: StateDir, shape: ClusterShape) -> None:
             await system.run()
 
 
-def foundation_of(state: StateDir, jobs: Journal) -> Foundation:
-    """Return what the cluster's instance stands on."""
-    return Foundation(
+def instance_dependencies(state: StateDir, jobs: Journal) -> InstanceDependencies:
+    """Return what the cluster's instance is built on."""
+    return InstanceDependencies(
         clock=SystemClock(),
         jobs=jobs,
         launcher=remote_launcher,
-        commands=ProcessCommands(state.mark, lambda node: _onto(state, node), state.uri),
+        commands=ProcessCommands(
+            state.process_mark, lambda node: _nsenter_command(state, node), state.uri
+        ),
         owner=os.geteuid(),
         config=config.load(state.config),
-        room=lambda: diskspace.free_bytes(state.path),
+        free_bytes=lambda: diskspace.free_bytes(state.path),
         keep_config=lambda text: asyncio.to_thread(files.replace, state.config, text.encode()),
     )
 
 
-def _onto(state: StateDir, node: str) -> Sequence[str]:
+def _nsenter_command(state: StateDir, node: str) -> Sequence[str]:
     """Return the words to put before a command that is to run among the mounts of a node.
 
     There are none where it has no mount namespace: nothing is mounted there then.

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from warren.base.errors import UserMistake
-from warren.daemons.statedir import StateDir, holder
+from warren.daemons.statedir import StateDir, lock_holder
 from warren.instance import config as configuration
 from warren.instance.config import Config
 from warren.instance.shell import bounded
@@ -95,10 +95,10 @@ def _check_reachable(path: Path) -> None:
 
 def in_use(state: StateDir) -> bool:
     """Return whether something of an earlier life may have jobs' directories in use."""
-    if holder(state.shells_lock) is not None:
+    if lock_holder(state.shells_lock) is not None:
         return True
     return any(_held(record) for record in state.nodes.glob("*/holder"))
 
 
 def _held(record: Path) -> bool:
-    return holder(record.with_name("holder.lock")) is not None
+    return lock_holder(record.with_name("holder.lock")) is not None

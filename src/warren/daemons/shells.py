@@ -15,7 +15,7 @@ from warren.base.clock import SystemClock
 from warren.base.processes import die_with_parent
 from warren.daemons import clustershape, logs, rundir
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, hold_lock, name_holder
+from warren.daemons.statedir import StateDir, hold_lock, write_lock_holder
 from warren.instance import config
 from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.binding import NodeCores
@@ -160,7 +160,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
         with hold_lock(state.shells_lock) as lock:
 
             def life() -> int:
-                name_holder(lock)
+                write_lock_holder(lock)
                 sweep(directories)  # shells die with their parent, and we are the only one
                 limit = settings.exec.tmpdir_limit
                 shell = NodeShell(state, nodes, shape.cores, directories, limit)
@@ -168,7 +168,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
                 return 0
 
             # There is no other parent before what this one leaves is gone.
-            return run_guarded(life, on_child_exit=lambda: name_holder(lock))
+            return run_guarded(life, on_child_exit=lambda: write_lock_holder(lock))
     except BlockingIOError:
         return 1
 

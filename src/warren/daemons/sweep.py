@@ -12,7 +12,7 @@ from typing import Final
 from warren.base import processes
 from warren.daemons import clustershape, rundir
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, holder
+from warren.daemons.statedir import StateDir, lock_holder
 from warren.dws.node import NodeTrouble
 from warren.instance.shell import cgroups
 
@@ -63,7 +63,7 @@ async def down(state: StateDir) -> Down:
     Raises UserMistake for another user's.
     """
     state.check_owner()
-    process = holder(state.lock)
+    process = lock_holder(state.lock)
     if process:
         await _end_holder(state.lock, process, seconds=30.0)
     before = remains(state)
@@ -74,11 +74,11 @@ async def down(state: StateDir) -> Down:
 
 async def sweep(state: StateDir) -> None:
     """End shells, mounts and everything else that a cluster that is not there has left."""
-    parent = holder(state.shells_lock)
+    parent = lock_holder(state.shells_lock)
     if parent:
         await _end_holder(state.shells_lock, parent, seconds=5.0)
         # It is the process above it that holds the lock until nothing of it is left.
-        await _gone(lambda: list(filter(None, [holder(state.shells_lock)])), seconds=_PATIENCE)
+        await _gone(lambda: list(filter(None, [lock_holder(state.shells_lock)])), seconds=_PATIENCE)
     await _gone(lambda: _in_cgroups(state), seconds=0.0)
     for cgroup in cgroups.job_cgroups(str(state.path)):
         cgroup.remove()
@@ -96,7 +96,7 @@ async def sweep(state: StateDir) -> None:
 def remains(state: StateDir) -> Remains:
     """Return what there is on the machine of a cluster that does not run."""
     nodes = _nodes(state)
-    parent = holder(state.shells_lock)
+    parent = lock_holder(state.shells_lock)
     shells = [parent, *_below_parent(state)] if parent else []
     return Remains(
         processes=frozenset(
@@ -123,7 +123,7 @@ def leftovers(state: StateDir) -> list[str]:
 def cluster_processes(state: StateDir) -> list[int]:
     """Return the processes of a cluster, but for its tasks."""
     try:
-        mark = state.mark
+        mark = state.process_mark
     except OSError:  # there never was one
         return []
     return processes.pids_by_variable("=".join(mark))
@@ -131,7 +131,7 @@ def cluster_processes(state: StateDir) -> list[int]:
 
 def _below_parent(state: StateDir) -> list[int]:
     """Return the shells and their tasks, if their parent lives."""
-    parent = holder(state.shells_lock)
+    parent = lock_holder(state.shells_lock)
     return processes.descendants(parent) if parent else []
 
 
@@ -157,7 +157,7 @@ async def _end_holder(lock: Path, process: int, seconds: float) -> None:
     """Have a process end that holds a lock."""
 
     def holding() -> list[int]:
-        return [process] if holder(lock) == process else []
+        return [process] if lock_holder(lock) == process else []
 
     processes.send(holding, signal.SIGTERM)
     await _gone(holding, seconds)

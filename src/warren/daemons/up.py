@@ -20,14 +20,14 @@ from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.controllers import heartbeats
-from warren.daemons import apiserver, clustershape, diskspace, exposed, logs, rundir, supervisor
+from warren.daemons import apiserver, clustershape, diskspace, logs, monitoring, rundir, supervisor
 from warren.daemons import offload as offloads
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.compose import Ports, control
+from warren.daemons.compose import ControlDependencies, control
 from warren.daemons.nodes import Nodes
 from warren.daemons.options import Asked, Found, cluster_shape
-from warren.daemons.part import PARTS, access_policy, foundation_of
-from warren.daemons.statedir import StateDir, hold_lock, holder, privately
+from warren.daemons.part import PARTS, access_policy, instance_dependencies
+from warren.daemons.statedir import StateDir, hold_lock, lock_holder, private_umask
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
@@ -91,7 +91,7 @@ async def up(
             await _run(state, asked, config_file, ready, metrics_socket)
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state.path} is in use by process {holder(state.lock)}: "
+            f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
             f"stop it with 'warren down --statedir {state.path}', or choose another directory."
         ) from None
     except (OSError, BaseExceptionGroup) as error:
@@ -142,7 +142,7 @@ async def _decided(
         asked,
         Found(
             volumes=lambda: _volumes(state, known),
-            outlived=holder(state.shells_lock) is not None,
+            outlived=lock_holder(state.shells_lock) is not None,
             why_no_images=why_no_images,
         ),
     )
@@ -172,16 +172,16 @@ async def _run(
     ready: Callable[[Cluster], None],
     metrics_socket: socket.socket | None,
 ) -> None:
-    state.running.unlink(missing_ok=True)
+    state.status_file.unlink(missing_ok=True)
     decided = await _decided(state, clustershape.load(state.shape), asked, metrics_socket)
     shape, isolated = decided.shape, decided.isolated
     # What cannot be is not remembered: all of that was refused before anything is written.
-    with privately():
+    with private_umask():
         if config_file is not None:
             config.keep(config_file, state.config)
         clustershape.save(state.shape, shape)
     settings = config.load(state.config)
-    state.admit(guests=settings.access.allow_guest_user)
+    state.set_guest_access(guests=settings.access.allow_guest_user)
     rundir.prepare(state, settings)
     Nodes(state, shape, isolated=isolated).write_hosts()
     cluster = Cluster(
@@ -203,7 +203,7 @@ async def _run(
         refused = True
         raise
     finally:
-        state.running.unlink(missing_ok=True)
+        state.status_file.unlink(missing_ok=True)
         # Jobs that have survived an earlier cluster wait for one that can take them over.
         if not refused:
             await sweep(state)
@@ -228,31 +228,35 @@ async def _live_together(
         # All that is read from the journals stays: to look for garbage in it takes half as
         # long again as to read it.
         gc.disable()
-        foundation = foundation_of(state, jobs)
-        ports = Ports(
+        dependencies = instance_dependencies(state, jobs)
+        control_dependencies = ControlDependencies(
             objects=objects,
-            instance=foundation,
+            instance=dependencies,
             mount_prefix=str(state.mounts),
-            printed=endpoint.logs,
+            container_logs=endpoint.logs,
             offload=None
-            if copyservice.WORD in foundation.config.daemons
+            if copyservice.WORD in dependencies.config.daemons
             else offloads.open_endpoint(state),
         )
-        counted = None
+        metrics = None
         if metrics_socket is not None:
             # Imported only where metrics are served.
-            from warren.daemons.counted import Counted
+            from warren.daemons.controlmetrics import ControlMetrics
 
-            counted = Counted()
-            ports = replace(ports, client=counted.client, counted=counted)
-        built = control(cluster.shape, ports)
-        built.system.parts["api server"] = lambda: endpoint.serve(built.api, ports.clock)
-        access = access_policy(foundation.config)
+            metrics = ControlMetrics()
+            control_dependencies = replace(
+                control_dependencies, client=metrics.client, metrics=metrics
+            )
+        built = control(cluster.shape, control_dependencies)
+        built.system.parts["api server"] = lambda: endpoint.serve(
+            built.api, control_dependencies.clock
+        )
+        access = access_policy(dependencies.config)
         built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, access)
         is_ready = asyncio.Event()
-        if metrics_socket is not None and counted is not None:
-            built.system.parts["exposed"] = lambda: exposed.serve(
-                metrics_socket, counted.exposition, is_ready.is_set
+        if metrics_socket is not None and metrics is not None:
+            built.system.parts["monitoring"] = lambda: monitoring.serve(
+                metrics_socket, metrics.exposition, is_ready.is_set
             )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(built.system.run(is_ready), name="control")
@@ -277,12 +281,12 @@ async def _live_separate(
     """Run a process for each part, and none in this one (`--separate`)."""
     for stale in state.user("").parent.glob("*.kubeconfig"):
         stale.unlink()
-    async with _children([supervisor.keep(_part(state, "apiserver", port))]):
+    async with _children([supervisor.supervise(_part(state, "apiserver", port))]):
         access = await _answering(state)
         without = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
         if copyservice.WORD in config.load(state.config).daemons:
             without.add("copy-offload")
-        others = [supervisor.keep(_part(state, name)) for name in PARTS if name not in without]
+        others = [supervisor.supervise(_part(state, name)) for name in PARTS if name not in without]
         async with (
             http.connect(access) as client,
             _children([*others, *_agents(state, cluster, client)]),
@@ -315,7 +319,7 @@ async def _announced(
     )
     ready(cluster)
     await stopped.wait()
-    state.running.unlink(missing_ok=True)
+    state.status_file.unlink(missing_ok=True)
 
 
 @asynccontextmanager
@@ -397,7 +401,7 @@ def _part(state: StateDir, name: str, port: int | None = None) -> Child:
         module="warren.daemons.part",
         arguments=[str(state.path), name, *([str(port)] if port is not None else [])],
         log_file=state.logs / f"{name}.log",
-        environment=dict([state.mark]),
+        environment=dict([state.process_mark]),
     )
 
 
@@ -416,18 +420,18 @@ def _agents(
             module=module,
             arguments=[str(state.path), how, *nodes],
             log_file=state.logs / f"{name}.log",
-            environment=dict([state.mark]),
+            environment=dict([state.process_mark]),
         )
 
     for chassis in cluster.shape.chassis() if cluster.shape.agents else ():
         rabbit = chassis.rabbit
-        yield supervisor.keep(
+        yield supervisor.supervise(
             child(rabbit, "warren.daemons.agent", rabbit),
             partial(heartbeats.release, client, SystemClock(), rabbit),
         )
         computes = f"{rabbit}-computes"
-        yield supervisor.keep(child(computes, "warren.daemons.agent", *chassis.hosts))
-    yield supervisor.keep_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
+        yield supervisor.supervise(child(computes, "warren.daemons.agent", *chassis.hosts))
+    yield supervisor.supervise_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
 
 
 def _volumes(state: StateDir, known: ClusterShape | None) -> Mapping[str, int]:

@@ -30,7 +30,7 @@ def tell(state: StateDir, specs: Iterable[Mapping[str, Any]], wanted: int, flags
     from warren.rpc.message import RpcError
 
     path = socket_of(state)
-    if path == state.socket and (state.status() is None or state.closed):
+    if path == state.socket and (state.status() is None or state.is_closed):
         return
 
     async def query() -> list[str]:
