@@ -68,7 +68,7 @@ async def _on_real_nodes(
     try:
         return await lived(action, directory, shape, nodes)
     finally:
-        await nodes.end()
+        await nodes.release_all()
 
 
 ALL = {"simulated Workflows": on_simulated_flash, "real Workflows": on_loop_devices}

@@ -8,7 +8,7 @@ from warren.base.errors import UserMistake
 from warren.controllers import heartbeats
 from warren.daemons import agentconfig
 from warren.daemons.agentconfig import Config
-from warren.daemons.network import Network, connecting, refusal
+from warren.daemons.network import Network, compute_flash, refusal
 from warren.dws.rabbits import links
 from warren.lifecycle import tables
 from warren.node.filesystems import DlmCluster
@@ -143,6 +143,6 @@ def test_an_agent_whose_secret_is_missing_does_not_start(tmp_path: Path) -> None
 
 def test_an_agent_has_its_nodes_prove_who_they_are(tmp_path: Path) -> None:
     made = secret(tmp_path)
-    _, host = connecting(made, "node1")
+    _, host = compute_flash(made, "node1")
 
     assert host._secret == b"a" * 32

@@ -28,7 +28,7 @@ from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, Se
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
 from warren.controllers.machine import Machine
-from warren.daemons.agents import Agent, agent
+from warren.daemons.agents import Agent, build_agent
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control, ControlDependencies, compose
 from warren.daemons.instance import InstanceDependencies
@@ -116,8 +116,8 @@ class Network:
             return f"{rabbit} port 4420: no answer within 5 s" if node in self.cut else None
 
         if node.startswith("rabbit"):
-            return agent(client, clock, node, machine, rabbit=True, exports=self)
-        return agent(client, clock, node, machine, rabbit=False, probe=asked)
+            return build_agent(client, clock, node, machine, rabbit=True, exports=self)
+        return build_agent(client, clock, node, machine, rabbit=False, probe=asked)
 
 
 class World:

@@ -211,7 +211,7 @@ async def _make_stray(rabbit: Host, path: str) -> None:
     config = agentconfig.load(rabbit.config)
     # The test is on no emulated machine, but where its mount namespace can be entered.
     place = str(rabbit.namespace)
-    machine = agentconfig.node(
+    machine = agentconfig.build_node(
         msgspec.structs.replace(config, namespace=place), rabbit.statedir, rabbit=True
     )
     await machine.machine.make(volume)

@@ -422,7 +422,7 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
         root = nodes.namespace(node).root
         assert root is None or list(Path(f"{root}{state.mounts}").iterdir()) == []
     assert [each for base in cgroups.job_cgroups(str(state.path)) for each in base.inner()] == []
-    directories = rundir.place(state, config.load(state.config))
+    directories = rundir.directory(state, config.load(state.config))
     wait_for(lambda: list(directories.iterdir()) == [])
 
     # What the API and the scheduler say of it

@@ -9,7 +9,7 @@ from warren.base.clock import SystemClock
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import AT_ONCE
 from warren.daemons import clustershape, users
-from warren.daemons.agents import agent
+from warren.daemons.agents import build_agent
 from warren.daemons.child import run_child
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
@@ -41,7 +41,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
             machine: Machine = FaultyMachine(name, real, behaviour) if simulated else real
             access = kubeconfig.load(state.user(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
-            one = agent(
+            one = build_agent(
                 client,
                 SystemClock(),
                 name,

@@ -35,7 +35,7 @@ from warren.node.volumegroup import VolumeGroup
 HOST: Final = "host"
 """As the namespace: the machine's own."""
 
-USUAL: Final = Path("/etc/warren/agent.toml")
+DEFAULT_PATH: Final = Path("/etc/warren/agent.toml")
 """Where it is looked for."""
 
 _UNLIMITED: Final = capacity.LIMIT - 1
@@ -154,9 +154,9 @@ def load(path: Path | None) -> Config:
     Raises UserMistake with its name and the path of the mistake.
     """
     if path is None:
-        if not USUAL.exists():
+        if not DEFAULT_PATH.exists():
             return Config()
-        path = USUAL
+        path = DEFAULT_PATH
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -190,7 +190,7 @@ def refusal(config: Config, *, rabbit: bool) -> str | None:
     return None
 
 
-async def group_refusal(config: Config) -> str | None:
+async def volume_group_refusal(config: Config) -> str | None:
     """Return why the volume group that is named cannot be used; None if it can, or none is.
 
     Raises NodeTrouble where LVM does not say.
@@ -206,10 +206,10 @@ async def group_refusal(config: Config) -> str | None:
 
 async def file_system_support(config: Config, state: Path) -> dict[str, str | None]:
     """Return for each type of file system why it cannot be made here; None where it can."""
-    found, _ = flash(config, state)
+    found, _ = build_flash(config, state)
     lacks = {**await found.lacks(config.name)}
     if config.network is not None:
-        lacks |= networks.LACKS
+        lacks |= networks.UNSUPPORTED
     return {each: lacks.get(each) for each in TYPES}
 
 
@@ -218,7 +218,7 @@ def grace_period(config: Config) -> GracePeriod:
     return GracePeriod(seconds=tables.seconds(config.busy_timeout), policy=config.busy_policy)
 
 
-def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | None]:
+def build_flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | None]:
     """Return the flash of an agent, and the disk of each rabbit behind it if it has such."""
     table = config.flash
     place = Path(table.directory) if table.directory else state / "flash"
@@ -229,7 +229,7 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
 
     def disk(rabbit: str) -> Disk:
         if rabbit not in disks:
-            disks[rabbit] = _disk(path_component(rabbit), table, place, size)
+            disks[rabbit] = _build_disk(path_component(rabbit), table, place, size)
         return disks[rabbit]
 
     cluster = config.network.dlm_cluster() if config.network is not None else None
@@ -240,7 +240,7 @@ def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | N
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class AgentNode:
     """What an agent acts on."""
 
     machine: NamespacedMachine
@@ -248,7 +248,7 @@ class Node:
     disk: Callable[[str], Disk] | None
     """The disk of a rabbit, where volumes are block devices."""
     namespace: MountNamespace
-    own: Namespace | None
+    own_namespace: Namespace | None
     """The same, where it is the agent's own and has a holder."""
     exports: Exports | None = None
     """What a rabbit offers on the network, if it is to."""
@@ -256,33 +256,33 @@ class Node:
     """A compute node's connections to rabbits, where it reaches them over a network."""
 
 
-def node(config: Config, state: Path, *, rabbit: bool) -> Node:
+def build_node(config: Config, state: Path, *, rabbit: bool) -> AgentNode:
     """Return the node of an agent that keeps what it must in the directory `state`."""
-    made, disk = flash(config, state)
+    made, disk = build_flash(config, state)
     exports, host = None, None
     if config.network is not None and not rabbit:
-        made, host = networks.connecting(config.network, config.name)
+        made, host = networks.compute_flash(config.network, config.name)
     elif config.network is not None and disk is not None:
-        made, exports = networks.offering(config.network, config.name, made, disk(config.name))
-    own = None
+        made, exports = networks.rabbit_flash(config.network, config.name, made, disk(config.name))
+    own_namespace = None
     if config.namespace != HOST:
-        own = Namespace(Path(config.namespace), config.prefix)
-    namespace = own or HostNamespace(config.prefix)
+        own_namespace = Namespace(Path(config.namespace), config.prefix)
+    namespace = own_namespace or HostNamespace(config.prefix)
     machine = NamespacedMachine(
         config.name, made, namespace, grace_period(config), config.mount_roots
     )
-    return Node(
+    return AgentNode(
         machine=machine,
         flash=made,
         disk=disk,
         namespace=namespace,
-        own=own,
+        own_namespace=own_namespace,
         exports=exports,
         host=host,
     )
 
 
-def _disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:
+def _build_disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:
     if table.volume_group is not None:
         return VolumeGroup(rabbit, table.volume_group, size)
     backing = Path(table.device).resolve() if table.device is not None else None

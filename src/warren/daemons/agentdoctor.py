@@ -52,7 +52,9 @@ class _Doctor:
         self._settings = settings
         self._client = client
         self._name = settings.config.name
-        self._node = agentconfig.node(settings.config, settings.state.path, rabbit=settings.rabbit)
+        self._node = agentconfig.build_node(
+            settings.config, settings.state.path, rabbit=settings.rabbit
+        )
 
     async def examine(self) -> list[Finding]:
         # What is made has its object before, and what is given back has it after: only what is
@@ -113,7 +115,7 @@ class _Doctor:
             mark = self._settings.state.process_mark
         except OSError:  # there never was one
             return []
-        agent, own = lock_holder(self._settings.state.lock), self._node.own
+        agent, own = lock_holder(self._settings.state.lock), self._node.own_namespace
         # What holds the namespace is to outlive it.
         kept = {agent, own.holder if own is not None else None}
         if agent is not None:

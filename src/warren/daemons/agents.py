@@ -35,7 +35,7 @@ class Agent(System):
     reconcilers: Sequence[Reconciler[Any]]
 
 
-def agent(
+def build_agent(
     client: Client,
     clock: Clock,
     node: str,

@@ -23,8 +23,8 @@ from warren.base.errors import UserMistake
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import AT_ONCE
 from warren.daemons import agentconfig, monitoring
-from warren.daemons.agentconfig import Config, Node
-from warren.daemons.agents import agent
+from warren.daemons.agentconfig import AgentNode, Config
+from warren.daemons.agents import build_agent
 from warren.daemons.foreground import until_stopped
 from warren.daemons.statedir import hold_lock, lock_holder
 from warren.daemons.system import System
@@ -101,7 +101,7 @@ class Settings:
 
 
 @contextmanager
-def alone(state: AgentState) -> Iterator[None]:
+def hold_state_directory(state: AgentState) -> Iterator[None]:
     """Hold an agent's state directory for the length of a block. Raises UserMistake."""
     state.prepare()
     try:
@@ -128,7 +128,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
         log.warning(
             "network.secret is not set: processes that reach rabbits may say to be any node's"
         )
-    node = agentconfig.node(settings.config, settings.state.path, rabbit=settings.rabbit)
+    node = agentconfig.build_node(settings.config, settings.state.path, rabbit=settings.rabbit)
     if node.host is not None:
         await _disconnect_unused(node.host)
     async with http.connect(settings.access, component="agent") as plain:
@@ -152,7 +152,7 @@ async def _disconnect_unused(host: Host) -> None:
 
 
 def _system(
-    settings: Settings, node: Node, client: Client, clock: Clock, ready: Callable[[], None]
+    settings: Settings, node: AgentNode, client: Client, clock: Clock, ready: Callable[[], None]
 ) -> System:
     config = settings.config
     works = asyncio.Event()
@@ -167,7 +167,7 @@ def _system(
     machine: Machine = node.machine
     if flash.kind == "simulated":
         machine = FaultyMachine(config.name, node.machine, behaviour.parse(flash.faults))
-    built = agent(
+    built = build_agent(
         client,
         clock,
         config.name,
@@ -184,9 +184,9 @@ def _system(
         counts.watch_controllers(built.informers, built.reconcilers)
         told = counts.exposition
         parts["monitoring"] = lambda: monitoring.serve(listener, told, works.is_set)
-    if node.own is not None:
-        parts["holder"] = partial(holders.keep, node.own, built.mount_again)
-        parts["host mounts"] = partial(hostmounts.follow, [node.own])
+    if node.own_namespace is not None:
+        parts["holder"] = partial(holders.keep, node.own_namespace, built.mount_again)
+        parts["host mounts"] = partial(hostmounts.follow, [node.own_namespace])
 
     async def settled() -> None:
         await built.informers.wait_synced()
@@ -210,9 +210,9 @@ def _make_prefix(config: Config) -> None:
 async def check_possible(config: Config, *, rabbit: bool, name: str) -> None:
     """Raise UserMistake, with the `name` of the configuration, where it cannot be."""
     try:
-        why_not = agentconfig.refusal(config, rabbit=rabbit) or await agentconfig.group_refusal(
-            config
-        )
+        why_not = agentconfig.refusal(
+            config, rabbit=rabbit
+        ) or await agentconfig.volume_group_refusal(config)
     except NodeTrouble as trouble:
         why_not = f"flash.volume-group: {trouble}"
     if why_not is not None:

@@ -29,7 +29,7 @@ from warren.controllers.storage import StorageController
 from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import apiserver
-from warren.daemons.agents import agent
+from warren.daemons.agents import build_agent
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.instance import Instance, InstanceDependencies, assemble
 from warren.daemons.system import INDEXES, Part, System, parts_after_sync
@@ -342,17 +342,20 @@ def conductor(
     `observe` may have it counted. What containers have printed is read by `reader`.
     """
     jobs = FluxJobs(handle, owner)
-    leading = Conductor(
+    built = Conductor(
         client, informers, jobs, clock, LEAST_ALLOCATION, conductor_settings(settings), reader
     )
-    observe(leading)
-    methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting, leading.storage)}
+    observe(built)
+    methods = {
+        **jobs.methods(),
+        **waits.methods(jobs.job, built.waiting, built.storage),
+    }
     nodes = SystemStatus(client, OnlineNodes(handle))
     parts: dict[str, Part] = {
         "jobs": jobs.run,
-        "conductor": leading.run,
+        "conductor": built.run,
         "system status": nodes.run,
-        "conductor's settings": lambda: _follow_settings(handle, leading),
+        "conductor's settings": lambda: _follow_settings(handle, built),
     }
     return methods, parts
 
@@ -372,12 +375,12 @@ def conductor_settings(settings: config.Config) -> Settings:
     )
 
 
-async def _follow_settings(handle: Handle, leading: Conductor) -> None:
+async def _follow_settings(handle: Handle, conductor: Conductor) -> None:
     """Have a conductor lead by what its instance is configured to, until cancelled."""
     with suppress(RpcError):  # the instance has gone away: others see to that
         async with aclosing(handle.stream("config.watch")) as news:  # type: ignore[type-var]
             async for each in news:
-                leading.configure(conductor_settings(config.from_plain(each)))
+                conductor.configure(conductor_settings(config.from_plain(each)))
     await asyncio.Event().wait()
 
 
@@ -396,7 +399,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     )
     if dependencies.metrics is not None:
         dependencies.metrics.watch_controllers(informers, reconcilers)
-    methods, leading = conductor(
+    methods, conductor_parts = conductor(
         dependencies.client(local),
         informers,
         dependencies.clock,
@@ -431,7 +434,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
             "jobs of the API": lambda: apiserver.run_jobs(local, dependencies.clock),
             "event expiry": lambda: apiserver.expire_events(local, dependencies.clock),
             **flux.parts,
-            **leading,
+            **conductor_parts,
             **asking,
         },
     )
@@ -447,6 +450,6 @@ def compose(
     system = replace(built.system, parts=dict(built.system.parts))
     for node, machine in machines.items():
         client = dependencies.client(LocalClient(built.api.store))
-        one = agent(client, dependencies.clock, node, machine, rabbit=node in rabbits)
+        one = build_agent(client, dependencies.clock, node, machine, rabbit=node in rabbits)
         system.parts.update(one.parts)
     return built, system

@@ -25,16 +25,16 @@ from warren.node.remoteflash import RemoteFlash
 PORT: Final = 4420
 """That of NVMe over TCP."""
 
-_LONGEST: Final = 2**31 - 1
+_LONGEST_DURATION: Final = 2**31 - 1
 """Seconds: as many as the kernel counts."""
 
-_SLOWEST: Final = 30
+_LONGEST_PROBE: Final = 30
 """Seconds: a test is to end before what it is made in is cut off."""
 
 _DURATIONS: Final = ("connect", "keep_alive", "reconnect", "lost", "probe", "probe_timeout")
 _ENDLESS: Final = ("lost", "probe")
 
-_LEAST: Final = 32
+_SHORTEST_SECRET: Final = 32
 """Bytes of a secret."""
 
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -81,10 +81,12 @@ class Network(Table, frozen=True):
         check_durations(self, *_DURATIONS)
         for key in _DURATIONS:
             seconds = tables.seconds(getattr(self, key))
-            if seconds < 1 or (seconds > _LONGEST and key not in _ENDLESS):
-                raise ValueError(f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST} s")
-        if tables.seconds(self.probe_timeout) > _SLOWEST:
-            raise ValueError(f"probe-timeout: is not from 1 s to {_SLOWEST} s")
+            if seconds < 1 or (seconds > _LONGEST_DURATION and key not in _ENDLESS):
+                raise ValueError(
+                    f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST_DURATION} s"
+                )
+        if tables.seconds(self.probe_timeout) > _LONGEST_PROBE:
+            raise ValueError(f"probe-timeout: is not from 1 s to {_LONGEST_PROBE} s")
         policy = self.link_policy()
         lease = heartbeats.DEFAULT_TIMING.lease_duration
         if policy.soonest <= lease:
@@ -117,7 +119,7 @@ class Network(Table, frozen=True):
             answer=tables.seconds(self.probe_timeout),
             keep_alive=round(tables.seconds(self.keep_alive)),
             reconnect=round(tables.seconds(self.reconnect)),
-            lost=round(lost) if lost <= _LONGEST else None,
+            lost=round(lost) if lost <= _LONGEST_DURATION else None,
         )
 
     def link_policy(self) -> links.Policy:
@@ -139,10 +141,10 @@ class Network(Table, frozen=True):
                 f"network.secret: {self.secret} is not for its owner alone: chown it to root, and "
                 "chmod it 600."
             )
-        if len(text) < _LEAST:
+        if len(text) < _SHORTEST_SECRET:
             raise UserMistake(
-                f"network.secret: {self.secret} has fewer than {_LEAST} bytes: make another one, "
-                "such as with `openssl rand -hex 32`."
+                f"network.secret: {self.secret} has fewer than {_SHORTEST_SECRET} bytes: "
+                "make another one, such as with `openssl rand -hex 32`."
             )
         return text
 
@@ -170,11 +172,13 @@ def refusal(network: Network, *, rabbit: bool) -> str | None:
     return None
 
 
-LACKS: Final[Mapping[str, str]] = {"raw": "nodes have file systems attached, and no bare devices"}
+UNSUPPORTED: Final[Mapping[str, str]] = {
+    "raw": "nodes have file systems attached, and no bare devices"
+}
 """The types of volumes that nodes cannot have attached, each with the reason."""
 
 
-def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
+def rabbit_flash(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
     """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that.
 
     Raises UserMistake for a secret that is none.
@@ -185,7 +189,7 @@ def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[F
     return ExportedFlash(flash, exports.withdraw), exports
 
 
-def connecting(network: Network, node: str) -> tuple[Flash, Host]:
+def compute_flash(network: Network, node: str) -> tuple[Flash, Host]:
     """Return what a compute node has of rabbits' flash, and its connections to them.
 
     Raises UserMistake for a secret that is none.

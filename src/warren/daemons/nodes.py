@@ -136,9 +136,9 @@ class Nodes:
         """Return whether a process that has entered a node finds the storage that is at `path`."""
         if self._isolated:
             return path in mount_points(os.getpid())
-        return Path(self.place(node, path)).exists()
+        return Path(self.path_on_node(node, path)).exists()
 
-    def place(self, node: str, path: str) -> str:
+    def path_on_node(self, node: str, path: str) -> str:
         """Return where a process that has entered a node finds what jobs know as `path`."""
         if self._isolated:
             return path
@@ -215,7 +215,7 @@ class Nodes:
         """Return the nodes that ever had a mount namespace."""
         return [record.parent.name for record in self._state.nodes.glob("*/holder")]
 
-    async def end(self) -> None:
+    async def release_all(self) -> None:
         """Release every node: whatever is mounted is unmounted, whatever attached, detached.
 
         Raises NodeTrouble if something is in use, after all else has been released.

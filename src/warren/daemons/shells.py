@@ -86,7 +86,7 @@ class NodeShell:
             return 1
         plugins = [
             *builtin(self._rundir, self._cores),
-            DwsEnvironment(_OnNode(self._nodes, order.host)),
+            DwsEnvironment(_NodePaths(self._nodes, order.host)),
         ]
         if self._nodes.in_user_namespaces:
             plugins.append(EmulatedNode())
@@ -97,14 +97,14 @@ class NodeShell:
 
 
 @dataclass(frozen=True)
-class _OnNode:
+class _NodePaths:
     """A `Node`."""
 
     nodes: Nodes
     name: str
 
     def place(self, path: str) -> str:
-        return self.nodes.place(self.name, path)
+        return self.nodes.path_on_node(self.name, path)
 
     def has(self, path: str) -> bool:
         return self.nodes.has_storage(self.name, path)
@@ -154,7 +154,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
         munge.load()  # once, for all who are forked
     # What is configured later holds for another parent: running jobs have theirs where they are.
     settings = config.load(state.config)
-    directories = rundir.place(state, settings)
+    directories = rundir.directory(state, settings)
     sys.stderr = logs.lossy(sys.stderr)
     try:
         with hold_lock(state.shells_lock) as lock:

@@ -26,7 +26,7 @@ _KEEP: Final = "keep"
 _REMOVE: Final = "remove"
 
 
-class Temporary:
+class TemporaryCluster:
     """The starter's end of the pipe. The cluster does not outlive it by more than seconds."""
 
     def __init__(self, directory: Path, options: Sequence[str], *, keep: bool) -> None:
@@ -50,7 +50,7 @@ class Temporary:
     def state(self) -> StateDir:
         return _state(self._directory)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what `warren up` has said."""
         try:
             return _output(self.state).read_text()
@@ -62,7 +62,7 @@ class Temporary:
         self.state.prepare()
         self._tell()
 
-    def ended(self, seconds: float = 0.0) -> bool:
+    def wait_ended(self, seconds: float = 0.0) -> bool:
         """Wait for nothing of the cluster to be left but files; return whether that is so."""
         assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], seconds)[0])
@@ -70,7 +70,7 @@ class Temporary:
     def down(self) -> None:
         """Stop the cluster, and leave its files."""
         self._tell()
-        self.ended(2 * _END_SECONDS)
+        self.wait_ended(2 * _END_SECONDS)
 
     def close(self) -> None:
         """Stop the cluster, if it runs, and remove its files."""
@@ -96,9 +96,11 @@ class Temporary:
 
 
 @contextmanager
-def temporary(directory: Path, options: Sequence[str], *, keep: bool) -> Iterator[Temporary]:
+def temporary_cluster(
+    directory: Path, options: Sequence[str], *, keep: bool
+) -> Iterator[TemporaryCluster]:
     """Have a cluster and a directory for no longer than a block, however it is left."""
-    cluster = Temporary(directory, options, keep=keep)
+    cluster = TemporaryCluster(directory, options, keep=keep)
     try:
         yield cluster
     finally:
