@@ -30,7 +30,7 @@ from tests.node.test_acl import USER, list_of
 from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.node import acl, commands, copiers, copying, nofollow
-from warren.node.nofollow import Place, Tree
+from warren.node.nofollow import Directory, Tree
 
 # What is copied
 
@@ -768,16 +768,16 @@ def test_a_directory_that_becomes_a_link_in_the_middle_leads_nowhere(public: Pat
         (public / name).mkdir(parents=True)
     (public / "elsewhere" / "secret").touch()
     found = Tree(str(public / "tree"), os.O_RDONLY, spare=0)
-    inside = Place(found.top, "inside")
-    assert os.listdir(found.use(inside)) == []
+    inside = Directory(found.top, "inside")
+    assert os.listdir(found.acquire(inside)) == []
     (public / "tree" / "inside").rename(public / "tree" / "away")
     (public / "tree" / "inside").symlink_to("../elsewhere")
 
-    assert os.listdir(found.use(inside)) == []  # while it is in use, it is what it was
-    found.leave(inside)
-    found.leave(inside)
+    assert os.listdir(found.acquire(inside)) == []  # while it is in use, it is what it was
+    found.release(inside)
+    found.release(inside)
     with pytest.raises(NotADirectoryError):
-        found.use(inside)
+        found.acquire(inside)
     os.close(found.top.descriptor)
 
 
@@ -789,16 +789,16 @@ def test_a_directory_that_another_user_puts_in_the_place_of_ones_own_is_not_used
     userid, other = users.userids()
     (public / "tree" / "inside").mkdir(parents=True)
     os.chown(public / "tree" / "inside", userid, -1)
-    found = Tree(str(public / "tree"), os.O_PATH, own=userid, spare=0)
-    inside = Place(found.top, "inside")
-    found.use(inside)
-    found.leave(inside)
+    found = Tree(str(public / "tree"), os.O_PATH, owner=userid, spare=0)
+    inside = Directory(found.top, "inside")
+    found.acquire(inside)
+    found.release(inside)
     (public / "tree" / "inside").rename(public / "tree" / "away")
     (public / "tree" / "inside").mkdir()
     os.chown(public / "tree" / "inside", other, -1)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(PermissionError, match="is another user's directory"):
-        found.use(inside)
+        found.acquire(inside)
     assert os.listdir("/proc/self/fd") == before
     os.close(found.top.descriptor)
 
