@@ -112,4 +112,4 @@ def test_a_gfs2_is_not_made_as_what_two_kernels_would_destroy(tmp_path: Path) ->
         asyncio.run(blocks.make(VOLUME))
     assert caught.value.fatal
     assert blocks.volumes("r0") == {}
-    assert "network.cluster" in asyncio.run(blocks.lacks("r0"))["gfs2"]
+    assert "network.cluster" in asyncio.run(blocks.unsupported_types("r0"))["gfs2"]

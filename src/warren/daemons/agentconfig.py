@@ -207,10 +207,10 @@ async def volume_group_refusal(config: Config) -> str | None:
 async def file_system_support(config: Config, state: Path) -> dict[str, str | None]:
     """Return for each type of file system why it cannot be made here; None where it can."""
     found, _ = build_flash(config, state)
-    lacks = {**await found.lacks(config.name)}
+    unsupported = {**await found.unsupported_types(config.name)}
     if config.network is not None:
-        lacks |= networks.UNSUPPORTED
-    return {each: lacks.get(each) for each in TYPES}
+        unsupported |= networks.UNSUPPORTED
+    return {each: unsupported.get(each) for each in TYPES}
 
 
 def grace_period(config: Config) -> GracePeriod:

@@ -155,7 +155,7 @@ def _system(
     settings: Settings, node: AgentNode, client: Client, clock: Clock, ready: Callable[[], None]
 ) -> System:
     config = settings.config
-    works = asyncio.Event()
+    is_synced = asyncio.Event()
     counts: ControlMetrics | None = None
     if settings.metrics_socket is not None:
         # Imported only where metrics are served.
@@ -182,15 +182,15 @@ def _system(
     if counts is not None and settings.metrics_socket is not None:
         listener = settings.metrics_socket
         counts.watch_controllers(built.informers, built.reconcilers)
-        told = counts.exposition
-        parts["monitoring"] = lambda: monitoring.serve(listener, told, works.is_set)
+        exposition = counts.exposition
+        parts["monitoring"] = lambda: monitoring.serve(listener, exposition, is_synced.is_set)
     if node.own_namespace is not None:
         parts["holder"] = partial(holders.keep, node.own_namespace, built.mount_again)
         parts["host mounts"] = partial(hostmounts.follow, [node.own_namespace])
 
     async def settled() -> None:
         await built.informers.wait_synced()
-        works.set()
+        is_synced.set()
         ready()
 
     return System(parts=parts, wait_ready=settled)

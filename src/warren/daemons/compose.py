@@ -414,9 +414,11 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     flux.bus.register("dws", methods)
 
     endpoint = dependencies.offload
-    asking: dict[str, Part] = {}
+    offload_parts: dict[str, Part] = {}
     if endpoint is not None:
-        asking["copy offload"] = partial(endpoint.serve, dependencies.client(local), informers)
+        offload_parts["copy offload"] = partial(
+            endpoint.serve, dependencies.client(local), informers
+        )
 
     async def establish() -> None:
         await embedded.begin()
@@ -435,7 +437,7 @@ def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
             "event expiry": lambda: apiserver.expire_events(local, dependencies.clock),
             **flux.parts,
             **conductor_parts,
-            **asking,
+            **offload_parts,
         },
     )
     return Control(system=system, api=embedded, instance=flux)

@@ -16,7 +16,7 @@ import structlog
 from warren.base.clock import SystemClock
 from warren.daemons import apiserver, clustershape, compose, diskspace, users
 from warren.daemons import conductor as conductors
-from warren.daemons import controllers as storage
+from warren.daemons import controllers as controller_manager
 from warren.daemons import offload as offloads
 from warren.daemons.child import run_child
 from warren.daemons.clustershape import ClusterShape
@@ -57,8 +57,10 @@ async def controllers(state: StateDir, shape: ClusterShape) -> None:
     """Run the controllers of the storage side."""
     access = kubeconfig.load(state.user(users.CONTROLLERS))
     most = config.load(state.config).storage.most_lifetime
-    settings = storage.Settings(access=access, mount_prefix=str(state.mounts), most_lifetime=most)
-    await storage.run(settings)
+    settings = controller_manager.Settings(
+        access=access, mount_prefix=str(state.mounts), most_lifetime=most
+    )
+    await controller_manager.run(settings)
 
 
 async def conductor(state: StateDir, shape: ClusterShape) -> None:

@@ -98,7 +98,7 @@ class NodeShell:
 
 @dataclass(frozen=True)
 class _NodePaths:
-    """A `Node`."""
+    """A `Node` of `wlm.embedded.environment`: the paths of an emulated node."""
 
     nodes: Nodes
     name: str

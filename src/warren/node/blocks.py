@@ -126,7 +126,7 @@ class BlockFlash:
         self._seconds = seconds
         self._cluster = cluster
         self._one_kernel = one_kernel
-        self._lacks: Mapping[str, str] | None = None
+        self._unsupported_types: Mapping[str, str] | None = None
         """Known once it was asked for."""
         self._make_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -136,15 +136,15 @@ class BlockFlash:
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.FOR_USERS if self._disk(group).offers_raw else RawVolumes.FOR_ROOT
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
-        if self._lacks is None:
-            self._lacks = await filesystemsupport.unsupported_types(self._cluster)
-            if self._lacks_cluster:
-                self._lacks = {**self._lacks, "gfs2": NO_DLM_CLUSTER}
-        return self._lacks
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
+        if self._unsupported_types is None:
+            self._unsupported_types = await filesystemsupport.unsupported_types(self._cluster)
+            if self._needs_dlm_cluster:
+                self._unsupported_types = {**self._unsupported_types, "gfs2": NO_DLM_CLUSTER}
+        return self._unsupported_types
 
     @property
-    def _lacks_cluster(self) -> bool:
+    def _needs_dlm_cluster(self) -> bool:
         return self._cluster is None and not self._one_kernel
 
     def volumes(self, group: str) -> Mapping[str, int]:
@@ -193,7 +193,7 @@ class BlockFlash:
 
     def _check_cluster(self, file_system: str) -> None:
         # What one kernel has in the place of a gfs2, two would destroy (ADR 077).
-        if file_system == "gfs2" and self._lacks_cluster:
+        if file_system == "gfs2" and self._needs_dlm_cluster:
             raise NodeTrouble(NO_DLM_CLUSTER, fatal=True)
 
     async def _serve(self, disk: Disk, volume: Volume, target: Target, *, formatted: bool) -> None:

@@ -85,7 +85,7 @@ async def stream_lines(
 ) -> AsyncIterator[str]:
     """Run a command for as long as it takes and return its lines as they come.
 
-    Raises Failed, with the last of its standard error, if it fails. Closing the iterator
+    Raises CommandFailed, with the last of its standard error, if it fails. Closing the iterator
     ends the command: `free` is called in a thread, with its process, while that does not die.
     """
     async with _running(argv, free=free) as process:

@@ -51,7 +51,7 @@ class DirectoryFlash:
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.NONE
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
         return {kind: "volumes are directories" for kind in ("raw", LUSTRE)}
 
     async def lnet_nid(self) -> str:
@@ -161,7 +161,7 @@ P = ParamSpec("P")
 
 
 async def _action(action: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Do a action on the file system; what the system refuses is the node's trouble."""
+    """Do an action on the file system; what the system refuses is the node's trouble."""
     try:
         await in_thread(action, *args, **kwargs)
     except OSError as error:

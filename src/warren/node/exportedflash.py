@@ -21,8 +21,8 @@ class ExportedFlash:
         # Nodes have file systems attached, and no bare devices.
         return RawVolumes.NONE
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
-        return await self._flash.lacks(group)
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
+        return await self._flash.unsupported_types(group)
 
     async def lnet_nid(self) -> str:
         return await self._flash.lnet_nid()

@@ -39,7 +39,7 @@ class Flash(Protocol):
         """Return whom a volume of a rabbit may be given as a bare device."""
         ...
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
         """Return the types of file systems that a rabbit does not make, each with the reason."""
         ...
 

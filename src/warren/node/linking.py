@@ -35,7 +35,7 @@ class LinkingMachine:
         return await self._directories.raw_volumes(self._name)
 
     async def lacks(self) -> Mapping[str, str]:
-        return await self._directories.lacks(self._name)
+        return await self._directories.unsupported_types(self._name)
 
     async def lnet_nid(self) -> str:
         return ""

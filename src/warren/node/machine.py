@@ -72,7 +72,7 @@ class NamespacedMachine:
         return await self._flash.raw_volumes(self._name)
 
     async def lacks(self) -> Mapping[str, str]:
-        return await self._flash.lacks(self._name)
+        return await self._flash.unsupported_types(self._name)
 
     async def lnet_nid(self) -> str:
         return await self._flash.lnet_nid()

@@ -114,7 +114,7 @@ def export_steps(
     listen_address: ListenAddress,
     secret: bytes | None = None,
 ) -> Sequence[Step]:
-    """Return what makes a volume's device reachable for some nodes and for none else.
+    """Return what makes a volume's device reachable for some nodes and for no others.
 
     With a `secret` they have to prove who they are.
     """

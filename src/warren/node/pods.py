@@ -138,7 +138,7 @@ class Pods:
 
     async def start(self, uid: str, make: Callable[[str], Object]) -> None:
         """Begin a pod, unless it has begun. `make` makes its plan, with the address that it has."""
-        # Two are never at work on one pod: who calls sees to that.
+        # Callers see to it that two of them are never at work on one pod.
         if self.state(uid) is not None:
             return
         network = await self._network.ensure()

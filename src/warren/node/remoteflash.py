@@ -25,7 +25,7 @@ class RemoteFlash:
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.NONE
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
         return {}
 
     async def lnet_nid(self) -> str:

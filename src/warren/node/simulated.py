@@ -34,7 +34,9 @@ class SimulatedFlash:
     """(node, path) -> what is mounted there."""
     mgs_commands: list[list[str]] = field(default_factory=list)
     """What was run for file systems whose MGS is here."""
-    lacks: Mapping[str, str] = field(default_factory=lambda: {LUSTRE: "nothing is simulated of it"})
+    unsupported_types: Mapping[str, str] = field(
+        default_factory=lambda: {LUSTRE: "nothing is simulated of it"}
+    )
     """The types of file systems that are not made, each with the reason."""
 
 
@@ -64,7 +66,7 @@ class SimulatedMachine:
         return RawVolumes.FOR_USERS if self._flash.offers_raw else RawVolumes.FOR_ROOT
 
     async def lacks(self) -> Mapping[str, str]:
-        return self._flash.lacks
+        return self._flash.unsupported_types
 
     async def lnet_nid(self) -> str:
         return self._flash.lnet_nid

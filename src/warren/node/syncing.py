@@ -1,7 +1,7 @@
 """Have what was written to a file system reach its device, and hear of it where that fails.
 
-A write ends when its data is in memory. What becomes of it later the kernel tells those who ask:
-else a copy to a device that fails would look as if all were well.
+A write ends when its data is in memory. What becomes of it later the kernel tells only if it is
+asked: else a copy to a device that fails would look as if all were well.
 """
 
 import ctypes

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do a action in a thread and return its result.
+    """Do an action in a thread and return its result.
 
     A caller that is cancelled leaves only when the action is done: what it does next, or
     lets others do, must not meet a thread that is still at it.

@@ -33,7 +33,8 @@ def open_locked(
 ) -> int:
     """Open a file to write to, as `open_to_write`; return its descriptor, which holds a lock.
 
-    One that is ours nobody else may open until it gets the rights of its source. Raises InUse, too.
+    Until one that is ours gets the rights of its source, no other user may open it. Raises
+    TargetInUse, too.
     """
     descriptor, found = open_to_write(name, above, source, read=read, owner=owner)
     try:
@@ -68,8 +69,8 @@ def _lock(descriptor: int) -> bool:
     """Lock a file against other copies; return False if a reader's lock is in the way.
 
     Every user who may read a file can lock it for reading, and with `flock` altogether: that is no
-    copy, and hinders none. Only those who may write to it can have such a lock as this. Raises
-    InUse, and OSError.
+    copy, and hinders none. Only users who may write to it can have such a lock as this. Raises
+    TargetInUse, and OSError.
     """
     for _ in range(_TRIES):
         try:

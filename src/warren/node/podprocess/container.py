@@ -63,7 +63,7 @@ class Container:
         finally:
             log.close()
         code = self._process.poll()
-        if code is None:  # who traces it has not let go of it
+        if code is None:  # a process that traces it has not let go of it
             code = -signal.SIGKILL
         words = log.last.decode(errors="replace").strip() if code else ""
         self._set_ended(code if code >= 0 else 128 - code, words)

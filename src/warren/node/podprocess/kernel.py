@@ -19,7 +19,7 @@ class PodTrouble(Exception):
 
 
 def check_call(result: int, what: str) -> int:
-    """Return what a system call has returned. Raises Trouble where it has failed."""
+    """Return what a system call has returned. Raises PodTrouble where it has failed."""
     if result < 0:
         error = ctypes.get_errno()
         raise PodTrouble(f"{what}: {os.strerror(error)}")

@@ -1,4 +1,4 @@
-"""The containers of a pod, in order, and what those who follow it are told."""
+"""The containers of a pod, in order, and what its followers are told."""
 
 import asyncio
 import json
@@ -51,7 +51,7 @@ class Pod:
             each.signal(number)
 
     def publish_state(self) -> None:
-        """Write down how the containers are, whole or not at all, and tell those who follow.
+        """Write down how the containers are, whole or not at all, and tell the followers.
 
         On a full disk that is done when there is room, and is no container's fault.
         """
@@ -81,7 +81,7 @@ class Pod:
         await self._state_written.wait()
 
     async def follow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Tell one who follows of each change, until he goes."""
+        """Tell a follower of each change, until its connection ends."""
         writer.write(_CHANGED)
         self._followers.add(writer)
         try:
