@@ -236,8 +236,12 @@ def whys() -> Iterator[Result]:
         asked = Waiting(place=(0, 20_000), job=JobId(20_000), request=request, duration=duration)
 
         def once(asked: Waiting = asked) -> None:
-            line = [*queue, asked]
-            list(reasons(graph, [line], running, 0.0, backfilling=True, depth=32, asked=[asked]))
+            queue_with_job = [*queue, asked]
+            list(
+                reasons(
+                    graph, [queue_with_job], running, 0.0, backfilling=True, depth=32, asked=[asked]
+                )
+            )
             if not graph.fits(asked.request):
                 earliest(graph, running, 0.0, asked.request)
 

@@ -331,7 +331,7 @@ async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Be
         )
         world.config = Config(rabbit=Rabbit(prerun_timeout=30))
         rest = Rest(found.wrong)
-        world.counted, world.client = rest, rest.client  # type: ignore[method-assign]
+        world.metrics, world.client = rest, rest.client  # type: ignore[method-assign]
         if story.containers is not None:
             world.owner = os.getuid() or 1000  # none runs as root
 

@@ -141,7 +141,7 @@ class World:
         """What environment each task was started with, by `rank`."""
         self.without_storage: list[str] = []
         """Nodes on which a task was started while the storage it was told of was not there."""
-        self.counted: Any = None
+        self.metrics: Any = None
         """Where what is done is counted, if anywhere: what a process has as its `Counted`."""
         self.place: Callable[[str, str], str] = lambda node, path: path
         """Where a node has what jobs know by a path."""
@@ -177,7 +177,7 @@ class World:
             ),
             mount_prefix=self.mount_prefix,
             client=self.client,
-            metrics=self.counted,
+            metrics=self.metrics,
         )
         machines = self._machines(seam)
         built, system = compose(self.shape, ports, machines)

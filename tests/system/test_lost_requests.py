@@ -121,7 +121,7 @@ def test_whatever_befalls_the_first_requests_of_each_sort_the_job_completes(
 
     async def main() -> None:
         async with opened() as world:
-            world.counted = between
+            world.metrics = between
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes={"dw": "\n".join(DIRECTIVES)})
