@@ -25,7 +25,7 @@ PAUSE = 0.01
 async def kept(namespace: Namespace, mount_again: Callable[[], None]) -> AsyncIterator[None]:
     """Have a node's holder watched."""
     keeping = asyncio.create_task(
-        holders.keep(namespace, mount_again, shortest=PAUSE, longest=2 * PAUSE)
+        holders.keep_running(namespace, mount_again, shortest=PAUSE, longest=2 * PAUSE)
     )
     try:
         yield

@@ -65,7 +65,7 @@ def atomd(
         metrics_socket = listening("--metrics-port", metrics_address, metrics_port)
     lock, journal = state / "lock", state / "jobs.db"
     try:
-        run(diskspace.wait(state, [journal], diskspace.SERVICE))
+        run(diskspace.wait_for_room(state, [journal], diskspace.SERVICE))
         with hold_lock(lock):
             wanted = service.Settings(
                 config=config,

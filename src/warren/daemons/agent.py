@@ -52,7 +52,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
             together.parts.update(one.parts)
             if isolated:
                 # Jobs that were about to start when the power went wait for their nodes, too.
-                holding = partial(holders.keep, nodes.namespace(name), one.mount_again)
+                holding = partial(holders.keep_running, nodes.namespace(name), one.mount_again)
                 together.parts[f"{name} holder"] = holding
         if isolated:
             namespaces = [nodes.namespace(name) for name in names]

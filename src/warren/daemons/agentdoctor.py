@@ -76,7 +76,7 @@ class _Doctor:
             case Sort.PROCESS:
                 # Still the agent's: another process may have its number by now.
                 stray = {int(finding.name)}
-                processes.send(lambda: stray & {*self._left_processes()}, signal.SIGKILL)
+                processes.send(lambda: stray & {*self._orphaned_processes()}, signal.SIGKILL)
             case Sort.MOUNT:
                 await self._node.machine.unmount(finding.name)
             case Sort.DEVICE:
@@ -94,7 +94,7 @@ class _Doctor:
             volumes=self._of_node(self._node.flash.volumes(self._name) if self._rabbit else ()),
             mounts=self._of_node(mounts),
             devices=self._of_node(loop.device for loop in disk.strays()) if disk else frozenset(),
-            processes=dict.fromkeys(self._left_processes(), _ENDED),
+            processes=dict.fromkeys(self._orphaned_processes(), _ENDED),
         )
 
     @property
@@ -109,7 +109,7 @@ class _Doctor:
         disk = self._node.disk(self._name) if self._rabbit and self._node.disk else None
         return disk if isinstance(disk, LoopDisk) else None
 
-    def _left_processes(self) -> Sequence[int]:
+    def _orphaned_processes(self) -> Sequence[int]:
         """Return the processes of an agent that has ended."""
         try:
             mark = self._settings.state.process_mark

@@ -185,7 +185,7 @@ def _system(
         exposition = counts.exposition
         parts["monitoring"] = lambda: monitoring.serve(listener, exposition, is_synced.is_set)
     if node.own_namespace is not None:
-        parts["holder"] = partial(holders.keep, node.own_namespace, built.mount_again)
+        parts["holder"] = partial(holders.keep_running, node.own_namespace, built.mount_again)
         parts["host mounts"] = partial(hostmounts.follow, [node.own_namespace])
 
     async def settled() -> None:

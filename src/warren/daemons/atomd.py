@@ -49,12 +49,12 @@ async def run(settings: Settings, ready: Callable[[], None]) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stopping.set)
     with SqliteJournal(settings.journal, RESERVE) as journal:
-        living = asyncio.ensure_future(_live(settings, journal, stopping, ready))
-        await asyncio.wait({living})
-    living.result()
+        running = asyncio.ensure_future(_serve(settings, journal, stopping, ready))
+        await asyncio.wait({running})
+    running.result()
 
 
-async def _live(
+async def _serve(
     settings: Settings, journal: SqliteJournal, stopping: asyncio.Event, ready: Callable[[], None]
 ) -> None:
     config = settings.config

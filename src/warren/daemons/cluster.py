@@ -74,7 +74,7 @@ def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Ki
     by_name = {kind.name: kind for kind in kinds.ALL}
     for obj in manifests("rules.yaml"):
         kind = by_name[obj["kind"]]
-        yield kind, _requiring(obj, daemons) if kind == kinds.RULE else obj
+        yield kind, _with_required_words(obj, daemons) if kind == kinds.RULE else obj
     storage_nodes = [
         {
             "type": "Rabbit",
@@ -102,7 +102,7 @@ def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Ki
         yield kinds.LUSTRE, {"metadata": metadata, "spec": spec}
 
 
-def _requiring(rule: Object, daemons: Collection[str]) -> Object:
+def _with_required_words(rule: Object, daemons: Collection[str]) -> Object:
     """Return a rule whose commands take these words with `requires`, where they take any.
 
     Neither the token for containers nor copies that running jobs ask for need a daemon.
@@ -126,7 +126,7 @@ _PATCHED_FIELDS: Final = ("spec", "data", "rules", "subjects")
 """The fields in which an existing object is patched."""
 
 
-_FILLED_IN: Final = {kinds.PORT_MANAGER: "allocations"}
+_FILLED_IN_FIELDS: Final = {kinds.PORT_MANAGER: "allocations"}
 """The field of its spec that others fill in, which is left as it is in an existing object."""
 
 
@@ -146,7 +146,7 @@ async def apply(client: Client, kind: Kind, obj: Object) -> None:
         await client.create(kind, obj)
     except AlreadyExists:
         patch: dict[str, Any] = {name: obj[name] for name in _PATCHED_FIELDS if name in obj}
-        if kind in _FILLED_IN:
-            patch["spec"] = {k: v for k, v in obj["spec"].items() if k != _FILLED_IN[kind]}
+        if kind in _FILLED_IN_FIELDS:
+            patch["spec"] = {k: v for k, v in obj["spec"].items() if k != _FILLED_IN_FIELDS[kind]}
         if patch:
             await client.patch(Change(kind=kind, key=key_of(obj), patch=patch))

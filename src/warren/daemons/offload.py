@@ -30,8 +30,8 @@ from warren.kube.server.access import tls
 _START: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
-_MOST: Final = 4096
-_OF_A_MACHINE: Final = 512
+_MOST_CONNECTIONS: Final = 4096
+_MOST_OF_A_MACHINE: Final = 512
 """Connections at a time, where compute nodes are machines: of which users, is not known."""
 
 
@@ -106,7 +106,9 @@ def settings(
         listener=listener,
         tls=webhook.rotating(certificate, key),
         service=service,
-        shares=lambda: Shares(each=_OF_A_MACHINE, together=_MOST, pace=0.0, by_address=True),
+        shares=lambda: Shares(
+            each=_MOST_OF_A_MACHINE, together=_MOST_CONNECTIONS, pace=0.0, by_address=True
+        ),
     )
     return Settings(access=access, endpoint=endpoint)
 

@@ -122,7 +122,7 @@ async def main(directory: Path, options: Sequence[str], *, keep: bool) -> None:
         lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
     )
     if await commands.readline():
-        await _live(_state(directory), options, commands)
+        await _run_cluster(_state(directory), options, commands)
     os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
     while await commands.readline():
         pass
@@ -130,7 +130,9 @@ async def main(directory: Path, options: Sequence[str], *, keep: bool) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _live(state: StateDir, options: Sequence[str], commands: asyncio.StreamReader) -> None:
+async def _run_cluster(
+    state: StateDir, options: Sequence[str], commands: asyncio.StreamReader
+) -> None:
     """Have the cluster until the starter says otherwise, or it ends; and leave nothing of it."""
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)

@@ -87,7 +87,7 @@ async def up(
     try:
         with hold_lock(state.lock):
             state.check_complete()
-            await diskspace.wait(state.path, (state.objects, state.jobs))
+            await diskspace.wait_for_room(state.path, (state.objects, state.jobs))
             await _run(state, requested, config_file, ready, metrics_socket)
     except BlockingIOError:
         raise UserMistake(
@@ -201,9 +201,9 @@ async def _run(
     refused = False
     try:
         if shape.separate:
-            await _live_separate(state, cluster, shape.port, ready, stopped)
+            await _run_separate(state, cluster, shape.port, ready, stopped)
         else:
-            await _live_together(state, cluster, shape.port, ready, stopped, metrics_socket)
+            await _run_together(state, cluster, shape.port, ready, stopped, metrics_socket)
     except (UserMistake, OSError):
         refused = True
         raise
@@ -216,7 +216,7 @@ async def _run(
             rundir.release(state)
 
 
-async def _live_together(
+async def _run_together(
     state: StateDir,
     cluster: RunningCluster,
     port: int | None,
@@ -276,7 +276,7 @@ async def _live_together(
             running.cancel()
 
 
-async def _live_separate(
+async def _run_separate(
     state: StateDir,
     cluster: RunningCluster,
     port: int | None,

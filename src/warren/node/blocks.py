@@ -57,7 +57,7 @@ class Disk(Protocol):
         ...
 
     @property
-    def is_activated(self) -> bool:
+    def activates_volumes(self) -> bool:
         """Whether volumes are activated, and a profile may say how."""
         ...
 
@@ -170,7 +170,7 @@ class BlockFlash:
                 return
             if found.formatted:
                 # Its file system never again: there may be data in it.
-                if disk.is_activated and volume.commands:
+                if disk.activates_volumes and volume.commands:
                     # The machine may have been started anew.
                     await disk.device(volume.name, volume.commands)
                 return

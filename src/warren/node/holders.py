@@ -23,7 +23,7 @@ LONGEST_PAUSE: Final = 60.0
 """Bounds of the pause between two tries, in seconds."""
 
 
-async def keep(
+async def keep_running(
     namespace: Namespace,
     mount_again: Callable[[], None],
     *,

@@ -31,7 +31,7 @@ class LoopDisk:
     """
 
     offers_raw: Final = False
-    is_activated: Final = False
+    activates_volumes: Final = False
 
     def __init__(
         self,

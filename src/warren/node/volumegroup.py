@@ -51,7 +51,7 @@ class VolumeGroup:
     offers_raw: Final = True
     """The kernel passes nothing that is asked of a logical volume on to what it is a part of."""
 
-    is_activated: Final = True
+    activates_volumes: Final = True
 
     def __init__(self, group: str, name: str, capacity: int) -> None:
         """No more than `capacity` bytes of the volume group `name` are used."""

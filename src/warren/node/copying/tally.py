@@ -27,7 +27,7 @@ def error_text(error: OSError) -> str:
 
 
 class Tally:
-    """Counts what is done, from any thread, and tells it while `telling` is entered."""
+    """Counts what is done, from any thread, and reports it until `finish` is called."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
