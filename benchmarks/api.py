@@ -84,11 +84,11 @@ async def _with_server(
     measured: Callable[[Server, Client], Awaitable[list[Result]]],
 ) -> list[Result]:
     async with _server() as server, http.connect(server.access) as client:
-        await _prepared(client)
+        await _prepare(client)
         try:
             return await measured(server, client)
         finally:
-            await _cleared(client)
+            await _clean_up(client)
 
 
 @asynccontextmanager
@@ -128,7 +128,7 @@ def _definition() -> Object:
     }
 
 
-async def _prepared(client: Client) -> None:
+async def _prepare(client: Client) -> None:
     await perform(client, [Create(kind=CRD, object=_definition())])
     await perform(client, [Create(kind=NAMESPACE, object={"metadata": {"name": SPACE}})])
     while True:
@@ -139,7 +139,7 @@ async def _prepared(client: Client) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _cleared(client: Client) -> None:
+async def _clean_up(client: Client) -> None:
     for kind, name in ((CRD, f"{KIND.plural}.{GROUP}"), (NAMESPACE, SPACE)):
         await perform(client, [Remove(kind=kind, key=Key("", name))])
         with suppress(NotFound):
@@ -186,11 +186,11 @@ async def _requests(server: Server, client: Client) -> list[Result]:
         ("create", create, None),
         ("status patch", patch, (2.5, 5.0)),
     ):
-        results += await _timed(server, name, action, budget)
+        results += await _measure_action(server, name, action, budget)
     return [*results, *await _events(server, client)]
 
 
-async def _timed(
+async def _measure_action(
     server: Server,
     name: str,
     action: Callable[[], Awaitable[None]],
@@ -234,7 +234,7 @@ async def _events(server: Server, client: Client) -> list[Result]:
             made = f"event-{number}"
             began = time.perf_counter()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_created(client, made))
+                tasks.create_task(_create(client, made))
                 while (await anext(watch)).object["metadata"].get("name") != made:
                     pass  # a bookmark
             taken.append((time.perf_counter() - began) * 1000)
@@ -245,7 +245,7 @@ async def _events(server: Server, client: Client) -> list[Result]:
     ]
 
 
-async def _created(client: Client, name: str) -> None:
+async def _create(client: Client, name: str) -> None:
     await client.create(KIND, _workflow(name))
 
 
@@ -258,7 +258,7 @@ async def _many(server: Server, client: Client) -> list[Result]:
 
     async def worker() -> None:
         for number in left:
-            await _created(client, f"many-{number:05}")
+            await _create(client, f"many-{number:05}")
 
     await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))
     taken, before = [], server.cpu()
@@ -275,7 +275,11 @@ async def _many(server: Server, client: Client) -> list[Result]:
                unit="MiB", budget=1024),
         Result(name=f"{server.name} resident with none", value=empty, unit="MiB"),
     ]  # fmt: skip
-    return [*results, *await _reconciled(server, client), *await _fanned_out(server, client)]
+    return [
+        *results,
+        *await _measure_reconciler(server, client),
+        *await _measure_fan_out(server, client),
+    ]
 
 
 async def _whole_list(access: ClusterAccess) -> int:
@@ -296,7 +300,7 @@ def _url(access: ClusterAccess) -> str:
     return f"{access.server}/apis/{GROUP}/{KIND.version}/namespaces/{SPACE}/{KIND.plural}"
 
 
-async def _reconciled(server: Server, client: Client) -> list[Result]:
+async def _measure_reconciler(server: Server, client: Client) -> list[Result]:
     """Sync an informer, and make one pass over every object."""
     informer = Informer(client, KIND, SPACE)
     done = asyncio.Event()
@@ -332,7 +336,7 @@ async def _reconciled(server: Server, client: Client) -> list[Result]:
     ]
 
 
-async def _fanned_out(server: Server, client: Client) -> list[Result]:
+async def _measure_fan_out(server: Server, client: Client) -> list[Result]:
     """Tell 200 watches of 50 changes each."""
     version = (await client.list(KIND, "nowhere")).version
     query = {"watch": "true", "resourceVersion": version}
@@ -345,7 +349,7 @@ async def _fanned_out(server: Server, client: Client) -> list[Result]:
         before, began = server.cpu(), time.perf_counter()
         following = [asyncio.ensure_future(_lines(each)) for each in watches]
         for number in range(EVENTS):
-            await _created(client, f"told-{number}")
+            await _create(client, f"told-{number}")
         await asyncio.gather(*following)
         wall, cpu = time.perf_counter() - began, server.cpu() - before
     told = f"{server.name} watch fan-out to {WATCHERS}"

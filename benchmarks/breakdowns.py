@@ -53,12 +53,12 @@ def admitted() -> Iterator[Result]:
 def broken_down() -> Iterator[Result]:
     """What the controller does for all ten, to the status of the last."""
     for copies in (0, COPIES):
-        taken = virtual.run(_broken_down(copies))
+        taken = virtual.run(_measure_breakdown(copies))
         name = f"ten directives, broken down, {copies} copies"
         yield Result(name=name, value=taken, unit="ms", budget=50)
 
 
-async def _broken_down(copies: int) -> float:
+async def _measure_breakdown(copies: int) -> float:
     taken = []
     async with opened() as api:
         await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
@@ -69,11 +69,11 @@ async def _broken_down(copies: int) -> float:
         controller = BreakdownController(api, api.informers)
         async with informed(api):
             for turn in range(9):
-                taken.append(await _one(api, controller, f"wf{turn}"))
+                taken.append(await _break_down(api, controller, f"wf{turn}"))
     return percentile(taken, 0.5)
 
 
-async def _one(api: Api, controller: BreakdownController, workflow: str) -> float:
+async def _break_down(api: Api, controller: BreakdownController, workflow: str) -> float:
     found = [Key("default", f"{workflow}-{index}") for index in range(len(DIRECTIVES))]
     for key, text in zip(found, DIRECTIVES, strict=True):
         metadata = {"name": key.name, "namespace": key.namespace}
@@ -99,12 +99,12 @@ RABBITS, WIRED = 720, 16
 def placed() -> Iterator[Result]:
     """What controller and conductor do for a job of all nodes, from its breakdown to Setup."""
     for kind, strategy in (("xfs", PER_COMPUTE), ("lustre", ACROSS_SERVERS)):
-        taken = virtual.run(_placed(kind, strategy))
+        taken = virtual.run(_measure_placement(kind, strategy))
         name = f"{RABBITS * WIRED} nodes on {RABBITS} rabbits, broken down and placed, {kind}"
         yield Result(name=name, value=taken, unit="ms CPU", budget=50)
 
 
-async def _placed(kind: str, strategy: str) -> float:
+async def _measure_placement(kind: str, strategy: str) -> float:
     hosts = {
         f"rabbit{rabbit}": [f"node{rabbit * WIRED + node}" for node in range(WIRED)]
         for rabbit in range(RABBITS)
@@ -130,11 +130,11 @@ async def _placed(kind: str, strategy: str) -> float:
         controller = BreakdownController(api, api.informers)
         conductor = Conductor(api, api.informers, jobs, api.clock, GIB)
         async with informed(api):
-            await _one(api, controller, "warm")
-            broken = await _one(api, controller, "wf") / len(DIRECTIVES)
+            await _break_down(api, controller, "warm")
+            broken = await _break_down(api, controller, "wf") / len(DIRECTIVES)
             for number in range(100, 109):
                 key = BINDING.workflow(number)
-                await _proposed(api, key, kind, strategy)
+                await _make_proposed(api, key, kind, strategy)
                 jobs.known[number] = replace(job, id=number)
                 cpu = 0.0
                 for phase, names in ((Phase.HELD, ()), (Phase.STARTING, nodes)):
@@ -150,7 +150,7 @@ async def _placed(kind: str, strategy: str) -> float:
     return percentile(spent, 0.5)
 
 
-async def _proposed(api: Api, key: Key, kind: str, strategy: str) -> None:
+async def _make_proposed(api: Api, key: Key, kind: str, strategy: str) -> None:
     """Make a Workflow in Proposal that is ready, with all that it has got."""
     spec = {"desiredState": "Proposal", "dwDirectives": [JOBDW], "jobID": "f", "wlmID": "flux",
             "userID": 1001, "groupID": 1002}  # fmt: skip

@@ -30,7 +30,7 @@ from warren.conductor.conductor import Conductor
 from warren.daemons import apiserver
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import INDEXES
+from warren.daemons.system import INDEXES
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
@@ -58,7 +58,7 @@ JOB: Final = Job(
     directives=(JOBDW,),
     resources=[{"type": "node", "count": 2, "with": []}],
 )
-GONE_ON: Final = ("Setup", "DataIn", "PostRun", "DataOut")
+MEASURED_STATES: Final = ("Setup", "DataIn", "PostRun", "DataOut")
 """The states of which the end is all that the conductor waits for."""
 
 
@@ -67,7 +67,7 @@ class Drivers:
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self.client = client
-        self.late: list[float] = []
+        self.delays: list[float] = []
         """Seconds from when a state was made ready until the next was seen to be asked for."""
         self.pauses = False
         self.asked: dict[str, float] = {}
@@ -83,8 +83,8 @@ class Drivers:
         state, since = self._ready.get(name, ("", 0.0))
         if desired != state:
             self.asked[name] = now
-            if state in GONE_ON:
-                self.late.append(now - since)
+            if state in MEASURED_STATES:
+                self.delays.append(now - since)
             self._ready.pop(name, None)
         if not self.pauses:
             self.reconciler.add(Key(workflow["metadata"]["namespace"], name))
@@ -170,7 +170,7 @@ def in_one_process() -> Iterator[Result]:
 
 def over_https() -> Iterator[Result]:
     """With the API server in a process of its own."""
-    yield from asyncio.run(_measured("HTTPS", _served))
+    yield from asyncio.run(_measured("HTTPS", _over_https))
 
 
 async def _measured(
@@ -188,29 +188,29 @@ async def _measured(
                 alongside(drivers.reconciler.run()),
             ):
                 await informers.wait_synced()
-                return await _lived(where, manager, drivers)
+                return await _run_lives(where, manager, drivers)
 
 
-async def _lived(where: str, manager: Manager, drivers: Drivers) -> list[Result]:
+async def _run_lives(where: str, manager: Manager, drivers: Drivers) -> list[Result]:
     for number in range(1, HELD + 1):
         manager.put(replace(JOB, id=number))
-    await _until(lambda: len(manager.running) == HELD)
-    drivers.late.clear()
+    await _wait_until(lambda: len(manager.running) == HELD)
+    drivers.delays.clear()
     began, cpu = time.perf_counter(), time.process_time()
     for number in range(LIVES):
         manager.put(replace(JOB, id=HELD + 1 + number))
         await asyncio.sleep(max(0.0, began + (number + 1) / RATE - time.perf_counter()))
-    await _until(lambda: len(manager.over) == LIVES)
+    await _wait_until(lambda: len(manager.over) == LIVES)
     rate = LIVES / (time.perf_counter() - began)
     cpu = (time.process_time() - cpu) * 1000 / LIVES
-    late = [each * 1000 for each in drivers.late]
+    delays = [each * 1000 for each in drivers.delays]
     drained = await _burst(manager, drivers)
     return [
         Result(name=f"lives beside 1,000 held, {where}", value=rate, unit="1/s"),
         Result(name=f"lives beside 1,000 held, {where}, CPU of each", value=cpu, unit="ms"),
-        Result(name=f"ready to next desiredState, {where}, p50", value=percentile(late, 0.5),
+        Result(name=f"ready to next desiredState, {where}, p50", value=percentile(delays, 0.5),
                unit="ms"),
-        Result(name=f"ready to next desiredState, {where}, p99", value=percentile(late, 0.99),
+        Result(name=f"ready to next desiredState, {where}, p99", value=percentile(delays, 0.99),
                unit="ms", budget=25),
         Result(name=f"a burst of 1,000, {where}", value=drained, unit="s", budget=2),
     ]  # fmt: skip
@@ -223,11 +223,11 @@ async def _burst(manager: Manager, drivers: Drivers) -> float:
     began = time.perf_counter()
     for number in range(1, HELD + 1):
         manager.put(replace(manager.known[number], phase=Phase.ENDING))
-    await _until(lambda: len(drivers.asked) == HELD)
+    await _wait_until(lambda: len(drivers.asked) == HELD)
     return max(drivers.asked.values()) - began
 
 
-async def _until(true: Callable[[], bool]) -> None:
+async def _wait_until(true: Callable[[], bool]) -> None:
     while not true():  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(0.01)
 
@@ -244,7 +244,7 @@ async def _embedded(directory: Path) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def _served(directory: Path) -> AsyncIterator[Client]:
+async def _over_https(directory: Path) -> AsyncIterator[Client]:
     state = StateDir(directory / "state")
     process = subprocess.Popen(  # noqa: ASYNC220 - it is over at once
         [sys.executable, "-m", "warren", "apiserver", "--statedir",

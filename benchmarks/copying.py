@@ -179,7 +179,7 @@ def _here() -> Iterator[Path | None]:
 @contextmanager
 def _reflink() -> Iterator[Path | None]:
     """An xfs whose files may share blocks; None where none can be made."""
-    why_not = loops.available()
+    why_not = loops.why_unavailable()
     if why_not is None and shutil.which("mkfs.xfs") is None:
         why_not = "mkfs.xfs is not installed"
     if why_not is not None:

@@ -21,7 +21,7 @@ from warren.base.clock import SystemClock
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, holder
+from warren.daemons.statedir import StateDir, lock_holder
 from warren.dws import kinds
 from warren.instance import keys
 from warren.instance.jobs.eventjournal import SENTINEL
@@ -46,7 +46,7 @@ def one_life() -> Iterator[Result]:
         taken, began_cpu = [], time.process_time()
         for _ in range(20):
             began = time.perf_counter()
-            await clean(control, await world.submit(control, nodes=1, attributes=XFS))
+            await wait_clean(control, await world.submit(control, nodes=1, attributes=XFS))
             taken.append((time.perf_counter() - began) * 1000)
         cpu = (time.process_time() - began_cpu) * 1000 / len(taken)
         return [
@@ -55,7 +55,7 @@ def one_life() -> Iterator[Result]:
             Result(name="rabbit job, CPU of all parts", value=cpu, unit="ms", budget=18),
         ]  # fmt: skip
 
-    yield from simulated(action)
+    yield from run_simulated(action)
 
 
 def growth() -> Iterator[Result]:
@@ -63,21 +63,21 @@ def growth() -> Iterator[Result]:
 
     def action(rabbits: int) -> Callable[[World, Control], Awaitable[list[Result]]]:
         async def run(world: World, control: Control) -> list[Result]:
-            await clean(control, await world.submit(control, nodes=1, attributes=XFS))
-            await settled(control, rabbits)
+            await wait_clean(control, await world.submit(control, nodes=1, attributes=XFS))
+            await wait_rabbits_ready(control, rabbits)
             began = time.process_time()
             for _ in range(20):
-                await clean(control, await world.submit(control, nodes=1, attributes=XFS))
+                await wait_clean(control, await world.submit(control, nodes=1, attributes=XFS))
             cpu = (time.process_time() - began) * 1000 / 20
             return [Result(name=f"rabbit job at {rabbits} rabbits, CPU", value=cpu, unit="ms")]
 
         return run
 
     for rabbits in (4, 64, 720):
-        yield from simulated(action(rabbits), rabbits=rabbits)
+        yield from run_simulated(action(rabbits), rabbits=rabbits)
 
 
-async def settled(control: Control, rabbits: int) -> None:
+async def wait_rabbits_ready(control: Control, rabbits: int) -> None:
     """Wait until all rabbits have said what they have."""
 
     def ready() -> int:
@@ -90,18 +90,24 @@ async def settled(control: Control, rabbits: int) -> None:
 
 def lives() -> Iterator[Result]:
     """Many rabbit jobs at once, as many as there are nodes for."""
-    yield from simulated(lambda world, control: throughput(world, control, 200, XFS, 50), rabbits=8)
+    yield from run_simulated(
+        lambda world, control: throughput(world, control, 200, XFS, 50), rabbits=8
+    )
 
 
 def plain() -> Iterator[Result]:
     """Plain jobs."""
-    yield from simulated(lambda world, control: throughput(world, control, 500, {}, 500), rabbits=8)
+    yield from run_simulated(
+        lambda world, control: throughput(world, control, 500, {}, 500), rabbits=8
+    )
 
 
 def for_show() -> Iterator[Result]:
     """Jobs that take no time and start no shells, on 64 slots."""
     show = {"exec": {"test": {"run_duration": "1ms"}}}
-    yield from simulated(lambda world, control: throughput(world, control, 500, show), rabbits=4)
+    yield from run_simulated(
+        lambda world, control: throughput(world, control, 500, show), rabbits=4
+    )
 
 
 def real() -> Iterator[Result]:
@@ -113,10 +119,12 @@ def real() -> Iterator[Result]:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL) as cluster:
             try:
                 processes = (cluster.pid, shells_parent(cluster, state))
-                asyncio.run(ended(state, 20))  # what is done once only is not to be measured
+                asyncio.run(
+                    run_real_jobs(state, 20)
+                )  # what is done once only is not to be measured
                 before = [seconds(each) for each in processes]
                 began = time.perf_counter()
-                asyncio.run(ended(state, REAL))
+                asyncio.run(run_real_jobs(state, REAL))
                 taken = time.perf_counter() - began
                 control, shells = (
                     seconds(each) - was for each, was in zip(processes, before, strict=True)
@@ -138,7 +146,7 @@ def shells_parent(
     ends instead.
     """
     while True:
-        parent = holder(state.shells_lock)
+        parent = lock_holder(state.shells_lock)
         if parent and state.status() is not None:
             return parent
         if cluster.poll() is not None:
@@ -146,13 +154,13 @@ def shells_parent(
         sleep(0.05)
 
 
-async def ended(state: StateDir, count: int) -> None:
+async def run_real_jobs(state: StateDir, count: int) -> None:
     """Submit jobs all at once, and wait for the ends of all."""
     async with connect(state.socket) as handle:
-        await followed(handle, count, os.getuid())
+        await run_jobs_of(handle, count, os.getuid())
 
 
-async def followed(handle: Handle, count: int, userid: int) -> None:
+async def run_jobs_of(handle: Handle, count: int, userid: int) -> None:
     """Submit jobs all at once, and wait until the journal has told the ends of as many."""
     spec = jobspec.make(["true"], tasks=1, environment={"PATH": os.environ["PATH"]}, cwd="/")
     token = signed_request.wrap(orjson.dumps(spec), userid)
@@ -183,7 +191,7 @@ def aged() -> Iterator[Result]:
     async def action(world: World, control: Control) -> list[Result]:
         return await throughput(world, control, 2000, {}, 500, where=" on an aged store")
 
-    yield from simulated(action, rabbits=4, before=Before(inactive=200_000))
+    yield from run_simulated(action, rabbits=4, before=StoreContent(inactive=200_000))
 
 
 def restart() -> Iterator[Result]:
@@ -199,8 +207,8 @@ def restart() -> Iterator[Result]:
         nonlocal began
         began = time.perf_counter()
 
-    before = Before(inactive=100_000, active=10_000, then=begin)
-    yield from simulated(action, rabbits=4, before=before)
+    before = StoreContent(inactive=100_000, active=10_000, then=begin)
+    yield from run_simulated(action, rabbits=4, before=before)
 
 
 def listing() -> Iterator[Result]:
@@ -225,7 +233,7 @@ def listing() -> Iterator[Result]:
         milliseconds = (time.perf_counter() - began) * 1000
         return [*results, Result(name="count 200,000 jobs", value=milliseconds, unit="ms")]
 
-    yield from simulated(action, rabbits=4, before=Before(inactive=200_000))
+    yield from run_simulated(action, rabbits=4, before=StoreContent(inactive=200_000))
 
 
 async def throughput(
@@ -242,7 +250,7 @@ async def throughput(
 
     async def life() -> None:
         job = await world.submit(control, attributes=attributes, **shape)
-        await clean(control, job)
+        await wait_clean(control, job)
 
     async with asyncio.TaskGroup() as tasks:
         for _ in range(count):
@@ -259,7 +267,7 @@ async def throughput(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Before:
+class StoreContent:
     """What a store holds when a cluster starts."""
 
     inactive: int
@@ -268,11 +276,11 @@ class Before:
     then: Callable[[], None] = lambda: None
 
 
-def simulated(
+def run_simulated(
     action: Callable[[World, Control], Awaitable[list[Result]]],
     rabbits: int = 2,
-    before: Before | None = None,
-    counted: Any = None,
+    before: StoreContent | None = None,
+    metrics: Any = None,
 ) -> list[Result]:
     """Do something with a cluster whose storage and tasks take no time."""
     with tempfile.TemporaryDirectory() as directory:
@@ -280,17 +288,17 @@ def simulated(
             age(Path(directory), before)
             before.then()
         return asyncio.run(
-            lived(action, Path(directory), ClusterShape(rabbits=rabbits), counted=counted)
+            run_on_disk(action, Path(directory), ClusterShape(rabbits=rabbits), metrics=metrics)
         )
 
 
-def age(directory: Path, before: Before) -> None:
+def age(directory: Path, before: StoreContent) -> None:
     """Make the store of a cluster that has run many plain jobs, all like one that it did run."""
 
     async def action(world: World, control: Control) -> list[Result]:
         job = await world.submit(control, nodes=None, tasks=1)
-        await clean(control, job)
-        left.update(leaves(control.instance.kvs, fluid.kvs(job)))
+        await wait_clean(control, job)
+        left.update(values_below(control.instance.kvs, fluid.kvs(job)))
         return []
 
     async def fill(jobs: SqliteJournal) -> None:
@@ -314,29 +322,29 @@ def age(directory: Path, before: Before) -> None:
             running.cancel()
 
     left: dict[str, bytes] = {}
-    simulated(action)
+    run_simulated(action)
     with SqliteJournal(directory / "jobs.db") as jobs:
         asyncio.run(fill(jobs))
     os.sync()  # or the disk would still be busy with it when something is measured
 
 
-def leaves(kvs: Kvs, key: str, below: str = "") -> Mapping[str, bytes]:
+def values_below(kvs: Kvs, key: str, below: str = "") -> Mapping[str, bytes]:
     """Return all values below a key."""
     value = kvs.get(f"{key}.{below}" if below else key)
     if value is not None:
         return {below: value}
     found: dict[str, bytes] = {}
     for name in kvs.names(f"{key}.{below}" if below else key):
-        found.update(leaves(kvs, key, f"{below}.{name}" if below else name))
+        found.update(values_below(kvs, key, f"{below}.{name}" if below else name))
     return found
 
 
-async def lived(
+async def run_on_disk(
     action: Callable[[World, Control], Awaitable[list[Result]]],
     directory: Path,
     shape: ClusterShape,
     nodes: Nodes | None = None,
-    counted: Any = None,
+    metrics: Any = None,
 ) -> list[Result]:
     """Do something with a cluster whose journals are on disk, and whose nodes may be real."""
     with (
@@ -346,8 +354,8 @@ async def lived(
         async with opened(shape, lambda command, environment: Play(seconds=0)) as world:
             world.clock = SystemClock()
             world.objects, world.jobs, world.copy_seconds = objects, jobs, 0.0
-            if counted is not None:
-                world.counted, world.client = counted, counted.client  # type: ignore[method-assign]
+            if metrics is not None:
+                world.metrics, world.client = metrics, metrics.client  # type: ignore[method-assign]
             if nodes is not None:
                 world.mount_prefix = str(nodes.prefix)
                 world.machine = lambda node, rabbit: nodes.machine(node)
@@ -367,7 +375,7 @@ async def lived(
                 gc.unfreeze()
 
 
-async def clean(control: Control, job: JobId) -> None:
+async def wait_clean(control: Control, job: JobId) -> None:
     """Wait until a job is over, as a user would."""
     handle = control.instance.bus.handle()
     watch = handle.stream("job-info.eventlog-watch", {"id": job, "path": "eventlog"})

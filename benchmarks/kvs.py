@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from benchmarks.jobs import Before, age
+from benchmarks.jobs import StoreContent, age
 from benchmarks.measure import Result, percentile
 from warren.instance.kvs import Kvs, append, put
 from warren.journal.sqlite import SqliteJournal
@@ -24,24 +24,24 @@ def kvs() -> Iterator[Result]:
     """What a store of many jobs costs: to read it again, to hold it, to ask it, to compact it."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory)
-        age(path, Before(inactive=JOBS))
-        asyncio.run(compacted(path / "jobs.db"))
+        age(path, StoreContent(inactive=JOBS))
+        asyncio.run(compact(path / "jobs.db"))
         # In a process of its own, whose memory is what the store needs.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-            yield from fresh.submit(alone, path / "jobs.db").result()
+            yield from fresh.submit(measure_store, path / "jobs.db").result()
 
 
-async def compacted(path: Path) -> None:
+async def compact(path: Path) -> None:
     """Compact a store as it would have done by itself in the time that it took to age."""
     with SqliteJournal(path) as journal:
         await journal.rewrite(Kvs(journal, os.getuid())._snapshot())
 
 
-def alone(path: Path) -> list[Result]:
-    return asyncio.run(measured(path))
+def measure_store(path: Path) -> list[Result]:
+    return asyncio.run(measure_store_async(path))
 
 
-async def measured(path: Path) -> list[Result]:
+async def measure_store_async(path: Path) -> list[Result]:
     gc.collect()
     held = resident()
     with SqliteJournal(path) as journal:
@@ -57,17 +57,17 @@ async def measured(path: Path) -> list[Result]:
         ]  # fmt: skip
         running = asyncio.create_task(store.run())
         try:
-            results += await asked(store)
-            results += await rewritten(store)
+            results += await measure_requests(store)
+            results += await measure_compaction(store)
         finally:
             running.cancel()
             await asyncio.wait({running})
     return results
 
 
-async def asked(store: Kvs) -> list[Result]:
+async def measure_requests(store: Kvs) -> list[Result]:
     began = time.perf_counter()
-    jobs = [fluid.kvs(job) for job in every(store)]
+    jobs = [fluid.kvs(job) for job in all_jobs(store)]
     listed = time.perf_counter() - began
     some = random.Random(0).sample(jobs, 1000)
     began = time.perf_counter()
@@ -98,7 +98,7 @@ async def asked(store: Kvs) -> list[Result]:
     ]  # fmt: skip
 
 
-def every(store: Kvs) -> Iterator[int]:
+def all_jobs(store: Kvs) -> Iterator[int]:
     """The ids of all jobs."""
     groups = ["job"]
     for _ in range(4):
@@ -106,7 +106,7 @@ def every(store: Kvs) -> Iterator[int]:
     return map(fluid.parse, groups)
 
 
-async def rewritten(store: Kvs) -> list[Result]:
+async def measure_compaction(store: Kvs) -> list[Result]:
     """Compact while commits go on."""
     store._committer._limit = 0
     began = time.perf_counter()

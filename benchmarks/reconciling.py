@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tests.harness.world import World
 
-from benchmarks.jobs import XFS, clean, settled, simulated
+from benchmarks.jobs import XFS, run_simulated, wait_clean, wait_rabbits_ready
 from benchmarks.measure import Result
 from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.conductor.conductor import Conductor
@@ -27,7 +27,7 @@ _CURRENT: ContextVar[list[str]] = ContextVar("what the reconcile that goes on ha
 
 
 class Tally:
-    """What all reconciles do. It stands where a process has its `Counted`."""
+    """What all reconciles do. It stands where a process has its `ControlMetrics`."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -40,33 +40,35 @@ class Tally:
         for each in (self.requests, self.reconciles, self.idle):
             each.clear()
 
-    def controllers(self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> None:
+    def watch_controllers(
+        self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
+    ) -> None:
         for each in reconcilers:
-            each.observe(Passes(self, each.name))
+            each.observe(PassObserver(self, each.name))
 
-    def conductor(self, conductor: Conductor) -> None:
-        conductor.reconciler.observe(Passes(self, conductor.reconciler.name))
+    def watch_conductor(self, conductor: Conductor) -> None:
+        conductor.reconciler.observe(PassObserver(self, conductor.reconciler.name))
         jobs: Any = conductor._jobs
-        jobs._handle = Told(jobs._handle)
+        jobs._handle = CountingHandle(jobs._handle)
         record = jobs.record_outcome
 
         def answered(job: Any, mistake: str | None) -> None:
             if jobs._asked_at(job):
-                acted("answer")
+                note_action("answer")
             record(job, mistake)
 
         jobs.record_outcome = answered
 
     def client(self, client: Client) -> Client:
-        return Asking(client, self)
+        return CountingClient(client, self)
 
 
-def acted(what: str) -> None:
+def note_action(what: str) -> None:
     """Note that the reconcile that goes on, if any, has done something."""
     _CURRENT.get([]).append(what)
 
 
-class Passes:
+class PassObserver:
     """The reconciles of one reconciler. What each does is told by its context."""
 
     def __init__(self, tally: Tally, name: str) -> None:
@@ -82,7 +84,7 @@ class Passes:
             self._tally.idle[self._name] += 1
 
 
-class Asking:
+class CountingClient:
     """A client of which each request is counted."""
 
     def __init__(self, client: Client, tally: Tally) -> None:
@@ -92,7 +94,7 @@ class Asking:
     def _count(self, verb: str, kind: Kind) -> None:
         self._tally.requests[f"{verb} {kind.name}"] += 1
         if verb not in ("get", "list"):
-            acted(f"{verb} {kind.name}")
+            note_action(f"{verb} {kind.name}")
 
     async def get(self, kind: Kind, key: Key) -> Object:
         self._count("get", kind)
@@ -120,7 +122,7 @@ class Asking:
         await self._client.delete(remove)
 
 
-class Told:
+class CountingHandle:
     """The instance, as the conductor tells it things."""
 
     def __init__(self, handle: Handle) -> None:
@@ -129,32 +131,32 @@ class Told:
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
         if topic not in _LOOKS:
-            acted(topic)
+            note_action(topic)
         return await self._handle.rpc(topic, payload)
 
 
 def reconciles() -> Iterator[Result]:
     """Count over the lives of rabbit jobs, one after the other."""
-    yield from counted(Tally())
+    yield from count_requests(Tally())
 
 
-def counted(tally: Tally, begun: Callable[[], None] = lambda: None) -> list[Result]:
+def count_requests(tally: Tally, begun: Callable[[], None] = lambda: None) -> list[Result]:
     """Count; `begun` is called when what is done once only is over."""
 
     async def action(world: World, control: Control) -> list[Result]:
-        await settled(control, RABBITS)
-        await clean(control, await world.submit(control, nodes=1, attributes=XFS))
+        await wait_rabbits_ready(control, RABBITS)
+        await wait_clean(control, await world.submit(control, nodes=1, attributes=XFS))
         tally.clear()
         begun()
         for _ in range(JOBS):
-            await clean(control, await world.submit(control, nodes=1, attributes=XFS))
+            await wait_clean(control, await world.submit(control, nodes=1, attributes=XFS))
         requests = tally.requests.total() / JOBS
         return [
             Result(name="rabbit job, requests to the API", value=requests, unit=""),
             *(row for each in SHOWN for row in _rows(tally, each)),
         ]
 
-    return simulated(action, rabbits=RABBITS, counted=tally)
+    return run_simulated(action, rabbits=RABBITS, metrics=tally)
 
 
 def _rows(tally: Tally, name: str) -> list[Result]:

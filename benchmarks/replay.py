@@ -69,16 +69,16 @@ def system() -> Graph:
 
 def month(seed: int = 20) -> list[Arrival]:
     """Make up jobs: most are small and short, half want flash, limits are twice what they take."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     arrivals = []
     at = 0.0
     for number in range(JOBS):
-        at += chance.expovariate(JOBS / (DAYS * 24))
-        nodes = min(int(2 ** chance.uniform(0, 8)), CHASSIS * NODES)
-        takes = min(chance.lognormvariate(0.9, 1.0), 24.0)
-        flash = chance.choice((0, 0, 200, 400, 800))
+        at += rng.expovariate(JOBS / (DAYS * 24))
+        nodes = min(int(2 ** rng.uniform(0, 8)), CHASSIS * NODES)
+        takes = min(rng.lognormvariate(0.9, 1.0), 24.0)
+        flash = rng.choice((0, 0, 200, 400, 800))
         request = Request(nodes=nodes, slots=1, cores=1, exclusive=True, ssd_gib=flash)
-        limit = float(ceil(takes * chance.uniform(1.0, 3.0)))
+        limit = float(ceil(takes * rng.uniform(1.0, 3.0)))
         job = JobId(number)
         arrivals.append(Arrival(at, PendingJob(position=(0, job), job=job, request=request,
                                             duration=limit), takes))  # fmt: skip

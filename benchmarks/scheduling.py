@@ -238,9 +238,11 @@ def whys() -> Iterator[Result]:
         )
 
         def once(asked: PendingJob = asked) -> None:
-            line = [*queue, asked]
+            queue_with_job = [*queue, asked]
             list(
-                wait_reasons(graph, [line], running, 0.0, backfilling=True, depth=32, jobs=[asked])
+                wait_reasons(
+                    graph, [queue_with_job], running, 0.0, backfilling=True, depth=32, jobs=[asked]
+                )
             )
             if not graph.fits(asked.request):
                 earliest(graph, running, 0.0, asked.request)

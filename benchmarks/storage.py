@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.harness.world import World
 
-from benchmarks.jobs import XFS, clean, lived, simulated
+from benchmarks.jobs import XFS, run_on_disk, run_simulated, wait_clean
 from benchmarks.measure import Result, percentile
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
@@ -20,12 +20,12 @@ from warren.node import loops
 
 def on_simulated_flash() -> Iterator[Result]:
     """One xfs Workflow after the other, with the job around it."""
-    yield from simulated(measured("one xfs Workflow, simulated", count=1, rounds=20, budget=60))
+    yield from run_simulated(measured("one xfs Workflow, simulated", count=1, rounds=20, budget=60))
 
 
 def on_loop_devices() -> Iterator[Result]:
     """One xfs Workflow after the other, then eight at once."""
-    why_not = loops.available()
+    why_not = loops.why_unavailable()
     if why_not is not None:
         print(f"xfs Workflows on loop devices are not measured: {why_not}", file=sys.stderr)
         return
@@ -56,7 +56,7 @@ def measured(
 
 
 async def life(world: World, control: Control) -> None:
-    await clean(control, await world.submit(control, nodes=1, attributes=XFS))
+    await wait_clean(control, await world.submit(control, nodes=1, attributes=XFS))
 
 
 async def _on_real_nodes(
@@ -66,9 +66,9 @@ async def _on_real_nodes(
     state.prepare()
     nodes = Nodes(state, shape, isolated=True)
     try:
-        return await lived(action, directory, shape, nodes)
+        return await run_on_disk(action, directory, shape, nodes)
     finally:
-        await nodes.end()
+        await nodes.release_all()
 
 
 ALL = {"simulated Workflows": on_simulated_flash, "real Workflows": on_loop_devices}

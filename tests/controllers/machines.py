@@ -6,7 +6,7 @@ from typing import Any, Final
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, Progress, Volume
 from warren.dws.persistent.sharing import Sharing
-from warren.node.simulated import Flash, SimulatedMachine
+from warren.node.simulated import SimulatedFlash, SimulatedMachine
 
 CAPACITY: Final = 2**40
 
@@ -14,8 +14,10 @@ CAPACITY: Final = 2**40
 class Noting(SimulatedMachine):
     """A simulated machine. What `troubles` has for a request is raised, until it is taken out."""
 
-    def __init__(self, name: str = "n0", flash: Flash | None = None, **options: Any) -> None:
-        self.flash = flash or Flash(CAPACITY)
+    def __init__(
+        self, name: str = "n0", flash: SimulatedFlash | None = None, **options: Any
+    ) -> None:
+        self.flash = flash or SimulatedFlash(CAPACITY)
         super().__init__(name, self.flash, **options)
         self.asked: list[tuple[Any, ...]] = []
         self.troubles: dict[tuple[Any, ...], Exception] = {}

@@ -12,7 +12,7 @@ from warren.daemons.network import Network
 from warren.dws.node import NodeTrouble, Volume
 from warren.lifecycle import tables
 from warren.node import loops, volumegroup
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 
 
 def parsed(text: str) -> Config:
@@ -65,7 +65,7 @@ def test_a_rabbit_has_to_say_how_much_it_has_and_a_compute_node_need_not(tmp_pat
 
 
 def test_a_device_has_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "available", lambda: None)
+    monkeypatch.setattr(loops, "why_unavailable", lambda: None)
     table = FlashTable(kind="device", device=str(tmp_path / "none"))
     config = Config(namespace=str(tmp_path), flash=table)
 
@@ -75,14 +75,14 @@ def test_a_device_has_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_flash_is_where_it_is_said_and_no_name_leads_out_of_it(tmp_path: Path) -> None:
     table = FlashTable(directory=str(tmp_path / "flash"), capacity="1GiB")
-    flash, disks = agentconfig.flash(Config(flash=table), tmp_path)
-    assert isinstance(flash, Directories)
+    flash, disks = agentconfig.build_flash(Config(flash=table), tmp_path)
+    assert isinstance(flash, DirectoryFlash)
     assert disks is None
     asyncio.run(flash.make(_volume("rabbit-0")))
     assert (tmp_path / "flash" / "rabbit-0" / "v").is_dir()
 
     image = FlashTable(kind="image", directory=str(tmp_path / "flash"), capacity="1GiB")
-    blocks, _ = agentconfig.flash(Config(flash=image), tmp_path)
+    blocks, _ = agentconfig.build_flash(Config(flash=image), tmp_path)
     for group in ("..", "a/b"):
         for some in (flash, blocks):
             with pytest.raises(NodeTrouble, match="no name of a volume or group"):
@@ -127,13 +127,13 @@ def test_agents_offer_and_attach_where_there_is_a_network(tmp_path: Path) -> Non
     image = FlashTable(kind="image", capacity="1GiB")
     network = Network(listen="10.0.0.1")
     config = Config(network=network, namespace=str(tmp_path / "n"), flash=image, node="rabbit-0")
-    rabbit = agentconfig.node(config, tmp_path, rabbit=True)
-    compute = agentconfig.node(config, tmp_path, rabbit=False)
+    rabbit = agentconfig.build_node(config, tmp_path, rabbit=True)
+    compute = agentconfig.build_node(config, tmp_path, rabbit=False)
     assert (rabbit.exports is None, rabbit.host is None) == (False, True)
     assert (compute.exports is None, compute.host is None) == (True, False)
     wired = Config(namespace=str(tmp_path / "n"), flash=image)
     for each in (True, False):
-        found = agentconfig.node(wired, tmp_path, rabbit=each)
+        found = agentconfig.build_node(wired, tmp_path, rabbit=each)
         assert found.exports is None
         assert found.host is None
 
@@ -142,8 +142,8 @@ def test_a_volume_group_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatc
     async def names() -> set[str]:
         return {"vg0", "rabbit"}
 
-    monkeypatch.setattr(volumegroup, "names", names)
+    monkeypatch.setattr(volumegroup, "volume_group_names", names)
     table = FlashTable(kind="volume-group", volume_group="flash")
-    told = asyncio.run(agentconfig.group_refusal(Config(flash=table)))
+    told = asyncio.run(agentconfig.volume_group_refusal(Config(flash=table)))
     assert told == "flash.volume-group: there is no flash; there are rabbit, vg0"
-    assert asyncio.run(agentconfig.group_refusal(Config())) is None
+    assert asyncio.run(agentconfig.volume_group_refusal(Config())) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 from benchmarks import replay
-from benchmarks.jobs import followed, shells_parent
+from benchmarks.jobs import run_jobs_of, shells_parent
 
 from tests.instance.lives import alive
 from tests.instance.parts import OWNER, virtually
@@ -40,7 +40,7 @@ def test_a_cluster_is_measured_when_its_shells_have_their_parent(state: StateDir
             nonlocal waited
             waited += 1
             if waited == 1:
-                state.running.write_bytes(orjson.dumps({"pid": os.getpid()}))
+                state.status_file.write_bytes(orjson.dumps({"pid": os.getpid()}))
             if waited == 2:
                 state.shells_lock.touch()
             if waited == 3:
@@ -63,7 +63,7 @@ async def test_no_end_is_missed_of_jobs_that_end_while_others_are_submitted() ->
     async with alive(seconds=0) as life, asyncio.timeout(3600):
         before = await life.submit()
         await life.until(before)
-        await followed(OneByOne(life.bus, Cred(OWNER, True)), 20, OWNER)
+        await run_jobs_of(OneByOne(life.bus, Cred(OWNER, True)), 20, OWNER)
 
         assert [each.job.state for each in life.manager.jobs()] == [State.INACTIVE] * 21
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.journal.running import really, virtually
 from warren.daemons import diskspace
-from warren.daemons.statedir import StateDir, hold_lock, holder
+from warren.daemons.statedir import StateDir, hold_lock, lock_holder
 
 ALL = 2**62
 """More bytes than any file system has."""
@@ -27,7 +27,7 @@ async def test_where_there_is_room_nothing_is_said_or_left(
     state: StateDir, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(state.path.iterdir())
-    await diskspace.wait(state.path, (state.objects, state.jobs))
+    await diskspace.wait_for_room(state.path, (state.objects, state.jobs))
 
     assert capsys.readouterr().err == ""
     assert sorted(state.path.iterdir()) == before
@@ -40,7 +40,7 @@ async def test_where_there_is_none_it_says_so_once_and_waits(
     for journal in ("jobs.db", "objects.db"):
         (state.path / f"{journal}.reserve").write_bytes(b"x" * 100)
     waiting = asyncio.ensure_future(
-        diskspace.wait(state.path, (state.objects, state.jobs), needed=ALL)
+        diskspace.wait_for_room(state.path, (state.objects, state.jobs), needed=ALL)
     )
     await asyncio.sleep(100)
     assert not waiting.done()
@@ -95,5 +95,5 @@ def test_a_lock_is_written_over_in_the_room_that_it_has(
     lengths = in_place(monkeypatch)
 
     with hold_lock(lock):
-        assert holder(lock) == os.getpid()
+        assert lock_holder(lock) == os.getpid()
     assert lengths() == [9]

@@ -8,11 +8,11 @@ from warren.base.errors import UserMistake
 from warren.controllers import heartbeats
 from warren.daemons import agentconfig
 from warren.daemons.agentconfig import Config
-from warren.daemons.network import Network, connecting, refusal
+from warren.daemons.network import Network, compute_flash, refusal
 from warren.dws.rabbits import links
 from warren.lifecycle import tables
-from warren.node.filesystems import Cluster
-from warren.node.nvmehost import Policy, Reach
+from warren.node.filesystems import DlmCluster
+from warren.node.nvmehost import NvmeTimeouts, TransportAddress
 
 
 def network(text: str = "") -> Network:
@@ -20,8 +20,8 @@ def network(text: str = "") -> Network:
 
 
 def test_rabbits_are_found_by_their_names_where_nothing_else_is_said() -> None:
-    assert network().reach() == {}
-    assert network().policy() == Policy()
+    assert network().addresses() == {}
+    assert network().nvme_timeouts() == NvmeTimeouts()
     assert refusal(network(), rabbit=False) is None
 
 
@@ -34,31 +34,31 @@ def test_a_rabbit_must_know_where_it_listens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reach"),
+    ("text", "address"),
     [
-        ("10.0.0.1", Reach(host="10.0.0.1", service=4000)),
-        ("10.0.0.1:4421", Reach(host="10.0.0.1", service=4421)),
-        ("r0-hsn.example.org:4421", Reach(host="r0-hsn.example.org", service=4421)),
-        ("fd00::1", Reach(host="fd00::1", service=4000)),
-        ("[fd00::1]", Reach(host="fd00::1", service=4000)),
-        ("[fd00::1]:4421", Reach(host="fd00::1", service=4421)),
+        ("10.0.0.1", TransportAddress(host="10.0.0.1", service=4000)),
+        ("10.0.0.1:4421", TransportAddress(host="10.0.0.1", service=4421)),
+        ("r0-hsn.example.org:4421", TransportAddress(host="r0-hsn.example.org", service=4421)),
+        ("fd00::1", TransportAddress(host="fd00::1", service=4000)),
+        ("[fd00::1]", TransportAddress(host="fd00::1", service=4000)),
+        ("[fd00::1]:4421", TransportAddress(host="fd00::1", service=4421)),
     ],
 )
-def test_addresses_are_written_as_everywhere(text: str, reach: Reach) -> None:
-    assert network(f'port = 4000\nrabbits.r0 = "{text}"').reach() == {"r0": reach}
+def test_addresses_are_written_as_everywhere(text: str, address: TransportAddress) -> None:
+    assert network(f'port = 4000\nrabbits.r0 = "{text}"').addresses() == {"r0": address}
 
 
 def test_times_are_policy_and_the_longest_is_without_end() -> None:
     said = network('connect = "1m"\nkeep-alive = 10\nreconnect = "3s"\nlost = "infinity"')
 
-    assert said.policy() == Policy(connect=60.0, keep_alive=10, reconnect=3, lost=None)
+    assert said.nvme_timeouts() == NvmeTimeouts(connect=60.0, keep_alive=10, reconnect=3, lost=None)
 
 
 def test_links_are_tested_by_policy_or_not_at_all() -> None:
     assert network().link_policy() == links.Policy(interval=30.0, failures=3)
     said = network('probe = "1m"\nprobe-timeout = "2s"\nprobe-failures = 5')
     assert said.link_policy() == links.Policy(interval=60.0, failures=5)
-    assert said.policy() == Policy(answer=2.0)
+    assert said.nvme_timeouts() == NvmeTimeouts(answer=2.0)
     assert not network('probe = "infinity"\nprobe-failures = 1').link_policy().enabled
 
 
@@ -79,8 +79,8 @@ def test_a_link_is_lost_later_than_its_rabbit_is_known_to_be_gone(
 
 
 def test_machines_that_share_volumes_have_a_name_together() -> None:
-    assert network().machines() is None
-    assert network('cluster = "site"').machines() == Cluster(name="site", journals=18)
+    assert network().dlm_cluster() is None
+    assert network('cluster = "site"').dlm_cluster() == DlmCluster(name="site", journals=18)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,6 @@ def test_an_agent_whose_secret_is_missing_does_not_start(tmp_path: Path) -> None
 
 def test_an_agent_has_its_nodes_prove_who_they_are(tmp_path: Path) -> None:
     made = secret(tmp_path)
-    _, host = connecting(made, "node1")
+    _, host = compute_flash(made, "node1")
 
     assert host._secret == b"a" * 32

@@ -24,7 +24,7 @@ NODES = ("compute-00", "compute-01", "compute-02")
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    missing = asyncio.run(namespaces.available())
+    missing = asyncio.run(namespaces.why_unavailable())
     if missing is not None:
         pytest.skip(f"no mount namespaces: {missing}")
     made = Nodes(StateDir(tmp_path), ClusterShape(), isolated=True)
@@ -104,7 +104,7 @@ def test_the_processes_of_all_nodes_are_found_by_one_look_at_the_machine(
 @contextmanager
 def task_on(nodes: Nodes, node: str) -> Iterator[int]:
     """Have a process of its own on a node."""
-    enter = asyncio.run(nodes.namespace(node).enter())
+    enter = asyncio.run(nodes.namespace(node).nsenter_command())
     with subprocess.Popen(
         [*enter, "sh", "-c", "echo in; read never"], stdin=PIPE, stdout=PIPE
     ) as process:

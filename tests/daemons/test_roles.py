@@ -8,7 +8,7 @@ SITE = ClusterShape(rabbits=1, computes_per_rabbit=2)
 
 
 def test_a_cluster_grants_its_agents_what_is_printed_for_others() -> None:
-    printed = list(roles.of_agents(["rabbit-0"], ["compute-00", "compute-01"]))
+    printed = list(roles.agent_roles(["rabbit-0"], ["compute-00", "compute-01"]))
 
     granted = list(roles.objects(SITE))
     assert [each for each in printed if each not in granted] == []
@@ -18,7 +18,7 @@ def test_a_cluster_grants_its_agents_what_is_printed_for_others() -> None:
 
 def test_every_grant_is_to_the_agent_of_the_node_in_whose_namespace_it_is() -> None:
     for account in (None, "agent"):
-        for each in roles.of_agents(["rabbit-0"], ["compute-00"], account):
+        for each in roles.agent_roles(["rabbit-0"], ["compute-00"], account):
             if each["kind"] != "RoleBinding":
                 continue
             (subject,) = each["subjects"]

@@ -38,7 +38,7 @@ def state() -> Iterator[StateDir]:
 def given(state: StateDir, limit: int = MIB) -> Path:
     settings = Config()
     rundir.prepare(state, settings)
-    directory = rundir.place(state, settings)
+    directory = rundir.directory(state, settings)
     tmpdir.make_for(directory, 1, 0, 1000, 1000, limit)
     return tmpdir.place(directory, 1, 0)
 
@@ -47,7 +47,7 @@ def test_it_is_in_the_state_directory_and_all_users_may_go_through(state: StateD
     rundir.prepare(state, Config())
     rundir.prepare(state, Config())
 
-    assert rundir.place(state, Config()) == state.tmp
+    assert rundir.directory(state, Config()) == state.tmp
     assert stat.S_IMODE(state.tmp.stat().st_mode) == 0o711
 
 
@@ -57,10 +57,10 @@ def test_it_may_be_elsewhere_and_each_cluster_has_its_own_there(
     settings = config.parse(f'exec.rundir = "{tmp_path}"\nexec.tmpdir-limit = 0')
     rundir.prepare(state, settings)
 
-    directory = rundir.place(state, settings)
+    directory = rundir.directory(state, settings)
     assert directory.parent == tmp_path
     assert directory.is_dir()
-    assert directory != rundir.place(StateDir(tmp_path), settings)
+    assert directory != rundir.directory(StateDir(tmp_path), settings)
 
 
 def test_a_place_that_is_not_there_is_refused(state: StateDir, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_place_that_is_not_there_is_refused(state: StateDir, tmp_path: Path) -
 
 def test_a_link_in_its_place_is_refused(state: StateDir, tmp_path: Path) -> None:
     settings = config.parse(f'exec.rundir = "{tmp_path}"')
-    rundir.place(state, settings).symlink_to(tmp_path)
+    rundir.directory(state, settings).symlink_to(tmp_path)
 
     with pytest.raises(UserMistake, match="is not a directory of user"):
         rundir.prepare(state, settings)

@@ -14,7 +14,7 @@ from tests.harness import users
 from warren.base.errors import UserMistake
 from warren.daemons import clustershape
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.statedir import StateDir, hold_lock, holder
+from warren.daemons.statedir import StateDir, hold_lock, lock_holder
 from warren.journal.sqlite import SqliteJournal
 from warren.rpc import sockets
 
@@ -66,7 +66,7 @@ def test_what_is_announced_is_the_owners_alone(tmp_path: Path) -> None:
     state.announce(pid=1)
     state.announce(pid=2)
 
-    assert stat.S_IMODE(state.running.stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.status_file.stat().st_mode) == 0o600
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_lock_names_its_holder_and_keeps_others_out(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
 
     with hold_lock(lock):
-        assert holder(lock) == os.getpid()
+        assert lock_holder(lock) == os.getpid()
         with pytest.raises(BlockingIOError), hold_lock(lock):
             pass
-    assert holder(lock) is None
+    assert lock_holder(lock) is None
 
 
 def test_the_kernel_lets_go_of_a_lock_when_its_holder_is_killed(tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ def test_the_kernel_lets_go_of_a_lock_when_its_holder_is_killed(tmp_path: Path) 
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert holder(lock) == process.pid
+        assert lock_holder(lock) == process.pid
         process.kill()
         process.wait()
 
-    assert holder(lock) is None
+    assert lock_holder(lock) is None
 
 
 def test_a_cluster_that_does_not_run_has_no_status(tmp_path: Path) -> None:
@@ -166,15 +166,15 @@ def modes(state: StateDir) -> set[int]:
 def test_guests_go_through_the_directory_and_everything_else_is_closed(
     reachable: StateDir,
 ) -> None:
-    reachable.admit(guests=True)
+    reachable.set_guest_access(guests=True)
     assert stat.S_IMODE(reachable.path.stat().st_mode) == 0o711
     assert modes(reachable) == {0}
 
     with socket_at(reachable):
-        reachable.admit(guests=True)
+        reachable.set_guest_access(guests=True)
         assert stat.S_IMODE(reachable.socket.stat().st_mode) == 0o666
 
-    reachable.admit(guests=False)
+    reachable.set_guest_access(guests=False)
     assert stat.S_IMODE(reachable.path.stat().st_mode) == 0o700
 
 
@@ -189,7 +189,7 @@ def test_a_link_is_not_followed_when_things_are_closed(reachable: StateDir) -> N
     target = reachable.path.parent / "target"
     target.touch(0o644)
     (reachable.path / "link").symlink_to(target)
-    reachable.admit(guests=True)
+    reachable.set_guest_access(guests=True)
 
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
 
@@ -202,7 +202,7 @@ def test_a_directory_that_guests_cannot_reach_is_refused_by_the_name_of_what_is_
     state.prepare()
 
     with pytest.raises(UserMistake, match=f"Guests cannot reach {state.path}: {tmp_path} is clo"):
-        state.admit(guests=True)
+        state.set_guest_access(guests=True)
 
 
 real = pytest.mark.skipif(users.why_not() is not None, reason=str(users.why_not()))
@@ -213,10 +213,10 @@ def test_a_guest_learns_that_the_cluster_runs_and_no_more(reachable: StateDir) -
     guest, _ = users.userids()
 
     def status() -> object:
-        return [reachable.status(), reachable.closed]
+        return [reachable.status(), reachable.is_closed]
 
     assert users.acting_as(guest, status) == [None, True]
-    reachable.admit(guests=True)
+    reachable.set_guest_access(guests=True)
     assert users.acting_as(guest, status) == [None, False]
     with socket_at(reachable):
         assert users.acting_as(guest, status) == [{}, False]
@@ -231,7 +231,7 @@ def test_another_users_directory_is_no_place_for_a_cluster(reachable: StateDir) 
             reachable.prepare()
         return str(mistake.value)
 
-    reachable.admit(guests=True)
+    reachable.set_guest_access(guests=True)
     assert users.acting_as(guest, prepared) == (
         f"The state directory {reachable.path} is user 0's, who alone may do this: name another "
         "directory with --statedir or WARREN_STATEDIR."

@@ -28,14 +28,14 @@ def test_a_child_runs_nothing_from_where_the_cluster_was_started(
 SHORT_LIVED = """
 import asyncio, os, sys, time
 from pathlib import Path
-from warren.daemons.supervisor import Child, keep
+from warren.daemons.supervisor import Child, supervise
 
 async def main(place, log):
     child = Child(
         name="late", module="late", arguments=(str(os.getpid()),), log_file=log,
         environment={"PYTHONPATH": str(place)},
     )
-    keeping = asyncio.create_task(keep(child))
+    keeping = asyncio.create_task(supervise(child))
     while not (log.exists() and log.read_text()):
         await asyncio.sleep(0.01)
     os._exit(0)

@@ -78,7 +78,7 @@ def test_agents_mount_for_the_whole_machine_and_are_not_started_in_vain(
     found = agent.commands[command]
     assert command == role
     given = found.make_context(command, arguments).params
-    assert given["config_file"] == agentconfig.USUAL
+    assert given["config_file"] == agentconfig.DEFAULT_PATH
     # Only that of a compute node is started by a prolog, which is not to wait for it.
     assert (service["Type"], service["Restart"]) == (type, "always")
     assert service["Type"] == "notify" or service["NotifyAccess"] == "main"

@@ -45,7 +45,7 @@ from warren.kube.client import AlreadyExists, NotFound
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import Result
-from warren.node.behaviour import EASY, Behaviour
+from warren.node.behaviour import NO_FAULTS, Behaviour
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 from warren.wlm.nodes import drain_reasons
@@ -274,7 +274,7 @@ class Kubelets:
         return [*found, *([f"ports are left: {held}"] if held else [])]
 
 
-def lived(story: Story, *stops: int, behaviour: Behaviour = EASY) -> Found:
+def lived(story: Story, *stops: int, behaviour: Behaviour = NO_FAULTS) -> Found:
     """Live through a story to its end; each process before the last is stopped after a write.
 
     `behaviour` is that of all nodes.
@@ -331,7 +331,7 @@ async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Be
         )
         world.config = Config(rabbit=Rabbit(prerun_timeout=30))
         rest = Rest(found.wrong)
-        world.counted, world.client = rest, rest.client  # type: ignore[method-assign]
+        world.metrics, world.client = rest, rest.client  # type: ignore[method-assign]
         if story.containers is not None:
             world.owner = os.getuid() or 1000  # none runs as root
 

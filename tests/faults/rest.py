@@ -45,11 +45,13 @@ class Rest:
         self.looks = 0
         """How many reconciles there were at rest."""
 
-    def controllers(self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> None:
+    def watch_controllers(
+        self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
+    ) -> None:
         self._informers = informers
         self._reconcilers = {each.name: each for each in reconcilers if each.name in KEYS}
 
-    def conductor(self, conductor: Conductor) -> None:
+    def watch_conductor(self, conductor: Conductor) -> None:
         self._jobs = conductor._jobs
         self._jobs._handle = _Told(self._jobs._handle)
         self._reconcilers[conductor.reconciler.name] = conductor.reconciler

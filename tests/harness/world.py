@@ -28,10 +28,10 @@ from tests.harness.seam import Seam, SeamCommands, SeamJournal, SeamLauncher, Se
 from tests.harness.virtual import VirtualClock
 from warren.base.clock import Clock
 from warren.controllers.machine import Machine
-from warren.daemons.agents import Agent, agent
+from warren.daemons.agents import Agent, build_agent
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.compose import Control, Ports, compose
-from warren.daemons.instance import Foundation
+from warren.daemons.compose import Control, ControlDependencies, compose
+from warren.daemons.instance import InstanceDependencies
 from warren.dws import kinds
 from warren.dws.node import Copy
 from warren.instance import keys
@@ -44,7 +44,7 @@ from warren.journal import Journal, MemoryJournal
 from warren.kube.client import Client
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.states import State
-from warren.node.simulated import Flash, SimulatedMachine
+from warren.node.simulated import SimulatedFlash, SimulatedMachine
 from warren.rfc import eventlog, jobspec, signed_request
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -116,8 +116,8 @@ class Network:
             return f"{rabbit} port 4420: no answer within 5 s" if node in self.cut else None
 
         if node.startswith("rabbit"):
-            return agent(client, clock, node, machine, rabbit=True, exports=self)
-        return agent(client, clock, node, machine, rabbit=False, probe=asked)
+            return build_agent(client, clock, node, machine, rabbit=True, exports=self)
+        return build_agent(client, clock, node, machine, rabbit=False, probe=asked)
 
 
 class World:
@@ -136,12 +136,12 @@ class World:
         self.mount_prefix = "/mnt/nnf"
         self.machine: Callable[[str, str], Machine] = self._simulated
         """Gives a node's machine, by the names of the node and of its rabbit."""
-        self.flash = {each.rabbit: Flash(each.capacity) for each in shape.chassis()}
+        self.flash = {each.rabbit: SimulatedFlash(each.capacity) for each in shape.chassis()}
         self.seen: dict[str, Mapping[str, str]] = {}
         """What environment each task was started with, by `rank`."""
         self.without_storage: list[str] = []
         """Nodes on which a task was started while the storage it was told of was not there."""
-        self.counted: Any = None
+        self.metrics: Any = None
         """Where what is done is counted, if anywhere: what a process has as its `Counted`."""
         self.place: Callable[[str, str], str] = lambda node, path: path
         """Where a node has what jobs know by a path."""
@@ -164,9 +164,9 @@ class World:
         """Run everything until `action` is done; return its result, None if the seam stopped it."""
         seam = seam or Seam()
         seam.listener = self._wrote
-        ports = Ports(
+        ports = ControlDependencies(
             objects=SeamJournal("objects", self.objects, seam),
-            instance=Foundation(
+            instance=InstanceDependencies(
                 clock=self.clock,
                 jobs=SeamJournal("jobs", self.jobs, seam),
                 launcher=lambda bus, handle: SeamLauncher(self.launcher, seam),
@@ -177,7 +177,7 @@ class World:
             ),
             mount_prefix=self.mount_prefix,
             client=self.client,
-            counted=self.counted,
+            metrics=self.metrics,
         )
         machines = self._machines(seam)
         built, system = compose(self.shape, ports, machines)

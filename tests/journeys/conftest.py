@@ -20,7 +20,7 @@ from warren.base.processes import send
 from warren.daemons import clustershape
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, holder
+from warren.daemons.statedir import StateDir, lock_holder
 from warren.daemons.sweep import leftovers
 from warren.dws import kinds
 from warren.journal.sqlite import SqliteJournal
@@ -288,5 +288,5 @@ def running(cluster: Cluster) -> Iterator[Cluster]:
         cluster.down()
     assert leftovers(cluster.state) == []
     wait_for(lambda: cluster.processes() == [])
-    assert holder(cluster.state.lock) is None
+    assert lock_holder(cluster.state.lock) is None
     assert str(cluster.state.path) not in Path("/proc/mounts").read_text()

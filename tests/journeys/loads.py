@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from tests.journeys.conftest import Cluster
-from warren.daemons.statedir import holder
+from warren.daemons.statedir import lock_holder
 from warren.rfc import signed_request
 from warren.rfc.fluid import JobId
 from warren.rpc.client import connect
@@ -63,7 +63,7 @@ def open_files(cluster: Cluster) -> int:
     assert cluster.process is not None
     agents = {line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines()}
     found = 0
-    for process in (cluster.process.pid, holder(cluster.state.shells_lock)):
+    for process in (cluster.process.pid, lock_holder(cluster.state.shells_lock)):
         for each in Path(f"/proc/{process}/fd").iterdir():
             with suppress(FileNotFoundError):
                 found += os.readlink(each).strip("socket:[]") not in agents

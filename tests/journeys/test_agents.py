@@ -170,7 +170,7 @@ def test_what_no_object_asks_for_is_found_and_given_back_beside_a_job(machines: 
 
     place = cluster.state.mounts / "stray"
     asyncio.run(_make_stray(rabbit, str(place)))
-    mark, value = AgentState(rabbit.statedir).mark
+    mark, value = AgentState(rabbit.statedir).process_mark
     # It ends by itself should the test fail before it is found.
     with subprocess.Popen(rabbit.command("env", f"{mark}={value}", "sleep", "60")) as left:
         found = doctor(rabbit)
@@ -211,7 +211,7 @@ async def _make_stray(rabbit: Host, path: str) -> None:
     config = agentconfig.load(rabbit.config)
     # The test is on no emulated machine, but where its mount namespace can be entered.
     place = str(rabbit.namespace)
-    machine = agentconfig.node(
+    machine = agentconfig.build_node(
         msgspec.structs.replace(config, namespace=place), rabbit.statedir, rabbit=True
     )
     await machine.machine.make(volume)

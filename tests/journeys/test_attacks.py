@@ -21,7 +21,7 @@ from warren.node import loops
 
 pytestmark = [
     pytest.mark.skipif(why is not None, reason=str(why))
-    for why in (users.why_not(), users.without_munge(), loops.available())
+    for why in (users.why_not(), users.without_munge(), loops.why_unavailable())
 ]
 
 SCRATCH = "#DW jobdw type=xfs capacity=64MiB name=scratch"
@@ -78,10 +78,10 @@ def test_no_user_lists_or_reads_anothers_storage_on_the_same_node(pair: tuple[Us
     hosts = [host for chassis in one.cluster.shape().chassis() for host in chassis.hosts]
     spaces = [nodes.namespace(host) for host in hosts]
     (there,) = [space for space in spaces if path in space.mounts()]
-    enter = asyncio.run(there.enter())
+    nsenter = asyncio.run(there.nsenter_command())
     become = [f"--reuid={other.userid}", f"--regid={other.userid}", "--clear-groups"]
     tried = subprocess.run(
-        [*enter, "setpriv", *become, "sh", "-c", looks, path, str(one.userid)],
+        [*nsenter, "setpriv", *become, "sh", "-c", looks, path, str(one.userid)],
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -13,7 +13,7 @@ import pytest
 from tests.journeys.conftest import SECONDS, Cluster, wait_for
 from warren.daemons import clustershape
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import holder
+from warren.daemons.statedir import lock_holder
 from warren.dws import kinds, labels
 from warren.dws.node import Volume
 from warren.instance.shell import cgroups
@@ -135,11 +135,11 @@ def test_a_process_that_only_names_the_cluster_outlives_all_that_the_cluster_doe
     state = own_cluster.state
     with subprocess.Popen(["sleep", "1000"], env=like_a_task(own_cluster)) as bystander:
         try:
-            wait_for(lambda: holder(state.shells_lock))  # the cluster's own comes up beside it
-            helper = holder(state.shells_lock)
+            wait_for(lambda: lock_holder(state.shells_lock))  # the cluster's own comes up beside it
+            helper = lock_holder(state.shells_lock)
             assert helper is not None
             os.kill(helper, signal.SIGKILL)
-            wait_for(lambda: holder(state.shells_lock) not in (None, helper))
+            wait_for(lambda: lock_holder(state.shells_lock) not in (None, helper))
             own_cluster.kill()
             assert own_cluster("doctor", "--repair").returncode == 0
             own_cluster.up()

@@ -16,7 +16,7 @@ from warren.node import loops
 XFS = "#DW jobdw type=xfs capacity=16MiB name=scratch"
 
 needs_images = pytest.mark.skipif(
-    loops.available() is not None, reason=f"flash is directories: {loops.available()}"
+    loops.why_unavailable() is not None, reason=f"flash is directories: {loops.why_unavailable()}"
 )
 
 

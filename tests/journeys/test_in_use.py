@@ -14,7 +14,7 @@ from tests.node import rings
 from warren.node import loops
 
 pytestmark = pytest.mark.skipif(
-    loops.available() is not None, reason=f"no disk images: {loops.available()}"
+    loops.why_unavailable() is not None, reason=f"no disk images: {loops.why_unavailable()}"
 )
 
 

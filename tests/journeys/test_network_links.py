@@ -27,7 +27,7 @@ ADDRESS = "10.77.0.1"
 def why_not() -> str | None:
     if os.geteuid() != 0:
         return "flash that is offered on a network is on block devices, which takes root"
-    return hosts.why_none() or loops.available()
+    return hosts.why_none() or loops.why_unavailable()
 
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

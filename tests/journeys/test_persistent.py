@@ -111,7 +111,9 @@ def test_the_command_line_creates_lists_shares_and_destroys(cluster: Cluster) ->
     cluster.wait_clean()
 
 
-@pytest.mark.skipif(loops.available() is not None, reason=f"no disk images: {loops.available()}")
+@pytest.mark.skipif(
+    loops.why_unavailable() is not None, reason=f"no disk images: {loops.why_unavailable()}"
+)
 def test_a_power_cut_while_it_is_made_leaves_it_whole_or_not_at_all(cluster: Cluster) -> None:
     job = create(cluster)
     wait_for(lambda: cluster.nodes().volumes() or "start" in cluster.events(job))

@@ -21,7 +21,7 @@ from tests.journeys.conftest import Cluster, running, wait_for
 from tests.journeys.loads import SEED, T, answered, cancel, listed, open_files, submit
 from warren.base.bytesize import GIB, MIB
 from warren.daemons import rundir
-from warren.daemons.statedir import holder
+from warren.daemons.statedir import lock_holder
 from warren.dws import audit, kinds
 from warren.instance import config
 from warren.instance.kvs import Kvs
@@ -227,7 +227,7 @@ class Soak:
         return None
 
     def _shells(self) -> str | None:
-        parent = holder(self.cluster.state.shells_lock)
+        parent = lock_holder(self.cluster.state.shells_lock)
         return self._disturb("shells", parent) if parent else None
 
     def _holder(self) -> str | None:
@@ -422,7 +422,7 @@ def assert_nothing_is_left(cluster: Cluster) -> None:
         root = nodes.namespace(node).root
         assert root is None or list(Path(f"{root}{state.mounts}").iterdir()) == []
     assert [each for base in cgroups.job_cgroups(str(state.path)) for each in base.inner()] == []
-    directories = rundir.place(state, config.load(state.config))
+    directories = rundir.directory(state, config.load(state.config))
     wait_for(lambda: list(directories.iterdir()) == [])
 
     # What the API and the scheduler say of it

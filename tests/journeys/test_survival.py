@@ -90,7 +90,7 @@ def test_nodes_whose_holders_are_killed_are_made_again_at_once_with_what_was_mou
     wait_for(lambda: len(own_cluster.written("x")) == 2)
     nodes = own_cluster.nodes()
     hosts = [host for chassis in own_cluster.shape().chassis() for host in chassis.hosts]
-    spaces = [space for host in hosts if (space := nodes.namespace(host)).made]
+    spaces = [space for host in hosts if (space := nodes.namespace(host)).was_made]
     without: set[int | None] = {None}
 
     def made_again() -> bool:

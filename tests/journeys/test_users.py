@@ -25,7 +25,7 @@ from tests.journeys.conftest import Cluster, running, wait_for
 from warren.base.processes import parents
 from warren.cli import main as cli
 from warren.daemons import munged
-from warren.daemons.statedir import holder
+from warren.daemons.statedir import lock_holder
 from warren.rfc import eventlog, fluid, jobspec, signed_request, treeobj
 from warren.rpc import munge
 from warren.rpc.client import connect
@@ -472,7 +472,7 @@ def test_no_process_of_a_user_is_left_when_any_part_is_killed(other: User, whole
     job = other.submit("sh", "-c", "setsid env -i sleep 1000 & sleep 1000")
     cluster.wait_event(job, "start")
     wait_for(lambda: len(of_user(other.userid)) == 4)
-    helper = holder(cluster.state.shells_lock)
+    helper = lock_holder(cluster.state.shells_lock)
     assert helper
     if whole:
         cluster.kill()
@@ -507,9 +507,9 @@ def test_no_user_makes_anothers_directory_first(one: User, other: User) -> None:
 def test_a_tree_without_end_does_not_stop_the_helper_that_removes_it(one: User) -> None:
     nest = "perl -e 'for (1..3000) { mkdir q(d); chdir q(d) }'"
     script = f"cd $FLUX_JOB_TMPDIR && {nest}; kill -9 $PPID; sleep 1000"
-    helper = holder(one.cluster.state.shells_lock)
+    helper = lock_holder(one.cluster.state.shells_lock)
     job = one.submit("sh", "-c", script)
     one.cluster.wait_event(job, "clean")
 
     wait_for(lambda: not list(one.cluster.state.tmp.iterdir()))
-    assert holder(one.cluster.state.shells_lock) == helper
+    assert lock_holder(one.cluster.state.shells_lock) == helper

@@ -23,7 +23,7 @@ from warren.node.namespaces import Namespace, mount_points
 @cache
 def reason() -> str | None:
     """Why there are no mount namespaces here, in the kernel's words."""
-    return asyncio.run(namespaces.available())
+    return asyncio.run(namespaces.why_unavailable())
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def loop_devices_on(root: Path) -> list[LoopDevice]:
 @pytest.fixture
 def loop_devices(tmp_path: Path) -> Iterator[Path]:
     """A directory for images, of which nothing is mounted or attached after the test."""
-    why = loops.available()
+    why = loops.why_unavailable()
     if why is not None:
         pytest.skip(f"no loop devices here: {why}")
     yield tmp_path

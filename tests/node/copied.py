@@ -63,12 +63,12 @@ class Copier:
         destination: str,
         index: str | None = None,
         before: Callable[[], object] | None = None,
-        enter: Sequence[str] = (),
+        nsenter: Sequence[str] = (),
         **options: Any,
     ) -> Outcome:
-        """Copy to the end; `enter` leads to where paths are known."""
+        """Copy to the end; `nsenter` leads to where paths are known."""
         ended = subprocess.run(
-            [*enter, *self.command(source, destination, index, **options)],
+            [*nsenter, *self.command(source, destination, index, **options)],
             capture_output=True,
             text=True,
             check=False,

@@ -33,7 +33,7 @@ class FakeTargets:
                 self._host(step, name)
             case "hosts", ["dhchap_key"]:
                 assert isinstance(step, Write)
-                assert step.hidden
+                assert step.root_only
                 _demand(self.has_keys and name in self.hosts, errno.ENOENT)
                 _demand(step.text.startswith("DHHC-1:"), errno.EINVAL)
                 self.tree = replace(self.tree, keys={**self.tree.keys, name: step.text})
@@ -59,7 +59,7 @@ class FakeTargets:
         else:
             assert isinstance(step, Remove)
             if any(name in each.hosts for each in self.tree.subsystems.values()):
-                assert step.in_use, "EBUSY"
+                assert step.unless_used, "EBUSY"
             else:
                 self.hosts.discard(name)
                 left = {host: key for host, key in self.tree.keys.items() if host != name}
@@ -117,9 +117,9 @@ class FakeTargets:
         match step, rest:
             case Make(), []:
                 return found or Port(attributes=PORT)
-            case Remove(in_use=in_use), []:
+            case Remove(unless_used=unless_used), []:
                 if found is not None and found.subsystems:
-                    _demand(in_use)
+                    _demand(unless_used)
                     return found
                 return None
             case Link(to=to), ["subsystems", name]:

@@ -46,7 +46,7 @@ def list_of(
     ],
 )
 def test_a_mode_without_the_list_lets_no_user_do_more(mode: int, found: bytes, left: int) -> None:
-    assert oct(acl.without(mode, found)) == oct(left)
+    assert oct(acl.mode_without_acl(mode, found)) == oct(left)
 
 
 def test_a_file_without_a_list_has_none(tmp_path: Path) -> None:
@@ -92,11 +92,11 @@ def permissions(root: Path) -> tuple[str, bytes | None]:
 def test_a_root_directory_lets_in_with_whom_it_is_shared(root: Path) -> None:
     named = (USER, 7, 5), (GROUP, 7, 6), (GROUP, 7, 7)
     for _ in range(2):
-        acl.let_in(root, BOTH)
+        acl.set_access(root, BOTH)
         assert permissions(root) == ("0o1770", list_of(0, 7, 0, *named, user=7))
-    acl.let_in(root, BOTH | Sharing(everyone=True))
+    acl.set_access(root, BOTH | Sharing(everyone=True))
     assert permissions(root) == ("0o1777", list_of(0, 7, 7, *named, user=7))
-    acl.let_in(root, Sharing(everyone=True))
+    acl.set_access(root, Sharing(everyone=True))
     assert permissions(root) == ("0o1707", None)
 
 
@@ -104,23 +104,23 @@ def test_a_root_directory_lets_in_with_whom_it_is_shared(root: Path) -> None:
 def test_a_root_directory_is_its_owners_again_when_it_is_not_shared(
     root: Path, before: Sharing
 ) -> None:
-    acl.let_in(root, before)
+    acl.set_access(root, before)
     for _ in range(2):
-        acl.let_in(root, PRIVATE)
+        acl.set_access(root, PRIVATE)
         assert permissions(root) == ("0o700", None)
 
 
 def test_what_its_owner_lets_the_own_group_do_stays(root: Path) -> None:
     root.chmod(0o2750)
-    acl.let_in(root, BOTH)
+    acl.set_access(root, BOTH)
     assert permissions(root)[0] == "0o3770"
     found = permissions(root)[1]
     assert found is not None
-    assert acl.without(0o770, found) & 0o070 == 0o050
-    acl.let_in(root, PRIVATE)
+    assert acl.mode_without_acl(0o770, found) & 0o070 == 0o050
+    acl.set_access(root, PRIVATE)
     assert permissions(root) == ("0o2750", None)
     root.chmod(0o777)
-    acl.let_in(root, PRIVATE)
+    acl.set_access(root, PRIVATE)
     assert permissions(root)[0] == "0o770"
 
 
@@ -128,4 +128,4 @@ def test_a_link_is_no_root_directory(root: Path) -> None:
     link = root.with_name("link")
     link.symlink_to(root)
     with pytest.raises(NodeTrouble, match="link cannot be shared"):
-        acl.let_in(link, BOTH)
+        acl.set_access(link, BOTH)

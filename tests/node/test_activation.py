@@ -13,7 +13,7 @@ import pytest
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.volumegroup import VolumeGroup
 
 PLACE = "data.xfsStorage.blockDeviceCommands.rabbitCommands.lvChange"
@@ -201,6 +201,6 @@ def test_after_a_start_of_its_machine_a_volume_is_activated_by_its_profile_alone
     volume = Volume(
         group="r0", name="a", size=4096, file_system="xfs", userid=5, groupid=6, commands=profile
     )
-    asyncio.run(Blocks(lambda rabbit: group.disk, tmp_path).make(volume))
+    asyncio.run(BlockFlash(lambda rabbit: group.disk, tmp_path).make(volume))
     wanted = [["lvchange", "-K", "--activate", "ys", "vg/a"]]
     assert group.ran() == (wanted if profile else [])

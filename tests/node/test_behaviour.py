@@ -10,7 +10,7 @@ from tests.harness import virtual
 from warren.base.errors import UserMistake
 from warren.dws.node import NodeTrouble, Volume
 from warren.node.behaviour import Action, Behaviour, parse
-from warren.node.simulated import Flash, SimulatedMachine
+from warren.node.simulated import SimulatedFlash, SimulatedMachine
 
 
 def volume(name: str) -> Volume:
@@ -19,7 +19,7 @@ def volume(name: str) -> Volume:
 
 async def tried(behaviour: Behaviour, count: int, node: str = "r0") -> list[str]:
     """Return how so many makes and releases went: the second of each pair is the release."""
-    machine = SimulatedMachine(node, Flash(1), behaviour=behaviour)
+    machine = SimulatedMachine(node, SimulatedFlash(1), behaviour=behaviour)
     found = []
     for _ in range(count):
         for act in (machine.make(volume("a")), machine.release("r0", "a")):
@@ -44,9 +44,11 @@ def test_the_same_seed_gives_the_same_times_and_faults_and_another_node_others()
 
 
 def test_times_are_spread_around_their_median_and_faults_are_as_many_as_asked_for() -> None:
-    dice = Behaviour(seed=1, actions={"make": Action(seconds=0.2, sigma=0.5, fails=0.1)}).dice("r")
-    times = [dice.seconds("make") for _ in range(4000)]
-    faults = [dice.fault("make") for _ in range(4000)]
+    injector = Behaviour(
+        seed=1, actions={"make": Action(seconds=0.2, sigma=0.5, fails=0.1)}
+    ).fault_injector("r")
+    times = [injector.seconds("make") for _ in range(4000)]
+    faults = [injector.fault("make") for _ in range(4000)]
 
     assert 0.19 < statistics.median(times) < 0.21
     assert max(times) > 0.6
@@ -59,7 +61,7 @@ def test_by_itself_a_node_takes_no_time_and_never_fails() -> None:
 
 
 def test_a_request_that_fails_changes_nothing() -> None:
-    flash = Flash(10)
+    flash = SimulatedFlash(10)
     machine = SimulatedMachine("r0", flash, behaviour=Behaviour(actions={"make": Action(fails=1)}))
     with pytest.raises(NodeTrouble, match=r"^make has failed, as simulated"):
         asyncio.run(machine.make(volume("a")))

@@ -24,7 +24,7 @@ from tests.node.copied import User
 from tests.node.processes import LIMITS, alive, eventually
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.extents import UNIT, Extent, Extents, Space
 from warren.node.loopdisk import LoopDisk
 from warren.node.namespaces import Namespace
@@ -74,9 +74,9 @@ class Rabbit:
     def disk(self) -> LoopDisk:
         return LoopDisk("rabbit1", self.directory, CAPACITY, self.backing)
 
-    def blocks(self, seconds: float = 30.0) -> Blocks:
+    def blocks(self, seconds: float = 30.0) -> BlockFlash:
         disk = self.disk()
-        return Blocks(lambda group: disk, self.root, seconds=seconds)
+        return BlockFlash(lambda group: disk, self.root, seconds=seconds)
 
     def volume(self, kind: str = "ext4", name: str = "a", size: int | None = None) -> Volume:
         return Volume(
@@ -111,15 +111,15 @@ class Rabbit:
     def mounted(self, kind: str = "ext4", name: str = "a") -> Iterator[Path]:
         """Mount a volume for the block; what is there is found at the path that is given."""
         source = asyncio.run(self.blocks().source("rabbit1", name, kind))
-        enter = asyncio.run(self.namespace.enter())
+        nsenter = asyncio.run(self.namespace.nsenter_command())
         point = self.namespace.prefix / f"mount of {name}"
         seen = Path(f"{self.namespace.root}{point}")
         seen.touch() if source.is_file else seen.mkdir(exist_ok=True)
-        subprocess.run([*enter, "mount", *source.arguments, point], check=True)
+        subprocess.run([*nsenter, "mount", *source.arguments, point], check=True)
         try:
             yield seen
         finally:
-            subprocess.run([*enter, "umount", point], check=True)
+            subprocess.run([*nsenter, "umount", point], check=True)
 
     def other(self, *names: str) -> "subprocess.Popen[str]":
         """Start another agent on the same disk."""
@@ -251,7 +251,7 @@ def test_a_user_is_never_given_a_loop_device(rabbit: Rabbit) -> None:
 
 def test_a_raw_volume_that_an_older_agent_made_for_a_user_stays_roots(rabbit: Rabbit) -> None:
     asyncio.run(rabbit.disk().reserve(replace(rabbit.volume("raw"), userid=rabbit.user.userid)))
-    asyncio.run(rabbit.disk().set_made("a"))
+    asyncio.run(rabbit.disk().set_formatted("a"))
 
     assert rabbit.raw().stat().st_uid == 0
 
@@ -663,7 +663,7 @@ def test_a_volume_that_would_leave_the_machine_no_room_is_refused_and_takes_none
     rabbit.make("ext4", "a")
     image = rabbit.directory / "disk.img"
     before = image.stat().st_blocks, image.stat().st_size
-    full = LoopDisk("rabbit1", rabbit.directory, CAPACITY, None, kept=2**60)
+    full = LoopDisk("rabbit1", rabbit.directory, CAPACITY, None, headroom=2**60)
 
     with pytest.raises(NodeTrouble) as refusal:
         asyncio.run(full.reserve(rabbit.volume("ext4", "b")))
@@ -687,7 +687,7 @@ def test_users_who_fill_their_volumes_leave_the_machine_its_room(
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "none", small], check=True)
     try:
-        disk = LoopDisk("rabbit1", small / "rabbit1", CAPACITY, None, kept=16 * MIB)
+        disk = LoopDisk("rabbit1", small / "rabbit1", CAPACITY, None, headroom=16 * MIB)
 
         async def reserved() -> int:
             for number in range(9):
@@ -792,14 +792,14 @@ def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
     rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = threading.Event()
-    take = Extents.take
+    take = Extents.allocate
 
     def slowly(self: Extents, volume: Volume, space: Space) -> Extent:
         begun.set()
         time.sleep(0.2)
         return take(self, volume, space)
 
-    monkeypatch.setattr(Extents, "take", slowly)
+    monkeypatch.setattr(Extents, "allocate", slowly)
 
     async def main() -> None:
         blocks = rabbit.blocks()

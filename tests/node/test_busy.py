@@ -27,9 +27,9 @@ from warren.base.bytesize import MIB
 from warren.base.processes import status
 from warren.dws.node import CannotBeCutOff, InUse, NodeTrouble, Volume
 from warren.node import blocks, usage
-from warren.node.blocks import Blocks
-from warren.node.busy import GracePeriod, Policy
-from warren.node.directory import Directories
+from warren.node.blocks import BlockFlash
+from warren.node.busy import BusyPolicy, GracePeriod
+from warren.node.directory import DirectoryFlash
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
 
@@ -106,17 +106,17 @@ class Rabbit:
     root: Path
     nodes: Nodes
     user: User
-    policy: Policy = "kill"
+    policy: BusyPolicy = "kill"
     clock: Time = field(default_factory=Time)
     file_system: str = "ext4"
     size: int = SIZE
 
     def __post_init__(self) -> None:
-        patience = GracePeriod(seconds=SECONDS, policy=self.policy, clock=self.clock)
+        grace_period = GracePeriod(seconds=SECONDS, policy=self.policy, clock=self.clock)
         disk = LoopDisk("node1", self.root / "node1", 4 * self.size, None)
         self.disk = disk
-        self.blocks = Blocks(lambda group: disk, self.root, patience=patience)
-        self.machine = NamespacedMachine("node1", self.blocks, self.nodes.namespace(), patience)
+        self.blocks = BlockFlash(lambda group: disk, self.root, grace_period=grace_period)
+        self.machine = NamespacedMachine("node1", self.blocks, self.nodes.namespace(), grace_period)
         self.path = str(self.nodes.prefix / "of a job")
 
     def mount(self) -> None:
@@ -157,14 +157,14 @@ class Rabbit:
     @contextmanager
     def used(self, code: str, *, userid: int | None = None) -> Iterator["subprocess.Popen[bytes]"]:
         """Have a process stand in the volume, and run some code there."""
-        enter = asyncio.run(self.nodes.namespace().enter())
+        nsenter = asyncio.run(self.nodes.namespace().nsenter_command())
         become = f"os.setgroups([]); os.setresuid({userid}, {userid}, {userid})" if userid else ""
         # Before the change of user, who may not find the modules.
         lines = [MODULES, become, code]
         program = "\n".join([*lines, "print('in', flush=True)", "time.sleep(600)"])
         # Root may go where the user may not: the directories of tests are shut to others.
         stand = ["sh", "-c", 'cd "$0" && exec "$@"', self.path, sys.executable, "-c", program]
-        with subprocess.Popen([*enter, *stand], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen([*nsenter, *stand], stdout=subprocess.PIPE) as process:
             yield from _in_place(process)
 
 
@@ -264,7 +264,7 @@ def test_a_socket_on_a_file_system_that_has_failed_keeps_no_other_jobs_flash(
             os.stat(there)
 
         # As is asked about any flash that is in use.
-        assert usage.on_devices([str(rabbit.root / "of another")]) == []
+        assert usage.users_of_devices([str(rabbit.root / "of another")]) == []
     rabbit.unmount_at_last()
     eventually(lambda: _released(rabbit))
 
@@ -419,16 +419,16 @@ def test_no_user_has_processes_of_the_jobs_user_killed_by_a_copy_of_a_nodes_name
 def test_what_a_shell_has_open_of_the_machine_is_nothing_that_it_hides(
     nodes: Nodes, user: User, tmp_path: Path
 ) -> None:
-    enter = asyncio.run(nodes.namespace().enter())
+    nsenter = asyncio.run(nodes.namespace().nsenter_command())
     become = ["setpriv", f"--reuid={user.userid}", "--clear-groups", "sleep", "600"]
     (tmp_path / "log").touch()
     with (
         (tmp_path / "log").open() as log,
-        subprocess.Popen([*enter, *become], stdin=log) as process,
+        subprocess.Popen([*nsenter, *become], stdin=log) as process,
     ):
         try:
             eventually(lambda: _command(process.pid) == "sleep")
-            assert usage.with_hidden_files(user.userid) == []
+            assert usage.processes_with_hidden_files(user.userid) == []
         finally:
             process.kill()
 
@@ -557,7 +557,7 @@ def test_what_may_keep_flash_is_ended_only_if_that_can_never_be_cut_off(
         rabbit.clock.seconds += SECONDS
         with monkeypatch.context() as patched:
             patched.setattr(rabbit.disk, "cut_off", cut_off)
-            patched.setattr(blocks, "with_hidden_files", with_hidden_files)
+            patched.setattr(blocks, "processes_with_hidden_files", with_hidden_files)
             with pytest.raises(NodeTrouble, match="it is busy"):
                 rabbit.release()
         assert bool(suspected) == isinstance(trouble, CannotBeCutOff)
@@ -641,9 +641,9 @@ def test_flash_that_is_mounted_elsewhere_is_not_taken(rabbit: Rabbit) -> None:
     asyncio.run(elsewhere.mount("node1", "a", "ext4", rabbit.path))
     rabbit.unmount()
     # With another process beside its holder, the node is not taken for root's alone.
-    enter = asyncio.run(rabbit.nodes.namespace("node2").enter())
+    nsenter = asyncio.run(rabbit.nodes.namespace("node2").nsenter_command())
     other = ["setpriv", f"--reuid={rabbit.user.userid + 1}", "--clear-groups", "sleep", "600"]
-    with subprocess.Popen([*enter, *other]) as process:
+    with subprocess.Popen([*nsenter, *other]) as process:
         try:
             eventually(lambda: _command(process.pid) == "sleep")
             with pytest.raises(InUse):
@@ -690,12 +690,12 @@ def test_processes_that_start_others_before_they_are_killed_are_all_killed(user:
         return [each for each in found if each is not None]
 
     clock = Time()
-    patience = GracePeriod(seconds=SECONDS, clock=clock)
+    grace_period = GracePeriod(seconds=SECONDS, clock=clock)
     try:
         with pytest.raises(InUse):
-            asyncio.run(patience.wait("it", user.userid, find))
+            asyncio.run(grace_period.wait("it", user.userid, find))
         clock.seconds += SECONDS
-        assert asyncio.run(patience.wait("it", user.userid, find)) == []
+        assert asyncio.run(grace_period.wait("it", user.userid, find)) == []
         assert len(family) == 4
         assert [each.wait(60) for each in family] == [-9] * 4
     finally:
@@ -716,7 +716,7 @@ class Pinned:
     def prefix(self) -> Path:
         return self.path.parent
 
-    async def enter(self) -> Sequence[str]:
+    async def nsenter_command(self) -> Sequence[str]:
         return []
 
     def mounts(self) -> set[str]:
@@ -729,13 +729,13 @@ class Pinned:
 def test_a_nodes_mount_has_its_own_time_whatever_other_nodes_wait_for(tmp_path: Path) -> None:
     """All nodes of a job mount at one path, and one agent may be that of several nodes."""
     clock = Time()
-    patience = GracePeriod(seconds=SECONDS, policy="keep", clock=clock)
+    grace_period = GracePeriod(seconds=SECONDS, policy="keep", clock=clock)
     path = tmp_path / "job"
     spaces = {node: Pinned(path) for node in ("node1", "node2", "node3")}
 
     def unmount(node: str) -> None:
-        flash = Directories(tmp_path / "flash", SIZE)
-        machine = NamespacedMachine(node, flash, spaces[node], patience)
+        flash = DirectoryFlash(tmp_path / "flash", SIZE)
+        machine = NamespacedMachine(node, flash, spaces[node], grace_period)
         asyncio.run(machine.unmount(str(path)))
 
     for node in ("node1", "node2"):
@@ -766,36 +766,36 @@ def test_another_process_that_has_got_the_same_id_is_not_killed() -> None:
     with subprocess.Popen(["sleep", "600"]) as process:
         found = usage.process(process.pid)
         assert found is not None
-        assert found.began is not None
-        usage.send([replace(found, began=found.began + 1)], signal.SIGKILL)
+        assert found.started_at is not None
+        usage.send_signal([replace(found, started_at=found.started_at + 1)], signal.SIGKILL)
         assert process.poll() is None
 
-        usage.send([found], signal.SIGKILL)
+        usage.send_signal([found], signal.SIGKILL)
         assert process.wait(120) == -9
 
 
 def test_a_process_that_does_not_answer_is_suspected_of_its_users_storage_alone() -> None:
     with stuck.in_exec(54321) as process:
         suspects = {
-            "mounts": usage.on_mounts([-1], 54321),
-            "hidden": usage.with_hidden_files(54321),
-            "all": usage.of_user(54321),
+            "mounts": usage.users_of_mounts([-1], 54321),
+            "hidden": usage.processes_with_hidden_files(54321),
+            "all": usage.processes_of_user(54321),
         }
         assert {name: [each.id for each in found] for name, found in suspects.items()} == {
             name: [process.pid] for name in suspects
         }
-        assert usage.on_mounts([-1], 54322) == []
-        assert usage.on_mounts([-1]) == []
-        assert usage.with_hidden_files(54322) == []
-        assert usage.on_devices(["/dev/null"]) != []
+        assert usage.users_of_mounts([-1], 54322) == []
+        assert usage.users_of_mounts([-1]) == []
+        assert usage.processes_with_hidden_files(54322) == []
+        assert usage.users_of_devices(["/dev/null"]) != []
         assert not usage.are_mounted_by_root(["/dev/null"])
 
         (found,) = suspects["mounts"]
-        assert found.began is None
-        usage.send([replace(found, name="another")], signal.SIGKILL)
-        usage.send([replace(found, userid=54322)], signal.SIGKILL)
+        assert found.started_at is None
+        usage.send_signal([replace(found, name="another")], signal.SIGKILL)
+        usage.send_signal([replace(found, userid=54322)], signal.SIGKILL)
         assert not _is_killed(process.pid)
-        usage.send([found], signal.SIGKILL)
+        usage.send_signal([found], signal.SIGKILL)
         assert _is_killed(process.pid)
 
 

@@ -115,12 +115,12 @@ def test_a_command_that_cannot_die_is_told_of_and_left_behind(
 
     async def main() -> None:
         monkeypatch.setattr(commands, "_end", late)
-        monkeypatch.setattr(commands, "_GRACE", 0.1)
+        monkeypatch.setattr(commands, "_KILL_TIMEOUT", 0.1)
         with pytest.raises(NodeTrouble, match="did not end within"):
             await commands.run(["sleep", "600"], seconds=0.1)
-        assert len(commands._endings) == 1
+        assert len(commands._completions) == 1
         ended.set()
-        await asyncio.wait({*commands._endings})
+        await asyncio.wait({*commands._completions})
 
     asyncio.run(main())
     assert zombies() == set()
@@ -164,7 +164,7 @@ def test_lines_come_while_the_command_runs(tmp_path: Path) -> None:
     seen = []
 
     async def main() -> None:
-        async for line in commands.lines(["sh", "-c", waits]):
+        async for line in commands.stream_lines(["sh", "-c", waits]):
             seen.append(line)
             go.touch()
 
@@ -176,7 +176,7 @@ def test_lines_end_in_a_trouble_if_the_command_fails() -> None:
     seen = []
 
     async def main() -> None:
-        async for line in commands.lines(["sh", "-c", "echo one; echo too bad >&2; exit 1"]):
+        async for line in commands.stream_lines(["sh", "-c", "echo one; echo too bad >&2; exit 1"]):
             seen.append(line)
 
     with pytest.raises(NodeTrouble, match=r"^too bad$"):
@@ -188,7 +188,7 @@ def test_a_flood_of_complaints_does_not_stop_the_lines() -> None:
     program = "import sys; sys.stderr.write('x' * 1_000_000); print('done')"
 
     async def main() -> list[str]:
-        return [line async for line in commands.lines([sys.executable, "-c", program])]
+        return [line async for line in commands.stream_lines([sys.executable, "-c", program])]
 
     assert asyncio.run(main()) == ["done\n"]
 
@@ -199,7 +199,7 @@ def test_of_a_flood_of_complaints_no_more_is_kept_than_is_told() -> None:
     )
 
     async def story() -> None:
-        async for _ in commands.lines([sys.executable, "-c", program]):
+        async for _ in commands.stream_lines([sys.executable, "-c", program]):
             pass
 
     tracemalloc.start()
@@ -216,7 +216,7 @@ def test_closing_the_lines_ends_the_command_with_all_that_it_has_started(tmp_pat
     pid = tmp_path / "pid"
 
     async def main() -> None:
-        async with aclosing(commands.lines(lasting(pid))) as lines:  # type: ignore[type-var]
+        async with aclosing(commands.stream_lines(lasting(pid))) as lines:  # type: ignore[type-var]
             assert await anext(lines) == "begun\n"
 
     asyncio.run(main())
@@ -240,7 +240,7 @@ def test_a_command_does_not_outlive_the_agent_that_waits_for_it(tmp_path: Path) 
 
 def test_another_users_command_may_print_as_much_as_it_likes() -> None:
     said = asyncio.run(
-        commands.perform(
+        commands.run_site_command(
             ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo $WORD"],
             {"WORD": "last", "PATH": "/usr/bin:/bin"},
             seconds=60,
@@ -253,7 +253,9 @@ def test_another_users_command_may_print_as_much_as_it_likes() -> None:
 def test_what_a_command_leaves_in_the_background_is_not_waited_for(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     words = f"sleep 1000 & echo $! > {shlex.quote(str(pid))}; echo begun"
-    said = asyncio.run(commands.perform(["sh", "-c", words], {"PATH": "/usr/bin:/bin"}, seconds=60))
+    said = asyncio.run(
+        commands.run_site_command(["sh", "-c", words], {"PATH": "/usr/bin:/bin"}, seconds=60)
+    )
     assert said == "begun"
     os.kill(int(pid.read_text()), signal.SIGKILL)
 
@@ -263,7 +265,7 @@ def test_a_command_whose_start_is_given_up_twice_is_ended_all_the_same(tmp_path:
         """Cancel at some moment of the start, and again at the next."""
         words = f"sleep 1000 & echo $! >> {shlex.quote(str(tmp_path / 'pids'))}; wait"
         performing = asyncio.ensure_future(
-            commands.perform(["sh", "-c", words], {"PATH": "/usr/bin:/bin"}, seconds=60)
+            commands.run_site_command(["sh", "-c", words], {"PATH": "/usr/bin:/bin"}, seconds=60)
         )
         for _ in range(moment):
             await asyncio.sleep(0)
@@ -276,8 +278,8 @@ def test_a_command_whose_start_is_given_up_twice_is_ended_all_the_same(tmp_path:
     async def many() -> None:
         for moment in range(1, 40):
             await give_up(moment)
-        while commands._endings:
-            await asyncio.wait(set(commands._endings))
+        while commands._completions:
+            await asyncio.wait(set(commands._completions))
 
     asyncio.run(many())
     pids = tmp_path / "pids"

@@ -29,8 +29,8 @@ from tests.node.processes import alive, eventually
 from tests.node.test_acl import USER, list_of
 from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.node import acl, beneath, commands, copiers, copying
-from warren.node.beneath import Place, Tree
+from warren.node import acl, commands, copiers, copying, nofollow
+from warren.node.nofollow import Directory, Tree
 
 # What is copied
 
@@ -617,9 +617,9 @@ def test_a_directory_in_storage_that_becomes_a_link_leads_nowhere(public: Path) 
     with pytest.raises(NotADirectoryError):
         Tree(path, os.O_RDONLY, within=storage)
     with pytest.raises(NotADirectoryError):
-        beneath.make_directories(path, storage)
+        nofollow.make_directories(path, storage)
     with pytest.raises(OSError, match="is not in"):
-        beneath.make_directories(f"{public}/elsewhere", storage)
+        nofollow.make_directories(f"{public}/elsewhere", storage)
 
     assert [path.name for path in public.iterdir()] == ["storage"]
 
@@ -739,10 +739,10 @@ def test_a_tree_deeper_and_wider_than_a_process_may_have_files_open_arrives(copy
 
 READS = """
 import os, sys
-from warren.node import beneath
+from warren.node import nofollow
 try:
-    beneath.open_to_read("in", os.open(sys.argv[1], os.O_RDONLY))
-except beneath.NotAFile as found:
+    nofollow.open_to_read("in", os.open(sys.argv[1], os.O_RDONLY))
+except nofollow.NotAFile as found:
     print(found)
 except OSError as error:
     print(error.strerror)
@@ -768,16 +768,16 @@ def test_a_directory_that_becomes_a_link_in_the_middle_leads_nowhere(public: Pat
         (public / name).mkdir(parents=True)
     (public / "elsewhere" / "secret").touch()
     found = Tree(str(public / "tree"), os.O_RDONLY, spare=0)
-    inside = Place(found.top, "inside")
-    assert os.listdir(found.use(inside)) == []
+    inside = Directory(found.top, "inside")
+    assert os.listdir(found.acquire(inside)) == []
     (public / "tree" / "inside").rename(public / "tree" / "away")
     (public / "tree" / "inside").symlink_to("../elsewhere")
 
-    assert os.listdir(found.use(inside)) == []  # while it is in use, it is what it was
-    found.leave(inside)
-    found.leave(inside)
+    assert os.listdir(found.acquire(inside)) == []  # while it is in use, it is what it was
+    found.release(inside)
+    found.release(inside)
     with pytest.raises(NotADirectoryError):
-        found.use(inside)
+        found.acquire(inside)
     os.close(found.top.descriptor)
 
 
@@ -789,16 +789,16 @@ def test_a_directory_that_another_user_puts_in_the_place_of_ones_own_is_not_used
     userid, other = users.userids()
     (public / "tree" / "inside").mkdir(parents=True)
     os.chown(public / "tree" / "inside", userid, -1)
-    found = Tree(str(public / "tree"), os.O_PATH, own=userid, spare=0)
-    inside = Place(found.top, "inside")
-    found.use(inside)
-    found.leave(inside)
+    found = Tree(str(public / "tree"), os.O_PATH, owner=userid, spare=0)
+    inside = Directory(found.top, "inside")
+    found.acquire(inside)
+    found.release(inside)
     (public / "tree" / "inside").rename(public / "tree" / "away")
     (public / "tree" / "inside").mkdir()
     os.chown(public / "tree" / "inside", other, -1)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(PermissionError, match="is another user's directory"):
-        found.use(inside)
+        found.acquire(inside)
     assert os.listdir("/proc/self/fd") == before
     os.close(found.top.descriptor)
 
@@ -857,7 +857,7 @@ def test_closing_the_iterator_ends_the_copier(copy: Copier) -> None:
     much(copy)
 
     async def main() -> None:
-        lines = commands.lines(copy.command("in", "out", **SLOWLY))
+        lines = commands.stream_lines(copy.command("in", "out", **SLOWLY))
         async with aclosing(lines) as told:  # type: ignore[type-var]
             await anext(told)
             assert copier_at(copy.place)
@@ -1064,7 +1064,7 @@ from warren.node import commands
 sys.argv[-1] = str(os.getpid())
 
 async def main():
-    async for line in commands.lines(sys.argv[1:]):
+    async for line in commands.stream_lines(sys.argv[1:]):
         print(line, flush=True)
 
 asyncio.run(main())

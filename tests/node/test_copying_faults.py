@@ -21,12 +21,12 @@ from warren.dws.copies import staging
 from warren.dws.node import Progress
 from warren.node import acl, copying, identity, syncing
 from warren.node.copying import copier, target
+from warren.node.copying.invalidation import invalidate
 from warren.node.copying.latency import Latency
 from warren.node.copying.pace import Pace
 from warren.node.copying.retry import MARK, Retry
-from warren.node.copying.target import InUse, close, open_alone
-from warren.node.copying.transfer import difference
-from warren.node.copying.unwritten import take_back
+from warren.node.copying.target import TargetInUse, close_locked, open_locked
+from warren.node.copying.transfer import first_difference
 
 MIB = 2**20
 
@@ -356,7 +356,7 @@ def test_a_file_that_was_there_for_long_is_written_to_in_its_place(
     source = (copy.place / "in").stat()
     for later, replaced in ((120.0, False), (1.0, True)):
         monkeypatch.setattr(time, "time", lambda later=later: before.st_ctime + later)
-        descriptor = open_alone("out", above, source)
+        descriptor = open_locked("out", above, source)
         assert (os.fstat(descriptor).st_ino != before.st_ino) is replaced
         os.close(descriptor)
     os.close(above)
@@ -372,9 +372,9 @@ def test_a_file_that_was_prepared_for_a_copy_is_kept(copy: Copier) -> None:
         pytest.skip(f"files have no such attributes here: {error.strerror}")
     before = (copy.place / "out").stat()
     above = os.open(copy.place, os.O_RDONLY)
-    descriptor = open_alone("out", above, (copy.place / "in").stat())
+    descriptor = open_locked("out", above, (copy.place / "in").stat())
     assert os.fstat(descriptor).st_ino == before.st_ino
-    close(descriptor)
+    close_locked(descriptor)
     os.close(above)
 
 
@@ -382,12 +382,12 @@ def test_a_file_whose_copy_is_over_is_free_though_it_is_still_to_be_synced(copy:
     (copy.place / "in").write_bytes(b"in")
     (copy.place / "out").write_bytes(bytes(MIB))
     above, source = os.open(copy.place, os.O_RDONLY), (copy.place / "in").stat()
-    descriptor = open_alone("out", above, source)
+    descriptor = open_locked("out", above, source)
     later = os.dup(descriptor)
-    with pytest.raises(InUse):
-        open_alone("out", above, source)
-    close(descriptor)
-    close(open_alone("out", above, source))
+    with pytest.raises(TargetInUse):
+        open_locked("out", above, source)
+    close_locked(descriptor)
+    close_locked(open_locked("out", above, source))
     os.close(later)
     os.close(above)
 
@@ -405,8 +405,8 @@ def test_a_file_that_another_copy_makes_in_the_place_of_one_is_left_to_it(
     monkeypatch.setattr(target, "replace", lose)
     monkeypatch.setattr(identity, "file_user", os.geteuid)
     above = os.open(copy.place, os.O_RDONLY)
-    with pytest.raises(InUse):
-        open_alone("out", above, (copy.place / "in").stat())
+    with pytest.raises(TargetInUse):
+        open_locked("out", above, (copy.place / "in").stat())
     os.close(above)
 
 
@@ -479,17 +479,17 @@ def test_a_difference_is_found_wherever_it_is(
                 file.seek(at)
                 file.write(data)
     with (tmp_path / "source").open("rb") as one, (tmp_path / "target").open("rb") as other:
-        assert difference(one.fileno(), other.fileno()) == byte
+        assert first_difference(one.fileno(), other.fileno()) == byte
 
 
 def mounting(mount: str) -> list[str]:
     """The beginning of a command that mounts something where nobody else sees it."""
-    enter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
+    nsenter = ["unshare", "--mount", "sh", "-c", mount, "sh"]
     if os.geteuid() != 0:
-        enter.insert(1, "--map-root-user")
-    if subprocess.run([*enter, "true"], capture_output=True).returncode:
+        nsenter.insert(1, "--map-root-user")
+    if subprocess.run([*nsenter, "true"], capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
-    return enter
+    return nsenter
 
 
 @pytest.mark.parametrize("large", [True, False])
@@ -499,7 +499,7 @@ def test_a_target_that_is_full_is_told(copy: Copier, large: bool) -> None:
     for number in range(3 if large else 30):
         (copy.place / "in" / str(number)).write_bytes(bytes(2 * MIB if large else 200_000))
     mount = f"mount -t tmpfs -o size=4m,mode=777 none '{copy.place}/out' && exec \"$@\""
-    outcome = copy("in", "out", enter=mounting(mount))
+    outcome = copy("in", "out", nsenter=mounting(mount))
 
     assert outcome.status == copying.FAILED
     assert outcome.complaints
@@ -601,8 +601,8 @@ def test_a_large_file_that_did_not_reach_the_disk_is_not_gone_on_with(tmp_path: 
     except OSError as error:
         pytest.skip(f"files have no such attributes here: {error.strerror}")
     descriptor = os.open(tmp_path, os.O_RDONLY)
-    take_back("source", descriptor, "target", descriptor)
-    take_back("source", descriptor, "nowhere", descriptor)
+    invalidate("source", descriptor, "target", descriptor)
+    invalidate("source", descriptor, "nowhere", descriptor)
     os.close(descriptor)
 
     assert MARK not in os.listxattr(target)
@@ -617,7 +617,7 @@ def test_another_try_on_a_file_system_that_has_become_read_only_is_not_content(
     since = now()
     copy.well("in", "out/", movement="m")
     mount = f"mount --bind -o ro '{copy.place}/out' '{copy.place}/out' && exec \"$@\""
-    outcome = copy("in", "out/", enter=mounting(mount), movement="m", since=since)
+    outcome = copy("in", "out/", nsenter=mounting(mount), movement="m", since=since)
 
     assert outcome.status == copying.FAILED
     assert f"{copy.place}/out: {os.strerror(errno.EROFS)}" in outcome.complaints

@@ -11,8 +11,8 @@ import pytest
 from tests.node.copied import OLD, Copier
 from tests.node.test_acl import USER, list_of
 from warren.node import acl
-from warren.node.beneath import Place
-from warren.node.copying.linked import Linked, Names
+from warren.node.copying.hardlinks import HardLinks, Names
+from warren.node.nofollow import Directory
 
 DEFAULT = "system.posix_acl_default"
 
@@ -162,7 +162,7 @@ def test_of_privileges_nothing_is_copied(copy: Copier) -> None:
 
 
 def names(number: int) -> Names:
-    place = Place(None, "")
+    place = Directory(None, "")
     return (place, str(number), place, str(number))
 
 
@@ -174,33 +174,33 @@ def linked(tmp_path: Path, count: int) -> os.stat_result:
 
 
 def test_a_file_is_forgotten_when_all_of_its_names_have_been_seen(tmp_path: Path) -> None:
-    known, found = linked(tmp_path, 3), Linked()
+    known, found = linked(tmp_path, 3), HardLinks()
     first, second, third = names(0), names(1), names(2)
 
-    assert found.first(known, first) is None
-    assert found.first(known, second) is second  # it is not copied yet
-    assert list(found.copied(known, first)) == [second]
-    assert found.first(known, second) is first
-    assert found.first(known, third) is first
-    assert found.first(known, names(3)) is None
+    assert found.first_copy(known, first) is None
+    assert found.first_copy(known, second) is second  # it is not copied yet
+    assert list(found.mark_copied(known, first)) == [second]
+    assert found.first_copy(known, second) is first
+    assert found.first_copy(known, third) is first
+    assert found.first_copy(known, names(3)) is None
 
 
 def test_names_wait_in_vain_for_one_that_fails_and_are_copied_then(tmp_path: Path) -> None:
-    known, found = linked(tmp_path, 2), Linked()
+    known, found = linked(tmp_path, 2), HardLinks()
     first, second = names(0), names(1)
 
-    assert found.first(known, first) is None
-    assert found.first(known, second) is second
-    assert list(found.failed(known, first)) == [second]
-    assert found.first(known, second) is None
+    assert found.first_copy(known, first) is None
+    assert found.first_copy(known, second) is second
+    assert list(found.mark_failed(known, first)) == [second]
+    assert found.first_copy(known, second) is None
 
 
 def test_more_files_than_are_remembered_are_copied_one_by_one(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     known, other = linked(tmp_path, 3), linked(tmp_path / "other", 3)
-    found = Linked(most=1)
+    found = HardLinks(most=1)
 
-    assert found.first(known, names(0)) is None
+    assert found.first_copy(known, names(0)) is None
     for number in range(3):
-        assert found.first(other, names(number)) is None
-        assert list(found.copied(other, names(number))) == []
+        assert found.first_copy(other, names(number)) is None
+        assert list(found.mark_copied(other, names(number))) == []

@@ -14,10 +14,10 @@ from tests.node.copied import OLD, Copier, shape
 from tests.node.processes import alive, eventually, zombies
 from warren.base.processes import parents
 from warren.dws.copies import staging
-from warren.node.beneath import Place
-from warren.node.copying import copier, fresh, workers
+from warren.node.copying import copier, fastpath, workers
 from warren.node.copying.retry import Retry
-from warren.node.copying.workers import Answer, Batch, Workers, is_local, useful
+from warren.node.copying.workers import Answer, Batch, Workers, is_local, worker_count
+from warren.node.nofollow import Directory
 
 WORTH = 1000
 """Files from which on a copy has more processes."""
@@ -63,7 +63,7 @@ def files(place: Path, names: Sequence[str]) -> Sequence[str]:
 
 
 def batch(names: Sequence[str]) -> Batch:
-    return Batch(Place(None, ""), Place(None, ""), names)
+    return Batch(Directory(None, ""), Directory(None, ""), names)
 
 
 def all_answers(made: Workers) -> list[Answer]:
@@ -75,10 +75,10 @@ def test_what_a_worker_is_given_arrives_and_what_is_different_is_left(
 ) -> None:
     odd = "\udcff\n\\"  # bytes that are no UTF-8 are names, too
     given = batch([*files(tmp_path / "in", ["a", odd]), "missing"])
-    expected = fresh.Copied(2, 1 + len(os.fsencode(odd)), ["missing"])
+    expected = fastpath.FastPathResult(2, 1 + len(os.fsencode(odd)), ["missing"])
     made = forked(1)
 
-    assert made.give(given, *ends)
+    assert made.submit(given, *ends)
     assert all_answers(made) == [Answer(given, expected)]
     assert shape(tmp_path / "out") == shape(tmp_path / "in")
     assert all_answers(made) == []
@@ -90,9 +90,9 @@ def test_the_longest_names_fit_into_a_message(
     longest = ["\udcff" * 253 + f"{number:02}" for number in range(workers.BATCH)]
     made = forked(1)
 
-    assert made.give(batch(files(tmp_path / "in", longest)), *ends)
+    assert made.submit(batch(files(tmp_path / "in", longest)), *ends)
     [answer] = all_answers(made)
-    assert (answer.copied.files, answer.copied.left) == (workers.BATCH, [])
+    assert (answer.copied.files, answer.copied.skipped) == (workers.BATCH, [])
 
 
 def test_no_worker_is_given_more_than_it_may_have_before_it_answers(
@@ -103,7 +103,7 @@ def test_no_worker_is_given_more_than_it_may_have_before_it_answers(
     for each in stopped:
         os.kill(each, signal.SIGSTOP)
     try:
-        given = [made.give(batch([f"{number}"]), *ends) for number in range(6)]
+        given = [made.submit(batch([f"{number}"]), *ends) for number in range(6)]
     finally:
         for each in stopped:
             os.kill(each, signal.SIGCONT)
@@ -120,11 +120,13 @@ def test_what_a_worker_that_was_killed_was_given_is_left(
     [worker] = children() - before
     os.kill(worker, signal.SIGSTOP)
     given = [batch([f"{number}"]) for number in range(2)]
-    assert all(made.give(each, *ends) for each in given)
+    assert all(made.submit(each, *ends) for each in given)
     os.kill(worker, signal.SIGKILL)
 
-    assert all_answers(made) == [Answer(each, fresh.Copied(0, 0, each.names)) for each in given]
-    assert not made.give(given[0], *ends)
+    assert all_answers(made) == [
+        Answer(each, fastpath.FastPathResult(0, 0, each.names)) for each in given
+    ]
+    assert not made.submit(given[0], *ends)
 
 
 def test_without_processes_nothing_is_taken(
@@ -135,7 +137,7 @@ def test_without_processes_nothing_is_taken(
 
     monkeypatch.setattr(os, "fork", refuse)
     made = Workers(2)
-    assert not made.give(batch(["a"]), *ends)
+    assert not made.submit(batch(["a"]), *ends)
     made.close()
 
 
@@ -147,7 +149,7 @@ def test_as_many_workers_are_of_use_as_there_are_cpus(
     monkeypatch: pytest.MonkeyPatch, cpus: int, number: int, expected: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cpus)))
-    assert useful(number) == expected
+    assert worker_count(number) == expected
 
 
 def test_a_file_system_that_is_none_of_this_machines_disks_is_not_local() -> None:
@@ -198,18 +200,18 @@ def test_a_tree_whose_workers_are_killed_arrives_whole(
             super().__init__(min(count, 1))
             self.alive = children() - before
 
-        def give(self, batch: Batch, here: int, there: int) -> bool:
+        def submit(self, batch: Batch, here: int, there: int) -> bool:
             while self.alive:
                 killed.append(self.alive.pop())
                 os.kill(killed[-1], signal.SIGSTOP)
-                assert super().give(batch, here, there)
+                assert super().submit(batch, here, there)
                 os.kill(killed[-1], signal.SIGKILL)
                 return True
-            return super().give(batch, here, there)
+            return super().submit(batch, here, there)
 
     monkeypatch.setattr(copier, "Workers", Mortal)
     monkeypatch.setattr(copier, "is_local", lambda directory: True)
-    monkeypatch.setattr(copier, "useful", lambda number: 1)
+    monkeypatch.setattr(copier, "worker_count", lambda number: 1)
     plan = staging.plan(
         f"{tmp_path}/in/",
         f"{tmp_path}/out",
@@ -231,7 +233,7 @@ def seen(copy: Copier) -> Iterator[Callable[[], tuple[int, set[int]]]]:
     """Starts a copier, and stops it where it has workers; returns it and them."""
     descriptor = os.open(copy.place, os.O_RDONLY)
     try:
-        if not is_local(descriptor) or not useful(WORTH):
+        if not is_local(descriptor) or not worker_count(WORTH):
             pytest.skip("copies on this machine's disk, or CPU, have one process")
     finally:
         os.close(descriptor)

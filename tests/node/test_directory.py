@@ -10,13 +10,13 @@ import pytest
 
 from tests.node.copied import User
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
-from warren.node.directory import Directories
-from warren.node.linking import own_path
+from warren.node.directory import DirectoryFlash
+from warren.node.linking import node_path
 
 
 @pytest.fixture
-def flash(tmp_path: Path) -> Directories:
-    return Directories(tmp_path, 1000)
+def flash(tmp_path: Path) -> DirectoryFlash:
+    return DirectoryFlash(tmp_path, 1000)
 
 
 def volume(name: str = "a", size: int = 100, user: User | None = None) -> Volume:
@@ -31,16 +31,16 @@ def volume(name: str = "a", size: int = 100, user: User | None = None) -> Volume
     )
 
 
-def test_a_volume_belongs_to_its_user(flash: Directories, user: User) -> None:
+def test_a_volume_belongs_to_its_user(flash: DirectoryFlash, user: User) -> None:
     asyncio.run(flash.make(volume(user=user)))
 
-    found = flash.place("rabbit1", "a").stat()
+    found = flash.files_path("rabbit1", "a").stat()
     assert (found.st_uid, found.st_gid) == (user.userid, user.groupid)
     assert found.st_mode & 0o777 == 0o700
 
 
 def test_a_volume_is_found_where_mount_is_told_and_otherwise_it_is_a_trouble(
-    flash: Directories,
+    flash: DirectoryFlash,
 ) -> None:
     with pytest.raises(NodeTrouble, match="rabbit1/a does not exist") as caught:
         asyncio.run(flash.source("rabbit1", "a", "xfs"))
@@ -49,11 +49,11 @@ def test_a_volume_is_found_where_mount_is_told_and_otherwise_it_is_a_trouble(
     asyncio.run(flash.make(volume()))
 
     source = asyncio.run(flash.source("rabbit1", "a", "xfs"))
-    assert source.arguments == ("--bind", str(flash.place("rabbit1", "a")))
+    assert source.arguments == ("--bind", str(flash.files_path("rabbit1", "a")))
     assert not source.is_file
 
 
-def test_every_rabbit_has_as_much_whatever_is_taken(flash: Directories) -> None:
+def test_every_rabbit_has_as_much_whatever_is_taken(flash: DirectoryFlash) -> None:
     asyncio.run(flash.make(volume()))
 
     assert asyncio.run(flash.capacity("rabbit1")) == 1000
@@ -61,14 +61,14 @@ def test_every_rabbit_has_as_much_whatever_is_taken(flash: Directories) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".new-a", "a/b", "/etc"])
-def test_a_name_that_leads_elsewhere_is_refused(flash: Directories, name: str) -> None:
+def test_a_name_that_leads_elsewhere_is_refused(flash: DirectoryFlash, name: str) -> None:
     for action in (flash.make(volume(name)), flash.release("rabbit1", name)):
         with pytest.raises(NodeTrouble, match="is no name of a volume") as caught:
             asyncio.run(action)
         assert caught.value.fatal
 
 
-def test_a_raw_volume_is_no_directory(flash: Directories) -> None:
+def test_a_raw_volume_is_no_directory(flash: DirectoryFlash) -> None:
     raw = replace(volume(), file_system="raw")
     with pytest.raises(NodeTrouble, match="a raw one is a block device") as caught:
         asyncio.run(flash.make(raw))
@@ -77,21 +77,21 @@ def test_a_raw_volume_is_no_directory(flash: Directories) -> None:
     assert asyncio.run(flash.raw_volumes("rabbit1")) is RawVolumes.NONE
 
 
-def test_a_narrow_umask_does_not_shut_the_user_out(flash: Directories) -> None:
+def test_a_narrow_umask_does_not_shut_the_user_out(flash: DirectoryFlash) -> None:
     before = os.umask(0o077)
     try:
         asyncio.run(flash.make(volume()))
     finally:
         os.umask(before)
 
-    assert flash.place("rabbit1", "a").stat().st_mode & 0o777 == 0o700
+    assert flash.files_path("rabbit1", "a").stat().st_mode & 0o777 == 0o700
 
 
-def test_no_rabbit_has_volumes_before_the_first_is_made(flash: Directories) -> None:
+def test_no_rabbit_has_volumes_before_the_first_is_made(flash: DirectoryFlash) -> None:
     assert flash.volumes("rabbit1") == {}
 
 
-def test_what_is_no_volume_hides_none(flash: Directories, tmp_path: Path) -> None:
+def test_what_is_no_volume_hides_none(flash: DirectoryFlash, tmp_path: Path) -> None:
     """As lost+found, or a file of an admin's."""
     rabbit = tmp_path / "rabbit1"
     for name in "abcd":
@@ -106,7 +106,7 @@ def test_what_is_no_volume_hides_none(flash: Directories, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("text", [b"", b'{"size": 1', b"\xff", b"[]", b"{}"])
 def test_a_record_that_cannot_be_read_is_told_by_its_path(
-    flash: Directories, tmp_path: Path, text: bytes
+    flash: DirectoryFlash, tmp_path: Path, text: bytes
 ) -> None:
     asyncio.run(flash.make(volume("a")))
     record = tmp_path / "rabbit1" / "a" / "volume.json"
@@ -122,7 +122,7 @@ def test_a_record_that_cannot_be_read_is_told_by_its_path(
 
 
 def test_a_volume_whose_record_cannot_be_read_is_released(
-    flash: Directories, tmp_path: Path
+    flash: DirectoryFlash, tmp_path: Path
 ) -> None:
     asyncio.run(flash.make(volume("a")))
     (tmp_path / "rabbit1" / "a" / "volume.json").write_bytes(b"")
@@ -133,7 +133,7 @@ def test_a_volume_whose_record_cannot_be_read_is_released(
 
 
 def test_a_record_is_on_the_disk_before_its_volume_has_a_name(
-    flash: Directories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    flash: DirectoryFlash, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a power cut leaves of a file that is not synced is empty."""
     synced: list[tuple[str, bool]] = []
@@ -155,17 +155,17 @@ def test_a_record_is_on_the_disk_before_its_volume_has_a_name(
     ]
 
 
-def test_volumes_are_found_again_by_another_process(flash: Directories, tmp_path: Path) -> None:
+def test_volumes_are_found_again_by_another_process(flash: DirectoryFlash, tmp_path: Path) -> None:
     asyncio.run(flash.make(volume("a", 700)))
 
-    again = Directories(tmp_path, 1000)
+    again = DirectoryFlash(tmp_path, 1000)
     assert again.volumes("rabbit1") == {"a": 700}
     with pytest.raises(NodeTrouble, match="300 bytes of flash left"):
         asyncio.run(again.make(volume("b", 700)))
 
 
 def test_a_volume_that_was_being_made_takes_no_room_and_is_made_anew(
-    flash: Directories, tmp_path: Path
+    flash: DirectoryFlash, tmp_path: Path
 ) -> None:
     unfinished = tmp_path / "rabbit1" / ".new-a" / "files"
     unfinished.mkdir(parents=True)
@@ -175,11 +175,11 @@ def test_a_volume_that_was_being_made_takes_no_room_and_is_made_anew(
     asyncio.run(flash.make(volume("a", 1000)))
 
     assert flash.volumes("rabbit1") == {"a": 1000}
-    assert list(flash.place("rabbit1", "a").iterdir()) == []
+    assert list(flash.files_path("rabbit1", "a").iterdir()) == []
 
 
 def test_a_volume_that_was_being_released_takes_no_room_and_goes_with_the_next_try(
-    flash: Directories, tmp_path: Path
+    flash: DirectoryFlash, tmp_path: Path
 ) -> None:
     asyncio.run(flash.make(volume()))
     (tmp_path / "rabbit1" / "a").rename(tmp_path / "rabbit1" / ".old-a")
@@ -191,7 +191,7 @@ def test_a_volume_that_was_being_released_takes_no_room_and_goes_with_the_next_t
 
 
 def test_what_a_release_has_left_does_not_keep_the_next_one_from_its_work(
-    flash: Directories, tmp_path: Path
+    flash: DirectoryFlash, tmp_path: Path
 ) -> None:
     (tmp_path / "rabbit1" / ".old-a" / "files").mkdir(parents=True)
     asyncio.run(flash.make(volume()))
@@ -214,4 +214,4 @@ def test_what_a_release_has_left_does_not_keep_the_next_one_from_its_work(
 def test_a_node_without_a_namespace_has_paths_of_its_own_below_the_prefix_alone(
     path: str, own: str
 ) -> None:
-    assert own_path(Path("/node"), Path("/mnt/nnf"), path) == own
+    assert node_path(Path("/node"), Path("/mnt/nnf"), path) == own

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warren.dws.node import NodeTrouble, Volume
-from warren.node.extents import UNIT, Extent, Extents, Space, place
+from warren.node.extents import UNIT, Extent, Extents, Space, find_free
 
 UNITS = 24
 """How large the disks are that properties are tried on."""
@@ -40,7 +40,7 @@ def after(actions: Sequence[int], space: Space) -> list[Extent]:
     for action in actions:
         if action < 0:
             del taken[action : action + 1 or None]
-        elif found := place(taken, space, action):
+        elif found := find_free(taken, space, action):
             taken.append(extent(*found))
     return taken
 
@@ -80,7 +80,7 @@ def test_there_is_never_more_taken_than_there_is(actions: Sequence[int], space: 
 def test_an_extent_is_a_little_larger_than_asked_and_begins_at_a_whole_unit(
     actions: Sequence[int], space: Space, size: int
 ) -> None:
-    found = place(after(actions, space), space, size)
+    found = find_free(after(actions, space), space, size)
 
     if found is not None:
         offset, given = found
@@ -95,7 +95,7 @@ def test_an_image_with_room_never_refuses(actions: Sequence[int], size: int) -> 
     taken = after(actions, IMAGE)
     has_room = sum(each.size for each in taken) + whole(size) <= IMAGE.capacity
 
-    assert (place(taken, IMAGE, size) is not None) == has_room
+    assert (find_free(taken, IMAGE, size) is not None) == has_room
 
 
 @given(ACTIONS, st.sampled_from([DEVICE, SMALL_SHARE, ODD]), SIZES)
@@ -106,7 +106,7 @@ def test_a_device_refuses_only_what_is_nowhere_to_be_had(
     taken = after(actions, space)
     has_room = sum(each.size for each in taken) + whole(size) <= space.capacity
 
-    assert (place(taken, space, size) is not None) == (has_room and fits(taken, space, size))
+    assert (find_free(taken, space, size) is not None) == (has_room and fits(taken, space, size))
 
 
 @given(ACTIONS)
@@ -132,42 +132,42 @@ def test_no_rabbit_has_extents_before_the_first_is_taken(tmp_path: Path) -> None
 
 
 def test_what_was_taken_is_found_again_by_another_process(tmp_path: Path) -> None:
-    a = Extents(tmp_path).take(volume("a", 3), IMAGE)
-    b = Extents(tmp_path).take(volume("b.c", 2), IMAGE)
-    Extents(tmp_path).set_made("b.c")
+    a = Extents(tmp_path).allocate(volume("a", 3), IMAGE)
+    b = Extents(tmp_path).allocate(volume("b.c", 2), IMAGE)
+    Extents(tmp_path).set_formatted("b.c")
 
     found = Extents(tmp_path).all()
     assert set(found) == {"a", "b.c"}
     assert found["a"] == a == Extents(tmp_path).get("a")
     assert (a.offset, a.size, a.userid, a.groupid, a.file_system) == (0, 3 * UNIT, 7, 8, "xfs")
-    assert not a.made
+    assert not a.formatted
     assert (found["b.c"].offset, found["b.c"].size) == (b.offset, b.size) == (3 * UNIT, 2 * UNIT)
-    assert found["b.c"].made
+    assert found["b.c"].formatted
 
 
 def test_who_has_an_extent_keeps_it_even_when_there_is_no_room_for_more(tmp_path: Path) -> None:
     extents = Extents(tmp_path)
-    first = extents.take(volume("a", UNITS), IMAGE)
+    first = extents.allocate(volume("a", UNITS), IMAGE)
 
-    assert extents.take(volume("a", UNITS), IMAGE) == first
+    assert extents.allocate(volume("a", UNITS), IMAGE) == first
 
 
 def test_what_is_freed_can_be_taken_by_the_next(tmp_path: Path) -> None:
     extents = Extents(tmp_path)
-    first = extents.take(volume("a", UNITS), IMAGE)
+    first = extents.allocate(volume("a", UNITS), IMAGE)
     extents.remove("a")
     extents.remove("a")
 
     assert extents.all() == {}
-    assert extents.take(volume("b", UNITS), IMAGE) == first
+    assert extents.allocate(volume("b", UNITS), IMAGE) == first
 
 
 def test_more_than_there_is_is_refused_for_good(tmp_path: Path) -> None:
     extents = Extents(tmp_path)
-    extents.take(volume("a", UNITS - 1), DEVICE)
+    extents.allocate(volume("a", UNITS - 1), DEVICE)
 
     with pytest.raises(NodeTrouble, match=f"rabbit1 has {UNIT} bytes of flash left") as caught:
-        extents.take(volume("b", 2), DEVICE)
+        extents.allocate(volume("b", 2), DEVICE)
 
     assert caught.value.fatal
     assert set(extents.all()) == {"a"}
@@ -176,33 +176,33 @@ def test_more_than_there_is_is_refused_for_good(tmp_path: Path) -> None:
 def test_what_is_free_in_pieces_is_refused_until_others_have_gone(tmp_path: Path) -> None:
     extents = Extents(tmp_path)
     for name in "abc":
-        extents.take(volume(name, UNITS // 3), DEVICE)
+        extents.allocate(volume(name, UNITS // 3), DEVICE)
     extents.remove("a")
     extents.remove("c")
 
     with pytest.raises(NodeTrouble, match="bytes of flash in one piece") as caught:
-        extents.take(volume("d", UNITS // 2), DEVICE)
+        extents.allocate(volume("d", UNITS // 2), DEVICE)
 
     assert not caught.value.fatal
     extents.remove("b")
-    assert extents.take(volume("d", UNITS // 2), DEVICE).offset == 0
+    assert extents.allocate(volume("d", UNITS // 2), DEVICE).offset == 0
 
 
 def test_a_record_that_was_being_written_is_none(tmp_path: Path) -> None:
     (tmp_path / ".a.new").write_text("{")
 
     assert Extents(tmp_path).all() == {}
-    assert Extents(tmp_path).take(volume(), IMAGE).offset == 0
+    assert Extents(tmp_path).allocate(volume(), IMAGE).offset == 0
 
 
 def test_of_a_volume_that_was_released_nothing_says_that_it_was_made(tmp_path: Path) -> None:
     extents = Extents(tmp_path)
-    extents.take(volume(), IMAGE)
+    extents.allocate(volume(), IMAGE)
     extents.remove("a")
-    extents.set_made("a")
+    extents.set_formatted("a")
 
     assert extents.all() == {}
-    assert not extents.take(volume(), IMAGE).made
+    assert not extents.allocate(volume(), IMAGE).formatted
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/etc/passwd", "../a"])
@@ -210,9 +210,9 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
     extents = Extents(tmp_path / "records")
 
     actions: tuple[Callable[[], object], ...] = (
-        lambda: extents.take(volume(name), IMAGE),
+        lambda: extents.allocate(volume(name), IMAGE),
         lambda: extents.get(name),
-        lambda: extents.set_made(name),
+        lambda: extents.set_formatted(name),
         lambda: extents.remove(name),
     )
     for action in actions:
@@ -225,13 +225,13 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize("text", [b"", b'{"offset": 0', b"\xff", b"[]"])
 def test_a_record_that_cannot_be_read_is_told_by_its_path(tmp_path: Path, text: bytes) -> None:
     extents = Extents(tmp_path)
-    extents.take(volume("a"), IMAGE)
+    extents.allocate(volume("a"), IMAGE)
     record = tmp_path / "a.json"
     record.write_bytes(text)
 
     with pytest.raises(NodeTrouble, match=f"^{record} does not say where") as caught:
-        extents.take(volume("b"), IMAGE)
+        extents.allocate(volume("b"), IMAGE)
     assert not caught.value.fatal, "an admin may repair it"
 
     extents.remove("a")
-    assert extents.take(volume("b"), IMAGE).offset == 0
+    assert extents.allocate(volume("b"), IMAGE).offset == 0

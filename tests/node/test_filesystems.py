@@ -9,9 +9,9 @@ import pytest
 
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
-from warren.node import abilities, filesystems
-from warren.node.blocks import Blocks
-from warren.node.filesystems import Cluster
+from warren.node import filesystems, filesystemsupport
+from warren.node.blocks import BlockFlash
+from warren.node.filesystems import DlmCluster
 from warren.node.loopdisk import LoopDisk
 
 
@@ -39,7 +39,7 @@ from warren.node.loopdisk import LoopDisk
 def test_a_machine_lacks_a_type_without_its_programs_or_its_kernel(
     programs: list[str], kernel: set[str], lacked: dict[str, str]
 ) -> None:
-    found = filesystems.lacks(set(programs).__contains__, kernel.__contains__)
+    found = filesystems.unsupported_types(set(programs).__contains__, kernel.__contains__)
     assert {kind: why for kind, why in found.items() if kind != "lustre"} == lacked
 
 
@@ -54,17 +54,17 @@ def test_this_machine_is_asked_for_its_programs_and_its_kernel(
             program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert asyncio.run(abilities.lacks())["xfs"] == "mkfs.xfs is not installed"
+    assert asyncio.run(filesystemsupport.unsupported_types())["xfs"] == "mkfs.xfs is not installed"
 
 
 # gfs2 of nodes that are machines of their own
 
-LAB = Cluster(name="lab", journals=3)
+LAB = DlmCluster(name="lab", journals=3)
 VOLUME = Volume(group="r0", name="u-0", size=2**30, file_system="gfs2", userid=5, groupid=6)
 
 
-def mkfs(line: str | None = None, cluster: Cluster | None = LAB) -> list[str]:
-    lines = {} if line is None else {f"data.gfs2Storage.{filesystems.MKFS}": (line,)}
+def mkfs(line: str | None = None, cluster: DlmCluster | None = LAB) -> list[str]:
+    lines = {} if line is None else {f"data.gfs2Storage.{filesystems.MKFS_COMMAND_LINE}": (line,)}
     volume = replace(VOLUME, commands=ProfileCommands(file_system="gfs2", lines=lines))
     (command, *_), _ = filesystems.make_commands(volume, "/dev/x", "", cluster)
     return command
@@ -94,20 +94,22 @@ def test_nodes_of_one_machine_have_an_ext4_in_its_place() -> None:
 
 def test_a_machine_of_a_cluster_lacks_gfs2_without_its_own_programs() -> None:
     kernel = filesystems.kernel_types()
-    found = filesystems.lacks(set(filesystems.PROGRAMS).__contains__, kernel.__contains__, LAB)
+    found = filesystems.unsupported_types(
+        set(filesystems.PROGRAMS).__contains__, kernel.__contains__, LAB
+    )
     assert found["gfs2"] == "mkfs.gfs2 and gfs2_edit are not installed"
     without = kernel - {"gfs2"}
     every = {*filesystems.PROGRAMS, "mkfs.gfs2", "gfs2_edit"}
-    found = filesystems.lacks(every.__contains__, without.__contains__, LAB)
+    found = filesystems.unsupported_types(every.__contains__, without.__contains__, LAB)
     assert found["gfs2"] == "the kernel has no gfs2"
 
 
 def test_a_gfs2_is_not_made_as_what_two_kernels_would_destroy(tmp_path: Path) -> None:
     disk = LoopDisk("r0", tmp_path / "r0", 2**30, None)
-    blocks = Blocks(lambda group: disk, tmp_path, one_kernel=False)
+    blocks = BlockFlash(lambda group: disk, tmp_path, one_kernel=False)
 
     with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
         asyncio.run(blocks.make(VOLUME))
     assert caught.value.fatal
     assert blocks.volumes("r0") == {}
-    assert "network.cluster" in asyncio.run(blocks.lacks("r0"))["gfs2"]
+    assert "network.cluster" in asyncio.run(blocks.unsupported_types("r0"))["gfs2"]

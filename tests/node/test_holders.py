@@ -25,7 +25,7 @@ PAUSE = 0.01
 async def kept(namespace: Namespace, mount_again: Callable[[], None]) -> AsyncIterator[None]:
     """Have a node's holder watched."""
     keeping = asyncio.create_task(
-        holders.keep(namespace, mount_again, shortest=PAUSE, longest=2 * PAUSE)
+        holders.keep_running(namespace, mount_again, shortest=PAUSE, longest=2 * PAUSE)
     )
     try:
         yield
@@ -99,7 +99,7 @@ def test_a_node_that_is_not_wanted_has_no_holder(nodes: Nodes) -> None:
     asyncio.run(main())
 
     assert nodes.namespace().holder is None
-    assert not nodes.namespace().made
+    assert not nodes.namespace().was_made
 
 
 def test_a_namespace_that_cannot_be_made_is_tried_again_and_told_of_once(

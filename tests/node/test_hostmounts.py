@@ -68,20 +68,20 @@ def test_no_mount_is_detached_that_has_come_to_the_path_of_one_that_is_to_go(
     nodes: Nodes, tmp_path: Path
 ) -> None:
     node = nodes.namespace()
-    enter = asyncio.run(node.enter())
+    nsenter = asyncio.run(node.nsenter_command())
     own, others = tmp_path / "own", tmp_path / "others"
     for point in (own, others):
         point.mkdir()
-        subprocess.run([*enter, "mount", "-t", "tmpfs", "none", str(point)], check=True)
+        subprocess.run([*nsenter, "mount", "-t", "tmpfs", "none", str(point)], check=True)
     (mount,) = node.mount_ids(str(own))
     # A mount point of another namespace: its directory's owner may rename it.
     own.rename(tmp_path / "renamed")
     own.symlink_to(others)
-    program = [*enter, sys.executable, "-P", "-m", "warren.node.detaching", str(mount)]
+    program = [*nsenter, sys.executable, "-P", "-m", "warren.node.detaching", str(mount)]
 
     subprocess.run([*program, str(own)], check=True)
     assert {str(others), str(tmp_path / "renamed")} <= node.mounts()
     subprocess.run([*program, str(tmp_path / "renamed")], check=True)
     assert str(tmp_path / "renamed") not in node.mounts()
     subprocess.run([*program, str(tmp_path / "none")], check=True)
-    subprocess.run([*enter, "umount", str(others)], check=True)
+    subprocess.run([*nsenter, "umount", str(others)], check=True)

@@ -15,8 +15,8 @@ from warren.base.bytesize import MIB
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Target, Volume
 from warren.dws.storage import storageprofiles
-from warren.node import abilities, filesystems, lustre
-from warren.node.blocks import Blocks
+from warren.node import filesystems, filesystemsupport, lustre
+from warren.node.blocks import BlockFlash
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
 
@@ -52,9 +52,9 @@ class Rabbit:
     flash: Path
     nodes: Nodes
 
-    def blocks(self) -> Blocks:
+    def blocks(self) -> BlockFlash:
         disk = LoopDisk("rabbit1", self.flash / "rabbit1", 64 * MIB, None)
-        return Blocks(lambda group: disk, self.flash)
+        return BlockFlash(lambda group: disk, self.flash)
 
     def machine(self) -> NamespacedMachine:
         return NamespacedMachine("rabbit1", self.blocks(), self.nodes.namespace())
@@ -292,13 +292,15 @@ def test_a_client_mounts_a_file_system_and_the_first_gives_it_to_its_user(rabbit
 
 
 def test_a_machine_with_the_programs_and_no_kernel_for_them_says_so(rabbit: Rabbit) -> None:
-    lacked = asyncio.run(abilities.lacks())["lustre"]
+    lacked = asyncio.run(filesystemsupport.unsupported_types())["lustre"]
     known = Path("/proc/filesystems").read_text().split()
     assert lacked == "the kernel has no lustre" or "lustre" in known
     every = {*filesystems.PROGRAMS, "mkfs.lustre", "mount.lustre", "zpool", "lctl"}
-    found = filesystems.lacks(every.__contains__, filesystems.kernel_types().__contains__)
+    found = filesystems.unsupported_types(
+        every.__contains__, filesystems.kernel_types().__contains__
+    )
     assert found == {}
 
 
 def test_where_servers_are_found_is_the_first_address_of_the_machine(rabbit: Rabbit) -> None:
-    assert asyncio.run(lustre.address()) == "10.0.0.1@tcp"
+    assert asyncio.run(lustre.lnet_nid()) == "10.0.0.1@tcp"

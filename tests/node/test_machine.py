@@ -16,15 +16,15 @@ from tests.harness import virtual
 from tests.node.conftest import Nodes
 from warren.controllers.machine import Machine
 from warren.dws.node import Copy, NodeTrouble, Progress, Volume
-from warren.node.behaviour import EASY
-from warren.node.blocks import Blocks
-from warren.node.directory import Directories
+from warren.node.behaviour import NO_FAULTS
+from warren.node.blocks import BlockFlash
+from warren.node.directory import DirectoryFlash
 from warren.node.extents import UNIT
 from warren.node.faulty import FaultyMachine
 from warren.node.linking import LinkingMachine
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
-from warren.node.simulated import Flash, SimulatedMachine
+from warren.node.simulated import SimulatedFlash, SimulatedMachine
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ def copy_of(source: str, destination: str, index: str | None = None) -> Copy:
 
 
 def simulated(outside: Path) -> Node:
-    flash = Flash(CAPACITY)
+    flash = SimulatedFlash(CAPACITY)
     return Node(
         machine=SimulatedMachine("node1", flash),
         prefix="/mnt/nnf",
@@ -114,7 +114,7 @@ def simulated(outside: Path) -> Node:
 
 
 def linking(outside: Path) -> Node:
-    directories = Directories(outside / "flash", CAPACITY)
+    directories = DirectoryFlash(outside / "flash", CAPACITY)
     root, prefix = outside / "node1", outside / "nnf"
     return Node(
         machine=LinkingMachine("rabbit1", directories, root, prefix),
@@ -132,7 +132,7 @@ def linking(outside: Path) -> Node:
 
 def directory(request: pytest.FixtureRequest) -> Node:
     nodes = request.getfixturevalue("nodes")
-    directories = Directories(nodes.root / "flash", CAPACITY)
+    directories = DirectoryFlash(nodes.root / "flash", CAPACITY)
     return Node(
         machine=NamespacedMachine("rabbit1", directories, nodes.namespace()),
         prefix=str(nodes.prefix),
@@ -152,7 +152,7 @@ def image(request: pytest.FixtureRequest) -> Node:
     def disk(group: str) -> LoopDisk:
         return LoopDisk(group, flash / group, CAPACITY * UNIT, None)
 
-    blocks = Blocks(disk, nodes.root)
+    blocks = BlockFlash(disk, nodes.root)
     return Node(
         machine=NamespacedMachine("rabbit1", blocks, nodes.namespace()),
         prefix=str(nodes.prefix),
@@ -178,7 +178,7 @@ def machine(kind: str, request: pytest.FixtureRequest) -> Iterator[Node]:
         case "faulty":
             node = directory(request)
             assert isinstance(node.machine, NamespacedMachine)
-            node = replace(node, machine=FaultyMachine("rabbit1", node.machine, EASY))
+            node = replace(node, machine=FaultyMachine("rabbit1", node.machine, NO_FAULTS))
         case _:
             node = image(request)
     yield node
@@ -419,7 +419,7 @@ def test_a_copy_may_be_given_up_after_any_word_of_progress(node: Node) -> None:
 
 
 def test_a_simulated_copy_that_is_given_up_does_not_come_to_its_end() -> None:
-    flash = Flash(CAPACITY)
+    flash = SimulatedFlash(CAPACITY)
 
     async def main() -> None:
         copying = SimulatedMachine("node1", flash).copy(copy_of("/in", "/out"))
@@ -547,7 +547,7 @@ def test_a_gfs2_is_one_file_system_on_all_nodes_that_mount_it(
 ) -> None:
     """Statement 001.38: what is on it is there for a container as for the job's tasks."""
     rabbit = LoopDisk("rabbit1", loop_devices / "rabbit1", CAPACITY * UNIT, None)
-    blocks = Blocks(lambda group: rabbit, nodes.root)
+    blocks = BlockFlash(lambda group: rabbit, nodes.root)
     path = f"{nodes.prefix}/job"
     volume = Volume(
         group="rabbit1",

@@ -17,7 +17,7 @@ from tests.node.conftest import Nodes
 from tests.node.processes import alive, eventually
 from warren.dws.node import InUse, NodeTrouble, Volume
 from warren.node import commands, namespaces
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 from warren.node.flash import Source
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace, mount_points
@@ -27,7 +27,7 @@ def run(namespace: Namespace, *command: str) -> str:
     """Run a command on a node."""
 
     async def main() -> str:
-        return await commands.run([*await namespace.enter(), *command])
+        return await commands.run([*await namespace.nsenter_command(), *command])
 
     return asyncio.run(main())
 
@@ -155,12 +155,12 @@ def test_a_refusal_of_the_kernel_is_told_in_its_words(nodes: Nodes, forbidden: N
 def test_nodes_are_available_here_and_asking_leaves_nothing_mounted(nodes: Nodes) -> None:
     before = mount_points(os.getpid())
 
-    assert asyncio.run(namespaces.available()) is None
+    assert asyncio.run(namespaces.why_unavailable()) is None
     assert mount_points(os.getpid()) == before
 
 
 def test_nodes_are_not_available_where_the_kernel_refuses(forbidden: None) -> None:
-    assert asyncio.run(namespaces.available()) == (
+    assert asyncio.run(namespaces.why_unavailable()) == (
         "unshare: unshare failed: Operation not permitted"
     )
 
@@ -191,7 +191,7 @@ def test_what_is_mounted_on_a_node_is_not_seen_outside(nodes: Nodes) -> None:
 
 
 def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> None:
-    flash = Directories(nodes.root / "flash", 1000)
+    flash = DirectoryFlash(nodes.root / "flash", 1000)
     path = str(nodes.prefix / "job")
     machines = [
         NamespacedMachine(name, flash, nodes.namespace(name)) for name in ("node1", "node2")
@@ -200,7 +200,7 @@ def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> N
     async def both() -> None:
         for machine, name in zip(machines, "ab", strict=True):
             await machine.make(_volume(name))
-            (flash.place("rabbit1", name) / f"of-{name}").touch()
+            (flash.files_path("rabbit1", name) / f"of-{name}").touch()
             await machine.mount("rabbit1", name, "xfs", path)
 
     asyncio.run(both())
@@ -215,7 +215,7 @@ def test_nodes_do_not_see_each_others_mounts_at_the_same_path(nodes: Nodes) -> N
 
 
 def test_two_nodes_may_have_the_same_volume(nodes: Nodes) -> None:
-    flash = Directories(nodes.root / "flash", 1000)
+    flash = DirectoryFlash(nodes.root / "flash", 1000)
     machines = [
         NamespacedMachine(name, flash, nodes.namespace(name)) for name in ("node1", "node2")
     ]
@@ -237,7 +237,7 @@ def test_two_nodes_may_have_the_same_volume(nodes: Nodes) -> None:
 
 
 def test_what_is_mounted_outlives_the_agent(nodes: Nodes) -> None:
-    flash = Directories(nodes.root / "flash", 1000)
+    flash = DirectoryFlash(nodes.root / "flash", 1000)
     path = str(nodes.prefix / "job")
 
     async def before() -> None:
@@ -256,14 +256,14 @@ def test_what_is_mounted_outlives_the_agent(nodes: Nodes) -> None:
 
 
 def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
-    flash = Directories(nodes.root / "flash", 1000)
+    flash = DirectoryFlash(nodes.root / "flash", 1000)
     machine = NamespacedMachine("node1", flash, nodes.namespace())
     path = str(nodes.prefix / "job")
 
     async def begin() -> list[str]:
         await machine.make(_volume("a"))
         await machine.mount("rabbit1", "a", "xfs", path)
-        return await nodes.namespace().enter()
+        return await nodes.namespace().nsenter_command()
 
     words = [*asyncio.run(begin()), "sh", "-c", 'cd "$0" && echo in && read never', path]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
@@ -278,7 +278,7 @@ def test_what_is_in_use_is_not_unmounted_and_may_be_later(nodes: Nodes) -> None:
 
 
 def test_what_is_mounted_is_its_owners_alone_and_users_cannot_list_where(nodes: Nodes) -> None:
-    flash = Directories(nodes.root / "flash", 1000)
+    flash = DirectoryFlash(nodes.root / "flash", 1000)
     machine = NamespacedMachine("node1", flash, nodes.namespace())
     path = nodes.prefix / "of a job" / "node1-0"
 
@@ -297,9 +297,9 @@ def test_what_is_mounted_is_its_owners_alone_and_users_cannot_list_where(nodes: 
 
 @pytest.mark.parametrize("path", ["/etc/job", "/allowed/../etc/job", "/allowedly"])
 def test_nothing_is_mounted_but_where_it_may_be(nodes: Nodes, path: str) -> None:
-    flash = Directories(nodes.root / "flash", 1000)
+    flash = DirectoryFlash(nodes.root / "flash", 1000)
     places = [nodes.prefix, Path("/allowed")]
-    machine = NamespacedMachine("node1", flash, nodes.namespace(), places=places)
+    machine = NamespacedMachine("node1", flash, nodes.namespace(), mount_roots=places)
     asyncio.run(machine.make(_volume("a")))
 
     with pytest.raises(NodeTrouble, match=r"nothing is mounted but below .* or /allowed") as told:
@@ -308,7 +308,7 @@ def test_nothing_is_mounted_but_where_it_may_be(nodes: Nodes, path: str) -> None
     assert nodes.mounts() == set()
 
 
-class Wrong(Directories):
+class Wrong(DirectoryFlash):
     """Volumes that are files, and are taken for directories."""
 
     file: Path
@@ -482,8 +482,8 @@ def test_a_holder_that_is_killed_is_replaced(nodes: Nodes) -> None:
 
 def test_a_process_that_does_not_answer_where_it_is_holds_up_no_look_at_nodes(nodes: Nodes) -> None:
     asyncio.run(nodes.namespace().ensure())
-    enter = asyncio.run(nodes.namespace().enter())
-    with subprocess.Popen([*enter, "sleep", "600"]) as process:
+    nsenter = asyncio.run(nodes.namespace().nsenter_command())
+    with subprocess.Popen([*nsenter, "sleep", "600"]) as process:
         try:
             eventually(lambda: namespaces.processes([nodes.namespace()]) == [process.pid])
             with stuck.in_exec(54321):

@@ -11,14 +11,21 @@ from typing import Any
 import pytest
 
 from warren.dws.node import NodeTrouble
-from warren.node import commands, writing
-from warren.node.attached import Attached
-from warren.node.filesystems import Cluster
-from warren.node.nvmehost import Controller, Host, Policy, Reach, of_node, options
-from warren.node.nvmenames import Target, host_id, host_nqn, key, model
+from warren.node import commands, filewriter
+from warren.node.filesystems import DlmCluster
+from warren.node.nvmehost import (
+    Controller,
+    Host,
+    NvmeTimeouts,
+    TransportAddress,
+    connect_options,
+    connections_of_node,
+)
+from warren.node.nvmenames import NvmeVolume, dhchap_key, host_id, host_nqn, model_number
+from warren.node.remoteflash import RemoteFlash
 
-TARGET = Target("rabbit-0", "uid-0")
-REACH = {"rabbit-0": Reach(host="127.0.0.1", service=4421)}
+TARGET = NvmeVolume("rabbit-0", "uid-0")
+REACH = {"rabbit-0": TransportAddress(host="127.0.0.1", service=4421)}
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Node:
         return Host(
             "node1",
             REACH,
-            Policy(connect=connect),
+            NvmeTimeouts(connect=connect),
             controllers=self.root / "class",
             blocks=self.root / "block",
             fabrics=self.root / "fabrics",
@@ -40,7 +47,11 @@ class Node:
         )
 
     def connected(
-        self, name: str = "nvme0", target: Target = TARGET, host: str = "node1", state: str = "live"
+        self,
+        name: str = "nvme0",
+        target: NvmeVolume = TARGET,
+        host: str = "node1",
+        state: str = "live",
     ) -> Path:
         """Have a connection, and return the file by which it is ended."""
         path = self.root / "class" / name
@@ -49,16 +60,16 @@ class Node:
             "subsysnqn": target.nqn,
             "hostnqn": host_nqn(host),
             "state": state,
-            "model": model(target.rabbit).ljust(40),
+            "model": model_number(target.rabbit).ljust(40),
             "delete_controller": "",
         }.items():
             (path / attribute).write_text(f"{text}\n" if text else "")
         return path / "delete_controller"
 
-    def device(self, name: str, target: Target = TARGET, hidden: bool = False) -> None:
+    def device(self, name: str, target: NvmeVolume = TARGET, hidden: bool = False) -> None:
         path = self.root / "block" / name
         (path / "device").mkdir(parents=True)
-        (path / "uuid").write_text(f"{target.device}\n")
+        (path / "uuid").write_text(f"{target.namespace_uuid}\n")
         (path / "hidden").write_text(f"{int(hidden)}\n")
         (path / "device" / "subsysnqn").write_text(f"{target.nqn}\n")
 
@@ -70,10 +81,11 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_the_kernel_is_told_who_asks_for_what_and_how_long_it_is_worth_waiting() -> None:
-    policy = Policy(keep_alive=7, reconnect=3, lost=90)
+    policy = NvmeTimeouts(keep_alive=7, reconnect=3, lost=90)
 
     said = dict(
-        word.split("=") for word in options(TARGET, "node1", "10.0.0.1", 4420, policy).split(",")
+        word.split("=")
+        for word in connect_options(TARGET, "node1", "10.0.0.1", 4420, policy).split(",")
     )
 
     assert said == {
@@ -91,7 +103,7 @@ def test_the_kernel_is_told_who_asks_for_what_and_how_long_it_is_worth_waiting()
 
 
 def test_a_node_may_wait_for_ever() -> None:
-    said = options(TARGET, "node1", "10.0.0.1", 4420, Policy(lost=None))
+    said = connect_options(TARGET, "node1", "10.0.0.1", 4420, NvmeTimeouts(lost=None))
 
     assert "ctrl_loss_tmo=-1" in said
     assert "fast_io_fail_tmo" not in said
@@ -101,23 +113,23 @@ def test_connections_of_others_are_not_the_nodes() -> None:
     def controller(name: str, host: str, model: str) -> Controller:
         return Controller(name=name, subsystem="s", host=host, state="live", model=model)
 
-    own = controller("nvme1", host_nqn("node1"), model("rabbit-0"))
+    own = controller("nvme1", host_nqn("node1"), model_number("rabbit-0"))
     disk = controller("nvme0", "", "Some maker's SSD")
     admins = controller("nvme2", host_nqn("node1"), "Linux")
-    other = controller("nvme3", host_nqn("node2"), model("rabbit-0"))
+    other = controller("nvme3", host_nqn("node2"), model_number("rabbit-0"))
 
-    assert of_node([disk, own, admins, other], "node1") == [own]
+    assert connections_of_node([disk, own, admins, other], "node1") == [own]
 
 
 def test_a_volume_that_is_connected_is_found_by_its_uuid(node: Node) -> None:
     node.connected("nvme3")
     node.device("nvme3c3n1", hidden=True)
     node.device("nvme3n1")
-    node.device("nvme1n1", Target("rabbit-0", "uid-1"))
+    node.device("nvme1n1", NvmeVolume("rabbit-0", "uid-1"))
 
     assert asyncio.run(node.host().connect("rabbit-0", "uid-0")) == "/dev/nvme3n1"
     assert (node.root / "fabrics").read_text() == ""
-    source = asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "xfs"))
+    source = asyncio.run(RemoteFlash(node.host()).source("rabbit-0", "uid-0", "xfs"))
     assert source.arguments[-1] == "/dev/nvme3n1"
 
 
@@ -126,7 +138,7 @@ def test_one_that_is_not_is_asked_for_at_its_rabbits_address(node: Node) -> None
         asyncio.run(node.host().connect("rabbit-0", "uid-0"))
 
     said = (node.root / "fabrics").read_text()
-    assert said == options(TARGET, "node1", "127.0.0.1", 4421, Policy())
+    assert said == connect_options(TARGET, "node1", "127.0.0.1", 4421, NvmeTimeouts())
 
 
 SECRET = b"0123456789abcdef" * 4
@@ -138,7 +150,7 @@ def test_a_node_with_a_secret_proves_who_it_is_and_its_users_cannot_read_how(nod
         asyncio.run(node.host(secret=SECRET).connect("rabbit-0", "uid-0"))
 
     said = (node.root / "fabrics").read_text()
-    assert said.endswith(f",dhchap_secret={key(SECRET, 'node1')}")
+    assert said.endswith(f",dhchap_secret={dhchap_key(SECRET, 'node1')}")
     assert (node.root / "ctl").stat().st_mode & 0o777 == 0o700
 
 
@@ -154,15 +166,15 @@ def test_no_argument_of_a_process_has_the_key(node: Node, monkeypatch: pytest.Mo
     seen: list[str] = []
     run = commands.run
 
-    async def watched(argv: Sequence[str], **options: Any) -> str:
+    async def watched(argv: Sequence[str], **connect_options: Any) -> str:
         seen.extend(argv)
-        return await run(argv, **options)
+        return await run(argv, **connect_options)
 
     monkeypatch.setattr(commands, "run", watched)
     with pytest.raises(NodeTrouble):
         asyncio.run(node.host(secret=SECRET).connect("rabbit-0", "uid-0"))
 
-    assert key(SECRET, "node1") in (node.root / "fabrics").read_text()
+    assert dhchap_key(SECRET, "node1") in (node.root / "fabrics").read_text()
     assert not any("DHHC" in word for word in seen)
 
 
@@ -202,7 +214,7 @@ def test_a_node_without_the_module_says_which_it_lacks(node: Node) -> None:
 
 def test_only_the_volume_that_is_named_is_let_go_of(node: Node) -> None:
     ended = node.connected("nvme0")
-    kept = node.connected("nvme1", Target("rabbit-0", "uid-1"))
+    kept = node.connected("nvme1", NvmeVolume("rabbit-0", "uid-1"))
     asyncio.run(node.host().disconnect("rabbit-0", "uid-0"))
     asyncio.run(node.host().disconnect("rabbit-0", "uid-2"))
 
@@ -226,7 +238,7 @@ def test_a_machine_without_nvme_has_nothing_to_let_go_of(tmp_path: Path) -> None
 
 def test_raw_volumes_are_refused_for_good(node: Node) -> None:
     with pytest.raises(NodeTrouble, match="use a file system") as caught:
-        asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "raw"))
+        asyncio.run(RemoteFlash(node.host()).source("rabbit-0", "uid-0", "raw"))
 
     assert caught.value.fatal
 
@@ -235,16 +247,16 @@ def test_a_gfs2_is_mounted_as_one_by_the_nodes_of_a_cluster_alone(node: Node) ->
     node.connected()
     node.device("nvme0n1")
     with pytest.raises(NodeTrouble, match=r"network\.cluster") as caught:
-        asyncio.run(Attached(node.host()).source("rabbit-0", "uid-0", "gfs2"))
+        asyncio.run(RemoteFlash(node.host()).source("rabbit-0", "uid-0", "gfs2"))
     assert caught.value.fatal
 
-    attached = Attached(node.host(), Cluster(name="site", journals=2))
+    attached = RemoteFlash(node.host(), DlmCluster(name="site", journals=2))
     source = asyncio.run(attached.source("rabbit-0", "uid-0", "gfs2"))
     assert source.arguments == ("-t", "gfs2", "-o", "nodev,nosuid", "/dev/nvme0n1")
 
 
 def test_what_the_kernel_refuses_is_told_in_its_words() -> None:
-    argv = [sys.executable, "-I", "-S", writing.__file__]
+    argv = [sys.executable, "-I", "-S", filewriter.__file__]
 
     done = subprocess.run([*argv, "/dev/full"], input="1", capture_output=True, text=True)
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.node.nvmet import FakeTargets
 from warren.dws.node import NodeTrouble
 from warren.node import nvmetree
-from warren.node.nvmenames import Target, host_id, host_nqn, key, model
+from warren.node.nvmenames import NvmeVolume, dhchap_key, host_id, host_nqn, model_number
 from warren.node.nvmetarget import Configfs, Exports
-from warren.node.nvmetree import Listening, Port, Step, Subsystem, Tree
+from warren.node.nvmetree import ListenAddress, Port, Step, Subsystem, Tree
 
-LISTENING = Listening(address="10.0.0.1")
-TARGET = Target("rabbit-0", "uid-0")
+LISTENING = ListenAddress(address="10.0.0.1")
+TARGET = NvmeVolume("rabbit-0", "uid-0")
 
 
 class Rabbit:
@@ -61,9 +61,9 @@ def hosts(*nodes: str) -> frozenset[str]:
 
 def test_names_come_from_the_volume_and_stay_what_they_are() -> None:
     assert TARGET.nqn == "nqn.2014-08.org.nvmexpress:uuid:" + TARGET.nqn[-36:]
-    assert Target("rabbit-0", "uid-0").nqn == TARGET.nqn
+    assert NvmeVolume("rabbit-0", "uid-0").nqn == TARGET.nqn
     # They are written down: another one is another device for a node that is connected.
-    assert (TARGET.nqn[-36:], TARGET.serial, TARGET.device, host_id("node1")) == PINNED
+    assert (TARGET.nqn[-36:], TARGET.serial, TARGET.namespace_uuid, host_id("node1")) == PINNED
 
 
 PINNED = (
@@ -77,17 +77,17 @@ PINNED = (
 @given(st.tuples(st.text(), st.text()), st.tuples(st.text(), st.text()))
 def test_two_volumes_share_no_name(one: tuple[str, str], other: tuple[str, str]) -> None:
     first, second = (
-        Target(*(each.replace("/", "") for each in one)),
-        Target(*(each.replace("/", "") for each in other)),
+        NvmeVolume(*(each.replace("/", "") for each in one)),
+        NvmeVolume(*(each.replace("/", "") for each in other)),
     )
     same = (first.rabbit, first.volume) == (second.rabbit, second.volume)
-    for name in ("nqn", "serial", "device"):
+    for name in ("nqn", "serial", "namespace_uuid"):
         assert (getattr(first, name) == getattr(second, name)) is same
 
 
 @given(st.text())
 def test_a_model_number_is_one_that_the_kernel_takes(rabbit: str) -> None:
-    words = model(rabbit)
+    words = model_number(rabbit)
 
     assert 0 < len(words) <= 40
     assert words == words.strip()
@@ -126,7 +126,7 @@ def test_with_a_secret_nodes_are_let_in_that_prove_who_they_are() -> None:
     rabbit.offer("uid-0", "node1", "node2")
     rabbit.offer("uid-1", "node1")
 
-    keys = {host_nqn(node): key(SECRET, node) for node in ("node1", "node2")}
+    keys = {host_nqn(node): dhchap_key(SECRET, node) for node in ("node1", "node2")}
     assert rabbit.targets.tree.keys == keys
     # Before it is let in: what stops in between lets none in without.
     for nqn in keys:
@@ -146,7 +146,7 @@ def test_nodes_that_are_let_in_without_proof_have_to_prove_it_when_there_is_a_se
     again = Rabbit(rabbit.targets, secret=SECRET)
     again.offer("uid-0", "node1")
 
-    assert rabbit.targets.tree.keys == {host_nqn("node1"): key(SECRET, "node1")}
+    assert rabbit.targets.tree.keys == {host_nqn("node1"): dhchap_key(SECRET, "node1")}
 
 
 def test_a_kernel_to_which_nothing_can_be_proven_lets_no_node_in() -> None:
@@ -158,8 +158,8 @@ def test_a_kernel_to_which_nothing_can_be_proven_lets_no_node_in() -> None:
 
 
 def test_a_key_is_its_nodes_alone_and_written_as_the_specification_has_it() -> None:
-    one = key(SECRET, "node1")
-    assert one not in (key(SECRET, "node2"), key(SECRET[1:], "node1"))
+    one = dhchap_key(SECRET, "node1")
+    assert one not in (dhchap_key(SECRET, "node2"), dhchap_key(SECRET[1:], "node1"))
     # It is written down: a rabbit and its nodes may be of different versions.
     assert one == PINNED_KEY
 
@@ -172,7 +172,7 @@ def test_nothing_is_left_when_no_node_reaches_it_any_more(rabbit: Rabbit) -> Non
     rabbit.offer("uid-1", "node1", "node2")
     rabbit.offer("uid-0")
     assert rabbit.offered() == {
-        Target("rabbit-0", "uid-1").nqn: ("/dev/b", hosts("node1", "node2"))
+        NvmeVolume("rabbit-0", "uid-1").nqn: ("/dev/b", hosts("node1", "node2"))
     }
     asyncio.run(rabbit.exports.withdraw("uid-1"))
     asyncio.run(rabbit.exports.withdraw("uid-1"))
@@ -231,9 +231,9 @@ def test_volumes_that_are_no_more_are_withdrawn_and_other_rabbits_are_left_alone
     asyncio.run(rabbit.exports.withdraw_others(["uid-1"]))
 
     assert set(rabbit.offered()) == {
-        Target("rabbit-0", "uid-1").nqn,
-        Target("rabbit-1", "uid-0").nqn,
-        Target("rabbit-1", "uid-1").nqn,
+        NvmeVolume("rabbit-0", "uid-1").nqn,
+        NvmeVolume("rabbit-1", "uid-0").nqn,
+        NvmeVolume("rabbit-1", "uid-1").nqn,
     }
 
 
@@ -280,7 +280,7 @@ def test_an_agent_that_dies_anywhere_finds_its_own_work_again(
         if nodes:
             steps = nvmetree.export_steps(tree, TARGET, "/dev/a", nodes, LISTENING)
         else:
-            steps = nvmetree.withdrawn(tree, TARGET.nqn)
+            steps = nvmetree.withdraw_steps(tree, TARGET.nqn)
         until_killed(rabbit.targets, steps, data.draw(st.integers(0, len(steps)), "dies after"))
         # Never is a node let in that was not asked for, then or before.
         known = set().union(*(each.hosts for each in rabbit.targets.tree.subsystems.values()))

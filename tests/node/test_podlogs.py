@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from warren.base.objects import Object
 from warren.node.podlogs import PodLog, PodLogs
 from warren.node.podprocess import outputlog
-from warren.node.podprocess.outputlog import Log
+from warren.node.podprocess.outputlog import OutputLog
 
 
 def pod(node: str = "rabbit-0", uid: str = "uid") -> Object:
@@ -49,18 +49,18 @@ async def _pieces(log: PodLog):  # type: ignore[no-untyped-def]
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file keeps little."""
-    monkeypatch.setattr(outputlog, "_LEAST_KEPT", 40)
+    monkeypatch.setattr(outputlog, "_LEAST_KEPT_BYTES", 40)
 
 
 @pytest.fixture
-def writer(place: Path, small: None) -> Iterator[Log]:
+def writer(place: Path, small: None) -> Iterator[OutputLog]:
     """What a pod's process writes a container's output with."""
-    log = Log(str(place / "app.log"))
+    log = OutputLog(str(place / "app.log"))
     yield log
     log.close()
 
 
-def test_all_that_is_kept_is_read_and_then_what_comes(place: Path, writer: Log) -> None:
+def test_all_that_is_kept_is_read_and_then_what_comes(place: Path, writer: OutputLog) -> None:
     with closing(opened(place)) as log:
         writer.write(b"one\n")
         assert rest(log) == b"one\n"
@@ -69,7 +69,7 @@ def test_all_that_is_kept_is_read_and_then_what_comes(place: Path, writer: Log) 
         assert rest(log) == b"two\n"
 
 
-def test_a_reader_goes_on_in_the_file_that_follows(place: Path, writer: Log) -> None:
+def test_a_reader_goes_on_in_the_file_that_follows(place: Path, writer: OutputLog) -> None:
     with closing(opened(place)) as log:
         writer.write(b"a" * 30)
         assert rest(log) == b"a" * 30
@@ -81,7 +81,7 @@ def test_a_reader_goes_on_in_the_file_that_follows(place: Path, writer: Log) -> 
         assert rest(log) == b"e"
 
 
-def test_a_new_reader_begins_with_the_older_file(place: Path, writer: Log) -> None:
+def test_a_new_reader_begins_with_the_older_file(place: Path, writer: OutputLog) -> None:
     for each in (b"a", b"b", b"c"):
         writer.write(each * 30)
     with closing(opened(place)) as log:
@@ -106,9 +106,9 @@ def test_the_last_lines_are_those_of_both_files(
     place = tmp_path_factory.mktemp("pods") / "rabbit-0" / "uid"
     place.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(outputlog, "_LEAST_KEPT", 40)
-        patched.setattr("warren.node.podlogs._PIECE", size)
-        writer = Log(str(place / "app.log"))
+        patched.setattr(outputlog, "_LEAST_KEPT_BYTES", 40)
+        patched.setattr("warren.node.podlogs._PIECE_BYTES", size)
+        writer = OutputLog(str(place / "app.log"))
         for each in pieces:
             writer.write(each.encode())
         files = [place / "app.log.1", place / "app.log"]
@@ -158,7 +158,7 @@ def test_links_are_not_followed(place: Path) -> None:
         assert rest(log) == b""
 
 
-def test_a_reader_leaves_no_file_open(place: Path, writer: Log) -> None:
+def test_a_reader_leaves_no_file_open(place: Path, writer: OutputLog) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for lines in (None, 0, 1, 100):
         with closing(opened(place, lines)) as log:

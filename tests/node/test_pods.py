@@ -26,9 +26,9 @@ from warren.dws.pods.pod import PodState
 from warren.node import commands
 from warren.node.images import Images
 from warren.node.podnetwork import PodNetwork, free_address, host_address
-from warren.node.podprocess.container import _when_ended
+from warren.node.podprocess.container import _call_when_ended
 from warren.node.podprocess.pod import Pod
-from warren.node.pods import Pods, command
+from warren.node.pods import Pods, process_command
 
 USERID = os.geteuid() or 4711
 GROUPID = os.getegid() or 4712
@@ -119,10 +119,10 @@ def machine(nodes: Nodes) -> Iterator[Machine]:
     eventually(lambda: not _of_us() - before - ours)
 
 
-def _pods(nodes: Nodes, network: PodNetwork, beginning: float = 30) -> Pods:
+def _pods(nodes: Nodes, network: PodNetwork, start_timeout: float = 30) -> Pods:
     images = Images(nodes.root / "own", nodes.root / "library")
     place = nodes.root / "pods"
-    return Pods(place, 0, network, nodes.namespace(), images, beginning=beginning)
+    return Pods(place, 0, network, nodes.namespace(), images, start_timeout=start_timeout)
 
 
 async def _removed(machine: Machine) -> None:
@@ -236,15 +236,15 @@ def test_a_container_has_what_is_mounted_on_its_rabbit(machine: Machine) -> None
     path = f"{machine.nodes.prefix}/job"
 
     async def story() -> None:
-        enter = await machine.nodes.namespace().enter()
+        nsenter = await machine.nodes.namespace().nsenter_command()
         script = (f"mkdir -m 711 {path} && mkdir {path}/0 && mount -t tmpfs none {path}/0 && "
                   f"chmod 777 {path}/0 && echo words > {path}/0/it")  # fmt: skip
-        await commands.run([*enter, "sh", "-c", script])
+        await commands.run([*nsenter, "sh", "-c", script])
         told = container("cat /data/0/it; echo more > /data/0/new", mounts=[mount("fast", "/data")])
         await machine.start(plan(told, volumes={"fast": {"path": path}}))
         assert codes((await machine.ended()).containers) == [0]
-        assert (await commands.run([*enter, "cat", f"{path}/0/new"])) == "more\n"
-        await commands.run([*enter, "umount", f"{path}/0"])
+        assert (await commands.run([*nsenter, "cat", f"{path}/0/new"])) == "more\n"
+        await commands.run([*nsenter, "umount", f"{path}/0"])
 
     asyncio.run(story())
     assert machine.log() == "words\n"
@@ -273,18 +273,18 @@ def test_allocations_are_found_by_links_in_a_directory_that_cannot_be_written_to
     volumes = {"fast": {"path": path}, "nnf-index": {"size": None}}
 
     async def story() -> None:
-        enter = await machine.nodes.namespace().enter()
+        nsenter = await machine.nodes.namespace().nsenter_command()
         own = f"{path}/rabbit-0-1"
         script = (
             f"mkdir -m 711 {path} && mkdir {path}/rabbit-0-0 {own} && "
             f"mount -t tmpfs none {own} && chmod 777 {own} && echo words > {own}/it"
         )
-        await commands.run([*enter, "sh", "-c", script])
+        await commands.run([*nsenter, "sh", "-c", script])
         await machine.start(plan(told, init=[first], volumes=volumes))
         state = await machine.ended()
         assert (codes(state.init), codes(state.containers)) == ([0], [0])
-        assert (await commands.run([*enter, "cat", f"{own}/new"])) == "more\n"
-        await commands.run([*enter, "umount", own])
+        assert (await commands.run([*nsenter, "cat", f"{own}/new"])) == "more\n"
+        await commands.run([*nsenter, "umount", own])
 
     asyncio.run(story())
     said = [each for each in machine.log().splitlines() if "lost" not in each and ":" not in each]
@@ -483,7 +483,7 @@ def test_a_pod_that_is_slow_to_begin_is_begun_once(
     """Another process is there before the slow one has said that it lives."""
     os.mkfifo(go := machine.nodes.root / "go")
     slow = _program(machine, f'#!/bin/sh\nread go < {go}\nexec {sys.executable} "$@"\n')
-    hasty = _pods(machine.nodes, machine.network, beginning=0.2)
+    hasty = _pods(machine.nodes, machine.network, start_timeout=0.2)
     told = machine.imaged(plan(container("echo on; sleep 0.3; echo off"), hosts=""))
 
     async def story() -> None:
@@ -529,7 +529,7 @@ def test_a_pod_that_is_slow_to_begin_holds_up_no_other(
 
 def test_a_process_that_comes_when_its_pod_has_ended_leaves_it_so(machine: Machine) -> None:
     machine.run(container("echo on"))
-    subprocess.run(command(machine.place()), check=True)
+    subprocess.run(process_command(machine.place()), check=True)
     assert machine.log() == "on\n"
 
 
@@ -537,7 +537,7 @@ def test_a_pod_that_lives_and_has_not_begun_is_left_to_begin(machine: Machine) -
     """Its disk is full, for one."""
     machine.place().mkdir(parents=True)
     (full := machine.place() / "state.json.new").mkdir()
-    hasty = _pods(machine.nodes, machine.network, beginning=2)
+    hasty = _pods(machine.nodes, machine.network, start_timeout=2)
     told = machine.imaged(plan(container("echo on"), hosts=""))
 
     async def story() -> PodState:
@@ -565,12 +565,12 @@ import os, signal, sys
 sys.path.append({str(Path(warren.__file__).parent.parent)!r})
 from warren.node.podprocess import program
 from warren.node.podprocess.pod import Pod
-tell = Pod.tell
-def told(pod):
-    tell(pod)
-    Pod.tell = tell
+publish_state = Pod.publish_state
+def published(pod):
+    publish_state(pod)
+    Pod.publish_state = publish_state
     os.kill(os.getpid(), signal.SIGTERM)
-Pod.tell = told
+Pod.publish_state = published
 program.main(sys.argv[-1])
 """
     monkeypatch.setattr(sys, "executable", _program(machine, script))
@@ -636,7 +636,7 @@ def test_a_container_that_cannot_be_begun_leaves_nothing_open(tmp_path: Path) ->
     own = Pod(str(tmp_path), plan(container("true")), is_root=True)
     before = os.listdir("/proc/self/fd")
     with pytest.raises(FileNotFoundError):
-        own._containers[0]._begin(["/nowhere"], [])
+        own._containers[0]._start(["/nowhere"], [])
     assert os.listdir("/proc/self/fd") == before
 
 
@@ -647,7 +647,7 @@ def test_of_the_end_of_a_container_is_news_once() -> None:
     async def story() -> list[str]:
         first = os.listdir("/proc/self/fd")
         ended = asyncio.Event()
-        _when_ended(child, ended.set)
+        _call_when_ended(child, ended.set)
         await ended.wait()
         return [each for each in os.listdir("/proc/self/fd") if each not in first]
 

@@ -15,7 +15,7 @@ from warren.base.bytesize import MIB
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import filesystems
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import NamespacedMachine
 
@@ -37,7 +37,7 @@ def commands(kind: str, **lines: str) -> ProfileCommands:
 @dataclass(frozen=True)
 class Rabbit:
     machine: NamespacedMachine
-    blocks: Blocks
+    blocks: BlockFlash
     root: Path
     path: str
     user: User
@@ -91,7 +91,7 @@ def rabbit(loop_devices: Path, nodes: Nodes, user: User) -> Iterator[Rabbit]:
     tell.write_text(f'#!/bin/sh\necho "$@" >> {root}/told\n')
     tell.chmod(0o755)
     disk = LoopDisk("rabbit1", root / "rabbit1", 1024 * MIB, None)
-    blocks = Blocks(lambda group: disk, root)
+    blocks = BlockFlash(lambda group: disk, root)
     machine = NamespacedMachine("rabbit1", blocks, nodes.namespace())
     rabbit = Rabbit(machine, blocks, root, str(nodes.prefix / "job"), user)
     yield rabbit

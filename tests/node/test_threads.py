@@ -9,7 +9,7 @@ import pytest
 
 from warren.dws.node import Volume
 from warren.node import threads
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 from warren.node.threads import in_thread
 
 
@@ -46,16 +46,16 @@ def test_who_is_cancelled_leaves_when_the_deed_is_done(fails: bool) -> None:
 def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flash = Directories(tmp_path, 1000)
+    flash = DirectoryFlash(tmp_path, 1000)
     begun = threading.Event()
-    make_alone = Directories._make_alone
+    make_alone = DirectoryFlash._make_locked
 
-    def slowly(self: Directories, volume: Volume) -> None:
+    def slowly(self: DirectoryFlash, volume: Volume) -> None:
         begun.set()
         time.sleep(0.2)
         make_alone(self, volume)
 
-    monkeypatch.setattr(Directories, "_make_alone", slowly)
+    monkeypatch.setattr(DirectoryFlash, "_make_locked", slowly)
     volume = Volume(group="r", name="a", size=1, file_system="xfs", userid=0, groupid=0)
 
     async def main() -> None:
@@ -72,7 +72,7 @@ def test_a_volume_whose_making_was_given_up_can_be_released_at_once(
 
 def test_actions_that_hang_leave_threads_to_others() -> None:
     async def main() -> None:
-        threads.provide(64)
+        threads.size_pool(64)
         end = threading.Event()
         hanging = [asyncio.ensure_future(in_thread(end.wait)) for _ in range(64)]
         try:

@@ -19,7 +19,7 @@ from warren.base.bytesize import MIB
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import volumegroup
-from warren.node.blocks import Blocks, VolumeRecord
+from warren.node.blocks import BlockFlash, VolumeRecord
 from warren.node.volumegroup import VolumeGroup
 
 EXTENT = 4 * MIB
@@ -160,7 +160,7 @@ def test_a_line_that_makes_no_such_volume_fails_for_good(group: Group, line: str
     ],
 )
 def test_a_thin_pool_is_named_by_its_option(command: list[str], pool: str | None) -> None:
-    assert volumegroup._pool(command) == pool
+    assert volumegroup._pool_name(command) == pool
 
 
 # Room
@@ -186,7 +186,7 @@ def test_a_volume_is_found_again_by_another_process(group: Group) -> None:
     made = group.reserve("a", EXTENT + 1)
 
     assert made == VolumeRecord(
-        size=2 * EXTENT, userid=group.user.userid, groupid=group.user.groupid, made=False
+        size=2 * EXTENT, userid=group.user.userid, groupid=group.user.groupid, formatted=False
     )
     assert group.disk().volumes() == {"a": made}
     assert asyncio.run(group.disk().find("a")) == made
@@ -225,10 +225,10 @@ def test_a_full_group_refuses_for_good(group: Group) -> None:
 def test_that_a_volume_is_made_is_remembered(group: Group) -> None:
     group.reserve("a")
     group.reserve("b")
-    asyncio.run(group.disk().set_made("a"))
-    asyncio.run(group.disk().set_made("a"))
+    asyncio.run(group.disk().set_formatted("a"))
+    asyncio.run(group.disk().set_formatted("a"))
 
-    assert {name: found.made for name, found in group.disk().volumes().items()} == {
+    assert {name: found.formatted for name, found in group.disk().volumes().items()} == {
         "a": True,
         "b": False,
     }
@@ -236,12 +236,12 @@ def test_that_a_volume_is_made_is_remembered(group: Group) -> None:
 
 def test_what_is_given_back_gives_its_room_back(group: Group) -> None:
     group.reserve("a", SIZE)
-    asyncio.run(group.disk().set_made("a"))
+    asyncio.run(group.disk().set_formatted("a"))
     group.give_back("a")
     group.give_back("a")
 
     assert group.all() == set()
-    assert not group.reserve("a", SIZE).made
+    assert not group.reserve("a", SIZE).formatted
 
 
 def test_what_was_in_a_volume_is_discarded_and_nothing_else_is(group: Group) -> None:
@@ -305,7 +305,7 @@ def test_a_name_that_leads_elsewhere_is_refused(group: Group, name: str) -> None
 
 
 def test_the_groups_of_the_machine_are_known_by_name(group: Group) -> None:
-    assert asyncio.run(volumegroup.names()) == {group.name}
+    assert asyncio.run(volumegroup.volume_group_names()) == {group.name}
 
 
 def test_a_group_that_is_not_there_is_told_in_lvms_words(group: Group) -> None:
@@ -322,7 +322,7 @@ def test_a_machine_without_lvm_says_so(
     with monkeypatch.context() as patch:
         patch.setenv("PATH", str(tmp_path))
         with pytest.raises(NodeTrouble, match="vgs cannot be run: it is not there"):
-            asyncio.run(volumegroup.names())
+            asyncio.run(volumegroup.volume_group_names())
 
 
 # Devices
@@ -333,7 +333,7 @@ def test_a_machine_without_lvm_says_so(
 def test_a_volume_has_a_device_that_is_given_back_when_it_is_not_used(
     group: Group, kind: str
 ) -> None:
-    blocks = Blocks(lambda rabbit: group.disk(rabbit), group.device.parent)
+    blocks = BlockFlash(lambda rabbit: group.disk(rabbit), group.device.parent)
     asyncio.run(blocks.make(group.volume("a", 4 * EXTENT, kind)))
     source = asyncio.run(blocks.source("rabbit1", "a", kind))
     assert source.arguments[-1] == f"/dev/{group.name}/a"

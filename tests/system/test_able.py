@@ -29,7 +29,7 @@ def lived(life: Callable[[World, Control], Awaitable[None]]) -> None:
         async with opened(SITE) as world:
             for rabbit, flash in world.flash.items():
                 if rabbit != "rabbit-1":
-                    flash.lacks = {"gfs2": "dlm is not installed"}
+                    flash.unsupported_types = {"gfs2": "dlm is not installed"}
 
             async def begun(control: Control) -> None:
                 await world.until(lambda: _ready(control))

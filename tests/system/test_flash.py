@@ -11,7 +11,7 @@ from tests.harness.workloads import Workloads
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.compose import Control, policy
+from warren.daemons.compose import Control, placement_policy
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit, RabbitPolicy
 from warren.instance.simulated import Play
@@ -168,6 +168,9 @@ def test_a_scale_and_a_bound_that_are_none_are_refused() -> None:
         Storage(most_allocations={"mdt": 0})
     found = msgspec.convert({"scale": 3, "most-allocations": {"mdt": 50}}, Storage)
     assert (found.scale, found.most_allocations) == (3, {"mdt": 50})
-    assert [policy(each).anywhere for each in (found, Storage(placement="any"))] == [False, True]
+    assert [placement_policy(each).anywhere for each in (found, Storage(placement="any"))] == [
+        False,
+        True,
+    ]
     with pytest.raises(msgspec.ValidationError, match=r"'every'.*placement"):
         msgspec.convert({"placement": "every"}, Storage)

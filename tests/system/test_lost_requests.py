@@ -55,10 +55,12 @@ class Between:
         self._asks_us = asks_us
         self.met: Counter[str] = Counter()
 
-    def controllers(self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> None:
+    def watch_controllers(
+        self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
+    ) -> None:
         """Nothing is between these."""
 
-    def conductor(self, conductor: Conductor) -> None:
+    def watch_conductor(self, conductor: Conductor) -> None:
         jobs: Any = conductor._jobs
         if self._asks_us:
             offered = jobs.methods()
@@ -119,7 +121,7 @@ def test_whatever_befalls_the_first_requests_of_each_sort_the_job_completes(
 
     async def main() -> None:
         async with opened() as world:
-            world.counted = between
+            world.metrics = between
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes={"dw": "\n".join(DIRECTIVES)})

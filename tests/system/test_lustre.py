@@ -122,7 +122,7 @@ def told(story: Callable[[Driver], Awaitable[None]]) -> None:
     async def main() -> None:
         async with opened(SITE) as world:
             for rabbit, flash in world.flash.items():
-                flash.lacks = {}
+                flash.unsupported_types = {}
                 flash.lnet_nid = NIDS[rabbit]
 
             async def life(control: Control) -> None:

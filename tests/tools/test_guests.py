@@ -12,7 +12,7 @@ from tools.guests.packages import Unavailable
 def test_modules_are_loaded_after_what_they_need() -> None:
     text = "kernel/a.ko: kernel/b-c.ko kernel/d.ko\nkernel/b-c.ko: kernel/d.ko\nkernel/d.ko:\n"
 
-    found = kernel.needed(kernel.dependencies(text), ["a", "built-in", "b_c"])
+    found = kernel.with_dependencies(kernel.dependencies(text), ["a", "built-in", "b_c"])
 
     assert found == ["kernel/d.ko", "kernel/b-c.ko", "kernel/a.ko"]
 
@@ -21,12 +21,12 @@ def test_modules_are_loaded_after_what_they_need() -> None:
 def test_a_kernel_is_found_in_its_image(head: bytes, tail: bytes) -> None:
     elf = b"\x7fELF" + head
 
-    assert kernel.uncompressed(b"\xfd7zXZ\x00" + head + lzma.compress(elf) + tail) == elf
+    assert kernel.decompress(b"\xfd7zXZ\x00" + head + lzma.compress(elf) + tail) == elf
 
 
 def test_an_image_without_a_kernel_is_refused() -> None:
     with pytest.raises(Unavailable, match="not compressed as kernels of Debian 12"):
-        kernel.uncompressed(b"MZ" + lzma.compress(b"something else"))
+        kernel.decompress(b"MZ" + lzma.compress(b"something else"))
 
 
 def test_an_archive_has_each_directory_before_what_is_in_it() -> None:

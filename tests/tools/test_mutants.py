@@ -11,7 +11,7 @@ from tools.mutants import __main__ as command
 from tools.mutants.changes import ROOT, Mutant, mutants_of, mutated
 from tools.mutants.covering import Coverage, importers
 from tools.mutants.results import Results
-from tools.mutants.trials import DIED, TIME_LIMIT, Trial, code_of, nested, tried
+from tools.mutants.trials import DIED, TIME_LIMIT, Trial, code_of, nested, try_each
 
 PATH = ROOT / "src" / "warren" / "dws" / "example.py"
 
@@ -193,20 +193,20 @@ def trial(seconds: float = 60) -> Trial:
 
 def test_a_trial_tells_what_killed_its_mutant() -> None:
     told: list[str | None] = []
-    tried([trial()] * 3, lambda one: one.tests[0], lambda one, killer: told.append(killer))
+    try_each([trial()] * 3, lambda one: one.tests[0], lambda one, killer: told.append(killer))
     assert told == ["a::b"] * 3
 
 
 def test_a_mutant_that_no_test_notices_survives() -> None:
     told: list[str | None] = []
-    tried([trial()], lambda one: None, lambda one, killer: told.append(killer))
+    try_each([trial()], lambda one: None, lambda one, killer: told.append(killer))
     assert told == [None]
 
 
 def test_a_mutant_that_never_ends_or_ends_its_process_is_killed() -> None:
     told: list[str | None] = []
-    tried([trial(0.1)], lambda one: time.sleep(3600), lambda one, killer: told.append(killer))
-    tried([trial()], lambda one: sys.exit(3), lambda one, killer: told.append(killer))
+    try_each([trial(0.1)], lambda one: time.sleep(3600), lambda one, killer: told.append(killer))
+    try_each([trial()], lambda one: sys.exit(3), lambda one, killer: told.append(killer))
     assert told == [TIME_LIMIT, DIED]
 
 
@@ -249,11 +249,11 @@ def test_a_sample_takes_as_many_of_each_package_and_the_same_for_the_same_seed()
         for one in mutants("x = 1\n" * 9, ROOT / "src" / "warren" / package / "example.py")
     ]
 
-    sample = command.sampled(many, 3, seed=7)
+    sample = command.sample_of(many, 3, seed=7)
 
     assert [one.package for one in sample] == ["dws"] * 3 + ["lifecycle"] * 3
-    assert sample == command.sampled(many, 3, seed=7)
-    assert len(command.sampled(many, 100, seed=7)) == 18
+    assert sample == command.sample_of(many, 3, seed=7)
+    assert len(command.sample_of(many, 100, seed=7)) == 18
 
 
 def test_an_explained_mutant_is_not_counted_and_an_explanation_of_nothing_is_refused(

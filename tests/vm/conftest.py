@@ -111,7 +111,7 @@ def guests(tmp_path: Path) -> Guests:
     if not (EVERYTHING or os.environ.get("WARREN_TEST_VM")):
         pytest.skip("guests take minutes: make test-vm")
     own = cache.default()
-    why = own.missing()
+    why = own.why_unavailable()
     if why is not None:
         pytest.skip(f"no guests: {why}")
     # Guests keep no bytecode: each process there would compile for itself, ten times as slowly.

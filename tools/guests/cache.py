@@ -36,7 +36,7 @@ class Cache:
     def initramfs(self) -> Path:
         return self.path / "initramfs"
 
-    def missing(self) -> str | None:
+    def why_unavailable(self) -> str | None:
         """Return why no guest can be started; None if that is possible."""
         for path in (self.kernel, self.initramfs):
             if not path.exists():
@@ -77,7 +77,7 @@ def prepare(cache: Cache) -> None:
         packages.unpack(list(dict.fromkeys(needed)), new.root)
         release = kernel.version(new.root)
         image = (new.root / f"boot/vmlinuz-{release}").read_bytes()
-        new.kernel.write_bytes(kernel.uncompressed(image))
+        new.kernel.write_bytes(kernel.decompress(image))
         kernel.list_modules(new.root, release)
         new.initramfs.write_bytes(kernel.initramfs(new.root, release))
         new.path.rename(cache.path)

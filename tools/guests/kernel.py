@@ -61,7 +61,7 @@ def version(root: Path) -> str:
     return found[-1].name.removeprefix("vmlinuz-")
 
 
-def uncompressed(image: bytes) -> bytes:
+def decompress(image: bytes) -> bytes:
     """Return the kernel that an image unpacks itself, which an emulator does many times faster.
 
     Raises Unavailable.
@@ -90,7 +90,7 @@ def list_modules(root: Path, release: str) -> None:
         raise Unavailable(f"depmod: {done.stderr.strip()}")
 
 
-def needed(dependencies: Mapping[str, Iterable[str]], names: Iterable[str]) -> list[str]:
+def with_dependencies(dependencies: Mapping[str, Iterable[str]], names: Iterable[str]) -> list[str]:
     """Return modules with all that they need, each after what it needs, as paths.
 
     `dependencies` has for the path of each module the paths of those that it needs. What is not
@@ -124,7 +124,7 @@ def dependencies(text: str) -> dict[str, list[str]]:
 def initramfs(root: Path, release: str) -> bytes:
     """Return the initramfs of a guest, compressed."""
     base = root / "usr/lib/modules" / release
-    modules = needed(dependencies((base / "modules.dep").read_text()), MODULES)
+    modules = with_dependencies(dependencies((base / "modules.dep").read_text()), MODULES)
     files = {
         "bin/busybox": (root / "bin/busybox").read_bytes(),
         "init": INIT.encode(),

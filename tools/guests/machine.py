@@ -17,7 +17,7 @@ _MEMORY: Final = 768
 """MiB."""
 
 
-class DidNotBoot(Exception):
+class NoStatus(Exception):
     """A guest has ended, or was ended, before its script had a status. The words are its last."""
 
 
@@ -86,7 +86,7 @@ class Guest:
         libraries = self.cache.emulator / "usr/lib/x86_64-linux-gnu"
         with (self.directory / "complaints").open("wb") as complaints:
             self._process = subprocess.Popen(
-                # Whoever is killed leaves no guest behind.
+                # A test that is killed leaves no guest behind.
                 ["setpriv", "--pdeathsig", "KILL", *qemu, *self._arguments()],
                 stdin=subprocess.DEVNULL, stdout=complaints, stderr=complaints,
                 env={**os.environ, "LD_LIBRARY_PATH": str(libraries)},
@@ -114,11 +114,11 @@ class Guest:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.end()
-            raise DidNotBoot(f"no status within {seconds:g} s: {self.said()}") from None
+            raise NoStatus(f"no status within {seconds:g} s: {self.said()}") from None
         try:
             return int((self.directory / "status").read_text())
         except FileNotFoundError:
-            raise DidNotBoot(self.said()) from None
+            raise NoStatus(self.said()) from None
 
     def runs(self) -> bool:
         """Return whether it has not come to its end."""

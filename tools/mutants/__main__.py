@@ -16,9 +16,16 @@ from pathlib import Path
 
 import pytest
 from tools.mutants.changes import ROOT, Mutant, mutants_of
-from tools.mutants.covering import CACHE, QUICK, Coverage, child, file_of, learned
+from tools.mutants.covering import (
+    CACHE,
+    PYTEST_OPTIONS,
+    Coverage,
+    file_of,
+    fork_child,
+    learn_coverage,
+)
 from tools.mutants.results import Results
-from tools.mutants.trials import UNFIT, Trial, Warm, attempt_loaded, tried
+from tools.mutants.trials import NOT_REPLACEABLE, InPlace, Trial, attempt_reloaded, try_each
 
 PACKAGES = ("dws", "directives", "conductor", "controllers", "scheduling", "lifecycle")
 EXPLAINED = ROOT / "tools" / "mutants" / "explained.toml"
@@ -34,11 +41,11 @@ def main() -> None:
     CACHE.mkdir(exist_ok=True)
     mutants = [one for one in unexplained(all_mutants()) if options.only in str(one)]
     if options.sample is not None:
-        mutants = sampled(mutants, options.sample, options.seed)
+        mutants = sample_of(mutants, options.sample, options.seed)
         print(f"a sample: up to {options.sample} of each package, seed {options.seed}")
-    covered = learned(PACKAGES)
-    try_all(mutants, covered)
-    tell(mutants, covered)
+    coverage = learn_coverage(PACKAGES)
+    try_all(mutants, coverage)
+    print_survivors(mutants, coverage)
 
 
 def all_mutants() -> list[Mutant]:
@@ -62,7 +69,7 @@ def unexplained(mutants: Sequence[Mutant], file: Path = EXPLAINED) -> list[Mutan
     return [one for one in mutants if (one.module, one.source, one.change) not in reasons]
 
 
-def sampled(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:
+def sample_of(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:
     """Return up to `size` mutants of each package: the same ones for the same seed."""
     found = []
     for package in PACKAGES:
@@ -72,47 +79,49 @@ def sampled(mutants: Sequence[Mutant], size: int, seed: int) -> list[Mutant]:
     return found
 
 
-def try_all(mutants: Sequence[Mutant], covered: Coverage) -> None:
+def try_all(mutants: Sequence[Mutant], coverage: Coverage) -> None:
     """Try all mutants of which the result is not known, and keep what comes of each."""
     results = Results()
-    inside: list[Trial] = []
-    outside: list[Trial] = []
+    in_functions: list[Trial] = []
+    others: list[Trial] = []
     for mutant in mutants:
-        found = covered.tests(mutant)
+        found = coverage.tests(mutant)
         if results.holds(mutant, found):
             continue
         if not found:
             results.add(mutant, found, None)
             continue
-        limits = {test: 5 + 10 * covered.seconds[test] for test in found}
+        limits = {test: 5 + 10 * coverage.seconds[test] for test in found}
         # A mutant that sleeps is rare, and a machine may be loaded: this may take its time.
         seconds = 60 + 4 * sum(limits.values())
         trial = Trial(mutant=mutant, tests=found, limits=limits, seconds=seconds)
-        (inside if mutant.function else outside).append(trial)
-    done, total = 0, len(inside) + len(outside)
+        (in_functions if mutant.function else others).append(trial)
+    done, total = 0, len(in_functions) + len(others)
 
     def report(trial: Trial, killer: str | None) -> None:
         nonlocal done
         done += 1
-        if killer != UNFIT:
+        if killer != NOT_REPLACEABLE:
             results.add(trial.mutant, trial.tests, killer)
         if done % 200 == 0:
             print(f"{done} of {total} tried", file=sys.stderr, flush=True)
 
-    if inside:
-        files = sorted({file_of(test) for trial in inside for test in trial.tests})
-        warm = Warm(inside, report)
-        options = (*QUICK, "-qq", "-s")
-        os.waitpid(child(lambda: sys.exit(pytest.main([*options, *files], plugins=[warm]))), 0)
+    if in_functions:
+        files = sorted({file_of(test) for trial in in_functions for test in trial.tests})
+        plugin = InPlace(in_functions, report)
+        options = (*PYTEST_OPTIONS, "-qq", "-s")
+        os.waitpid(
+            fork_child(lambda: sys.exit(pytest.main([*options, *files], plugins=[plugin]))), 0
+        )
         known = Results()
-        outside += [one for one in inside if not known.holds(one.mutant, one.tests)]
-    tried(outside, attempt_loaded, report)
+        others += [one for one in in_functions if not known.holds(one.mutant, one.tests)]
+    try_each(others, attempt_reloaded, report)
 
 
-def tell(mutants: Sequence[Mutant], covered: Coverage) -> None:
+def print_survivors(mutants: Sequence[Mutant], coverage: Coverage) -> None:
     """Print the survivors, and how many were killed."""
     results = Results()
-    missing = [one for one in mutants if not results.holds(one, covered.tests(one))]
+    missing = [one for one in mutants if not results.holds(one, coverage.tests(one))]
     if missing:
         sys.exit(f"{len(missing)} mutants were not tried, the first one is {missing[0]}")
     survivors = [one for one in mutants if results.killer(one) is None]

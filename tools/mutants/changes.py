@@ -15,7 +15,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
-SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
+OPPOSITE_OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
     ast.Lt: ast.LtE,
@@ -29,7 +29,7 @@ SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.And: ast.Or,
     ast.Or: ast.And,
 }
-OPPOSITE = {"min": "max", "max": "min", "any": "all", "all": "any"}
+OPPOSITE_FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 # Types, texts and what runs before a module's own code does.
 UNTOUCHED = {"annotation", "returns", "decorator_list", "bases", "keywords"}
 
@@ -195,10 +195,10 @@ def replacements(node: ast.AST, parent: ast.AST, field: str) -> Iterator[ast.AST
         case ast.Compare(ops=ops):
             for index, op in enumerate(ops):
                 new = copy(node)
-                new.ops = [*ops[:index], SWAPPED[type(op)](), *ops[index + 1 :]]  # type: ignore[list-item]
+                new.ops = [*ops[:index], OPPOSITE_OPERATORS[type(op)](), *ops[index + 1 :]]  # type: ignore[list-item]
                 yield new
         case ast.BoolOp(op=op, values=values):
-            yield ast.BoolOp(op=SWAPPED[type(op)](), values=values)  # type: ignore[arg-type]
+            yield ast.BoolOp(op=OPPOSITE_OPERATORS[type(op)](), values=values)  # type: ignore[arg-type]
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield operand
         case ast.Constant() if isinstance(parent, ast.While):
@@ -207,9 +207,11 @@ def replacements(node: ast.AST, parent: ast.AST, field: str) -> Iterator[ast.AST
             yield ast.Constant(value=not value)
         case ast.Constant(value=int() | float() as value):
             yield ast.Constant(value=value + 1)
-        case ast.Call(func=ast.Name(id=name)) if name in OPPOSITE:
+        case ast.Call(func=ast.Name(id=name)) if name in OPPOSITE_FUNCTIONS:
             new_call = copy(node)
-            new_call.func = ast.copy_location(ast.Name(OPPOSITE[name], ast.Load()), node.func)
+            new_call.func = ast.copy_location(
+                ast.Name(OPPOSITE_FUNCTIONS[name], ast.Load()), node.func
+            )
             yield new_call
         case ast.Return(value=ast.expr() as value) if not _is_none(value):
             yield ast.Return(value=ast.Constant(value=None))

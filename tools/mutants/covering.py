@@ -20,10 +20,10 @@ from tools.mutants.changes import ROOT, Mutant, digest
 
 PR_SET_PDEATHSIG = 1  # prctl(2)
 CACHE = ROOT / ".mutants"
-SLOW = 2.0
+SLOW_SECONDS = 2.0
 """Seconds of CPU time above which a test is left out."""
 # Hypothesis is loaded before pytest could rewrite its assertions, and they are not read.
-QUICK = ("-q", "-x", "--assert=plain", "-p", "no:cacheprovider")
+PYTEST_OPTIONS = ("-q", "-x", "--assert=plain", "-p", "no:cacheprovider")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Coverage:
             }
         # What is left of a mutant by all others, one of the slow would hardly notice; but each
         # survivor would run them all.
-        quick = [test for test in found if self.seconds[test] <= SLOW]
+        quick = [test for test in found if self.seconds[test] <= SLOW_SECONDS]
         return sorted(quick, key=lambda test: self.seconds[test])
 
 
@@ -102,7 +102,7 @@ class Plugin:
             signal.setitimer(signal.ITIMER_PROF, self.limits[nodeid])
 
 
-class Watching(Plugin):
+class CoveragePlugin(Plugin):
     """Runs all tests, and notes which lines each of them runs."""
 
     def __init__(self, packages: Sequence[str]) -> None:
@@ -144,7 +144,7 @@ class Watching(Plugin):
         return found
 
 
-def learned(packages: Sequence[str]) -> Coverage:
+def learn_coverage(packages: Sequence[str]) -> Coverage:
     """Return which tests run which lines: from the last time, or by running those that changed."""
     directory = CACHE / "coverage"
     directory.mkdir(exist_ok=True)
@@ -163,14 +163,14 @@ def learned(packages: Sequence[str]) -> Coverage:
         print("running the tests once, to see which lines each of them runs", flush=True)
 
         def watch() -> None:
-            watching = Watching(packages)
-            if pytest.main([*QUICK, *missing], plugins=[watching]) == 0:
+            watching = CoveragePlugin(packages)
+            if pytest.main([*PYTEST_OPTIONS, *missing], plugins=[watching]) == 0:
                 nothing: dict[str, Any] = {"seconds": {}, "lines": {}}
                 found = watching.found()
                 for file in missing:
                     kept[file].write_text(json.dumps(found.get(file, nothing)))
 
-        os.waitpid(child(watch), 0)
+        os.waitpid(fork_child(watch), 0)
         if not all(kept[file].exists() for file in missing):
             sys.exit("The tests fail as they are: mutants are for tests that pass.")
     seconds: dict[str, float] = {}
@@ -198,7 +198,7 @@ def is_test(file: Path) -> bool:
     return file.name.startswith("test_")
 
 
-def child(act: Callable[[], None]) -> int:
+def fork_child(act: Callable[[], None]) -> int:
     """Run `act` in a forked child, which ends with its parent; return the child's id."""
     sys.stdout.flush()
     parent = os.getpid()

@@ -20,13 +20,13 @@ from typing import Any
 
 import pytest
 from tools.mutants.changes import Mutant, mutated
-from tools.mutants.covering import QUICK, Plugin, child, file_of
+from tools.mutants.covering import PYTEST_OPTIONS, Plugin, file_of, fork_child
 
 WORKERS = 2
 MEMORY = 4 << 30
 TIME_LIMIT = "time limit"
 DIED = "died"
-UNFIT = "unfit"
+NOT_REPLACEABLE = "unfit"
 """What is said of a mutant that cannot be put in the place of a function that was loaded."""
 
 
@@ -43,7 +43,7 @@ class Trial:
 Report = Callable[[Trial, str | None], None]
 
 
-class Warm(Plugin):
+class InPlace(Plugin):
     """Collects all tests once; children change a function in place and run the tests for it."""
 
     def __init__(self, trials: Sequence[Trial], report: Report) -> None:
@@ -68,7 +68,7 @@ class Warm(Plugin):
             there = functions.get((str(mutant.path), mutant.function, mutant.first_line), [])
             # Without its last `super()`, a function does not fit into the class it comes from.
             if not there or any(each.__code__.co_freevars != code.co_freevars for each in there):
-                return UNFIT
+                return NOT_REPLACEABLE
             for each in there:
                 each.__code__ = code
             # Functions in it that were made when its module was loaded.
@@ -85,7 +85,7 @@ class Warm(Plugin):
                     break
             return self.failed
 
-        tried(self._trials, attempt, self._report)
+        try_each(self._trials, attempt, self._report)
         return True
 
 
@@ -108,7 +108,7 @@ def nested(code: CodeType) -> Iterator[CodeType]:
             yield from nested(each)
 
 
-class Cold(Plugin):
+class Reloaded(Plugin):
     """Runs the tests for a mutant outside of functions, which shows when its module is loaded."""
 
     def __init__(self, trial: Trial) -> None:
@@ -144,23 +144,25 @@ class Finder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(fullname, loader=Loader(self._mutant))
 
 
-def attempt_loaded(trial: Trial) -> str | None:
+def attempt_reloaded(trial: Trial) -> str | None:
     """Run the tests of a mutant in a process that has not loaded its module yet."""
     sys.meta_path.insert(0, Finder(trial.mutant))
-    plugin = Cold(trial)
+    plugin = Reloaded(trial)
     files = sorted({file_of(test) for test in trial.tests})
-    status = pytest.main([*QUICK, *files], plugins=[plugin])
+    status = pytest.main([*PYTEST_OPTIONS, *files], plugins=[plugin])
     return plugin.failed or (None if status == 0 else "loading")
 
 
-def tried(trials: Sequence[Trial], attempt: Callable[[Trial], str | None], report: Report) -> None:
+def try_each(
+    trials: Sequence[Trial], attempt: Callable[[Trial], str | None], report: Report
+) -> None:
     """Try all, some at a time, each in a child of its own; report what killed each."""
     waiting = list(reversed(trials))
-    running: dict[int, Running] = {}  # by pidfd
+    running: dict[int, RunningTrial] = {}  # by pidfd
     while waiting or running:
         while waiting and len(running) < WORKERS:
             trial = waiting.pop()
-            one = Running(trial, attempt)
+            one = RunningTrial(trial, attempt)
             running[one.pidfd] = one
         until = min(one.deadline for one in running.values())
         ended, _, _ = select.select(list(running), [], [], max(0, until - time.monotonic()))
@@ -170,7 +172,7 @@ def tried(trials: Sequence[Trial], attempt: Callable[[Trial], str | None], repor
             report(one.trial, one.end(late=fd not in ended))
 
 
-class Running:
+class RunningTrial:
     """A trial in a child of its own, with a directory for what its tests leave."""
 
     def __init__(self, trial: Trial, attempt: Callable[[Trial], str | None]) -> None:
@@ -178,7 +180,7 @@ class Running:
         self.deadline = time.monotonic() + trial.seconds
         self._scratch = tempfile.TemporaryDirectory(prefix="mutant-", ignore_cleanup_errors=True)
         self._answer, told = os.pipe()
-        self._pid = child(lambda: self._run(attempt, told))
+        self._pid = fork_child(lambda: self._run(attempt, told))
         os.close(told)
         self.pidfd = os.pidfd_open(self._pid)
 

@@ -57,7 +57,7 @@ class Actions:
         async with self._slots[event]:
             for action in self._by_event[event]:
                 try:
-                    output = await commands.perform(
+                    output = await commands.run_site_command(
                         action.command, self._environment(event, job), seconds=action.seconds
                     )
                 except NodeTrouble:

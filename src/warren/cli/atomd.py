@@ -41,7 +41,7 @@ def atomd(
     from warren.atom import listening as sockets
     from warren.daemons import atomd as service
     from warren.daemons import diskspace, logs
-    from warren.daemons.statedir import hold_lock, holder
+    from warren.daemons.statedir import hold_lock, lock_holder
 
     usual = Path("/etc/warren/atomd.toml")
     if config_file is None and usual.exists():
@@ -65,7 +65,7 @@ def atomd(
         metrics_socket = open_port("--metrics-port", metrics_address, metrics_port)
     lock, journal = state / "lock", state / "jobs.db"
     try:
-        run(diskspace.wait(state, [journal], diskspace.SERVICE))
+        run(diskspace.wait_for_room(state, [journal], diskspace.SERVICE))
         with hold_lock(lock):
             wanted = service.Settings(
                 config=config,
@@ -76,7 +76,7 @@ def atomd(
             run(service.run(wanted, lambda: click.echo(f"serving ATOM at {where}")))
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state} is in use by process {holder(lock)}: choose another "
+            f"The state directory {state} is in use by process {lock_holder(lock)}: choose another "
             "with --statedir."
         ) from None
     except PermissionError as error:

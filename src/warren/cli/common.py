@@ -179,7 +179,7 @@ def socket_at(uri: str, remedy: str) -> Path:
 def require_running(state: StateDir) -> dict[str, Any]:
     """Return what the running cluster says of itself. Raises UserMistake where none runs."""
     status = state.status()
-    if status is None and state.closed:
+    if status is None and state.is_closed:
         raise UserMistake(
             f"The instance of {state.path} cannot be reached: its owner lets no other users in "
             "(access.allow-guest-user is not set)."

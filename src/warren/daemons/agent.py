@@ -9,11 +9,11 @@ from warren.base.clock import SystemClock
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import AT_ONCE
 from warren.daemons import clustershape, users
-from warren.daemons.agents import agent
+from warren.daemons.agents import build_agent
 from warren.daemons.child import run_child
 from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import System
+from warren.daemons.system import System
 from warren.instance import config
 from warren.kube import kubeconfig
 from warren.kube.http import connect
@@ -25,12 +25,12 @@ from warren.node.faulty import FaultyMachine
 
 async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
     """Run the agents of these nodes until cancelled."""
-    threads.provide(AT_ONCE * len(names))
+    threads.size_pool(AT_ONCE * len(names))
     shape = clustershape.load(state.shape)
     assert shape is not None
     storage = config.load(state.config).storage
-    grace = GracePeriod(seconds=storage.busy_seconds, policy=storage.busy_policy)
-    nodes = Nodes(state, shape, isolated=isolated, grace=grace)
+    grace_period = GracePeriod(seconds=storage.busy_seconds, policy=storage.busy_policy)
+    nodes = Nodes(state, shape, isolated=isolated, grace_period=grace_period)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     async with AsyncExitStack() as stack:
         together = System()
@@ -41,7 +41,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
             machine: Machine = FaultyMachine(name, real, behaviour) if simulated else real
             access = kubeconfig.load(state.user(users.node_user(name)))
             client = await stack.enter_async_context(connect(access, component="agent"))
-            one = agent(
+            one = build_agent(
                 client,
                 SystemClock(),
                 name,
@@ -52,7 +52,7 @@ async def main(state: StateDir, names: list[str], *, isolated: bool) -> None:
             together.parts.update(one.parts)
             if isolated:
                 # Jobs that were about to start when the power went wait for their nodes, too.
-                holding = partial(holders.keep, nodes.namespace(name), one.mount_again)
+                holding = partial(holders.keep_running, nodes.namespace(name), one.mount_again)
                 together.parts[f"{name} holder"] = holding
         if isolated:
             namespaces = [nodes.namespace(name) for name in names]

@@ -20,10 +20,10 @@ from warren.dws.node import TYPES
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, check_durations
 from warren.node import behaviour, loops, volumegroup
-from warren.node.blocks import Blocks, Disk
+from warren.node.blocks import BlockFlash, Disk
 from warren.node.busy import GracePeriod
-from warren.node.directory import Directories
-from warren.node.flash import Flash, component
+from warren.node.directory import DirectoryFlash
+from warren.node.flash import Flash, path_component
 from warren.node.hostnamespace import HostNamespace
 from warren.node.loopdisk import LoopDisk
 from warren.node.machine import MountNamespace, NamespacedMachine
@@ -35,7 +35,7 @@ from warren.node.volumegroup import VolumeGroup
 HOST: Final = "host"
 """As the namespace: the machine's own."""
 
-USUAL: Final = Path("/etc/warren/agent.toml")
+DEFAULT_PATH: Final = Path("/etc/warren/agent.toml")
 """Where it is looked for."""
 
 _UNLIMITED: Final = capacity.LIMIT - 1
@@ -138,7 +138,7 @@ class Config(Table, frozen=True):
         return Path(self.mounts)
 
     @property
-    def places(self) -> list[Path]:
+    def mount_roots(self) -> list[Path]:
         """The directories below which anything may be mounted."""
         return [Path(each) for each in (self.mounts, *self.more_mounts)]
 
@@ -154,9 +154,9 @@ def load(path: Path | None) -> Config:
     Raises UserMistake with its name and the path of the mistake.
     """
     if path is None:
-        if not USUAL.exists():
+        if not DEFAULT_PATH.exists():
             return Config()
-        path = USUAL
+        path = DEFAULT_PATH
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -182,7 +182,7 @@ def refusal(config: Config, *, rabbit: bool) -> str | None:
     if rabbit and table.bytes is None:
         return f"flash.capacity: kind {table.kind!r} needs it, such as 3TiB"
     if table.kind in ("image", "device"):
-        why_not = loops.available()
+        why_not = loops.why_unavailable()
         if why_not is not None:
             return f"flash.kind: {table.kind!r} cannot be: {why_not}"
     if table.device is not None and not Path(table.device).is_block_device():
@@ -190,7 +190,7 @@ def refusal(config: Config, *, rabbit: bool) -> str | None:
     return None
 
 
-async def group_refusal(config: Config) -> str | None:
+async def volume_group_refusal(config: Config) -> str | None:
     """Return why the volume group that is named cannot be used; None if it can, or none is.
 
     Raises NodeTrouble where LVM does not say.
@@ -198,7 +198,7 @@ async def group_refusal(config: Config) -> str | None:
     name = config.flash.volume_group
     if name is None:
         return None
-    known = sorted(await volumegroup.names())
+    known = sorted(await volumegroup.volume_group_names())
     if name in known:
         return None
     return f"flash.volume-group: there is no {name}; there are {', '.join(known) or 'none'}"
@@ -206,39 +206,41 @@ async def group_refusal(config: Config) -> str | None:
 
 async def file_system_support(config: Config, state: Path) -> dict[str, str | None]:
     """Return for each type of file system why it cannot be made here; None where it can."""
-    found, _ = flash(config, state)
-    lacks = {**await found.lacks(config.name)}
+    found, _ = build_flash(config, state)
+    unsupported = {**await found.unsupported_types(config.name)}
     if config.network is not None:
-        lacks |= networks.LACKS
-    return {each: lacks.get(each) for each in TYPES}
+        unsupported |= networks.UNSUPPORTED
+    return {each: unsupported.get(each) for each in TYPES}
 
 
-def patience(config: Config) -> GracePeriod:
+def grace_period(config: Config) -> GracePeriod:
     """Return how storage is waited for that is in use."""
     return GracePeriod(seconds=tables.seconds(config.busy_timeout), policy=config.busy_policy)
 
 
-def flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | None]:
+def build_flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Disk] | None]:
     """Return the flash of an agent, and the disk of each rabbit behind it if it has such."""
     table = config.flash
     place = Path(table.directory) if table.directory else state / "flash"
     size = table.bytes or 0
     if table.kind in _DIRECTORIES:
-        return Directories(place, size), None
+        return DirectoryFlash(place, size), None
     disks: dict[str, Disk] = {}
 
     def disk(rabbit: str) -> Disk:
         if rabbit not in disks:
-            disks[rabbit] = _disk(component(rabbit), table, place, size)
+            disks[rabbit] = _build_disk(path_component(rabbit), table, place, size)
         return disks[rabbit]
 
-    cluster = config.network.machines() if config.network is not None else None
-    made = Blocks(disk, state, patience=patience(config), cluster=cluster, one_kernel=False)
+    cluster = config.network.dlm_cluster() if config.network is not None else None
+    made = BlockFlash(
+        disk, state, grace_period=grace_period(config), cluster=cluster, one_kernel=False
+    )
     return made, disk
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class AgentNode:
     """What an agent acts on."""
 
     machine: NamespacedMachine
@@ -246,7 +248,7 @@ class Node:
     disk: Callable[[str], Disk] | None
     """The disk of a rabbit, where volumes are block devices."""
     namespace: MountNamespace
-    own: Namespace | None
+    own_namespace: Namespace | None
     """The same, where it is the agent's own and has a holder."""
     exports: Exports | None = None
     """What a rabbit offers on the network, if it is to."""
@@ -254,31 +256,33 @@ class Node:
     """A compute node's connections to rabbits, where it reaches them over a network."""
 
 
-def node(config: Config, state: Path, *, rabbit: bool) -> Node:
+def build_node(config: Config, state: Path, *, rabbit: bool) -> AgentNode:
     """Return the node of an agent that keeps what it must in the directory `state`."""
-    made, disk = flash(config, state)
+    made, disk = build_flash(config, state)
     exports, host = None, None
     if config.network is not None and not rabbit:
-        made, host = networks.connecting(config.network, config.name)
+        made, host = networks.compute_flash(config.network, config.name)
     elif config.network is not None and disk is not None:
-        made, exports = networks.offering(config.network, config.name, made, disk(config.name))
-    own = None
+        made, exports = networks.rabbit_flash(config.network, config.name, made, disk(config.name))
+    own_namespace = None
     if config.namespace != HOST:
-        own = Namespace(Path(config.namespace), config.prefix)
-    namespace = own or HostNamespace(config.prefix)
-    machine = NamespacedMachine(config.name, made, namespace, patience(config), config.places)
-    return Node(
+        own_namespace = Namespace(Path(config.namespace), config.prefix)
+    namespace = own_namespace or HostNamespace(config.prefix)
+    machine = NamespacedMachine(
+        config.name, made, namespace, grace_period(config), config.mount_roots
+    )
+    return AgentNode(
         machine=machine,
         flash=made,
         disk=disk,
         namespace=namespace,
-        own=own,
+        own_namespace=own_namespace,
         exports=exports,
         host=host,
     )
 
 
-def _disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:
+def _build_disk(rabbit: str, table: FlashTable, place: Path, size: int) -> Disk:
     if table.volume_group is not None:
         return VolumeGroup(rabbit, table.volume_group, size)
     backing = Path(table.device).resolve() if table.device is not None else None

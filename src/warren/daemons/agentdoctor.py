@@ -12,7 +12,7 @@ from warren.base.objects import Kind
 from warren.daemons import agentconfig
 from warren.daemons.agentservice import Settings
 from warren.daemons.repair import remove_all
-from warren.daemons.statedir import holder
+from warren.daemons.statedir import lock_holder
 from warren.dws import audit, kinds
 from warren.dws.audit import Finding, OnNodes, Sort
 from warren.kube import http, versions
@@ -52,7 +52,9 @@ class _Doctor:
         self._settings = settings
         self._client = client
         self._name = settings.config.name
-        self._node = agentconfig.node(settings.config, settings.state.path, rabbit=settings.rabbit)
+        self._node = agentconfig.build_node(
+            settings.config, settings.state.path, rabbit=settings.rabbit
+        )
 
     async def examine(self) -> list[Finding]:
         # What is made has its object before, and what is given back has it after: only what is
@@ -74,7 +76,7 @@ class _Doctor:
             case Sort.PROCESS:
                 # Still the agent's: another process may have its number by now.
                 stray = {int(finding.name)}
-                processes.send(lambda: stray & {*self._left_processes()}, signal.SIGKILL)
+                processes.send(lambda: stray & {*self._orphaned_processes()}, signal.SIGKILL)
             case Sort.MOUNT:
                 await self._node.machine.unmount(finding.name)
             case Sort.DEVICE:
@@ -92,7 +94,7 @@ class _Doctor:
             volumes=self._of_node(self._node.flash.volumes(self._name) if self._rabbit else ()),
             mounts=self._of_node(mounts),
             devices=self._of_node(loop.device for loop in disk.strays()) if disk else frozenset(),
-            processes=dict.fromkeys(self._left_processes(), _ENDED),
+            processes=dict.fromkeys(self._orphaned_processes(), _ENDED),
         )
 
     @property
@@ -107,13 +109,13 @@ class _Doctor:
         disk = self._node.disk(self._name) if self._rabbit and self._node.disk else None
         return disk if isinstance(disk, LoopDisk) else None
 
-    def _left_processes(self) -> Sequence[int]:
+    def _orphaned_processes(self) -> Sequence[int]:
         """Return the processes of an agent that has ended."""
         try:
-            mark = self._settings.state.mark
+            mark = self._settings.state.process_mark
         except OSError:  # there never was one
             return []
-        agent, own = holder(self._settings.state.lock), self._node.own
+        agent, own = lock_holder(self._settings.state.lock), self._node.own_namespace
         # What holds the namespace is to outlive it.
         kept = {agent, own.holder if own is not None else None}
         if agent is not None:

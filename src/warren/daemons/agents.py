@@ -16,7 +16,7 @@ from warren.controllers.movement import MovementReconciler
 from warren.controllers.nodestorage import RabbitReconciler
 from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
-from warren.daemons.together import INDEXES, Part, System, parts_after_sync
+from warren.daemons.system import INDEXES, Part, System, parts_after_sync
 from warren.dws.pods import podstatus
 from warren.dws.rabbits import links
 from warren.kube.client import Client
@@ -35,7 +35,7 @@ class Agent(System):
     reconcilers: Sequence[Reconciler[Any]]
 
 
-def agent(
+def build_agent(
     client: Client,
     clock: Clock,
     node: str,
@@ -56,16 +56,19 @@ def agent(
     """
     informers = Informers(client, namespace=node, indexes=INDEXES)
     parts: dict[str, Part] = {f"{node} informers": informers.run}
-    apart: list[Reconciler[Any]] = []
+    separate: list[Reconciler[Any]] = []
     link = None
     if probe is not None:
         # Apart from all else: where its role is an older one, it may not look at this.
-        wires = Informers(client, namespace=node)
+        link_informers = Informers(client, namespace=node)
         policy = link_policy or links.Policy()
-        link = LinkReconciler(client, wires, clock, node, probe, policy)
-        alone = {"informers": wires.run, **parts_after_sync(wires, [link.reconciler])}
-        parts[f"{node} link"] = System(parts=alone).run
-        apart.append(link.reconciler)
+        link = LinkReconciler(client, link_informers, clock, node, probe, policy)
+        own_parts = {
+            "informers": link_informers.run,
+            **parts_after_sync(link_informers, [link.reconciler]),
+        }
+        parts[f"{node} link"] = System(parts=own_parts).run
+        separate.append(link.reconciler)
     mounts = MountReconciler(
         client,
         informers,
@@ -77,7 +80,7 @@ def agent(
     )
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
     if rabbit:
-        own = RabbitReconciler(
+        rabbit_reconciler = RabbitReconciler(
             client,
             informers,
             machine,
@@ -87,13 +90,20 @@ def agent(
         )
         movements = MovementReconciler(client, informers, machine, clock)
         # Apart from all else, too: an older role says nothing of these.
-        mgts = Informers(client, namespace=node)
-        mgs = MgsReconciler(client, mgts, machine, limit=worktime.SECONDS)
-        running: list[Reconciler[Any]] = [mgs.reconciler, mgs.commands]
-        alone = {"informers": mgts.run, **parts_after_sync(mgts, running)}
-        parts[f"{node} mgs"] = System(parts=alone).run
-        apart += running
-        reconcilers += [own.reconciler, own.announcer, movements.reconciler]
+        mgs_informers = Informers(client, namespace=node)
+        mgs = MgsReconciler(client, mgs_informers, machine, limit=worktime.SECONDS)
+        mgs_reconcilers: list[Reconciler[Any]] = [mgs.reconciler, mgs.commands]
+        own_parts = {
+            "informers": mgs_informers.run,
+            **parts_after_sync(mgs_informers, mgs_reconcilers),
+        }
+        parts[f"{node} mgs"] = System(parts=own_parts).run
+        separate += mgs_reconcilers
+        reconcilers += [
+            rabbit_reconciler.reconciler,
+            rabbit_reconciler.announcer,
+            movements.reconciler,
+        ]
         if exports is not None:
             reconcilers.append(
                 ExportReconciler(informers, exports, limit=worktime.SECONDS).reconciler
@@ -108,7 +118,7 @@ def agent(
         parts=parts,
         mount_again=mounts.mount_again,
         informers=informers,
-        reconcilers=[*reconcilers, *apart],
+        reconcilers=[*reconcilers, *separate],
     )
 
 

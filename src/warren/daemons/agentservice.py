@@ -22,12 +22,12 @@ from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.controllers.machine import Machine
 from warren.controllers.mounts import AT_ONCE
-from warren.daemons import agentconfig, exposed
-from warren.daemons.agentconfig import Config, Node
-from warren.daemons.agents import agent
+from warren.daemons import agentconfig, monitoring
+from warren.daemons.agentconfig import AgentNode, Config
+from warren.daemons.agents import build_agent
 from warren.daemons.foreground import until_stopped
-from warren.daemons.statedir import hold_lock, holder
-from warren.daemons.together import System
+from warren.daemons.statedir import hold_lock, lock_holder
+from warren.daemons.system import System
 from warren.dws import kinds
 from warren.dws.node import NodeTrouble
 from warren.journal import files
@@ -39,7 +39,7 @@ from warren.node.faulty import FaultyMachine
 from warren.node.nvmehost import Host
 
 if TYPE_CHECKING:
-    from warren.daemons.counted import Counted
+    from warren.daemons.controlmetrics import ControlMetrics
 
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ class AgentState:
         return self.path / "lock"
 
     @property
-    def mark(self) -> tuple[str, str]:
+    def process_mark(self) -> tuple[str, str]:
         """What all processes of the agent have in their environment: a name and its value.
 
         It is a secret, since the doctor ends what carries it. Raises OSError where there was none.
@@ -101,7 +101,7 @@ class Settings:
 
 
 @contextmanager
-def alone(state: AgentState) -> Iterator[None]:
+def hold_state_directory(state: AgentState) -> Iterator[None]:
     """Hold an agent's state directory for the length of a block. Raises UserMistake."""
     state.prepare()
     try:
@@ -109,8 +109,8 @@ def alone(state: AgentState) -> Iterator[None]:
             yield
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state.path} is in use by process {holder(state.lock)}: each "
-            "agent has its own, by --statedir."
+            f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
+            "each agent has its own, by --statedir."
         ) from None
     except PermissionError as error:
         raise UserMistake(f"{error.filename} is not yours: choose another --statedir.") from error
@@ -118,9 +118,9 @@ def alone(state: AgentState) -> Iterator[None]:
 
 async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
     """Run an agent until cancelled; `ready` is called when it knows what it is to do."""
-    threads.provide(AT_ONCE)
+    threads.size_pool(AT_ONCE)
     files.replace(settings.state.path / "node", settings.config.name.encode())
-    name, value = settings.state.mark
+    name, value = settings.state.process_mark
     os.environ[name] = value
     _make_prefix(settings.config)
     network = settings.config.network
@@ -128,7 +128,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
         log.warning(
             "network.secret is not set: processes that reach rabbits may say to be any node's"
         )
-    node = agentconfig.node(settings.config, settings.state.path, rabbit=settings.rabbit)
+    node = agentconfig.build_node(settings.config, settings.state.path, rabbit=settings.rabbit)
     if node.host is not None:
         await _disconnect_unused(node.host)
     async with http.connect(settings.access, component="agent") as plain:
@@ -152,22 +152,22 @@ async def _disconnect_unused(host: Host) -> None:
 
 
 def _system(
-    settings: Settings, node: Node, client: Client, clock: Clock, ready: Callable[[], None]
+    settings: Settings, node: AgentNode, client: Client, clock: Clock, ready: Callable[[], None]
 ) -> System:
     config = settings.config
-    works = asyncio.Event()
-    counts: Counted | None = None
+    is_synced = asyncio.Event()
+    counts: ControlMetrics | None = None
     if settings.metrics_socket is not None:
         # Imported only where metrics are served.
-        from warren.daemons import counted
+        from warren.daemons import controlmetrics
 
-        counts = counted.Counted()
+        counts = controlmetrics.ControlMetrics()
         client = counts.client(client)
     flash = config.flash
     machine: Machine = node.machine
     if flash.kind == "simulated":
         machine = FaultyMachine(config.name, node.machine, behaviour.parse(flash.faults))
-    built = agent(
+    built = build_agent(
         client,
         clock,
         config.name,
@@ -181,19 +181,19 @@ def _system(
     parts = {**built.parts, "watchdog": systemd.watchdog}
     if counts is not None and settings.metrics_socket is not None:
         listener = settings.metrics_socket
-        counts.controllers(built.informers, built.reconcilers)
-        told = counts.exposition
-        parts["exposed"] = lambda: exposed.serve(listener, told, works.is_set)
-    if node.own is not None:
-        parts["holder"] = partial(holders.keep, node.own, built.mount_again)
-        parts["host mounts"] = partial(hostmounts.follow, [node.own])
+        counts.watch_controllers(built.informers, built.reconcilers)
+        exposition = counts.exposition
+        parts["monitoring"] = lambda: monitoring.serve(listener, exposition, is_synced.is_set)
+    if node.own_namespace is not None:
+        parts["holder"] = partial(holders.keep_running, node.own_namespace, built.mount_again)
+        parts["host mounts"] = partial(hostmounts.follow, [node.own_namespace])
 
     async def settled() -> None:
         await built.informers.wait_synced()
-        works.set()
+        is_synced.set()
         ready()
 
-    return System(parts=parts, settled=settled)
+    return System(parts=parts, wait_ready=settled)
 
 
 def _make_prefix(config: Config) -> None:
@@ -210,9 +210,9 @@ def _make_prefix(config: Config) -> None:
 async def check_possible(config: Config, *, rabbit: bool, name: str) -> None:
     """Raise UserMistake, with the `name` of the configuration, where it cannot be."""
     try:
-        why_not = agentconfig.refusal(config, rabbit=rabbit) or await agentconfig.group_refusal(
-            config
-        )
+        why_not = agentconfig.refusal(
+            config, rabbit=rabbit
+        ) or await agentconfig.volume_group_refusal(config)
     except NodeTrouble as trouble:
         why_not = f"flash.volume-group: {trouble}"
     if why_not is not None:

@@ -22,7 +22,7 @@ from warren.daemons.containerlogs import ContainerLogs
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import System, parts_after_sync
+from warren.daemons.system import System, parts_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.dws.pods import jobpods
@@ -217,20 +217,20 @@ def _token(state: StateDir) -> str:
 
 def check_port_free(port: int) -> None:
     """Raise UserMistake where a port cannot be had."""
-    _bound(port).close()
+    _bind(port).close()
 
 
 def _listen(state: StateDir, port: int | None) -> socket.socket:
     """Take the port that is asked for, or the last one if it is free, or any."""
     if port is not None:
-        return _bound(port)
+        return _bind(port)
     try:
-        return _bound(_last_port(state) or 0)
+        return _bind(_last_port(state) or 0)
     except UserMistake:
-        return _bound(0)
+        return _bind(0)
 
 
-def _bound(port: int) -> socket.socket:
+def _bind(port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -20,7 +20,7 @@ from warren.atom.register import Register
 from warren.atom.service import Service
 from warren.base import systemd
 from warren.base.clock import SystemClock
-from warren.daemons import exposed
+from warren.daemons import monitoring
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import serving
 from warren.lifecycle import tables
@@ -49,12 +49,12 @@ async def run(settings: Settings, ready: Callable[[], None]) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(signum, stopping.set)
     with SqliteJournal(settings.journal, RESERVE) as journal:
-        living = asyncio.ensure_future(_live(settings, journal, stopping, ready))
-        await asyncio.wait({living})
-    living.result()
+        running = asyncio.ensure_future(_serve(settings, journal, stopping, ready))
+        await asyncio.wait({running})
+    running.result()
 
 
-async def _live(
+async def _serve(
     settings: Settings, journal: SqliteJournal, stopping: asyncio.Event, ready: Callable[[], None]
 ) -> None:
     config = settings.config
@@ -73,14 +73,14 @@ async def _live(
     def clean() -> bool:
         return service.unclean == 0
 
-    exposed.add(app, metrics.exposition, clean)
+    monitoring.add_routes(app, metrics.exposition, clean)
     async with asyncio.TaskGroup() as parts:
         working = parts.create_task(service.run(), name="service")
         answering = serving.serve_limited(app, settings.listener, CONNECTIONS, stopping)
         listeners = [parts.create_task(answering, name="socket")]
         if settings.metrics_socket is not None:
-            telling = exposed.serve(settings.metrics_socket, metrics.exposition, clean)
-            listeners.append(parts.create_task(telling, name="exposed"))
+            telling = monitoring.serve(settings.metrics_socket, metrics.exposition, clean)
+            listeners.append(parts.create_task(telling, name="monitoring"))
         await asyncio.sleep(0)
         # What is here by now stays: to go over it again and again would hold up answers.
         gc.collect()

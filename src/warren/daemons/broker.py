@@ -22,9 +22,9 @@ from warren.base.clock import SystemClock
 from warren.base.errors import WarrenError
 from warren.base.processes import die_with_parent
 from warren.daemons import logs
-from warren.daemons.instance import Foundation, Instance, assemble
+from warren.daemons.instance import Instance, InstanceDependencies, assemble
 from warren.daemons.shells import run_shell
-from warren.daemons.together import System
+from warren.daemons.system import System
 from warren.dws import tolerance
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
@@ -45,18 +45,18 @@ URI: Final = "broker.uri"
 """Where in the job's namespace the first process says where its socket is."""
 
 _LOCAL: Final = "local://"
-_OURS: Final = ("FLUX_JOB_", "FLUX_TASK_", "FLUX_KVS_", "PMI_")
+_OWN_VARIABLES: Final = ("FLUX_JOB_", "FLUX_TASK_", "FLUX_KVS_", "PMI_")
 """What of the environment is about our own task, and would tell those inside of another job."""
 
-_MARK: Final = "WARREN_BATCH"
+_PROCESS_MARK: Final = "WARREN_BATCH"
 """What the instance's own commands are known by."""
 
-_ENDING: Final = 30.0
+_END_SECONDS: Final = 30.0
 """Seconds that the jobs that are left have to end when the script has."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class BatchTask:
     """Which process of which job this is, as its environment tells."""
 
     enclosing: Path
@@ -68,7 +68,7 @@ class Place:
     tmp: Path
 
     @property
-    def meeting(self) -> str:
+    def barrier_name(self) -> str:
         """The barrier of the job's processes, which breaks where one of them cannot come."""
         return f"{fluid.f58plain(self.job)}-broker"
 
@@ -77,10 +77,10 @@ class Place:
         return self.tmp / "local"
 
 
-def place_of(environment: Mapping[str, str]) -> Place:
+def task_of_environment(environment: Mapping[str, str]) -> BatchTask:
     """Read the environment of a task. Raises WarrenError outside of a job."""
     try:
-        return Place(
+        return BatchTask(
             enclosing=Path(environment["FLUX_URI"].removeprefix(_LOCAL)),
             job=fluid.parse(environment["FLUX_JOB_ID"]),
             rank=int(environment["FLUX_TASK_RANK"]),
@@ -92,14 +92,16 @@ def place_of(environment: Mapping[str, str]) -> Place:
         raise WarrenError(f"this is for the tasks of batch jobs: {error} is not set") from error
 
 
-def script_environment(environment: Mapping[str, str], place: Place) -> dict[str, str]:
+def script_environment(environment: Mapping[str, str], task: BatchTask) -> dict[str, str]:
     """Return the environment of the script: of the job's, what is not about our own task."""
-    kept = {name: value for name, value in environment.items() if not name.startswith(_OURS)}
+    kept = {
+        name: value for name, value in environment.items() if not name.startswith(_OWN_VARIABLES)
+    }
     return {
         **kept,
-        tmpdir.VARIABLE: str(place.tmp),
-        "FLUX_URI": f"{_LOCAL}{place.socket}",
-        "FLUX_ENCLOSING_ID": fluid.f58(place.job),
+        tmpdir.VARIABLE: str(task.tmp),
+        "FLUX_URI": f"{_LOCAL}{task.socket}",
+        "FLUX_ENCLOSING_ID": fluid.f58(task.job),
     }
 
 
@@ -129,25 +131,25 @@ class _BatchShell:
         return tmpdir.remove(self._tmp, order.id, order.rank)
 
 
-def _start_shells(socket: Path, place: Place, given: ResourceSet) -> None:
+def _start_shells(socket: Path, task: BatchTask, resources: ResourceSet) -> None:
     """Run the parent of a node's shells, until the instance has gone."""
-    shell = _BatchShell(socket, place.tmp, given.ranks[place.rank].cores)
-    cluster = f"{socket}:{place.rank}"
-    ShellParent(socket, shell, cluster, place=f"-{place.rank}", lasting=False).run()
+    shell = _BatchShell(socket, task.tmp, resources.ranks[task.rank].cores)
+    cluster = f"{socket}:{task.rank}"
+    ShellParent(socket, shell, cluster, place=f"-{task.rank}", lasting=False).run()
 
 
 # The first process
 
 
-async def lead(
-    place: Place, given: ResourceSet, command: Sequence[str], environment: Mapping[str, str]
+async def run_instance(
+    task: BatchTask, resources: ResourceSet, command: Sequence[str], environment: Mapping[str, str]
 ) -> int:
     """Run the instance, and run the script in it; return its exit code. Raises RpcError."""
-    async with connect(place.enclosing) as enclosing:
-        flux = _assembled(place, given)
+    async with connect(task.enclosing) as enclosing:
+        flux = _build_instance(task, resources)
         system = System(
-            first={"kvs": flux.kvs.run},
-            parts={**flux.parts, "bus": lambda: server.serve(flux.bus, place.socket)},
+            outer_parts={"kvs": flux.kvs.run},
+            parts={**flux.parts, "bus": lambda: server.serve(flux.bus, task.socket)},
         )
         ready = asyncio.Event()
         # The script is told to end as we are; we go on until it has, and all that it has started.
@@ -156,25 +158,25 @@ async def lead(
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(system.run(ready))
             await ready.wait()
-            await _drain_lost(place, enclosing, flux)
-            await _announce(place, enclosing)
+            await _drain_lost(task, enclosing, flux)
+            await _publish_uri(task, enclosing)
             code = await _run(command, environment)
             await _end_jobs(flux.handle)
             running.cancel()
     return code
 
 
-async def _job_resources(place: Place) -> ResourceSet:
+async def _job_resources(task: BatchTask) -> ResourceSet:
     """Return what the job was given. Raises RpcError."""
-    lookup = {"id": place.job, "keys": ["R"]}
-    async with connect(place.enclosing) as enclosing:
+    lookup = {"id": task.job, "keys": ["R"]}
+    async with connect(task.enclosing) as enclosing:
         found = await enclosing.rpc("job-info.lookup", lookup)
     return resource_set.read(orjson.loads(found["R"]))
 
 
-def _assembled(place: Place, given: ResourceSet) -> Instance:
+def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
     # Flash is not for those inside, and the job's end is theirs without being told.
-    own = replace(resource_set.remap(given), scheduling=None, starttime=0.0, expiration=0.0)
+    own = replace(resource_set.remap(resources), scheduling=None, starttime=0.0, expiration=0.0)
     hosts = [rank.host for rank in own.ranks]
 
     def launcher(bus: Bus, handle: Handle) -> Launcher:
@@ -184,19 +186,19 @@ def _assembled(place: Place, given: ResourceSet) -> Instance:
             bus.register(f"{LISTENER}-{rank}", nodes[host].methods())
         return SpreadLauncher(nodes)
 
-    foundation = Foundation(
+    dependencies = InstanceDependencies(
         clock=SystemClock(),
         jobs=MemoryJournal(),
         launcher=launcher,
-        commands=ProcessCommands((_MARK, secrets.token_hex())),
+        commands=ProcessCommands((_PROCESS_MARK, secrets.token_hex())),
         owner=os.geteuid(),
     )
-    return assemble(resource_set.write(own), foundation)
+    return assemble(resource_set.write(own), dependencies)
 
 
-async def _drain_lost(place: Place, enclosing: Handle, flux: Instance) -> None:
+async def _drain_lost(task: BatchTask, enclosing: Handle, flux: Instance) -> None:
     """Keep jobs from the nodes whose storage has failed, with which the job goes on (ADR 072)."""
-    found = await enclosing.rpc("job-info.lookup", {"id": place.job, "keys": ["eventlog"]})
+    found = await enclosing.rpc("job-info.lookup", {"id": task.job, "keys": ["eventlog"]})
     told = [
         each.context.get("note", "")
         for each in eventlog.decode(found["eventlog"])
@@ -208,20 +210,20 @@ async def _drain_lost(place: Place, enclosing: Handle, flux: Instance) -> None:
             await flux.handle.rpc("resource.drain", drained)
 
 
-async def _announce(place: Place, enclosing: Handle) -> None:
+async def _publish_uri(task: BatchTask, enclosing: Handle) -> None:
     """Publish the instance's URI, to the other processes of the job and to users."""
-    uri = f"{_LOCAL}{place.socket}"
+    uri = f"{_LOCAL}{task.socket}"
     operation = {"key": URI, "flags": 0, "dirent": treeobj.val(uri.encode())}
-    committed = {"namespace": place.namespace, "ops": [operation], "rootref": False}
+    committed = {"namespace": task.namespace, "ops": [operation], "rootref": False}
     # Once, however often it is sent; and it waits, where there is no room for it now.
     committed.update(writer="broker", sequence=1)
     await enclosing.rpc("kvs.commit", committed)
-    await enclosing.rpc("job-manager.memo", {"id": place.job, "memo": {"uri": uri}})
-    await _meet(place, enclosing)
+    await enclosing.rpc("job-manager.memo", {"id": task.job, "memo": {"uri": uri}})
+    await _enter_barrier(task, enclosing)
 
 
-async def _meet(place: Place, enclosing: Handle) -> None:
-    request = {"name": place.meeting, "nprocs": place.size, "who": str(place.rank)}
+async def _enter_barrier(task: BatchTask, enclosing: Handle) -> None:
+    request = {"name": task.barrier_name, "nprocs": task.size, "who": str(task.rank)}
     await enclosing.rpc("barrier.enter", request)
 
 
@@ -240,7 +242,7 @@ async def _end_jobs(handle: Handle) -> None:
     """End the jobs that the script has left behind."""
     request: dict[str, Any] = {"attrs": ["id"], "constraint": {"states": ["active"]}}
     with suppress(TimeoutError):
-        async with asyncio.timeout(_ENDING):
+        async with asyncio.timeout(_END_SECONDS):
             for job in (await handle.rpc("job-list.list", request))["jobs"]:
                 ended = {"id": job["id"], "type": "cancel", "severity": 0}
                 with suppress(RpcError):  # it has ended by itself
@@ -253,28 +255,28 @@ async def _end_jobs(handle: Handle) -> None:
 # The others
 
 
-async def _follow(place: Place) -> Path:
+async def _wait_for_socket(task: BatchTask) -> Path:
     """Wait until the first process is there, and return its socket. Raises RpcError."""
-    async with connect(place.enclosing) as enclosing:
-        await _meet(place, enclosing)
-        request = {"key": URI, "namespace": place.namespace}
+    async with connect(task.enclosing) as enclosing:
+        await _enter_barrier(task, enclosing)
+        request = {"key": URI, "namespace": task.namespace}
         found = treeobj.read_val((await enclosing.rpc("kvs.lookup", request))["val"])
     return Path(found.decode().removeprefix(_LOCAL))
 
 
 def main(command: Sequence[str]) -> int:
     """Run one process of a batch job's instance, and return its exit code."""
-    place = place_of(os.environ)
-    given = asyncio.run(_job_resources(place))
-    if place.rank != 0:
-        _start_shells(asyncio.run(_follow(place)), place, given)
+    task = task_of_environment(os.environ)
+    resources = asyncio.run(_job_resources(task))
+    if task.rank != 0:
+        _start_shells(asyncio.run(_wait_for_socket(task)), task, resources)
         return 0
     # A fork of what has loaded everything, before there are threads.
     if os.fork() == 0:
         die_with_parent()
-        _start_shells(place.socket, place, given)
+        _start_shells(task.socket, task, resources)
         os._exit(0)
-    return asyncio.run(lead(place, given, command, script_environment(os.environ, place)))
+    return asyncio.run(run_instance(task, resources, command, script_environment(os.environ, task)))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from warren.dws.offload import copyservice
 from warren.kube.client import AlreadyExists, Client
 from warren.kube.server.builtin import CRD, NAMESPACE
 
-_OURS: Final = "warren.cluster/global-file-system"
+_GLOBAL_LABEL: Final = "warren.cluster/global-file-system"
 """Labels the file systems that come from `--global`, and go with it."""
 
 
@@ -60,7 +60,7 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
         # The word is the site's own: an earlier start may have served it.
         await client.patch(copyservice.announce(None))
     wanted = {f"global-{number}" for number in range(len(shape.global_file_systems))}
-    for obj in (await client.list(kinds.LUSTRE, labels={_OURS: "true"})).items:
+    for obj in (await client.list(kinds.LUSTRE, labels={_GLOBAL_LABEL: "true"})).items:
         if obj["metadata"]["name"] not in wanted:
             await client.delete(Remove(kind=kinds.LUSTRE, key=key_of(obj)))
 
@@ -74,7 +74,7 @@ def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Ki
     by_name = {kind.name: kind for kind in kinds.ALL}
     for obj in manifests("rules.yaml"):
         kind = by_name[obj["kind"]]
-        yield kind, _requiring(obj, daemons) if kind == kinds.RULE else obj
+        yield kind, _with_required_words(obj, daemons) if kind == kinds.RULE else obj
     storage_nodes = [
         {
             "type": "Rabbit",
@@ -96,13 +96,13 @@ def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Ki
         metadata = {
             "name": f"global-{number}",
             "namespace": kinds.DEFAULT_NAMESPACE,
-            "labels": {_OURS: "true"},
+            "labels": {_GLOBAL_LABEL: "true"},
         }
         spec = {"name": f"global{number}"[:8], "mgsNids": "127.0.0.1@tcp", "mountRoot": path}
         yield kinds.LUSTRE, {"metadata": metadata, "spec": spec}
 
 
-def _requiring(rule: Object, daemons: Collection[str]) -> Object:
+def _with_required_words(rule: Object, daemons: Collection[str]) -> Object:
     """Return a rule whose commands take these words with `requires`, where they take any.
 
     Neither the token for containers nor copies that running jobs ask for need a daemon.
@@ -122,11 +122,11 @@ def _requiring(rule: Object, daemons: Collection[str]) -> Object:
     return {**rule, "spec": spec}
 
 
-_OWN: Final = ("spec", "data", "rules", "subjects")
+_PATCHED_FIELDS: Final = ("spec", "data", "rules", "subjects")
 """The fields in which an existing object is patched."""
 
 
-_FILLED_IN: Final = {kinds.PORT_MANAGER: "allocations"}
+_FILLED_IN_FIELDS: Final = {kinds.PORT_MANAGER: "allocations"}
 """The field of its spec that others fill in, which is left as it is in an existing object."""
 
 
@@ -145,8 +145,8 @@ async def apply(client: Client, kind: Kind, obj: Object) -> None:
     try:
         await client.create(kind, obj)
     except AlreadyExists:
-        patch: dict[str, Any] = {name: obj[name] for name in _OWN if name in obj}
-        if kind in _FILLED_IN:
-            patch["spec"] = {k: v for k, v in obj["spec"].items() if k != _FILLED_IN[kind]}
+        patch: dict[str, Any] = {name: obj[name] for name in _PATCHED_FIELDS if name in obj}
+        if kind in _FILLED_IN_FIELDS:
+            patch["spec"] = {k: v for k, v in obj["spec"].items() if k != _FILLED_IN_FIELDS[kind]}
         if patch:
             await client.patch(Change(kind=kind, key=key_of(obj), patch=patch))

@@ -29,10 +29,10 @@ from warren.controllers.storage import StorageController
 from warren.controllers.systemstorage import SystemStorageController
 from warren.controllers.workflow import WorkflowController
 from warren.daemons import apiserver
-from warren.daemons.agents import agent
+from warren.daemons.agents import build_agent
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.instance import Foundation, Instance, assemble
-from warren.daemons.together import INDEXES, Part, System, parts_after_sync
+from warren.daemons.instance import Instance, InstanceDependencies, assemble
+from warren.daemons.system import INDEXES, Part, System, parts_after_sync
 from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.containers import containerprofiles
@@ -74,32 +74,32 @@ from warren.wlm.presets import Presets
 from warren.wlm.tokens import WorkflowTokens
 
 if TYPE_CHECKING:
-    from warren.daemons.counted import Counted
+    from warren.daemons.controlmetrics import ControlMetrics
     from warren.daemons.offload import Endpoint as OffloadEndpoint
 
-FLOOR = 0
+LEAST_ALLOCATION = 0
 """The least size of an allocation in bytes. Real rabbits have a reason for one; this has none."""
 
 
-Wrap = Callable[[Client], Client]
+ClientWrapper = Callable[[Client], Client]
 """Stands between a component and the API: a test sees every write there."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ports:
-    """What the control process stands on."""
+class ControlDependencies:
+    """What the control process is built on."""
 
     objects: Journal
     """The API server's journal."""
-    instance: Foundation
+    instance: InstanceDependencies
     mount_prefix: str
-    client: Wrap = lambda client: client
+    client: ClientWrapper = lambda client: client
     """Wraps the client of each component."""
-    printed: Logs | None = None
+    container_logs: Logs | None = None
     """What the pods of this machine print, if it runs any."""
     offload: "OffloadEndpoint | None" = None
     """Where running jobs ask for copies, if anywhere."""
-    counted: "Counted | None" = None
+    metrics: "ControlMetrics | None" = None
     """Where what it does is counted, if anywhere."""
 
     @property
@@ -117,7 +117,7 @@ class Control:
 
 
 def instance(
-    shape: ClusterShape, foundation: Foundation, informers: Informers, client: Client
+    shape: ClusterShape, dependencies: InstanceDependencies, informers: Informers, client: Client
 ) -> Instance:
     """Build the instance. What it knows of the storage side, it reads in the API.
 
@@ -130,29 +130,29 @@ def instance(
             return view.directives(found.jobspec) or () if found.job.userid == userid else ()
         return ()
 
-    rabbit = foundation.config.rabbit
-    judges: list[_Judge] = []
+    rabbit = dependencies.config.rabbit
+    configured_validators: list[_ConfiguredValidator] = []
 
     def validators(graph: Graph) -> Sequence[Validator]:
-        made = partial(_validator, informers, graph, foundation, directives_of)
-        judges.append(_Judge(made, foundation.config))
-        return judges
+        made = partial(_validator, informers, graph, dependencies, directives_of)
+        configured_validators.append(_ConfiguredValidator(made, dependencies.config))
+        return configured_validators
 
-    plugin = DwsPlugin(foundation.clock, foundation.owner, rabbit.seconds("epilog_timeout"))
+    plugin = DwsPlugin(dependencies.clock, dependencies.owner, rabbit.seconds("epilog_timeout"))
     presets = Presets(rabbit.directives)
     built = assemble(
-        shape.r(foundation.config.storage.quantum_gib),
-        foundation,
+        shape.r(dependencies.config.storage.quantum_gib),
+        dependencies,
         plugins=[plugin],
-        perilogs=[DaemonCommands(foundation.config.daemons)],
+        perilogs=[DaemonCommands(dependencies.config.daemons)],
         validators=validators,
         frobnicators=[presets],
     )
     health.mark_all_down((chassis.rabbit for chassis in shape.chassis()), built.scheduler)
-    settings = foundation.config.storage
+    settings = dependencies.config.storage
     built.bus.register(
         "persistent",
-        PersistentService(client, informers, foundation.clock, settings.most_lifetime).methods(),
+        PersistentService(client, informers, dependencies.clock, settings.most_lifetime).methods(),
     )
     tokens = WorkflowTokens(client, lambda job: built.manager.active_job(JobId(job)).job.userid)
     built.bus.register(tokens.name, tokens.methods())
@@ -163,8 +163,8 @@ def instance(
         plugin.configure(now.rabbit.seconds("epilog_timeout"))
         presets.configure(now.rabbit.directives)
         drains.configure(now.rabbit)
-        for judge in judges:
-            judge.configure(now)
+        for validator in configured_validators:
+            validator.configure(now)
 
     built.configuration.listen(configure)
     return replace(
@@ -184,7 +184,7 @@ def instance(
     )
 
 
-class _Judge:
+class _ConfiguredValidator:
     """Judges the storage part of jobspecs, as it is configured now."""
 
     def __init__(
@@ -224,7 +224,7 @@ def drain_policy(rabbit: rabbittable.Rabbit, resources: Resources) -> DrainPolic
     )
 
 
-def policy(storage: storagetables.Storage) -> Policy:
+def placement_policy(storage: storagetables.Storage) -> Policy:
     """Return what a site wants of how storage is placed."""
     return Policy(
         scale=storage.scale,
@@ -248,7 +248,7 @@ def timeouts(rabbit: rabbittable.Rabbit) -> Timeouts:
 def _validator(
     informers: Informers,
     graph: Graph,
-    foundation: Foundation,
+    dependencies: InstanceDependencies,
     directives_of: Callable[[int, int], Sequence[str]],
     settings: config.Config,
 ) -> StorageValidator:
@@ -258,7 +258,7 @@ def _validator(
     copies = informers.of(kinds.COPY_PROFILE)
     configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
     instances = StorageInstances(informers)
-    storage, clock = settings.storage, foundation.clock
+    storage, clock = settings.storage, dependencies.clock
     rabbit = settings.rabbit
     return StorageValidator(
         rules=lambda: directive_rules.rules_of(rules.all()),
@@ -270,15 +270,15 @@ def _validator(
         rabbits=lambda: [read(obj, Storage) for obj in rabbits.all()],
         feasible=graph.infeasibility,
         largest=lambda: graph.largest_chassis_gib,
-        policy=policy(storage),
-        min_allocation=FLOOR,
+        policy=placement_policy(storage),
+        min_allocation=LEAST_ALLOCATION,
         now=clock.now,
         max_lifetime=storage.most_lifetime,
         persistent=instances,
         nodes=instances.nodes,
         directives_of=directives_of,
         max_gib_per_node={str(kind): most for kind, most in rabbit.policy.maximums.items()},
-        creator=foundation.owner if rabbit.restricts_persistent else None,
+        creator=dependencies.owner if rabbit.restricts_persistent else None,
         unsaved_choices=rabbit.unsaved_results,
         containers=lambda: _containers(runners, applications),
         copy_profiles=lambda: frozenset(
@@ -342,27 +342,29 @@ def conductor(
     `observe` may have it counted. What containers have printed is read by `reader`.
     """
     jobs = FluxJobs(handle, owner)
-    leading = Conductor(client, informers, jobs, clock, FLOOR, leads_by(settings), reader)
-    observe(leading)
+    built = Conductor(
+        client, informers, jobs, clock, LEAST_ALLOCATION, conductor_settings(settings), reader
+    )
+    observe(built)
     methods = {
         **jobs.methods(),
-        **storagequeries.methods(jobs.job, leading.waiting, leading.storage),
+        **storagequeries.methods(jobs.job, built.waiting, built.storage),
     }
     nodes = SystemStatus(client, OnlineNodes(handle))
     parts: dict[str, Part] = {
         "jobs": jobs.run,
-        "conductor": leading.run,
+        "conductor": built.run,
         "system status": nodes.run,
-        "conductor's settings": lambda: _follow_settings(handle, leading),
+        "conductor's settings": lambda: _follow_settings(handle, built),
     }
     return methods, parts
 
 
-def leads_by(settings: config.Config) -> Settings:
+def conductor_settings(settings: config.Config) -> Settings:
     """Return what a conductor takes of a configuration."""
     rabbit = settings.rabbit
     return Settings(
-        policy=policy(settings.storage),
+        policy=placement_policy(settings.storage),
         timeouts=timeouts(rabbit),
         unsaved=Unsaved(rabbit.unsaved_results[0]),
         daemons=settings.daemons,
@@ -373,79 +375,83 @@ def leads_by(settings: config.Config) -> Settings:
     )
 
 
-async def _follow_settings(handle: Handle, leading: Conductor) -> None:
+async def _follow_settings(handle: Handle, conductor: Conductor) -> None:
     """Have a conductor lead by what its instance is configured to, until cancelled."""
     with suppress(RpcError):  # the instance has gone away: others see to that
         async with aclosing(handle.stream("config.watch")) as news:  # type: ignore[type-var]
             async for each in news:
-                leading.configure(leads_by(config.from_plain(each)))
+                conductor.configure(conductor_settings(config.from_plain(each)))
     await asyncio.Event().wait()
 
 
-def control(shape: ClusterShape, ports: Ports) -> Control:
+def control(shape: ClusterShape, dependencies: ControlDependencies) -> Control:
     """Build the control process: all but the nodes' agents, over the local client."""
-    embedded = apiserver.build(ports.objects, ports.clock)
+    embedded = apiserver.build(dependencies.objects, dependencies.clock)
     local = LocalClient(embedded.store)
-    informers = Informers(ports.client(local), indexes=INDEXES)
-    flux = instance(shape, ports.instance, informers, ports.client(local))
+    informers = Informers(dependencies.client(local), indexes=INDEXES)
+    flux = instance(shape, dependencies.instance, informers, dependencies.client(local))
     reconcilers = controllers(
-        lambda: ports.client(local),
+        lambda: dependencies.client(local),
         informers,
-        ports.clock,
-        ports.mount_prefix,
-        ports.instance.config.storage.most_lifetime,
+        dependencies.clock,
+        dependencies.mount_prefix,
+        dependencies.instance.config.storage.most_lifetime,
     )
-    if ports.counted is not None:
-        ports.counted.controllers(informers, reconcilers)
-    methods, leading = conductor(
-        ports.client(local),
+    if dependencies.metrics is not None:
+        dependencies.metrics.watch_controllers(informers, reconcilers)
+    methods, conductor_parts = conductor(
+        dependencies.client(local),
         informers,
-        ports.clock,
+        dependencies.clock,
         flux.handle,
-        ports.instance.config,
-        ports.instance.owner,
-        ports.counted.conductor if ports.counted is not None else lambda conductor: None,
-        LocalClient(embedded.store, ports.printed),
+        dependencies.instance.config,
+        dependencies.instance.owner,
+        dependencies.metrics.watch_conductor
+        if dependencies.metrics is not None
+        else lambda conductor: None,
+        LocalClient(embedded.store, dependencies.container_logs),
     )
     flux.bus.register("dws", methods)
 
-    endpoint = ports.offload
-    asking: dict[str, Part] = {}
+    endpoint = dependencies.offload
+    offload_parts: dict[str, Part] = {}
     if endpoint is not None:
-        asking["copy offload"] = partial(endpoint.serve, ports.client(local), informers)
+        offload_parts["copy offload"] = partial(
+            endpoint.serve, dependencies.client(local), informers
+        )
 
     async def establish() -> None:
         await embedded.create_defaults()
-        await apiserver.establish(local, shape, ports.instance.config.daemons)
+        await apiserver.establish(local, shape, dependencies.instance.config.daemons)
         if endpoint is not None:
             await endpoint.announce(local)
 
     system = System(
-        first={"api": embedded.run, "kvs": flux.kvs.run},
-        before=establish,
-        settled=informers.wait_synced,
+        outer_parts={"api": embedded.run, "kvs": flux.kvs.run},
+        prepare=establish,
+        wait_ready=informers.wait_synced,
         parts={
             "informers": informers.run,
             **parts_after_sync(informers, reconcilers),
-            "jobs of the API": lambda: apiserver.run_jobs(local, ports.clock),
-            "event expiry": lambda: apiserver.expire_events(local, ports.clock),
+            "jobs of the API": lambda: apiserver.run_jobs(local, dependencies.clock),
+            "event expiry": lambda: apiserver.expire_events(local, dependencies.clock),
             **flux.parts,
-            **leading,
-            **asking,
+            **conductor_parts,
+            **offload_parts,
         },
     )
     return Control(system=system, api=embedded, instance=flux)
 
 
 def compose(
-    shape: ClusterShape, ports: Ports, machines: Mapping[str, Machine]
+    shape: ClusterShape, dependencies: ControlDependencies, machines: Mapping[str, Machine]
 ) -> tuple[Control, System]:
     """Build everything into one process: the control process, and an agent for each machine."""
-    built = control(shape, ports)
+    built = control(shape, dependencies)
     rabbits = {chassis.rabbit for chassis in shape.chassis()}
     system = replace(built.system, parts=dict(built.system.parts))
     for node, machine in machines.items():
-        client = ports.client(LocalClient(built.api.store))
-        one = agent(client, ports.clock, node, machine, rabbit=node in rabbits)
+        client = dependencies.client(LocalClient(built.api.store))
+        one = build_agent(client, dependencies.clock, node, machine, rabbit=node in rabbits)
         system.parts.update(one.parts)
     return built, system

@@ -16,9 +16,9 @@ from warren.base import systemd
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor
-from warren.daemons import compose, exposed
+from warren.daemons import compose, monitoring
 from warren.daemons.foreground import until_stopped
-from warren.daemons.together import INDEXES, Part, System
+from warren.daemons.system import INDEXES, Part, System
 from warren.dws import kinds
 from warren.instance import config
 from warren.instance.rabbittable import Rabbit
@@ -32,7 +32,7 @@ from warren.rpc.bus import Bus, Methods
 from warren.rpc.message import Handle, RpcError
 
 if TYPE_CHECKING:
-    from warren.daemons.counted import Counted
+    from warren.daemons.controlmetrics import ControlMetrics
 
 log = structlog.get_logger()
 
@@ -46,7 +46,7 @@ _START: Final = 30.0
 """Seconds for which a cluster that refuses all requests is asked for its API versions."""
 
 
-class Link(Handle, Protocol):
+class InstanceConnection(Handle, Protocol):
     """A connection to an instance."""
 
     async def wait_lost(self) -> None:
@@ -54,7 +54,7 @@ class Link(Handle, Protocol):
         ...
 
 
-class Build(Protocol):
+class ConductorBuilder(Protocol):
     """Makes the conductor of an instance, and the service that it offers as `dws`."""
 
     def __call__(
@@ -67,24 +67,24 @@ class Build(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReachedInstance:
+class ConnectedInstance:
     """An instance that is connected to: its configuration, and how to build its conductor."""
 
     rabbit: Rabbit
     """The table `rabbit` of its configuration."""
-    build: Build
+    build: ConductorBuilder
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceType:
     """How embedded instances, or brokers of Flux, are connected to and read."""
 
-    connect: Callable[[Path, Bus | None], AbstractAsyncContextManager[Link]]
-    inspect: Callable[[Link], Awaitable[ReachedInstance]]
+    connect: Callable[[Path, Bus | None], AbstractAsyncContextManager[InstanceConnection]]
+    inspect: Callable[[InstanceConnection], Awaitable[ConnectedInstance]]
     """Reads an instance. Raises RpcError, and UserMistake for a wrong configuration."""
 
 
-async def _inspect(handle: Link) -> ReachedInstance:
+async def _inspect(handle: InstanceConnection) -> ConnectedInstance:
     settings = config.from_plain(await handle.rpc("config.get"))
 
     def build(
@@ -96,7 +96,7 @@ async def _inspect(handle: Link) -> ReachedInstance:
         owner, clock = os.geteuid(), SystemClock()
         return compose.conductor(client, informers, clock, handle, settings, owner, observe, reader)
 
-    return ReachedInstance(rabbit=settings.rabbit, build=build)
+    return ConnectedInstance(rabbit=settings.rabbit, build=build)
 
 
 EMBEDDED: Final = InstanceType(connect=rpc_client.connect, inspect=_inspect)
@@ -129,13 +129,13 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
     that has another conductor, or whose owner is another user.
     """
     async with http.connect(settings.access, component="conductor") as client:
-        leading = _Leading(client, settings.instance, settings.instance_type, ready)
-        parts: dict[str, Part] = {"conductor": leading.run, "watchdog": systemd.watchdog}
+        driving = _ConductorProcess(client, settings.instance, settings.instance_type, ready)
+        parts: dict[str, Part] = {"conductor": driving.run, "watchdog": systemd.watchdog}
         if settings.metrics_socket is not None:
             listener = settings.metrics_socket
-            leading.counts = True
-            parts["exposed"] = lambda: exposed.serve(
-                listener, leading.exposition, lambda: leading.leads
+            driving.has_metrics = True
+            parts["monitoring"] = lambda: monitoring.serve(
+                listener, driving.exposition, lambda: driving.is_driving
             )
         await System(parts=parts).run()
 
@@ -146,18 +146,18 @@ async def run_until_stopped(settings: Settings, ready: Callable[[], None]) -> No
 
 
 @dataclass
-class _Leading:
+class _ConductorProcess:
     """Drives one instance after the other at the same socket."""
 
     client: HttpClient
     socket: Path
     instance_type: InstanceType
     ready: Callable[[], None]
-    leads: bool = False
-    counts: bool = False
+    is_driving: bool = False
+    has_metrics: bool = False
     """Whether it has metrics."""
-    _counts: "Counted | None" = field(default=None, init=False)
-    _refused: float | None = field(default=None, init=False)
+    _counts: "ControlMetrics | None" = field(default=None, init=False)
+    _other_conductor_since: float | None = field(default=None, init=False)
     """Since when the instance has had another conductor."""
 
     async def run(self) -> None:
@@ -165,13 +165,13 @@ class _Leading:
             bus = Bus(os.geteuid())
             try:
                 async with self.instance_type.connect(self.socket, bus) as handle:
-                    await self._lead(bus, handle)
+                    await self._drive(bus, handle)
             except RpcError as error:
                 if error.errnum == errno.EEXIST:
                     now = asyncio.get_running_loop().time()
-                    self._refused = self._refused or now
+                    self._other_conductor_since = self._other_conductor_since or now
                     # One that was killed a moment ago may not have been missed yet.
-                    if now - self._refused < _DETECTION_DELAY:
+                    if now - self._other_conductor_since < _DETECTION_DELAY:
                         await asyncio.sleep(_RETRY_DELAY)
                         continue
                     raise UserMistake(
@@ -186,33 +186,33 @@ class _Leading:
             except Unavailable as error:
                 log.info("the cluster does not answer", reason=str(error))
             finally:
-                self.leads = False
+                self.is_driving = False
             await asyncio.sleep(_RETRY_DELAY)
 
     def exposition(self) -> bytes:
         """Return the metrics since it has driven this instance."""
         return self._counts.exposition() if self._counts is not None else b""
 
-    async def _lead(self, bus: Bus, handle: Link) -> None:
+    async def _drive(self, bus: Bus, handle: InstanceConnection) -> None:
         """Drive an instance until it goes away. Raises RpcError if it is not there."""
         led = await self.instance_type.inspect(handle)
         spoken = kinds.versions(led.rabbit.dws_api_version, led.rabbit.nnf_api_version)
         chosen = await versions.choose_when_allowed(self.client, spoken, seconds=_START)
         system = self._system(bus, led.build, self.client.with_versions(chosen))
         await handle.rpc("service.add", {"service": "dws"})
-        leading = asyncio.ensure_future(system.run())
+        driving = asyncio.ensure_future(system.run())
         lost = asyncio.ensure_future(handle.wait_lost())
         try:
-            await asyncio.wait({leading, lost}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({driving, lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leading.cancel()
+            driving.cancel()
             lost.cancel()
-            await asyncio.wait({leading, lost})
-        if leading.done() and not leading.cancelled():
-            leading.result()
+            await asyncio.wait({driving, lost})
+        if driving.done() and not driving.cancelled():
+            driving.result()
         log.info("the instance has gone away")
 
-    def _system(self, bus: Bus, build: Build, speaking: Client) -> System:
+    def _system(self, bus: Bus, build: ConductorBuilder, speaking: Client) -> System:
         client, observe = self._counted(speaking)
         informers = Informers(client, indexes=INDEXES)
         methods, parts = build(client, informers, observe, self.client)
@@ -220,23 +220,23 @@ class _Leading:
 
         async def settled() -> None:
             await informers.wait_synced()
-            self.leads, self._refused = True, None
+            self.is_driving, self._other_conductor_since = True, None
             self.ready()
 
-        return System(parts={"informers": informers.run, **parts}, settled=settled)
+        return System(parts={"informers": informers.run, **parts}, wait_ready=settled)
 
     def _counted(self, client: Client) -> tuple[Client, Callable[[Conductor], None]]:
         """Return a client that counts requests, and what makes a conductor count, for metrics."""
-        if not self.counts:
+        if not self.has_metrics:
             return client, lambda conductor: None
         # Imported only where metrics are served.
-        from warren.daemons.counted import Counted
+        from warren.daemons.controlmetrics import ControlMetrics
 
         # Counters begin anew with each instance, as they do with each process.
-        counts = self._counts = Counted()
+        counts = self._counts = ControlMetrics()
 
         def observe(conductor: Conductor) -> None:
-            counts.controllers(conductor.informers, ())
-            counts.conductor(conductor)
+            counts.watch_controllers(conductor.informers, ())
+            counts.watch_conductor(conductor)
 
         return counts.client(client), observe

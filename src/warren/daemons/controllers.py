@@ -8,10 +8,10 @@ from typing import Final
 
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Key
-from warren.daemons import compose, exposed
+from warren.daemons import compose, monitoring
 from warren.daemons.foreground import until_stopped
 from warren.daemons.profileadmission import ProfileAdmission
-from warren.daemons.together import INDEXES, Part, System, parts_after_sync
+from warren.daemons.system import INDEXES, Part, System, parts_after_sync
 from warren.daemons.workflowadmission import WorkflowAdmission
 from warren.dws import kinds
 from warren.kube import http, versions, webhook
@@ -84,8 +84,8 @@ def _system(settings: Settings, client: Client, clock: Clock) -> System:
         admission = WorkflowAdmission()
         admission.connect(lambda kind: rules.all())
         serve = settings.webhook.serve(AdmissionChain([admission, ProfileAdmission()]))
-        system.first["rules"] = rules.run
-        system.before = rules.wait_synced
+        system.outer_parts["rules"] = rules.run
+        system.prepare = rules.wait_synced
         system.parts["webhook"] = serve
     return system
 
@@ -109,7 +109,7 @@ def _controlling(settings: Settings, client: Client, clock: Clock) -> System:
     return System(
         parts={
             "controllers": controllers.run,
-            "exposed": lambda: exposed.serve(
+            "monitoring": lambda: monitoring.serve(
                 listener, lambda: exposition(registry), lambda: controllers.ready
             ),
         }

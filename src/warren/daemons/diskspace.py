@@ -21,11 +21,11 @@ CLUSTER: Final = 8 * 2**20
 """Bytes that the start of a cluster writes at most: records, keys, the logs of SQLite."""
 SERVICE: Final = 256 * 2**10
 """Bytes that the start of a service with one journal writes at most."""
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _PAUSE: Final = 1.0
 
 
-async def wait(
+async def wait_for_room(
     place: Path, journals: Iterable[Path], needed: int = CLUSTER, pause: float = _PAUSE
 ) -> None:
     """Return when there is room for a start; if there is none yet, print that first.
@@ -88,5 +88,5 @@ def _shortage(place: Path, needed: int) -> str | None:
             probe.unlink()
     except OSError as error:
         # Any other error is reported by what writes there.
-        return error.strerror if error.errno in _NO_ROOM else None
+        return error.strerror if error.errno in _FULL_ERRORS else None
     return None

@@ -48,7 +48,7 @@ class Doctor:
         there = before.also_in(self._resources())
         users = await self._users(audit.pending_removal(objects))
         return [
-            *self._kept(users),
+            *self._busy_findings(users),
             *await self._overdue_findings(audit.overdue(objects), there.volumes, users),
             *audit.orphaned_objects(there, objects, active),
         ]
@@ -57,7 +57,7 @@ class Doctor:
         """Remove one of the orphans, or end a process that keeps something in use."""
         match finding.sort:
             case Sort.PROCESS if finding.name in self._keepers:
-                usage.send([self._keepers[finding.name]], signal.SIGKILL)
+                usage.send_signal([self._keepers[finding.name]], signal.SIGKILL)
             case Sort.PROCESS:
                 # Still in its job's cgroup: another process may have its number by now.
                 stray = {int(finding.name)}
@@ -75,8 +75,8 @@ class Doctor:
 
     def _resources(self) -> OnNodes:
         return OnNodes(
-            volumes=frozenset(_pair(each, "/") for each in self._nodes.volumes()),
-            mounts=frozenset(_pair(each, ":") for each in self._nodes.mounts()),
+            volumes=frozenset(_split_pair(each, "/") for each in self._nodes.volumes()),
+            mounts=frozenset(_split_pair(each, ":") for each in self._nodes.mounts()),
             devices=frozenset(self._nodes.strays()),
             processes=self._processes(),
         )
@@ -109,7 +109,7 @@ class Doctor:
                 found.append(audit.overdue_finding(late, name, user, candidates))
         return found
 
-    def _kept(self, users: Mapping[tuple[str, str], Sequence[Process]]) -> list[Finding]:
+    def _busy_findings(self, users: Mapping[tuple[str, str], Sequence[Process]]) -> list[Finding]:
         """Return the processes that keep something."""
         self._keepers |= {str(each.id): each for found in users.values() for each in found}
         return [
@@ -174,6 +174,6 @@ def _without_volumes(state: StateDir) -> list[str]:
     ]
 
 
-def _pair(text: str, separator: str) -> tuple[str, str]:
+def _split_pair(text: str, separator: str) -> tuple[str, str]:
     node, _, name = text.partition(separator)
     return node, name

@@ -35,7 +35,7 @@ _SECONDS: Final = 120.0
 
 _PAUSE: Final = 0.1
 _SSD: Final = 4 * GIB
-_TOLD: Final = 5
+_LOG_LINES: Final = 5
 """Lines of a log that are told of what does not start."""
 
 _JOBTAP: Final = "dws-jobtap.so"
@@ -63,7 +63,7 @@ class Flux(NamedTuple):
     version: str
 
 
-def missing() -> str | None:
+def why_unavailable() -> str | None:
     """Return what this machine lacks for it, and what to do; None if all is there."""
     for program in ("flux", "make", "cc", "pkg-config"):
         if shutil.which(program) is None:
@@ -85,7 +85,7 @@ def running(directory: Path, state: StateDir) -> Iterator[Flux]:
     shape = clustershape.load(state.shape)
     assert shape is not None
     directory.mkdir(mode=0o700)
-    plugins = _built(directory / "plugins")
+    plugins = _build_plugins(directory / "plugins")
     userrc = directory / "userrc.lua"
     userrc.write_text(f'plugin.load {{ file = "{plugins}/dws_environment.so" }}\n')
     fluxion = has_fluxion()
@@ -100,7 +100,7 @@ def _sources() -> Path:
     return Path(warren.__file__).parents[2] / "plugins" / "flux"
 
 
-def _built(directory: Path) -> Path:
+def _build_plugins(directory: Path) -> Path:
     """Build the plugins, for the flux-core that is there."""
     directory.mkdir()
     for each in (*_sources().glob("*.c"), _sources() / "Makefile"):
@@ -161,7 +161,7 @@ def _brokers(directory: Path, state: StateDir, shape: ClusterShape) -> Iterator[
             start_new_session=True,
         )
     try:
-        _await(started, log, "the brokers of Flux", lambda: _is_up(socket, len(hosts)))
+        _wait_for(started, log, "the brokers of Flux", lambda: _is_up(socket, len(hosts)))
         yield socket
     finally:
         _end(started)
@@ -199,14 +199,14 @@ def _conductor(directory: Path, state: StateDir, socket: Path, *, fluxion: bool)
             start_new_session=True,
         )  # fmt: skip
     try:
-        _await(started, log, "the conductor", lambda: _leads(socket))
+        _wait_for(started, log, "the conductor", lambda: _has_conductor(socket))
         yield
     finally:
         started.terminate()
         _end(started)
 
 
-def _leads(socket: Path) -> bool:
+def _has_conductor(socket: Path) -> bool:
     try:
         _rpc(socket, "dws.status", {})
     except RpcError:
@@ -222,7 +222,7 @@ def _rpc(socket: Path, topic: str, payload: Payload) -> Payload:
     return asyncio.run(asking())
 
 
-def _await(
+def _wait_for(
     started: "subprocess.Popen[bytes]", log: Path, what: str, is_up: Callable[[], bool]
 ) -> None:
     end = time.monotonic() + _SECONDS
@@ -233,7 +233,7 @@ def _await(
 
 
 def _end_of(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-_TOLD:])
+    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:

@@ -18,8 +18,8 @@ from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor, Settings
 from warren.conductor.systemstatus import SystemStatus
 from warren.daemons import compose
-from warren.daemons.conductor import InstanceType, Link, ReachedInstance
-from warren.daemons.together import Part
+from warren.daemons.conductor import ConnectedInstance, InstanceConnection, InstanceType
+from warren.daemons.system import Part
 from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.rabbits.health import Policy
@@ -47,28 +47,30 @@ log = structlog.get_logger()
 LEAST_GIB: Final = 4
 """GiB of the least allocation, unless an admin says otherwise (coral2-spec section 1)."""
 
-_RELOADED: Final = 30.0
+_RELOAD_INTERVAL: Final = 30.0
 """Seconds after which the broker's configuration is read again: it has no word for a change."""
 
-_HOLDING: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
+_PHASES_WITH_RESOURCES: Final = (Phase.STARTING, Phase.RUNNING, Phase.ENDING)
 """Where a job has its resources."""
 
 
 def broker_type(
-    *, floor: int, fluxion: bool = True, drain_queues: Sequence[str] = ()
+    *, least_allocation: int, fluxion: bool = True, drain_queues: Sequence[str] = ()
 ) -> InstanceType:
-    """Return how brokers of Flux are driven. `floor` is the least size of an allocation, in bytes.
+    """Return how brokers of Flux are driven. Allocations have `least_allocation` bytes at least.
 
     `fluxion` is whether Fluxion may give jobs their flash, where it has a graph with some.
     Only nodes of `drain_queues` are drained, where some are named.
     """
-    inspect = partial(_inspect, floor=floor, fluxion=fluxion, drain_queues=drain_queues)
+    inspect = partial(
+        _inspect, least_allocation=least_allocation, fluxion=fluxion, drain_queues=drain_queues
+    )
     return InstanceType(connect=broker.connect, inspect=inspect)
 
 
 async def _inspect(
-    handle: Link, *, floor: int, fluxion: bool, drain_queues: Sequence[str]
-) -> ReachedInstance:
+    handle: InstanceConnection, *, least_allocation: int, fluxion: bool, drain_queues: Sequence[str]
+) -> ConnectedInstance:
     configuration = await handle.rpc("config.get")
     rabbit = tables.read(configuration)
     for key in tables.unknown_keys(configuration):
@@ -82,15 +84,17 @@ async def _inspect(
         observe: Callable[[Conductor], None],
         reader: LogReader,
     ) -> tuple[Methods, dict[str, Part]]:
-        made = _Made(handle, client, informers, rabbit, known, drainable, floor, reader)
-        observe(made.leading)
+        made = _BrokerConductor(
+            handle, client, informers, rabbit, known, drainable, least_allocation, reader
+        )
+        observe(made.conductor)
         return made.methods(), made.parts()
 
-    return ReachedInstance(rabbit=rabbit, build=build)
+    return ConnectedInstance(rabbit=rabbit, build=build)
 
 
 async def _drainable(
-    handle: Link, configuration: Payload, queues: Sequence[str]
+    handle: InstanceConnection, configuration: Payload, queues: Sequence[str]
 ) -> frozenset[str] | None:
     """Return the nodes that may be drained; None for all. Raises UserMistake."""
     if not queues:
@@ -105,7 +109,7 @@ async def _drainable(
     return found
 
 
-async def _graph(handle: Link) -> FlashGraph | None:
+async def _graph(handle: InstanceConnection) -> FlashGraph | None:
     """Return the graph that Fluxion goes by; None where it has no flash, or there is no Fluxion."""
     request = {"key": "resource.R", "namespace": "primary", "flags": 0}
     try:
@@ -124,18 +128,18 @@ async def _graph(handle: Link) -> FlashGraph | None:
     return known
 
 
-class _Made:
+class _BrokerConductor:
     """The parts of a broker's conductor."""
 
     def __init__(
         self,
-        handle: Link,
+        handle: InstanceConnection,
         client: Client,
         informers: Informers,
         rabbit: Rabbit,
         known: FlashGraph | None,
         drainable: frozenset[str] | None,
-        floor: int,
+        least_allocation: int,
         reader: LogReader,
     ) -> None:
         owner = os.geteuid()
@@ -146,31 +150,35 @@ class _Made:
         self._reserves = known is not None
         self._rules = SiteRules(rabbit, owner)
         self._jobs = FluxJobs(handle, owner, self._rules)
-        self._fluxion = Fluxion(handle, known or FlashGraph(rabbits={}, nodes={}), self._holds)
+        self._fluxion = Fluxion(
+            handle, known or FlashGraph(rabbits={}, nodes={}), self._has_resources
+        )
         self._jobs.listen(self._fluxion.job_changed)
         self._storages = informers.of(kinds.STORAGE)
-        self._taken = informers.of(kinds.NNF_STORAGE)
+        self._nnf_storages = informers.of(kinds.NNF_STORAGE)
         self._policy_listeners: list[Callable[[], None]] = []
         settings = self._settings(rabbit)
         clock = SystemClock()
-        self.leading = Conductor(client, informers, self._jobs, clock, floor, settings, reader)
+        self.conductor = Conductor(
+            client, informers, self._jobs, clock, least_allocation, settings, reader
+        )
 
     def methods(self) -> Methods:
-        asked = storagequeries.methods(self._jobs.job, self.leading.waiting, self.leading.storage)
+        asked = storagequeries.methods(self._jobs.job, self.conductor.waiting, self.conductor.storage)
         tokens = WorkflowTokens(self._client, self._user_of)
         return {**self._jobs.methods(), **asked, **tokens.methods()}
 
     def parts(self) -> dict[str, Part]:
         return {
             "jobs": self._jobs.run,
-            "conductor": self.leading.run,
+            "conductor": self.conductor.run,
             "system status": SystemStatus(self._client, OnlineNodes(self._handle)).run,
             "flash": self._follow_flash,
             "configuration": self._follow_configuration,
         }
 
     def _settings(self, rabbit: Rabbit) -> Settings:
-        found = compose.leads_by(Config(rabbit=rabbit))
+        found = compose.conductor_settings(Config(rabbit=rabbit))
         most = {str(kind): gib for kind, gib in rabbit.policy.maximums.items()}
         policy = replace(found.policy, reserves=self._reserves, maximums=most)
         return replace(found, policy=policy, daemons=None)
@@ -181,29 +189,29 @@ class _Made:
             raise RpcError(errno.ENOENT, "there is no such job with storage")
         return known.userid
 
-    def _holds(self, job: int) -> bool:
+    def _has_resources(self, job: int) -> bool:
         known = self._jobs.job(job)
-        return known is not None and known.phase in _HOLDING
+        return known is not None and known.phase in _PHASES_WITH_RESOURCES
 
     async def _follow_flash(self) -> None:
         await self._jobs.wait_synced()  # whose resources count for their storage
-        await self._taken.wait_synced()
+        await self._nnf_storages.wait_synced()
         await self._storages.wait_synced()
         async with asyncio.TaskGroup() as tasks:
             following = health.follow_health(
                 self._storages,
-                self._taken,
+                self._nnf_storages,
                 BINDING,
                 self._fluxion,
                 Drainer(self._handle),
-                self._drains,
+                self._drain_policy,
                 self._policy_listeners.append,
             )
             tasks.create_task(following)
             # Second: Fluxion is told of no rabbit before it is known what is to be of it.
             tasks.create_task(self._fluxion.run())
 
-    def _drains(self) -> Policy:
+    def _drain_policy(self) -> Policy:
         return Policy(
             drain_compute_nodes=self._rabbit.drain_compute_nodes,
             soft_drain=self._rabbit.soft_drain,
@@ -213,7 +221,7 @@ class _Made:
     async def _follow_configuration(self) -> None:
         """Lead by what the broker is configured to, until cancelled."""
         while True:
-            await asyncio.sleep(_RELOADED)
+            await asyncio.sleep(_RELOAD_INTERVAL)
             with suppress(RpcError):  # the broker has gone away: others see to that
                 self._configure(await self._handle.rpc("config.get"))
 
@@ -227,6 +235,6 @@ class _Made:
             return
         self._rabbit = rabbit
         self._rules.configure(rabbit)
-        self.leading.configure(self._settings(rabbit))
+        self.conductor.configure(self._settings(rabbit))
         for listener in self._policy_listeners:
             listener()

@@ -7,22 +7,22 @@ from typing import Any, Final
 
 from warren.base import systemd
 
-_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
-async def until_stopped(life: Coroutine[Any, Any, None], *more: signal.Signals) -> None:
+async def until_stopped(service: Coroutine[Any, Any, None], *more: signal.Signals) -> None:
     """Live until SIGTERM, SIGINT or one of `more`, and then to the end of what is under way.
 
-    Systemd hears of it. Raises what ends the life before.
+    Systemd hears of it. Raises what ends the service before.
     """
-    running = asyncio.ensure_future(life)
+    running = asyncio.ensure_future(service)
 
     def stop() -> None:
         systemd.notify("STOPPING=1")
         running.cancel()
 
     loop = asyncio.get_running_loop()
-    for signum in (*_STOPS, *more):
+    for signum in (*_STOP_SIGNALS, *more):
         loop.add_signal_handler(signum, stop)
     await asyncio.wait({running})
     if not running.cancelled():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warren.base.clock import Clock
-from warren.daemons.together import Part
+from warren.daemons.system import Part
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
 from warren.instance.content import Content
@@ -34,28 +34,28 @@ from warren.rpc.bus import Bus
 from warren.rpc.message import Handle
 from warren.scheduling.graph import Graph
 
-Launchers = Callable[[Bus, Handle], Launcher]
+LauncherFactory = Callable[[Bus, Handle], Launcher]
 """Makes a launcher, which may offer services on the bus."""
 
 
-async def _forget(text: str) -> None:
+async def _discard(text: str) -> None:
     """Keep nothing: what is in memory alone is not started again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foundation:
-    """What an instance stands on."""
+class InstanceDependencies:
+    """What an instance is built on."""
 
     clock: Clock
     jobs: Journal
     """The KVS's journal."""
-    launcher: Launchers
+    launcher: LauncherFactory
     commands: Commands
     owner: int
     config: Config = field(default_factory=Config)
-    room: Callable[[], float] = lambda: math.inf
+    free_bytes: Callable[[], float] = lambda: math.inf
     """Returns how many bytes the disk of that journal has left."""
-    keep_config: Callable[[str], Awaitable[None]] = _forget
+    keep_config: Callable[[str], Awaitable[None]] = _discard
     """Keeps a configuration file's text for the next start."""
     guest_refusal: Callable[[int], str | None] = imp.refusal
     """Returns why the launcher cannot run the jobs of a user; None if it can."""
@@ -77,7 +77,7 @@ class Instance:
 
 def assemble(
     r: Mapping[str, Any],
-    foundation: Foundation,
+    dependencies: InstanceDependencies,
     *,
     plugins: Sequence[Plugin] = (),
     perilogs: Sequence[PerilogSteps] = (),
@@ -88,24 +88,24 @@ def assemble(
 
     The commands of `perilogs` are run besides the site's own.
     """
-    clock, config, owner = foundation.clock, foundation.config, foundation.owner
-    configuration = Configuration(config, foundation.keep_config)
+    clock, config, owner = dependencies.clock, dependencies.config, dependencies.owner
+    configuration = Configuration(config, dependencies.keep_config)
     graph = configured_graph(r, config)
     queue_limits = policy.queue_limits(config.queues, config.policy)
     bus = Bus(owner)
     handle = bus.handle()
-    quota = Quota(config.kvs.user_limit, foundation.room)
-    kvs = Kvs(foundation.jobs, owner, config.content.hash, quota=quota)
+    quota = Quota(config.kvs.user_limit, dependencies.free_bytes)
+    kvs = Kvs(dependencies.jobs, owner, config.content.hash, quota=quota)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
     scheduler = JobScheduler(kvs, clock, graph, manager.allocated, config.sched)
     resources = Resources(kvs, clock, r, graph, scheduler, queue_limits)
     drain = drainer(handle)
-    launcher = foundation.launcher(bus, handle)
+    launcher = dependencies.launcher(bus, handle)
     execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)
     manager.connect(scheduler, execution)
     perilog_plugins = {
-        each.name: Perilog(each, foundation.commands, drain, manager.wait_committed)
+        each.name: Perilog(each, dependencies.commands, drain, manager.wait_committed)
         for each in (SiteCommands(config.job_manager), *perilogs)
     }
     queues = Queues(kvs, manager, config)
@@ -122,7 +122,7 @@ def assemble(
         queues,
         validators(graph),
         frobnicators,
-        guest_refusal=foundation.guest_refusal,
+        guest_refusal=dependencies.guest_refusal,
     )
     listing = JobList(manager, queues=bool(config.queues), private=config.job_list.private)
     configuration.listen(ingest.configure)

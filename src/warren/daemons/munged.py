@@ -14,7 +14,7 @@ from warren.base.errors import UserMistake
 _SECONDS: Final = 120.0
 """How long it may take to start, on a machine that has much else to do."""
 
-_LOOK: Final = 0.02
+_POLL_INTERVAL: Final = 0.02
 
 
 def program() -> str | None:
@@ -52,7 +52,7 @@ def running(directory: Path) -> Iterator[Path]:
         while not socket.is_socket():
             if process.poll() is not None or time.monotonic() > end:
                 raise UserMistake(f"munged has not started: {said.read_text().strip()}")
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
         yield socket
     finally:
         process.terminate()

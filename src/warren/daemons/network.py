@@ -13,28 +13,28 @@ from warren.controllers import heartbeats
 from warren.dws.rabbits import links
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, check_durations
-from warren.node.attached import Attached
 from warren.node.blocks import Disk
-from warren.node.filesystems import Cluster
+from warren.node.exportedflash import ExportedFlash
+from warren.node.filesystems import DlmCluster
 from warren.node.flash import Flash
-from warren.node.nvmehost import Host, Policy, Reach
+from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
 from warren.node.nvmetarget import Exports
-from warren.node.nvmetree import Listening
-from warren.node.offered import Offered
+from warren.node.nvmetree import ListenAddress
+from warren.node.remoteflash import RemoteFlash
 
 PORT: Final = 4420
 """That of NVMe over TCP."""
 
-_LONGEST: Final = 2**31 - 1
+_LONGEST_DURATION: Final = 2**31 - 1
 """Seconds: as many as the kernel counts."""
 
-_SLOWEST: Final = 30
+_LONGEST_PROBE: Final = 30
 """Seconds: a test is to end before what it is made in is cut off."""
 
 _DURATIONS: Final = ("connect", "keep_alive", "reconnect", "lost", "probe", "probe_timeout")
 _ENDLESS: Final = ("lost", "probe")
 
-_LEAST: Final = 32
+_SHORTEST_SECRET: Final = 32
 """Bytes of a secret."""
 
 _CLUSTER: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -81,10 +81,12 @@ class Network(Table, frozen=True):
         check_durations(self, *_DURATIONS)
         for key in _DURATIONS:
             seconds = tables.seconds(getattr(self, key))
-            if seconds < 1 or (seconds > _LONGEST and key not in _ENDLESS):
-                raise ValueError(f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST} s")
-        if tables.seconds(self.probe_timeout) > _SLOWEST:
-            raise ValueError(f"probe-timeout: is not from 1 s to {_SLOWEST} s")
+            if seconds < 1 or (seconds > _LONGEST_DURATION and key not in _ENDLESS):
+                raise ValueError(
+                    f"{key.replace('_', '-')}: is not from 1 s to {_LONGEST_DURATION} s"
+                )
+        if tables.seconds(self.probe_timeout) > _LONGEST_PROBE:
+            raise ValueError(f"probe-timeout: is not from 1 s to {_LONGEST_PROBE} s")
         policy = self.link_policy()
         lease = heartbeats.DEFAULT_TIMING.lease_duration
         if policy.soonest <= lease:
@@ -101,23 +103,23 @@ class Network(Table, frozen=True):
             raise ValueError(f"secret: {self.secret!r} is no absolute path")
         for rabbit, text in self.rabbits.items():
             try:
-                self._reach(text)
+                self._parse_address(text)
             except ValueError as error:
                 raise ValueError(f"rabbits.{rabbit}: {error}") from None
 
-    def reach(self) -> dict[str, Reach]:
+    def addresses(self) -> dict[str, TransportAddress]:
         """Return where rabbits are that are not found by their names."""
-        return {rabbit: self._reach(text) for rabbit, text in self.rabbits.items()}
+        return {rabbit: self._parse_address(text) for rabbit, text in self.rabbits.items()}
 
-    def policy(self) -> Policy:
+    def nvme_timeouts(self) -> NvmeTimeouts:
         """Return how long compute nodes wait for rabbits."""
         lost = tables.seconds(self.lost)
-        return Policy(
+        return NvmeTimeouts(
             connect=tables.seconds(self.connect),
             answer=tables.seconds(self.probe_timeout),
             keep_alive=round(tables.seconds(self.keep_alive)),
             reconnect=round(tables.seconds(self.reconnect)),
-            lost=round(lost) if lost <= _LONGEST else None,
+            lost=round(lost) if lost <= _LONGEST_DURATION else None,
         )
 
     def link_policy(self) -> links.Policy:
@@ -139,28 +141,28 @@ class Network(Table, frozen=True):
                 f"network.secret: {self.secret} is not for its owner alone: chown it to root, and "
                 "chmod it 600."
             )
-        if len(text) < _LEAST:
+        if len(text) < _SHORTEST_SECRET:
             raise UserMistake(
-                f"network.secret: {self.secret} has fewer than {_LEAST} bytes: make another one, "
-                "such as with `openssl rand -hex 32`."
+                f"network.secret: {self.secret} has fewer than {_SHORTEST_SECRET} bytes: "
+                "make another one, such as with `openssl rand -hex 32`."
             )
         return text
 
-    def machines(self) -> Cluster | None:
+    def dlm_cluster(self) -> DlmCluster | None:
         """Return the cluster, if there is one."""
         if self.cluster is None:
             return None
-        return Cluster(name=self.cluster, journals=self.journals)
+        return DlmCluster(name=self.cluster, journals=self.journals)
 
-    def _reach(self, text: str) -> Reach:
+    def _parse_address(self, text: str) -> TransportAddress:
         if not text.strip("[]"):
             raise ValueError(f"{text!r} is no address")
         host, colon, port = text.rpartition(":")
         if not colon or text.endswith("]") or (text.count(":") > 1 and not host.endswith("]")):
-            return Reach(host=text.strip("[]"), service=self.port)
+            return TransportAddress(host=text.strip("[]"), service=self.port)
         if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise ValueError(f"{text!r} is no address with a port")
-        return Reach(host=host.strip("[]"), service=int(port))
+        return TransportAddress(host=host.strip("[]"), service=int(port))
 
 
 def refusal(network: Network, *, rabbit: bool) -> str | None:
@@ -170,28 +172,30 @@ def refusal(network: Network, *, rabbit: bool) -> str | None:
     return None
 
 
-LACKS: Final[Mapping[str, str]] = {"raw": "nodes have file systems attached, and no bare devices"}
+UNSUPPORTED: Final[Mapping[str, str]] = {
+    "raw": "nodes have file systems attached, and no bare devices"
+}
 """The types of volumes that nodes cannot have attached, each with the reason."""
 
 
-def offering(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
+def rabbit_flash(network: Network, rabbit: str, flash: Flash, disk: Disk) -> tuple[Flash, Exports]:
     """Return the flash of a rabbit, whose volumes are on `disk`, and what it offers of that.
 
     Raises UserMistake for a secret that is none.
     """
     assert network.listen is not None
-    listening = Listening(address=network.listen, service=network.port)
-    exports = Exports(rabbit, disk.device, listening, secret=network.read_secret())
-    return Offered(flash, exports.withdraw), exports
+    listen_address = ListenAddress(address=network.listen, service=network.port)
+    exports = Exports(rabbit, disk.device, listen_address, secret=network.read_secret())
+    return ExportedFlash(flash, exports.withdraw), exports
 
 
-def connecting(network: Network, node: str) -> tuple[Flash, Host]:
+def compute_flash(network: Network, node: str) -> tuple[Flash, Host]:
     """Return what a compute node has of rabbits' flash, and its connections to them.
 
     Raises UserMistake for a secret that is none.
     """
-    host = Host(node, network.reach(), network.policy(), secret=network.read_secret())
-    return Attached(host, network.machines()), host
+    host = Host(node, network.addresses(), network.nvme_timeouts(), secret=network.read_secret())
+    return RemoteFlash(host, network.dlm_cluster()), host
 
 
 def _check_address(key: str, text: str) -> None:

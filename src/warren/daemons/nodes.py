@@ -11,12 +11,12 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.statedir import StateDir
 from warren.dws.node import NodeTrouble
 from warren.node import loops
-from warren.node.blocks import Blocks, Disk
+from warren.node.blocks import BlockFlash, Disk
 from warren.node.busy import GracePeriod
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 from warren.node.flash import Flash
 from warren.node.images import Images
-from warren.node.linking import LinkingMachine, own_path
+from warren.node.linking import LinkingMachine, node_path
 from warren.node.loopdisk import LoopDisk
 from warren.node.loops import Loop
 from warren.node.machine import NamespacedMachine
@@ -24,7 +24,7 @@ from warren.node.namespaces import HolderEnded, Namespace, join, mount_points, p
 from warren.node.podnetwork import PodNetwork, host_address
 from warren.node.pods import Pods
 from warren.node.threads import in_thread
-from warren.node.usage import Process, on_mounts
+from warren.node.usage import Process, users_of_mounts
 from warren.node.volumegroup import PREFIX, VolumeGroup
 
 _AGENT_SECONDS: Final = 60.0
@@ -46,19 +46,19 @@ class Nodes:
         shape: ClusterShape,
         *,
         isolated: bool,
-        grace: GracePeriod | None = None,
+        grace_period: GracePeriod | None = None,
     ) -> None:
-        """`grace` is what storage gets that is in use when it is to be given back."""
-        self._grace = grace
+        """`grace_period` is what storage gets that is in use when it is to be given back."""
+        self._grace_period = grace_period
         self._state = state
         self._isolated = isolated
         self._owner = os.geteuid()
         self._rabbits = [chassis.rabbit for chassis in shape.chassis()]
-        self._directories = Directories(state.flash, shape.capacity)
+        self._directories = DirectoryFlash(state.flash, shape.capacity)
         self._disks = {}
         if shape.flash == "image":
             self._disks = {rabbit: _disk(rabbit, state, shape) for rabbit in self._rabbits}
-        self._blocks = Blocks(self._disk, state.flash, patience=grace)
+        self._blocks = BlockFlash(self._disk, state.flash, grace_period=grace_period)
         self._flash: Flash = self._blocks if self._disks else self._directories
         self._namespaces: dict[str, Namespace] = {}
 
@@ -75,7 +75,7 @@ class Nodes:
     def machine(self, node: str) -> NamespacedMachine | LinkingMachine:
         """Return the machine that is a node."""
         if self._isolated:
-            return NamespacedMachine(node, self._flash, self.namespace(node), self._grace)
+            return NamespacedMachine(node, self._flash, self.namespace(node), self._grace_period)
         return LinkingMachine(node, self._directories, self._root(node), self._state.mounts)
 
     def pods(self, rabbit: str) -> Pods:
@@ -118,7 +118,7 @@ class Nodes:
         namespace = self.namespace(node)
         if not self._isolated:
             return
-        if not namespace.made:
+        if not namespace.was_made:
             join(None, node)  # nothing was ever mounted there
             return
         end = time.monotonic() + seconds
@@ -136,13 +136,13 @@ class Nodes:
         """Return whether a process that has entered a node finds the storage that is at `path`."""
         if self._isolated:
             return path in mount_points(os.getpid())
-        return Path(self.place(node, path)).exists()
+        return Path(self.path_on_node(node, path)).exists()
 
-    def place(self, node: str, path: str) -> str:
+    def path_on_node(self, node: str, path: str) -> str:
         """Return where a process that has entered a node finds what jobs know as `path`."""
         if self._isolated:
             return path
-        return own_path(self._root(node), self._state.mounts, path)
+        return node_path(self._root(node), self._state.mounts, path)
 
     def _root(self, node: str) -> Path:
         return self._state.nodes / node / "root"
@@ -202,7 +202,7 @@ class Nodes:
 
     async def users_of_mount(self, node: str, path: str) -> list[Process]:
         """Return the processes with something open on what is mounted on a node."""
-        return await in_thread(on_mounts, self.namespace(node).mount_ids(path))
+        return await in_thread(users_of_mounts, self.namespace(node).mount_ids(path))
 
     def _loop_disks(self) -> list[tuple[str, LoopDisk]]:
         return [(name, disk) for name, disk in self._disks.items() if isinstance(disk, LoopDisk)]
@@ -215,7 +215,7 @@ class Nodes:
         """Return the nodes that ever had a mount namespace."""
         return [record.parent.name for record in self._state.nodes.glob("*/holder")]
 
-    async def end(self) -> None:
+    async def release_all(self) -> None:
         """Release every node: whatever is mounted is unmounted, whatever attached, detached.
 
         Raises NodeTrouble if something is in use, after all else has been released.

@@ -14,7 +14,7 @@ from warren.daemons import apiserver
 from warren.daemons.foreground import until_stopped
 from warren.daemons.offloadserver import OffloadServer
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import System
+from warren.daemons.system import System
 from warren.dws import kinds
 from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import Service
@@ -30,8 +30,8 @@ from warren.kube.server.access import tls
 _START: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""
 
-_MOST: Final = 4096
-_OF_A_MACHINE: Final = 512
+_MOST_CONNECTIONS: Final = 4096
+_MOST_OF_A_MACHINE: Final = 512
 """Connections at a time, where compute nodes are machines: of which users, is not known."""
 
 
@@ -107,7 +107,7 @@ def settings(
         tls=webhook.rotating_context(certificate, key),
         service=service,
         shares=lambda: ConnectionLimits(
-            per_user=_OF_A_MACHINE, total=_MOST, interval=0.0, by_address=True
+            per_user=_MOST_OF_A_MACHINE, total=_MOST_CONNECTIONS, interval=0.0, by_address=True
         ),
     )
     return Settings(access=access, endpoint=endpoint)
@@ -132,7 +132,7 @@ async def run(settings: Settings, ready: Callable[[], None] = lambda: None) -> N
                 "informers": informers.run,
                 "copy offload": lambda: endpoint.serve(client, informers),
             },
-            settled=announced,
+            wait_ready=announced,
         ).run()
 
 

@@ -34,17 +34,17 @@ _NOT_ACCEPTABLE: Final = 406
 _NOT_FOUND: Final = 404
 _INTERNAL: Final = 500
 
-Answer = Callable[[web.Request, Workflow, str], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request, Workflow, str], Awaitable[web.StreamResponse]]
 
 
 class OffloadServer:
     """Answers requests as NNF's server does, each for the job whose token it brings."""
 
-    def __init__(self, asked: Offload, seconds: float = _SECONDS) -> None:
+    def __init__(self, offload: Offload, seconds: float = _SECONDS) -> None:
         """The bodies of requests are waited for so many seconds."""
-        self._offload = asked
+        self._offload = offload
         self._seconds = seconds
-        self._routes: Mapping[str, tuple[str, Answer]] = {
+        self._routes: Mapping[str, tuple[str, Handler]] = {
             "hello": ("GET", self._hello),
             "trial": ("POST", self._trial),
             "list": ("GET", self._list),
@@ -56,12 +56,12 @@ class OffloadServer:
     def app(self) -> web.Application:
         """Return it as an application, which serves for as long as this one."""
         app = web.Application(client_max_size=LARGEST)
-        app.router.add_route("*", "/{path:.*}", self._answered)
+        app.router.add_route("*", "/{path:.*}", self._answer)
         return app
 
-    async def _answered(self, request: web.Request) -> web.StreamResponse:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         try:
-            return await self._dispatched(request)
+            return await self._dispatch(request)
         except ConnectionError:
             raise
         except Refusal as refusal:
@@ -79,7 +79,7 @@ class OffloadServer:
             log.exception("request failed", path=request.path)
             return _text("internal error; see the log of the service", _INTERNAL)
 
-    async def _dispatched(self, request: web.Request) -> web.StreamResponse:
+    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         first, _, rest = request.path.removeprefix("/").partition("/")
         method, answer = self._routes.get(first, ("", None))
         named = first in ("status", "cancel")

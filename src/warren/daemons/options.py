@@ -22,7 +22,7 @@ ANY_PORT: Final = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RequestedOptions:
     """What `warren up` was told; None for what it was not."""
 
     rabbits: int | None = None
@@ -43,20 +43,22 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ExistingCluster:
     """What there is of a cluster when it is started again."""
 
     volumes: Callable[[], Mapping[str, int]] = dict
     """Looks how many volumes each rabbit has, for those that have any."""
-    outlived: bool = False
+    shells_alive: bool = False
     """Whether its shells have outlived it."""
     why_no_images: str | None = None
     """Why flash cannot be images here; None if it can."""
 
 
-def cluster_shape(known: ClusterShape | None, asked: Asked, found: Found) -> ClusterShape:
+def cluster_shape(
+    known: ClusterShape | None, requested: RequestedOptions, existing: ExistingCluster
+) -> ClusterShape:
     """Return what the cluster is from now on. Raises UserMistake for what cannot be."""
-    shape = _flash(known, asked, found)
+    shape = _merged_shape(known, requested, existing)
     if not (shape.conductor or shape.separate):
         raise UserMistake(
             "--no-conductor: where all is one process, the conductor is part of it. Add "
@@ -80,13 +82,13 @@ def cluster_shape(known: ClusterShape | None, asked: Asked, found: Found) -> Clu
             f"--flash {shape.flash}",
             f"volumes are {_KINDS[known.flash]} here, and stay that",
         )
-    if shape.isolated != known.isolated and found.outlived:
+    if shape.isolated != known.isolated and existing.shells_alive:
         word = "--namespaces" if shape.isolated else "--no-namespaces"
         raise UserMistake(
             f"{word}: jobs of this cluster still run as they were started: end them with "
             "'warren down' first."
         )
-    if known.agents and not shape.agents and (volumes := found.volumes()):
+    if known.agents and not shape.agents and (volumes := existing.volumes()):
         rabbit = min(volumes)
         raise UserMistake(
             f"--no-agents: {rabbit} still has volumes of jobs, which the agents of this cluster "
@@ -98,7 +100,7 @@ def cluster_shape(known: ClusterShape | None, asked: Asked, found: Found) -> Clu
         if known.devices.get(rabbit) != shape.devices.get(rabbit)
     }
     if shape.capacity < known.capacity or moved:
-        _check_empty(known, shape, moved, found.volumes())
+        _check_empty(known, shape, moved, existing.volumes())
     return shape
 
 
@@ -109,47 +111,49 @@ _KINDS: Final = {
 }
 
 
-def _flash(known: ClusterShape | None, asked: Asked, found: Found) -> ClusterShape:
+def _merged_shape(
+    known: ClusterShape | None, requested: RequestedOptions, existing: ExistingCluster
+) -> ClusterShape:
     """Return what was remembered with what is asked for in its place."""
     base = known or ClusterShape()
-    rabbits = base.rabbits if asked.rabbits is None else asked.rabbits
+    rabbits = base.rabbits if requested.rabbits is None else requested.rabbits
     names = [f"rabbit-{number}" for number in range(rabbits)]
-    for rabbit, device in asked.devices.items():
+    for rabbit, device in requested.devices.items():
         if rabbit not in names:
             raise UserMistake(
                 f"--rabbit-device {rabbit}={device}: the rabbits are {', '.join(names)}."
             )
-    given = {**base.devices, **asked.devices}
+    given = {**base.devices, **requested.devices}
     devices = {rabbit: device for rabbit, device in given.items() if device != IMAGE}
-    flash = asked.flash or ("image" if asked.devices else known.flash if known else None)
-    if flash == "directory" and asked.devices:
+    flash = requested.flash or ("image" if requested.devices else known.flash if known else None)
+    if flash == "directory" and requested.devices:
         raise UserMistake("--rabbit-device: plain directories need no device.")
-    if flash == "simulated" and asked.devices:
+    if flash == "simulated" and requested.devices:
         raise UserMistake("--rabbit-device: simulated flash needs no device.")
-    if flash != "simulated" and asked.faults is not None:
+    if flash != "simulated" and requested.faults is not None:
         raise UserMistake("--faults: only flash that is simulated has them. Add --flash simulated.")
-    if flash == "image" and found.why_no_images is not None:
+    if flash == "image" and existing.why_no_images is not None:
         raise UserMistake(
-            f"Flash cannot be disk images with loop devices here: {found.why_no_images}."
+            f"Flash cannot be disk images with loop devices here: {existing.why_no_images}."
         )
     return msgspec.structs.replace(
         base,
         rabbits=rabbits,
-        computes_per_rabbit=_or(asked.computes_per_rabbit, base.computes_per_rabbit),
-        capacity=_or(asked.capacity, base.capacity),
-        flash=flash or ("image" if found.why_no_images is None else "directory"),
-        faults=base.faults if asked.faults is None else asked.faults,
+        computes_per_rabbit=_default(requested.computes_per_rabbit, base.computes_per_rabbit),
+        capacity=_default(requested.capacity, base.capacity),
+        flash=flash or ("image" if existing.why_no_images is None else "directory"),
+        faults=base.faults if requested.faults is None else requested.faults,
         devices=devices,
         global_file_systems=(
             base.global_file_systems
-            if asked.global_file_systems is None
-            else asked.global_file_systems
+            if requested.global_file_systems is None
+            else requested.global_file_systems
         ),
-        port=(base.port if asked.port is None else asked.port) or None,
-        isolated=base.isolated if asked.isolated is None else asked.isolated,
-        separate=base.separate if asked.separate is None else asked.separate,
-        conductor=base.conductor if asked.conductor is None else asked.conductor,
-        agents=base.agents if asked.agents is None else asked.agents,
+        port=(base.port if requested.port is None else requested.port) or None,
+        isolated=base.isolated if requested.isolated is None else requested.isolated,
+        separate=base.separate if requested.separate is None else requested.separate,
+        conductor=base.conductor if requested.conductor is None else requested.conductor,
+        agents=base.agents if requested.agents is None else requested.agents,
     )
 
 
@@ -181,5 +185,5 @@ def _refuse(option: str, why: str) -> NoReturn:
     raise UserMistake(f"{option}: {why}. Leave the option out, or choose another state directory.")
 
 
-def _or(asked: int | None, known: int) -> int:
-    return known if asked is None else asked
+def _default(requested: int | None, known: int) -> int:
+    return known if requested is None else requested

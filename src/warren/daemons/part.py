@@ -16,13 +16,13 @@ import structlog
 from warren.base.clock import SystemClock
 from warren.daemons import apiserver, clustershape, compose, diskspace, users
 from warren.daemons import conductor as conductors
-from warren.daemons import controllers as storage
+from warren.daemons import controllers as controller_manager
 from warren.daemons import offload as offloads
 from warren.daemons.child import run_child
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.instance import Foundation
+from warren.daemons.instance import InstanceDependencies
 from warren.daemons.statedir import StateDir
-from warren.daemons.together import INDEXES, System
+from warren.daemons.system import INDEXES, System
 from warren.instance import config
 from warren.instance.config import Config
 from warren.instance.exec.commands import ProcessCommands
@@ -34,7 +34,7 @@ from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
 from warren.kube.client import Client
 from warren.kube.informer import Informers
-from warren.node.namespaces import Namespace, entering
+from warren.node.namespaces import Namespace, nsenter_command
 from warren.rpc import server
 from warren.rpc.bus import Bus
 from warren.rpc.message import Handle
@@ -57,8 +57,10 @@ async def controllers(state: StateDir, shape: ClusterShape) -> None:
     """Run the controllers of the storage side."""
     access = kubeconfig.load(state.user(users.CONTROLLERS))
     most = config.load(state.config).storage.most_lifetime
-    settings = storage.Settings(access=access, mount_prefix=str(state.mounts), most_lifetime=most)
-    await storage.run(settings)
+    settings = controller_manager.Settings(
+        access=access, mount_prefix=str(state.mounts), most_lifetime=most
+    )
+    await controller_manager.run(settings)
 
 
 async def conductor(state: StateDir, shape: ClusterShape) -> None:
@@ -80,12 +82,12 @@ async def instance(state: StateDir, shape: ClusterShape) -> None:
     ) as client:
         with SqliteJournal(state.jobs, RESERVE) as jobs:
             informers = Informers(client, indexes=INDEXES)
-            foundation = foundation_of(state, jobs)
-            flux = compose.instance(shape, foundation, informers, client)
-            access = access_policy(foundation.config)
+            dependencies = instance_dependencies(state, jobs)
+            flux = compose.instance(shape, dependencies, informers, client)
+            access = access_policy(dependencies.config)
             system = System(
-                first={"kvs": flux.kvs.run, "informers": informers.run},
-                before=informers.wait_synced,
+                outer_parts={"kvs": flux.kvs.run, "informers": informers.run},
+                prepare=informers.wait_synced,
                 parts={
                     **flux.parts,
                     "bus": lambda: server.serve(flux.bus, state.socket, access),
@@ -94,27 +96,29 @@ async def instance(state: StateDir, shape: ClusterShape) -> None:
             await system.run()
 
 
-def foundation_of(state: StateDir, jobs: Journal) -> Foundation:
-    """Return what the cluster's instance stands on."""
-    return Foundation(
+def instance_dependencies(state: StateDir, jobs: Journal) -> InstanceDependencies:
+    """Return what the cluster's instance is built on."""
+    return InstanceDependencies(
         clock=SystemClock(),
         jobs=jobs,
         launcher=remote_launcher,
-        commands=ProcessCommands(state.mark, lambda node: _onto(state, node), state.uri),
+        commands=ProcessCommands(
+            state.process_mark, lambda node: _nsenter_command(state, node), state.uri
+        ),
         owner=os.geteuid(),
         config=config.load(state.config),
-        room=lambda: diskspace.free_bytes(state.path),
+        free_bytes=lambda: diskspace.free_bytes(state.path),
         keep_config=lambda text: asyncio.to_thread(files.replace, state.config, text.encode()),
     )
 
 
-def _onto(state: StateDir, node: str) -> Sequence[str]:
+def _nsenter_command(state: StateDir, node: str) -> Sequence[str]:
     """Return the words to put before a command that is to run among the mounts of a node.
 
     There are none where it has no mount namespace: nothing is mounted there then.
     """
     holder = Namespace(state.nodes / node, state.mounts).holder
-    return () if holder is None else entering(holder)
+    return () if holder is None else nsenter_command(holder)
 
 
 def access_policy(settings: Config) -> AccessPolicy:

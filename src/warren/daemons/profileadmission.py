@@ -24,7 +24,7 @@ _RULES: Final[Mapping[tuple[str, str], tuple[str, _Rules]]] = {
 """The rules of each kind, and the webhook that has them on a real cluster."""
 
 
-def _is_an_admins(profile: Object) -> bool:
+def _is_not_pinned(profile: Object) -> bool:
     """Return whether a profile is no copy, of which its author was warned."""
     return not (profile.get("data") or {}).get("pinned")
 
@@ -42,7 +42,7 @@ class ProfileAdmission:
         mistakes = rules(new, old)
         if mistakes:
             raise Denied("; ".join(map(str, mistakes)), webhook)
-        if kind.plural == kinds.NNF_STORAGE_PROFILE.plural and _is_an_admins(new):
+        if kind.plural == kinds.NNF_STORAGE_PROFILE.plural and _is_not_pinned(new):
             for warning in idlelines.warnings(new):
                 review.warn(warning)
         return new

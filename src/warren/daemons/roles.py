@@ -28,9 +28,9 @@ def objects(shape: ClusterShape) -> Iterator[Object]:
     """
     yield from manifests("rbac")
     for chassis in shape.chassis():
-        yield from of_agents([chassis.rabbit], chassis.hosts)
+        yield from agent_roles([chassis.rabbit], chassis.hosts)
         if shape.agents:
-            yield from _node(chassis.rabbit)
+            yield from _kubelet_roles(chassis.rabbit)
 
 
 def revoked_objects(shape: ClusterShape) -> Iterator[Object]:
@@ -39,10 +39,10 @@ def revoked_objects(shape: ClusterShape) -> Iterator[Object]:
     It may have had agents before, and its Secrets stay on its machine.
     """
     for chassis in shape.chassis() if not shape.agents else ():
-        yield from _node(chassis.rabbit)
+        yield from _kubelet_roles(chassis.rabbit)
 
 
-def of_agents(
+def agent_roles(
     rabbits: Iterable[str], computes: Iterable[str], service_account: str | None = None
 ) -> Iterator[Object]:
     """Return the roles and bindings of the agents of nodes, in the namespaces of these nodes.
@@ -50,9 +50,9 @@ def of_agents(
     Agents are the nodes' users, or the service account of this name in each of the namespaces.
     """
     for rabbit in rabbits:
-        who = _subject(rabbit, service_account)
-        yield _binding(rabbit, RABBIT_ROLE, who)
-        yield from _lease(rabbit, who)
+        subject = _subject(rabbit, service_account)
+        yield _binding(rabbit, RABBIT_ROLE, subject)
+        yield from _lease_roles(rabbit, subject)
     for compute in computes:
         yield _binding(compute, COMPUTE_ROLE, _subject(compute, service_account))
 
@@ -63,17 +63,17 @@ def _subject(node: str, service_account: str | None) -> Object:
     return {"apiGroup": _RBAC, "kind": "User", "name": node_user(node)}
 
 
-def _binding(node: str, role: str, who: Object) -> Object:
+def _binding(node: str, role: str, subject: Object) -> Object:
     return {
         "apiVersion": f"{_RBAC}/v1",
         "kind": "RoleBinding",
         "metadata": {"name": role, "namespace": node},
         "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": role},
-        "subjects": [who],
+        "subjects": [subject],
     }
 
 
-def _lease(rabbit: str, who: Object) -> Iterator[Object]:
+def _lease_roles(rabbit: str, subject: Object) -> Iterator[Object]:
     """Let the agent of a rabbit renew that rabbit's Lease, and no other."""
     meta = {"name": f"warren-node-{rabbit}", "namespace": heartbeats.NAMESPACE}
     yield {
@@ -94,11 +94,11 @@ def _lease(rabbit: str, who: Object) -> Iterator[Object]:
         "kind": "RoleBinding",
         "metadata": meta,
         "roleRef": {"apiGroup": _RBAC, "kind": "Role", "name": meta["name"]},
-        "subjects": [who],
+        "subjects": [subject],
     }
 
 
-def _node(rabbit: str) -> Iterator[Object]:
+def _kubelet_roles(rabbit: str) -> Iterator[Object]:
     """Let the agent of a rabbit be that rabbit's kubelet: its Node, and where pods are."""
     user = {"apiGroup": _RBAC, "kind": "User", "name": node_user(rabbit)}
     meta = {"name": f"warren-node-{rabbit}"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from warren.base.errors import UserMistake
-from warren.daemons.statedir import StateDir, holder
+from warren.daemons.statedir import StateDir, lock_holder
 from warren.instance import config as configuration
 from warren.instance.config import Config
 from warren.instance.shell import bounded
@@ -17,7 +17,7 @@ from warren.instance.shell import bounded
 log = structlog.get_logger()
 
 
-def place(state: StateDir, config: Config) -> Path:
+def directory(state: StateDir, config: Config) -> Path:
     """Return the directory of all jobs' directories: of this cluster alone, wherever it is."""
     if config.exec.rundir is None:
         return state.tmp
@@ -30,7 +30,7 @@ def prepare(state: StateDir, config: Config) -> None:
 
     What outlives us is left as it is: running jobs have their directories there. May be repeated.
     """
-    path = place(state, config)
+    path = directory(state, config)
     if config.exec.rundir is not None and config.access.allow_guest_user:
         _check_reachable(path)
     try:
@@ -55,7 +55,7 @@ def prepare(state: StateDir, config: Config) -> None:
 def release(state: StateDir) -> None:
     """Unmount what bounds them, when no job runs any more."""
     try:
-        path = place(state, configuration.load(state.config))
+        path = directory(state, configuration.load(state.config))
     except UserMistake:
         path = state.tmp
     if os.geteuid() == 0:
@@ -95,10 +95,10 @@ def _check_reachable(path: Path) -> None:
 
 def in_use(state: StateDir) -> bool:
     """Return whether something of an earlier life may have jobs' directories in use."""
-    if holder(state.shells_lock) is not None:
+    if lock_holder(state.shells_lock) is not None:
         return True
-    return any(_held(record) for record in state.nodes.glob("*/holder"))
+    return any(_is_held(record) for record in state.nodes.glob("*/holder"))
 
 
-def _held(record: Path) -> bool:
-    return holder(record.with_name("holder.lock")) is not None
+def _is_held(record: Path) -> bool:
+    return lock_holder(record.with_name("holder.lock")) is not None

@@ -15,7 +15,7 @@ from warren.base.clock import SystemClock
 from warren.base.processes import die_with_parent
 from warren.daemons import clustershape, logs, rundir
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, hold_lock, name_holder
+from warren.daemons.statedir import StateDir, hold_lock, write_lock_holder
 from warren.instance import config
 from warren.instance.shell import imp, tmpdir
 from warren.instance.shell.binding import NodeCores
@@ -86,7 +86,7 @@ class NodeShell:
             return 1
         plugins = [
             *builtin(self._rundir, self._cores),
-            DwsEnvironment(_OnNode(self._nodes, order.host)),
+            DwsEnvironment(_NodePaths(self._nodes, order.host)),
         ]
         if self._nodes.in_user_namespaces:
             plugins.append(EmulatedNode())
@@ -97,14 +97,14 @@ class NodeShell:
 
 
 @dataclass(frozen=True)
-class _OnNode:
-    """A `ShellNode`."""
+class _NodePaths:
+    """A `ShellNode` of `wlm.embedded.environment`: the paths of an emulated node."""
 
     nodes: Nodes
     name: str
 
     def local_path(self, path: str) -> str:
-        return self.nodes.place(self.name, path)
+        return self.nodes.path_on_node(self.name, path)
 
     def is_mounted(self, path: str) -> bool:
         return self.nodes.has_storage(self.name, path)
@@ -154,13 +154,13 @@ def main(state: StateDir, *, isolated: bool) -> int:
         munge.load()  # once, for all who are forked
     # What is configured later holds for another parent: running jobs have theirs where they are.
     settings = config.load(state.config)
-    directories = rundir.place(state, settings)
+    directories = rundir.directory(state, settings)
     sys.stderr = logs.lossy(sys.stderr)
     try:
         with hold_lock(state.shells_lock) as lock:
 
             def life() -> int:
-                name_holder(lock)
+                write_lock_holder(lock)
                 sweep(directories)  # shells die with their parent, and we are the only one
                 limit = settings.exec.tmpdir_limit
                 shell = NodeShell(state, nodes, shape.cores, directories, limit)
@@ -168,7 +168,7 @@ def main(state: StateDir, *, isolated: bool) -> int:
                 return 0
 
             # There is no other parent before what this one leaves is gone.
-            return run_guarded(life, on_child_exit=lambda: name_holder(lock))
+            return run_guarded(life, on_child_exit=lambda: write_lock_holder(lock))
     except BlockingIOError:
         return 1
 

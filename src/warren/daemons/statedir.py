@@ -76,7 +76,7 @@ class StateDir:
         return self.path / "secret"
 
     @property
-    def mark(self) -> tuple[str, str]:
+    def process_mark(self) -> tuple[str, str]:
         """What all processes of the cluster have in their environment: a name and its value.
 
         It is a secret, since what carries it is ended with the cluster; tasks do not.
@@ -139,7 +139,7 @@ class StateDir:
         return self.path / "nnf"
 
     @property
-    def running(self) -> Path:
+    def status_file(self) -> Path:
         """What the running cluster says of itself, while it is ready."""
         return self.path / "up.json"
 
@@ -203,7 +203,7 @@ class StateDir:
                 "copy, or begin anew with another state directory."
             )
 
-    def admit(self, *, guests: bool) -> None:
+    def set_guest_access(self, *, guests: bool) -> None:
         """Allow other users the way to the socket, or not. Raises UserMistake where that fails.
 
         May be repeated, also when it was otherwise before.
@@ -227,10 +227,10 @@ class StateDir:
         self.path.chmod(0o711)
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """Whether this user may not even ask whether a cluster runs."""
         try:
-            self.running.stat()
+            self.status_file.stat()
         except PermissionError:
             return True
         except OSError:
@@ -243,12 +243,12 @@ class StateDir:
         A guest is told nothing but that it runs.
         """
         try:
-            found: dict[str, Any] = json.loads(self.running.read_bytes())
+            found: dict[str, Any] = json.loads(self.status_file.read_bytes())
         except PermissionError:
             return {} if self._answers() else None
         except (OSError, ValueError):
             return None
-        process = holder(self.lock)
+        process = lock_holder(self.lock)
         # A killed predecessor may have said it: its successor takes that back a moment later.
         return found if process is not None and found.get("pid") == process else None
 
@@ -261,11 +261,11 @@ class StateDir:
 
     def announce(self, **facts: Any) -> None:
         """Write down that the cluster is ready, and what it is."""
-        files.replace(self.running, json.dumps(facts).encode())
+        files.replace(self.status_file, json.dumps(facts).encode())
 
 
 @contextmanager
-def privately() -> Iterator[None]:
+def private_umask() -> Iterator[None]:
     """Restrict what is made in a block to this user, by the umask."""
     before = os.umask(0o077)
     try:
@@ -285,20 +285,20 @@ def hold_lock(lock: Path) -> Iterator[int]:
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Not emptied first: on a full disk there would be no room for it again.
-        name_holder(opened)
+        write_lock_holder(opened)
         os.ftruncate(opened, _WIDTH)
         yield opened
     finally:
         os.close(opened)
 
 
-def name_holder(opened: int) -> None:
+def write_lock_holder(opened: int) -> None:
     """Write into a lock that this process holds it, in place of the last holder."""
     # In one piece: it is read at any time.
     os.pwrite(opened, f"{os.getpid():<{_WIDTH}}".encode(), 0)
 
 
-def holder(lock: Path) -> int | None:
+def lock_holder(lock: Path) -> int | None:
     """Return the process that holds a lock; None if it is free."""
     try:
         opened = os.open(lock, os.O_RDWR | os.O_CLOEXEC)

@@ -14,7 +14,7 @@ import structlog
 
 from warren.daemons import logs
 from warren.daemons.child import PARENT
-from warren.daemons.statedir import holder
+from warren.daemons.statedir import lock_holder
 
 log = structlog.get_logger()
 
@@ -37,14 +37,14 @@ class Child:
     """What it has in its environment besides ours."""
 
 
-async def _ignore() -> None:
+async def _do_nothing() -> None:
     """Do nothing."""
 
 
-async def keep(child: Child, ended: Callable[[], Awaitable[None]] = _ignore) -> None:
+async def supervise(child: Child, ended: Callable[[], Awaitable[None]] = _do_nothing) -> None:
     """Keep a child running until cancelled, then end it.
 
-    `ended` is told at once that it has ended by itself; it is not to raise.
+    `ended` is called at once when it has ended by itself; it must not raise.
     """
     while True:
         try:
@@ -58,13 +58,13 @@ async def keep(child: Child, ended: Callable[[], Awaitable[None]] = _ignore) -> 
         await asyncio.sleep(_RESTART_DELAY)
 
 
-async def keep_detached(child: Child, lock: Path) -> None:
+async def supervise_detached(child: Child, lock: Path) -> None:
     """Keep a child running that may have been started by our predecessor, and outlives us.
 
     The lock tells whether there is one.
     """
     while True:
-        if holder(lock) is None:
+        if lock_holder(lock) is None:
             try:
                 process = await _start(child)
             except OSError as error:

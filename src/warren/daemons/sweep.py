@@ -12,25 +12,25 @@ from typing import Final
 from warren.base import processes
 from warren.daemons import clustershape, rundir
 from warren.daemons.nodes import Nodes
-from warren.daemons.statedir import StateDir, holder
+from warren.daemons.statedir import StateDir, lock_holder
 from warren.dws.node import NodeTrouble
 from warren.instance.shell import cgroups
 
-_PATIENCE: Final = 20.0
+_KILL_TIMEOUT: Final = 20.0
 """Seconds that what has been killed has to die."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remains:
+class MachineResources:
     """What a cluster has on the machine besides its files. Volumes are files, and stay."""
 
     processes: frozenset[int]
     mounts: frozenset[str]
     loops: frozenset[str]
 
-    def without(self, others: "Remains") -> "Remains":
+    def without(self, others: "MachineResources") -> "MachineResources":
         """Return what is here and not in `others`."""
-        return Remains(
+        return MachineResources(
             processes=self.processes - others.processes,
             mounts=self.mounts - others.mounts,
             loops=self.loops - others.loops,
@@ -46,61 +46,68 @@ class Remains:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Down:
+class DownResult:
     """What came of stopping a cluster."""
 
     stopped: bool
     """Whether one ran."""
-    removed: Remains
+    removed: MachineResources
     """What a dead one had left."""
-    left: Remains
+    left: MachineResources
     """What of that could not be removed."""
 
 
-async def down(state: StateDir) -> Down:
+async def down(state: StateDir) -> DownResult:
     """Stop the cluster of a state directory, and what a dead one has left.
 
     Raises UserMistake for another user's.
     """
     state.check_owner()
-    process = holder(state.lock)
+    process = lock_holder(state.lock)
     if process:
         await _end_holder(state.lock, process, seconds=30.0)
-    before = remains(state)
+    before = machine_resources(state)
     await sweep(state)
-    left = remains(state)
-    return Down(stopped=process is not None, removed=before.without(left), left=left)
+    left = machine_resources(state)
+    return DownResult(stopped=process is not None, removed=before.without(left), left=left)
 
 
 async def sweep(state: StateDir) -> None:
     """End shells, mounts and everything else that a cluster that is not there has left."""
-    parent = holder(state.shells_lock)
+    parent = lock_holder(state.shells_lock)
     if parent:
         await _end_holder(state.shells_lock, parent, seconds=5.0)
         # It is the process above it that holds the lock until nothing of it is left.
-        await _gone(lambda: list(filter(None, [holder(state.shells_lock)])), seconds=_PATIENCE)
-    await _gone(lambda: _in_cgroups(state), seconds=0.0)
+        await _wait_ended(
+            lambda: list(filter(None, [lock_holder(state.shells_lock)])), seconds=_KILL_TIMEOUT
+        )
+    await _wait_ended(lambda: _processes_in_cgroups(state), seconds=0.0)
     for cgroup in cgroups.job_cgroups(str(state.path)):
         cgroup.remove()
     nodes = _nodes(state)
     if nodes is not None:
         # Where there are no cgroups, tasks that have lost shell and parent are known by this.
-        await _gone(nodes.processes, seconds=0.0)
+        await _wait_ended(nodes.processes, seconds=0.0)
         with suppress(NodeTrouble):  # a device that is in use goes with its last user
-            await nodes.end()
+            await nodes.release_all()
     # Agents die with the cluster, and holders were told to; until they have, they hold mounts.
-    await _gone(lambda: cluster_processes(state), seconds=5.0)
+    await _wait_ended(lambda: cluster_processes(state), seconds=5.0)
     rundir.release(state)
 
 
-def remains(state: StateDir) -> Remains:
+def machine_resources(state: StateDir) -> MachineResources:
     """Return what there is on the machine of a cluster that does not run."""
     nodes = _nodes(state)
-    parent = holder(state.shells_lock)
-    shells = [parent, *_below_parent(state)] if parent else []
-    return Remains(
+    parent = lock_holder(state.shells_lock)
+    shells = [parent, *_shells(state)] if parent else []
+    return MachineResources(
         processes=frozenset(
-            {*shells, *_in_cgroups(state), *_on_nodes(state), *cluster_processes(state)}
+            {
+                *shells,
+                *_processes_in_cgroups(state),
+                *_processes_on_nodes(state),
+                *cluster_processes(state),
+            }
         ),
         mounts=frozenset(nodes.mounts() if nodes is not None else ()),
         loops=frozenset(loop.device for loop in nodes.loops()) if nodes else frozenset(),
@@ -116,33 +123,36 @@ def leftovers(state: StateDir) -> list[str]:
         *(f"volume {volume}" for volume in nodes.volumes()),
         *(f"mount {mount}" for mount in nodes.mounts()),
         *(f"loop {loop.device}" for loop in nodes.loops()),
-        *(f"process {process}" for process in sorted({*_below_parent(state), *_in_cgroups(state)})),
+        *(
+            f"process {process}"
+            for process in sorted({*_shells(state), *_processes_in_cgroups(state)})
+        ),
     ]
 
 
 def cluster_processes(state: StateDir) -> list[int]:
     """Return the processes of a cluster, but for its tasks."""
     try:
-        mark = state.mark
+        mark = state.process_mark
     except OSError:  # there never was one
         return []
     return processes.pids_by_variable("=".join(mark))
 
 
-def _below_parent(state: StateDir) -> list[int]:
+def _shells(state: StateDir) -> list[int]:
     """Return the shells and their tasks, if their parent lives."""
-    parent = holder(state.shells_lock)
+    parent = lock_holder(state.shells_lock)
     return processes.descendants(parent) if parent else []
 
 
-def _in_cgroups(state: StateDir) -> list[int]:
+def _processes_in_cgroups(state: StateDir) -> list[int]:
     """Return the processes of jobs, also those that have become daemons."""
     return [
         process for each in cgroups.job_cgroups(str(state.path)) for process in each.processes()
     ]
 
 
-def _on_nodes(state: StateDir) -> list[int]:
+def _processes_on_nodes(state: StateDir) -> list[int]:
     """Return the processes that are on nodes, where these have mount namespaces."""
     nodes = _nodes(state)
     return nodes.processes() if nodes is not None else []
@@ -157,20 +167,20 @@ async def _end_holder(lock: Path, process: int, seconds: float) -> None:
     """Have a process end that holds a lock."""
 
     def holding() -> list[int]:
-        return [process] if holder(lock) == process else []
+        return [process] if lock_holder(lock) == process else []
 
     processes.send(holding, signal.SIGTERM)
-    await _gone(holding, seconds)
+    await _wait_ended(holding, seconds)
 
 
-async def _gone(remaining: Callable[[], Sequence[int]], seconds: float) -> None:
+async def _wait_ended(remaining: Callable[[], Sequence[int]], seconds: float) -> None:
     """Wait until processes have ended or let go, and kill those that take too long.
 
     What does not die for long, once it is killed, is not waited for.
     """
     end = time.monotonic() + seconds
     while remaining():
-        if time.monotonic() > end + _PATIENCE:
+        if time.monotonic() > end + _KILL_TIMEOUT:
             return
         if time.monotonic() > end:
             processes.send(remaining, signal.SIGKILL)

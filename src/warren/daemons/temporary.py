@@ -26,7 +26,7 @@ _KEEP: Final = "keep"
 _REMOVE: Final = "remove"
 
 
-class Temporary:
+class TemporaryCluster:
     """The starter's end of the pipe. The cluster does not outlive it by more than seconds."""
 
     def __init__(self, directory: Path, options: Sequence[str], *, keep: bool) -> None:
@@ -50,7 +50,7 @@ class Temporary:
     def state(self) -> StateDir:
         return _state(self._directory)
 
-    def said(self) -> str:
+    def output(self) -> str:
         """Return what `warren up` has said."""
         try:
             return _output(self.state).read_text()
@@ -62,7 +62,7 @@ class Temporary:
         self.state.prepare()
         self._tell()
 
-    def ended(self, seconds: float = 0.0) -> bool:
+    def wait_ended(self, seconds: float = 0.0) -> bool:
         """Wait for nothing of the cluster to be left but files; return whether that is so."""
         assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], seconds)[0])
@@ -70,7 +70,7 @@ class Temporary:
     def down(self) -> None:
         """Stop the cluster, and leave its files."""
         self._tell()
-        self.ended(2 * _END_SECONDS)
+        self.wait_ended(2 * _END_SECONDS)
 
     def close(self) -> None:
         """Stop the cluster, if it runs, and remove its files."""
@@ -96,9 +96,11 @@ class Temporary:
 
 
 @contextmanager
-def temporary(directory: Path, options: Sequence[str], *, keep: bool) -> Iterator[Temporary]:
+def temporary_cluster(
+    directory: Path, options: Sequence[str], *, keep: bool
+) -> Iterator[TemporaryCluster]:
     """Have a cluster and a directory for no longer than a block, however it is left."""
-    cluster = Temporary(directory, options, keep=keep)
+    cluster = TemporaryCluster(directory, options, keep=keep)
     try:
         yield cluster
     finally:
@@ -120,7 +122,7 @@ async def main(directory: Path, options: Sequence[str], *, keep: bool) -> None:
         lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
     )
     if await commands.readline():
-        await _live(_state(directory), options, commands)
+        await _run_cluster(_state(directory), options, commands)
     os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
     while await commands.readline():
         pass
@@ -128,7 +130,9 @@ async def main(directory: Path, options: Sequence[str], *, keep: bool) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _live(state: StateDir, options: Sequence[str], commands: asyncio.StreamReader) -> None:
+async def _run_cluster(
+    state: StateDir, options: Sequence[str], commands: asyncio.StreamReader
+) -> None:
     """Have the cluster until the starter says otherwise, or it ends; and leave nothing of it."""
     terminated = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminated.set)

@@ -20,14 +20,14 @@ from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
 from warren.controllers import heartbeats
-from warren.daemons import apiserver, clustershape, diskspace, exposed, logs, rundir, supervisor
+from warren.daemons import apiserver, clustershape, diskspace, logs, monitoring, rundir, supervisor
 from warren.daemons import offload as offloads
 from warren.daemons.clustershape import ClusterShape
-from warren.daemons.compose import Ports, control
+from warren.daemons.compose import ControlDependencies, control
 from warren.daemons.nodes import Nodes
-from warren.daemons.options import Asked, Found, cluster_shape
-from warren.daemons.part import PARTS, access_policy, foundation_of
-from warren.daemons.statedir import StateDir, hold_lock, holder, privately
+from warren.daemons.options import ExistingCluster, RequestedOptions, cluster_shape
+from warren.daemons.part import PARTS, access_policy, instance_dependencies
+from warren.daemons.statedir import StateDir, hold_lock, lock_holder, private_umask
 from warren.daemons.supervisor import Child
 from warren.daemons.sweep import sweep
 from warren.dws import kinds
@@ -49,11 +49,11 @@ log = structlog.get_logger()
 
 _RABBITS_SECONDS: Final = 15.0
 _API_SECONDS: Final = 120.0
-_LOOK: Final = 0.05
+_POLL_INTERVAL: Final = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class RunningCluster:
     """A cluster that is ready."""
 
     shape: ClusterShape
@@ -67,9 +67,9 @@ class Cluster:
 
 async def up(
     state: StateDir,
-    asked: Asked,
+    requested: RequestedOptions,
     config_file: Path | None,
-    ready: Callable[[Cluster], None],
+    ready: Callable[[RunningCluster], None],
     metrics_socket: socket.socket | None = None,
 ) -> None:
     """Run a cluster until SIGTERM or SIGINT. Raises UserMistake where it cannot be.
@@ -81,30 +81,30 @@ async def up(
         config.check(config_file)
     state.check_owner()
     if state.is_new:
-        await _decided(state, None, asked, metrics_socket)  # before there is a state directory
+        await _decide(state, None, requested, metrics_socket)  # before there is a state directory
     state.prepare()
     logs.configure_file(state.logs / "control.log")
     try:
         with hold_lock(state.lock):
             state.check_complete()
-            await diskspace.wait(state.path, (state.objects, state.jobs))
-            await _run(state, asked, config_file, ready, metrics_socket)
+            await diskspace.wait_for_room(state.path, (state.objects, state.jobs))
+            await _run(state, requested, config_file, ready, metrics_socket)
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state.path} is in use by process {holder(state.lock)}: "
+            f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
             f"stop it with 'warren down --statedir {state.path}', or choose another directory."
         ) from None
     except (OSError, BaseExceptionGroup) as error:
-        why = _unusable(state, error)
+        why = _why_unusable(state, error)
         if why is None:
             raise
         raise UserMistake(why) from error
 
 
-def _unusable(state: StateDir, error: BaseException) -> str | None:
+def _why_unusable(state: StateDir, error: BaseException) -> str | None:
     """Return which file of the state directory caused an error; None if it is another cause."""
     if isinstance(error, BaseExceptionGroup):
-        return next(filter(None, (_unusable(state, each) for each in error.exceptions)), None)
+        return next(filter(None, (_why_unusable(state, each) for each in error.exceptions)), None)
     if not isinstance(error, OSError):
         return None
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -119,7 +119,7 @@ def _unusable(state: StateDir, error: BaseException) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Decided:
+class _Decision:
     """What a cluster is to be, and why it is not more."""
 
     shape: ClusterShape
@@ -128,21 +128,26 @@ class _Decided:
     why_no_images: str | None
 
 
-async def _decided(
-    state: StateDir, known: ClusterShape | None, asked: Asked, metrics_socket: socket.socket | None
-) -> _Decided:
+async def _decide(
+    state: StateDir,
+    known: ClusterShape | None,
+    requested: RequestedOptions,
+    metrics_socket: socket.socket | None,
+) -> _Decision:
     """Decide what is to be, over what is `known`. Raises UserMistake, and writes nothing."""
-    isolated = asked.isolated if asked.isolated is not None or known is None else known.isolated
-    why_not = None if isolated else await namespaces.available()
+    isolated = (
+        requested.isolated if requested.isolated is not None or known is None else known.isolated
+    )
+    why_not = None if isolated else await namespaces.why_unavailable()
     if isolated is None:
         isolated = why_not is None
-    why_no_images = loops.available() if isolated else "nodes have no mount namespaces"
+    why_no_images = loops.why_unavailable() if isolated else "nodes have no mount namespaces"
     shape = cluster_shape(
         known,
-        asked,
-        Found(
-            volumes=lambda: _volumes(state, known),
-            outlived=holder(state.shells_lock) is not None,
+        requested,
+        ExistingCluster(
+            volumes=lambda: _count_volumes(state, known),
+            shells_alive=lock_holder(state.shells_lock) is not None,
             why_no_images=why_no_images,
         ),
     )
@@ -155,7 +160,7 @@ async def _decided(
         )
     if shape.port is not None:
         apiserver.check_port_free(shape.port)
-    return _Decided(
+    return _Decision(
         shape=shape,
         isolated=isolated,
         why_not_isolated=None if isolated else why_not or "--no-namespaces was given",
@@ -167,28 +172,28 @@ async def _decided(
 
 async def _run(
     state: StateDir,
-    asked: Asked,
+    requested: RequestedOptions,
     config_file: Path | None,
-    ready: Callable[[Cluster], None],
+    ready: Callable[[RunningCluster], None],
     metrics_socket: socket.socket | None,
 ) -> None:
-    state.running.unlink(missing_ok=True)
-    decided = await _decided(state, clustershape.load(state.shape), asked, metrics_socket)
-    shape, isolated = decided.shape, decided.isolated
+    state.status_file.unlink(missing_ok=True)
+    decision = await _decide(state, clustershape.load(state.shape), requested, metrics_socket)
+    shape, isolated = decision.shape, decision.isolated
     # What cannot be is not remembered: all of that was refused before anything is written.
-    with privately():
+    with private_umask():
         if config_file is not None:
             config.keep(config_file, state.config)
         clustershape.save(state.shape, shape)
     settings = config.load(state.config)
-    state.admit(guests=settings.access.allow_guest_user)
+    state.set_guest_access(guests=settings.access.allow_guest_user)
     rundir.prepare(state, settings)
     Nodes(state, shape, isolated=isolated).write_hosts()
-    cluster = Cluster(
+    cluster = RunningCluster(
         shape=shape,
         isolated=isolated,
-        why_not_isolated=decided.why_not_isolated,
-        why_no_images=decided.why_no_images,
+        why_not_isolated=decision.why_not_isolated,
+        why_no_images=decision.why_no_images,
         config=config_file or state.config,
     )
     stopped = _stop_signal()
@@ -196,14 +201,14 @@ async def _run(
     refused = False
     try:
         if shape.separate:
-            await _live_separate(state, cluster, shape.port, ready, stopped)
+            await _run_separate(state, cluster, shape.port, ready, stopped)
         else:
-            await _live_together(state, cluster, shape.port, ready, stopped, metrics_socket)
+            await _run_together(state, cluster, shape.port, ready, stopped, metrics_socket)
     except (UserMistake, OSError):
         refused = True
         raise
     finally:
-        state.running.unlink(missing_ok=True)
+        state.status_file.unlink(missing_ok=True)
         # Jobs that have survived an earlier cluster wait for one that can take them over.
         if not refused:
             await sweep(state)
@@ -211,11 +216,11 @@ async def _run(
             rundir.release(state)
 
 
-async def _live_together(
+async def _run_together(
     state: StateDir,
-    cluster: Cluster,
+    cluster: RunningCluster,
     port: int | None,
-    ready: Callable[[Cluster], None],
+    ready: Callable[[RunningCluster], None],
     stopped: asyncio.Event,
     metrics_socket: socket.socket | None,
 ) -> None:
@@ -228,31 +233,35 @@ async def _live_together(
         # All that is read from the journals stays: to look for garbage in it takes half as
         # long again as to read it.
         gc.disable()
-        foundation = foundation_of(state, jobs)
-        ports = Ports(
+        dependencies = instance_dependencies(state, jobs)
+        control_dependencies = ControlDependencies(
             objects=objects,
-            instance=foundation,
+            instance=dependencies,
             mount_prefix=str(state.mounts),
-            printed=endpoint.logs,
+            container_logs=endpoint.logs,
             offload=None
-            if copyservice.WORD in foundation.config.daemons
+            if copyservice.WORD in dependencies.config.daemons
             else offloads.open_endpoint(state),
         )
-        counted = None
+        metrics = None
         if metrics_socket is not None:
             # Imported only where metrics are served.
-            from warren.daemons.counted import Counted
+            from warren.daemons.controlmetrics import ControlMetrics
 
-            counted = Counted()
-            ports = replace(ports, client=counted.client, counted=counted)
-        built = control(cluster.shape, ports)
-        built.system.parts["api server"] = lambda: endpoint.serve(built.api, ports.clock)
-        access = access_policy(foundation.config)
+            metrics = ControlMetrics()
+            control_dependencies = replace(
+                control_dependencies, client=metrics.client, metrics=metrics
+            )
+        built = control(cluster.shape, control_dependencies)
+        built.system.parts["api server"] = lambda: endpoint.serve(
+            built.api, control_dependencies.clock
+        )
+        access = access_policy(dependencies.config)
         built.system.parts["bus"] = lambda: server.serve(built.instance.bus, state.socket, access)
         is_ready = asyncio.Event()
-        if metrics_socket is not None and counted is not None:
-            built.system.parts["exposed"] = lambda: exposed.serve(
-                metrics_socket, counted.exposition, is_ready.is_set
+        if metrics_socket is not None and metrics is not None:
+            built.system.parts["monitoring"] = lambda: monitoring.serve(
+                metrics_socket, metrics.exposition, is_ready.is_set
             )
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(built.system.run(is_ready), name="control")
@@ -262,44 +271,46 @@ async def _live_together(
             gc.enable()
             async with _children(_agents(state, cluster, LocalClient(built.api.store))):
                 if cluster.shape.agents:
-                    await _rabbits_ready(LocalClient(built.api.store), cluster.shape.rabbits)
-                await _announced(state, cluster, endpoint.admin.server, ready, stopped)
+                    await _wait_rabbits_ready(LocalClient(built.api.store), cluster.shape.rabbits)
+                await _announce_until_stopped(state, cluster, endpoint.admin.server, ready, stopped)
             running.cancel()
 
 
-async def _live_separate(
+async def _run_separate(
     state: StateDir,
-    cluster: Cluster,
+    cluster: RunningCluster,
     port: int | None,
-    ready: Callable[[Cluster], None],
+    ready: Callable[[RunningCluster], None],
     stopped: asyncio.Event,
 ) -> None:
     """Run a process for each part, and none in this one (`--separate`)."""
     for stale in state.user("").parent.glob("*.kubeconfig"):
         stale.unlink()
-    async with _children([supervisor.keep(_part(state, "apiserver", port))]):
-        access = await _answering(state)
+    async with _children([supervisor.supervise(_part(state, "apiserver", port))]):
+        access = await _wait_api_ready(state)
         without = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
         if copyservice.WORD in config.load(state.config).daemons:
             without.add("copy-offload")
-        others = [supervisor.keep(_part(state, name)) for name in PARTS if name not in without]
+        others = [supervisor.supervise(_part(state, name)) for name in PARTS if name not in without]
         async with (
             http.connect(access) as client,
             _children([*others, *_agents(state, cluster, client)]),
         ):
             if cluster.shape.agents:
-                await _rabbits_ready(client, cluster.shape.rabbits)
-            await _instance_ready(state, "dws.status" if cluster.shape.conductor else "config.get")
+                await _wait_rabbits_ready(client, cluster.shape.rabbits)
+            await _wait_instance_ready(
+                state, "dws.status" if cluster.shape.conductor else "config.get"
+            )
             if "copy-offload" not in without:
-                await _offload_ready(client)
-            await _announced(state, cluster, access.server, ready, stopped)
+                await _wait_offload_ready(client)
+            await _announce_until_stopped(state, cluster, access.server, ready, stopped)
 
 
-async def _announced(
+async def _announce_until_stopped(
     state: StateDir,
-    cluster: Cluster,
+    cluster: RunningCluster,
     url: str,
-    ready: Callable[[Cluster], None],
+    ready: Callable[[RunningCluster], None],
     stopped: asyncio.Event,
 ) -> None:
     """Announce that the cluster is ready, until it is to stop."""
@@ -315,7 +326,7 @@ async def _announced(
     )
     ready(cluster)
     await stopped.wait()
-    state.running.unlink(missing_ok=True)
+    state.status_file.unlink(missing_ok=True)
 
 
 @asynccontextmanager
@@ -330,12 +341,12 @@ async def _children(keeping: Iterable[Coroutine[None, None, None]]) -> AsyncIter
         await asyncio.wait(children)
 
 
-async def _answering(state: StateDir) -> ClusterAccess:
+async def _wait_api_ready(state: StateDir) -> ClusterAccess:
     """Wait until the API server has written its kubeconfigs, and answers."""
     try:
         async with asyncio.timeout(_API_SECONDS):
             while True:
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL_INTERVAL)
                 with suppress(UserMistake, Unavailable, NotFound):
                     # Written last, and what an earlier start has written leads nowhere.
                     access = kubeconfig.load(state.kubeconfig)
@@ -348,7 +359,7 @@ async def _answering(state: StateDir) -> ClusterAccess:
         ) from None
 
 
-async def _instance_ready(state: StateDir, topic: str) -> None:
+async def _wait_instance_ready(state: StateDir, topic: str) -> None:
     """Wait until the service of a topic answers; not for ever, for it may be broken."""
     reconnecting = Reconnecting(lambda: rpc_client.connect(state.socket))
     connecting = asyncio.ensure_future(reconnecting.run())
@@ -361,7 +372,7 @@ async def _instance_ready(state: StateDir, topic: str) -> None:
         await asyncio.wait({connecting})
 
 
-async def _offload_ready(client: Client) -> None:
+async def _wait_offload_ready(client: Client) -> None:
     """Wait until running jobs may ask for copies; not for ever, for that may be broken."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_RABBITS_SECONDS):
@@ -369,10 +380,10 @@ async def _offload_ready(client: Client) -> None:
                 system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION)
                 if copyservice.of_configuration(system) is not None:
                     return
-                await asyncio.sleep(_LOOK)
+                await asyncio.sleep(_POLL_INTERVAL)
 
 
-async def _rabbits_ready(client: Client, count: int) -> None:
+async def _wait_rabbits_ready(client: Client, count: int) -> None:
     """Wait until every rabbit has said that it is there; not for ever, for one may be broken."""
     listing = await client.list(kinds.STORAGE)
     known = {obj["metadata"]["name"]: obj for obj in listing.items}
@@ -397,12 +408,12 @@ def _part(state: StateDir, name: str, port: int | None = None) -> Child:
         module="warren.daemons.part",
         arguments=[str(state.path), name, *([str(port)] if port is not None else [])],
         log_file=state.logs / f"{name}.log",
-        environment=dict([state.mark]),
+        environment=dict([state.process_mark]),
     )
 
 
 def _agents(
-    state: StateDir, cluster: Cluster, client: Client
+    state: StateDir, cluster: RunningCluster, client: Client
 ) -> Iterator[Coroutine[None, None, None]]:
     """Return what keeps the nodes' agents running, and the parent of the shells.
 
@@ -416,21 +427,21 @@ def _agents(
             module=module,
             arguments=[str(state.path), how, *nodes],
             log_file=state.logs / f"{name}.log",
-            environment=dict([state.mark]),
+            environment=dict([state.process_mark]),
         )
 
     for chassis in cluster.shape.chassis() if cluster.shape.agents else ():
         rabbit = chassis.rabbit
-        yield supervisor.keep(
+        yield supervisor.supervise(
             child(rabbit, "warren.daemons.agent", rabbit),
             partial(heartbeats.release, client, SystemClock(), rabbit),
         )
         computes = f"{rabbit}-computes"
-        yield supervisor.keep(child(computes, "warren.daemons.agent", *chassis.hosts))
-    yield supervisor.keep_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
+        yield supervisor.supervise(child(computes, "warren.daemons.agent", *chassis.hosts))
+    yield supervisor.supervise_detached(child("shells", "warren.daemons.shells"), state.shells_lock)
 
 
-def _volumes(state: StateDir, known: ClusterShape | None) -> Mapping[str, int]:
+def _count_volumes(state: StateDir, known: ClusterShape | None) -> Mapping[str, int]:
     """Count the volumes on the rabbits that a state directory was made for."""
     if known is None:
         return {}

@@ -23,7 +23,7 @@ _VERSION: Final = struct.pack("<I", 2)
 _NO_ID: Final = 0xFFFFFFFF
 _STICKY: Final = 0o1000
 
-_NONE: Final = frozenset({errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS})
+_UNSUPPORTED: Final = frozenset({errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 def read(descriptor: int) -> bytes | None:
@@ -31,12 +31,12 @@ def read(descriptor: int) -> bytes | None:
     try:
         return os.getxattr(descriptor, NAME)
     except OSError as error:
-        if error.errno in _NONE:
+        if error.errno in _UNSUPPORTED:
             return None
         raise
 
 
-def without(mode: int, acl: bytes) -> int:
+def mode_without_acl(mode: int, acl: bytes) -> int:
     """Return the mode of a file that cannot have the ACL: it lets no user do more than that did.
 
     With an ACL the group's bits of a mode are the ACL's mask, and no right of the group.
@@ -49,7 +49,7 @@ def without(mode: int, acl: bytes) -> int:
     return mode & 0o700 | (owning & users) << 3 | mode & 7 & owning & users & groups
 
 
-def let_in(path: Path, shared: "Sharing") -> None:
+def set_access(path: Path, sharing: "Sharing") -> None:
     """Have a root directory let in its owner, and those with whom it is shared, and no others.
 
     They may all make files there, and only their owners remove them. Raises NodeTrouble.
@@ -58,38 +58,40 @@ def let_in(path: Path, shared: "Sharing") -> None:
     try:
         descriptor = os.open(path, flags)
         try:
-            _let_in(descriptor, shared)
+            _set_access(descriptor, sharing)
         finally:
             os.close(descriptor)
     except OSError as error:
-        what = "it has no access control lists" if error.errno in _NONE else error.strerror
-        raise NodeTrouble(f"{path} cannot be shared: {what}", fatal=error.errno in _NONE) from error
+        what = "it has no access control lists" if error.errno in _UNSUPPORTED else error.strerror
+        raise NodeTrouble(
+            f"{path} cannot be shared: {what}", fatal=error.errno in _UNSUPPORTED
+        ) from error
 
 
-def _let_in(descriptor: int, shared: "Sharing") -> None:
+def _set_access(descriptor: int, sharing: "Sharing") -> None:
     mode, found = stat.S_IMODE(os.fstat(descriptor).st_mode), read(descriptor)
     entries = list(_ENTRY.iter_unpack(found[_HEADER:])) if found is not None else []
     owning = next((rights for tag, rights, _ in entries if tag == _GROUP_OBJ), mode >> 3 & 7)
-    other = 7 if shared.everyone else 0
-    kept = mode & 0o6700 | (_STICKY if shared else 0) | owning << 3 | other
-    if shared.users or shared.groups:
-        wanted = _encode(shared, mode >> 6 & 7, owning, other)
+    other = 7 if sharing.everyone else 0
+    kept = mode & 0o6700 | (_STICKY if sharing else 0) | owning << 3 | other
+    if sharing.users or sharing.groups:
+        wanted = _encode(sharing, mode >> 6 & 7, owning, other)
         if found != wanted:
             os.setxattr(descriptor, NAME, wanted)
         kept |= 0o070  # the mask
     # What is taken away goes before the list does, whose mask would be the group's right then.
     if mode != kept:
         os.fchmod(descriptor, kept)
-    if found is not None and not (shared.users or shared.groups):
+    if found is not None and not (sharing.users or sharing.groups):
         os.removexattr(descriptor, NAME)
 
 
-def _encode(shared: "Sharing", user: int, owning: int, other: int) -> bytes:
+def _encode(sharing: "Sharing", user: int, owning: int, other: int) -> bytes:
     entries = [
         (_USER_OBJ, user, _NO_ID),
-        *((_USER, 7, each) for each in sorted(shared.users)),
+        *((_USER, 7, each) for each in sorted(sharing.users)),
         (_GROUP_OBJ, owning, _NO_ID),
-        *((_GROUP, 7, each) for each in sorted(shared.groups)),
+        *((_GROUP, 7, each) for each in sorted(sharing.groups)),
         (_MASK, 7, _NO_ID),
         (_OTHER, other, _NO_ID),
     ]

@@ -46,37 +46,37 @@ class Behaviour:
     seed: int = 0
     actions: Mapping[str, Action] = field(default_factory=dict)
 
-    def dice(self, node: str) -> "Dice":
-        """Return what decides for one node: nodes of one seed do not fail in step."""
-        return Dice(self, random.Random(f"{self.seed} {node}"))
+    def fault_injector(self, node: str) -> "FaultInjector":
+        """Return the injector of one node: nodes of one seed do not fail in step."""
+        return FaultInjector(self, random.Random(f"{self.seed} {node}"))
 
 
-EASY: Final = Behaviour()
+NO_FAULTS: Final = Behaviour()
 """A node that takes no time and never fails."""
 
 
-class Dice:
-    """Throws for one node after the other request."""
+class FaultInjector:
+    """Draws the times and faults of one node, request after request."""
 
-    def __init__(self, behaviour: Behaviour, dice: random.Random) -> None:
+    def __init__(self, behaviour: Behaviour, fault_injector: random.Random) -> None:
         self._actions = behaviour.actions
-        self._dice = dice
+        self._random = fault_injector
 
     def seconds(self, name: str) -> float:
         """Return how long an action takes this time."""
         action = self._actions.get(name)
         if action is None or action.seconds == 0:
             return 0.0
-        return self._dice.lognormvariate(math.log(action.seconds), action.sigma)
+        return self._random.lognormvariate(math.log(action.seconds), action.sigma)
 
     def fault(self, name: str) -> bool | None:
         """Return whether the action fails for good; None where it does not fail this time."""
         action = self._actions.get(name)
-        if action is None or self._dice.random() >= action.fails:
+        if action is None or self._random.random() >= action.fails:
             return None
-        return self._dice.random() < action.fatal
+        return self._random.random() < action.fatal
 
-    async def live_through(self, name: str) -> None:
+    async def inject(self, name: str) -> None:
         """Take the time that an action takes, and raise NodeTrouble if it fails."""
         seconds, fatal = self.seconds(name), self.fault(name)
         if seconds:

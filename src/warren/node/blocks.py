@@ -13,18 +13,18 @@ import structlog
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, CannotBeCutOff, NodeTrouble, RawVolumes, Target, Volume
-from warren.node import abilities, commands, filesystems, lustre, usercommands
+from warren.node import commands, filesystems, filesystemsupport, lustre, usercommands
 from warren.node.busy import GracePeriod
-from warren.node.filesystems import NO_CLUSTER, Cluster
-from warren.node.flash import Source, component
+from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
+from warren.node.flash import Source, path_component
 from warren.node.threads import in_thread
 from warren.node.usage import (
     Process,
     are_mounted_by_root,
     describe,
-    of_user,
-    on_devices,
-    with_hidden_files,
+    processes_of_user,
+    processes_with_hidden_files,
+    users_of_devices,
 )
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ class VolumeRecord:
     """Bytes."""
     userid: int
     groupid: int
-    made: bool
+    formatted: bool
     """Whether its file system is whole."""
 
 
@@ -57,7 +57,7 @@ class Disk(Protocol):
         ...
 
     @property
-    def is_activated(self) -> bool:
+    def activates_volumes(self) -> bool:
         """Whether volumes are activated, and a profile may say how."""
         ...
 
@@ -85,7 +85,7 @@ class Disk(Protocol):
         """Return the devices that show something of a volume now; none is attached for that."""
         ...
 
-    async def set_made(self, name: str) -> None:
+    async def set_formatted(self, name: str) -> None:
         """Remember, for good, that the volume's file system is whole."""
         ...
 
@@ -102,7 +102,7 @@ class Disk(Protocol):
         ...
 
 
-class Blocks:
+class BlockFlash:
     """`Flash` whose volumes are block devices."""
 
     def __init__(
@@ -111,24 +111,24 @@ class Blocks:
         work: Path,
         *,
         seconds: float = MAKE_SECONDS,
-        patience: GracePeriod | None = None,
-        cluster: Cluster | None = None,
+        grace_period: GracePeriod | None = None,
+        cluster: DlmCluster | None = None,
         one_kernel: bool = True,
     ) -> None:
         """`disk` gives a rabbit's disk; `work` is a directory for short-lived files.
 
-        `seconds` is for making one file system, `patience` for volumes that are in use. Where not
-        `one_kernel` mounts volumes, nodes are machines, and a gfs2 takes a `cluster` of them.
+        `seconds` is for making one file system, `grace_period` for volumes that are in use. Where
+        not `one_kernel` mounts volumes, nodes are machines, and a gfs2 takes a `cluster` of them.
         """
-        self._patience = patience or GracePeriod()
+        self._grace_period = grace_period or GracePeriod()
         self._disk = disk
-        self._work = work
+        self._work_directory = work
         self._seconds = seconds
         self._cluster = cluster
         self._one_kernel = one_kernel
-        self._lacks: Mapping[str, str] | None = None
+        self._unsupported_types: Mapping[str, str] | None = None
         """Known once it was asked for."""
-        self._making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._make_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def capacity(self, group: str) -> int:
         return await self._disk(group).capacity()
@@ -136,22 +136,22 @@ class Blocks:
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.FOR_USERS if self._disk(group).offers_raw else RawVolumes.FOR_ROOT
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
-        if self._lacks is None:
-            self._lacks = await abilities.lacks(self._cluster)
-            if self._lacks_cluster:
-                self._lacks = {**self._lacks, "gfs2": NO_CLUSTER}
-        return self._lacks
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
+        if self._unsupported_types is None:
+            self._unsupported_types = await filesystemsupport.unsupported_types(self._cluster)
+            if self._needs_dlm_cluster:
+                self._unsupported_types = {**self._unsupported_types, "gfs2": NO_DLM_CLUSTER}
+        return self._unsupported_types
 
     @property
-    def _lacks_cluster(self) -> bool:
+    def _needs_dlm_cluster(self) -> bool:
         return self._cluster is None and not self._one_kernel
 
     def volumes(self, group: str) -> Mapping[str, int]:
         return {name: found.size for name, found in self._disk(group).volumes().items()}
 
     async def lnet_nid(self) -> str:
-        return await lustre.address()
+        return await lustre.lnet_nid()
 
     async def make(self, volume: Volume) -> None:
         disk = self._disk(volume.group)
@@ -163,14 +163,14 @@ class Blocks:
                 fatal=True,
             )
         # One at a time: the second would make it again under a node that has mounted it meanwhile.
-        async with self._making.setdefault((volume.group, volume.name), asyncio.Lock()):
+        async with self._make_locks.setdefault((volume.group, volume.name), asyncio.Lock()):
             found = await disk.reserve(volume)
             if volume.target is not None:
-                await self._serve(disk, volume, volume.target, made=found.made)
+                await self._serve(disk, volume, volume.target, formatted=found.formatted)
                 return
-            if found.made:
+            if found.formatted:
                 # Its file system never again: there may be data in it.
-                if disk.is_activated and volume.commands:
+                if disk.activates_volumes and volume.commands:
                     # The machine may have been started anew.
                     await disk.device(volume.name, volume.commands)
                 return
@@ -179,9 +179,9 @@ class Blocks:
             values = {"$DEVICE": device}
             await usercommands.run(volume.commands, usercommands.POST_ACTIVATE, values)
             # An agent that died may have left it mounted, and nothing is made on that.
-            await usercommands.unmount(self._point(volume.group, volume.name))
+            await usercommands.unmount(self._mount_point(volume.group, volume.name))
             await self._make_file_system(volume, device)
-            await self._around(
+            await self._run_mounted(
                 volume.group,
                 volume.name,
                 volume.file_system,
@@ -189,25 +189,25 @@ class Blocks:
                 usercommands.POST_SETUP,
                 volume.commands,
             )
-            await disk.set_made(volume.name)
+            await disk.set_formatted(volume.name)
 
     def _check_cluster(self, file_system: str) -> None:
         # What one kernel has in the place of a gfs2, two would destroy (ADR 077).
-        if file_system == "gfs2" and self._lacks_cluster:
-            raise NodeTrouble(NO_CLUSTER, fatal=True)
+        if file_system == "gfs2" and self._needs_dlm_cluster:
+            raise NodeTrouble(NO_DLM_CLUSTER, fatal=True)
 
-    async def _serve(self, disk: Disk, volume: Volume, target: Target, *, made: bool) -> None:
-        device, point = await disk.device(volume.name), self._point(volume.group, volume.name)
-        if not made:
-            await lustre.make(volume, target, device, point)
-            await disk.set_made(volume.name)
-        await lustre.serve(volume, target, device, point)
+    async def _serve(self, disk: Disk, volume: Volume, target: Target, *, formatted: bool) -> None:
+        device, point = await disk.device(volume.name), self._mount_point(volume.group, volume.name)
+        if not formatted:
+            await lustre.make_target(volume, target, device, point)
+            await disk.set_formatted(volume.name)
+        await lustre.serve_target(volume, target, device, point)
 
-    def _point(self, group: str, name: str) -> Path:
+    def _mount_point(self, group: str, name: str) -> Path:
         """Return where the rabbit mounts a volume for itself."""
-        return self._work / f"{component(group)}-{component(name)}.mount"
+        return self._work_directory / f"{path_component(group)}-{path_component(name)}.mount"
 
-    async def _around(
+    async def _run_mounted(
         self,
         group: str,
         name: str,
@@ -217,10 +217,10 @@ class Blocks:
         profile: ProfileCommands,
     ) -> None:
         """Run commands of a profile on a volume that is mounted for them. Raises NodeTrouble."""
-        if not usercommands.are_in(profile, wanted):
+        if not usercommands.has_any(profile, wanted):
             return
-        point = self._point(group, name)
-        async with usercommands.mount_briefly(
+        point = self._mount_point(group, name)
+        async with usercommands.mounted_temporarily(
             point, filesystems.source(file_system, device, self._cluster)
         ) as path:
             values = {"$DEVICE": device, "$MOUNT_PATH": path}
@@ -230,12 +230,12 @@ class Blocks:
         """Run what a profile has run before a volume goes. Nothing of that keeps the volume."""
         disk = self._disk(group)
         found = await disk.find(name)
-        if found is None or not found.made:
+        if found is None or not found.formatted:
             return
         try:
             device = await disk.device(name, profile)
             wanted = usercommands.PRE_TEARDOWN
-            await self._around(group, name, profile.file_system, device, wanted, profile)
+            await self._run_mounted(group, name, profile.file_system, device, wanted, profile)
             values = {"$DEVICE": device}
             await usercommands.run(profile, usercommands.PRE_DEACTIVATE, values)
         except NodeTrouble as trouble:
@@ -245,10 +245,10 @@ class Blocks:
         disk = self._disk(group)
         what = f"{group}/{name}"
         if profile.file_system == LUSTRE:
-            await lustre.end(name, self._point(group, name), profile)
+            await lustre.destroy_target(name, self._mount_point(group, name), profile)
         else:
             # Mounted for a moment by an agent that died.
-            await usercommands.unmount(self._point(group, name))
+            await usercommands.unmount(self._mount_point(group, name))
             if profile:
                 await self._before_release(group, name, profile)
         try:
@@ -259,25 +259,25 @@ class Blocks:
                 raise
             found = await disk.find(name)
             userid = found.userid if found else 0
-            left = await self._patience.wait(what, userid, partial(on_devices, devices))
+            left = await self._grace_period.wait(what, userid, partial(users_of_devices, devices))
             try:
                 await disk.give_back(name, profile)
             except NodeTrouble as trouble:
                 kept = NodeTrouble(f"{what} is kept by {describe(left)}: {trouble}")
-                if not self._patience.ends(userid):
+                if not self._grace_period.kills(userid):
                     raise kept from trouble
-                waited_for = 0 if self._patience.is_lost(what) else userid
-                if await in_thread(_are_spared, devices, waited_for):
+                waited_for = 0 if self._grace_period.has_survived_kill(what) else userid
+                if await in_thread(_are_spared_users, devices, waited_for):
                     raise kept from trouble
-                await self._take(disk, name, what, userid, left)
-        self._patience.forget(what)
+                await self._take_while_in_use(disk, name, what, userid, left)
+        self._grace_period.forget(what)
         try:
             await usercommands.run(profile, usercommands.POST_DEACTIVATE, {})
             await usercommands.run(profile, usercommands.POST_TEARDOWN, {})
         except NodeTrouble as trouble:  # there is nothing left that it could keep
             log.warning("a command of the profile failed", volume=what, why=trouble)
 
-    async def _take(
+    async def _take_while_in_use(
         self, disk: Disk, name: str, what: str, userid: int, left: Sequence[Process]
     ) -> None:
         """Free a volume that is kept by other users, or by what cannot be found."""
@@ -287,14 +287,16 @@ class Blocks:
             if not left and isinstance(trouble, CannotBeCutOff):
                 # Only where there is no other way: what keeps it may be any user's, who has copied
                 # a mount namespace in which it was mounted.
-                await self._patience.end(what, userid, partial(with_hidden_files, userid))
+                await self._grace_period.kill(
+                    what, userid, partial(processes_with_hidden_files, userid)
+                )
             raise NodeTrouble(f"{what} is kept by {describe(left)}: {trouble}") from trouble
         await disk.give_back(name)
         log.warning("flash taken while in use", volume=what, by=describe(left))
 
     async def users_of(self, group: str, name: str) -> list[Process]:
         """Return the processes that are seen to use a volume. Raises NodeTrouble."""
-        return await in_thread(on_devices, await self._disk(group).devices(name))
+        return await in_thread(users_of_devices, await self._disk(group).devices(name))
 
     async def suspects(self, group: str, name: str) -> list[Process]:
         """Return the processes of whom a volume is, if it has a device. Raises NodeTrouble.
@@ -305,12 +307,12 @@ class Blocks:
         found = await disk.find(name)
         if found is None or found.userid == 0 or not await disk.devices(name):
             return []
-        return await in_thread(of_user, found.userid)
+        return await in_thread(processes_of_user, found.userid)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
         disk = self._disk(group)
         found = await disk.find(name)
-        if found is None or not found.made:
+        if found is None or not found.formatted:
             raise NodeTrouble(f"{group}/{name} does not exist")
         device = await disk.device(name)
         self._check_cluster(file_system)
@@ -324,7 +326,7 @@ class Blocks:
         return source
 
     async def _make_file_system(self, volume: Volume, device: str) -> None:
-        proto = self._work / f"{volume.group}-{volume.name}.proto"
+        proto = self._work_directory / f"{volume.group}-{volume.name}.proto"
         words, text = filesystems.make_commands(volume, device, str(proto), self._cluster)
         try:
             if text:
@@ -339,11 +341,11 @@ class Blocks:
             proto.unlink(missing_ok=True)
 
 
-def _are_spared(devices: Sequence[str], waited_for: int) -> bool:
+def _are_spared_users(devices: Sequence[str], waited_for: int) -> bool:
     """Return whether devices are not cut off from what uses them.
 
     Root may have reasons, and what a node has mounted is not given up. Processes of the volume's
     user have just been killed, and are `waited_for` for a time.
     """
-    users = on_devices(devices)
+    users = users_of_devices(devices)
     return any(each.userid in (0, waited_for) for each in users) or are_mounted_by_root(devices)

@@ -10,14 +10,14 @@ import structlog
 from warren.base.clock import Clock, SystemClock
 from warren.dws.node import InUse
 from warren.node.threads import in_thread
-from warren.node.usage import Process, describe, send
+from warren.node.usage import Process, describe, send_signal
 
 log = structlog.get_logger()
 
 SECONDS: Final = 30.0
 """How long something may be in use before it is taken away, unless it is said otherwise."""
 
-Policy = Literal["kill", "keep"]
+BusyPolicy = Literal["kill", "keep"]
 """Whether processes of a job's user are ended that still use its storage then."""
 
 _ROUNDS: Final = 20
@@ -28,7 +28,7 @@ class GracePeriod:
     """Waits a bounded time for what is in use; then ends those processes that may be ended."""
 
     def __init__(
-        self, *, seconds: float = SECONDS, policy: Policy = "kill", clock: Clock | None = None
+        self, *, seconds: float = SECONDS, policy: BusyPolicy = "kill", clock: Clock | None = None
     ) -> None:
         """What is busy is left alone for `seconds`, counted from when it was first found so."""
         self._seconds = seconds
@@ -49,20 +49,22 @@ class GracePeriod:
         # A clock that was set back must not make it longer.
         if since <= now < since + self._seconds:
             raise InUse(f"{what} is in use by {describe(processes)}")
-        return await self.end(what, userid, find) if self.ends(userid) else processes
+        return await self.kill(what, userid, find) if self.kills(userid) else processes
 
-    async def end(self, what: str, userid: int, find: Callable[[], list[Process]]) -> list[Process]:
+    async def kill(
+        self, what: str, userid: int, find: Callable[[], list[Process]]
+    ) -> list[Process]:
         """Kill the processes of a user that keep `what`, or may; return the others."""
-        doomed, others = await in_thread(_end, find, userid)
+        doomed, others = await in_thread(_kill, find, userid)
         for each in doomed:
             log.warning("process killed", uses=what, process=str(each))
         return others
 
-    def ends(self, userid: int) -> bool:
+    def kills(self, userid: int) -> bool:
         """Return whether processes of a user are ended for the storage that they keep."""
         return self._policy == "kill" and userid != 0 and os.geteuid() == 0
 
-    def is_lost(self, what: str) -> bool:
+    def has_survived_kill(self, what: str) -> bool:
         """Return whether what was killed for `what` has had the time once more to die."""
         return self._clock.now() >= self._since.get(what, self._clock.now()) + 2 * self._seconds
 
@@ -71,7 +73,7 @@ class GracePeriod:
         self._since.pop(what, None)
 
 
-def _end(find: Callable[[], list[Process]], userid: int) -> tuple[list[Process], list[Process]]:
+def _kill(find: Callable[[], list[Process]], userid: int) -> tuple[list[Process], list[Process]]:
     """Kill a user's processes of those that are found; return them, and the others.
 
     They are stopped first, until none is found that was started meanwhile.
@@ -82,7 +84,7 @@ def _end(find: Callable[[], list[Process]], userid: int) -> tuple[list[Process],
         new = [each for each in found if each.userid == userid and each not in stopped]
         if not new:
             break
-        send(new, signal.SIGSTOP)
+        send_signal(new, signal.SIGSTOP)
         stopped |= dict.fromkeys(new)
-    send(stopped, signal.SIGKILL)
+    send_signal(stopped, signal.SIGKILL)
     return list(stopped), [each for each in found if each.userid != userid]

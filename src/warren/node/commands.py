@@ -18,13 +18,13 @@ from warren.dws.node import NodeTrouble
 SECONDS: Final = 20.0
 """How long a command may take unless it is said otherwise."""
 
-_KEPT: Final = 4000
+_LAST_CHARACTERS: Final = 4000
 """Characters of a command's words that are passed on."""
 
-_DYING: Final = 2.0
+_KILL_INTERVAL: Final = 2.0
 """Seconds that a command has to die before something is done about it, and done again."""
 
-_GRACE: Final = 10.0
+_KILL_TIMEOUT: Final = 10.0
 """Seconds that are left for a command to die whose time is over: one that waits for a device or a
 server which does not answer does not, and is left behind until it can."""
 
@@ -32,7 +32,7 @@ _PIPE: Final = 2**16
 """Bytes that a pipe holds on Linux, and that one reading takes."""
 
 
-class Failed(NodeTrouble):
+class CommandFailed(NodeTrouble):
     """A command has ended with a status other than 0, or by a signal: minus its number."""
 
     def __init__(self, message: str, code: int) -> None:
@@ -49,14 +49,18 @@ async def run(
     """
     complaints = STDOUT if merged else PIPE
     given = None if text is None else text.encode()
-    started = _running(_ending_with_us(argv), complaints, has_input=given is not None, grace=_GRACE)
-    async with started as process, _within(seconds, argv):
+    started = _running(
+        _die_with_parent(argv), complaints, has_input=given is not None, grace=_KILL_TIMEOUT
+    )
+    async with started as process, _time_limit(seconds, argv):
         output, errors = await process.communicate(given)
     _check_success(argv, process.returncode, errors or output or b"")
     return output.decode(errors="replace")
 
 
-async def perform(argv: Sequence[str], environment: Mapping[str, str], *, seconds: float) -> str:
+async def run_site_command(
+    argv: Sequence[str], environment: Mapping[str, str], *, seconds: float
+) -> str:
     """Run a site's command in an environment, and return the last of what it printed.
 
     It may print as much as it likes. Raises NodeTrouble with its last words if it fails.
@@ -64,28 +68,30 @@ async def perform(argv: Sequence[str], environment: Mapping[str, str], *, second
     # Not a pipe of asyncio's: that is waited for until all processes have closed it, also what the
     # command has left running in the background.
     with _Tail() as tail:
-        started = _running(_ending_with_us(argv), STDOUT, environment, tail.writer, grace=_GRACE)
+        started = _running(
+            _die_with_parent(argv), STDOUT, environment, tail.writer, grace=_KILL_TIMEOUT
+        )
         async with started as process:
             tail.close_writer()
-            async with _within(seconds, argv):
+            async with _time_limit(seconds, argv):
                 await process.wait()
         said = tail.words()
     _check_success(argv, process.returncode, said)
-    return _words(said)
+    return _last_words(said)
 
 
-async def lines(
+async def stream_lines(
     argv: Sequence[str], free: Callable[[int], object] = lambda process: None
 ) -> AsyncIterator[str]:
     """Run a command for as long as it takes and return its lines as they come.
 
-    Raises Failed, with the last of its standard error, if it fails. Closing the iterator
+    Raises CommandFailed, with the last of its standard error, if it fails. Closing the iterator
     ends the command: `free` is called in a thread, with its process, while that does not die.
     """
     async with _running(argv, free=free) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        complaints = asyncio.create_task(_last(process.stderr))
+        complaints = asyncio.create_task(_read_last(process.stderr))
         try:
             async for line in process.stdout:
                 yield line.decode(errors="replace")
@@ -94,16 +100,16 @@ async def lines(
         finally:
             complaints.cancel()
     if code:
-        said = "" if code < 0 else _words(errors)  # a signal comes in the middle of its words
-        raise Failed(said or f"{argv[0]}: {ending(code)}", code)
+        said = "" if code < 0 else _last_words(errors)  # a signal comes in the middle of its words
+        raise CommandFailed(said or f"{argv[0]}: {exit_reason(code)}", code)
 
 
-async def _last(stream: asyncio.StreamReader) -> bytes:
+async def _read_last(stream: asyncio.StreamReader) -> bytes:
     """Read to the end, and return the last of it: names of files may be as long as users like."""
     said = bytearray()
     while chunk := await stream.read(_PIPE):
         said.extend(chunk)
-        del said[:-_KEPT]
+        del said[:-_LAST_CHARACTERS]
     return bytes(said)
 
 
@@ -146,10 +152,10 @@ class _Tail:
         if not chunk:
             asyncio.get_running_loop().remove_reader(self._reader)
         self._said.extend(chunk)
-        del self._said[:-_KEPT]
+        del self._said[:-_LAST_CHARACTERS]
 
 
-def _ending_with_us(argv: Sequence[str]) -> Sequence[str]:
+def _die_with_parent(argv: Sequence[str]) -> Sequence[str]:
     """Return a command that the kernel kills when this process dies: else it would go on."""
     if shutil.which(argv[0]) is None:
         raise NodeTrouble(f"{argv[0]} cannot be run: it is not there")
@@ -157,7 +163,7 @@ def _ending_with_us(argv: Sequence[str]) -> Sequence[str]:
 
 
 @asynccontextmanager
-async def _within(seconds: float, argv: Sequence[str]) -> AsyncIterator[None]:
+async def _time_limit(seconds: float, argv: Sequence[str]) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -167,7 +173,7 @@ async def _within(seconds: float, argv: Sequence[str]) -> AsyncIterator[None]:
 
 def _check_success(argv: Sequence[str], code: int | None, output: bytes) -> None:
     if code:
-        words = _words(output) or ending(code)
+        words = _last_words(output) or exit_reason(code)
         named = words.partition(":")[0] in argv
         raise NodeTrouble(words if named else f"{argv[0]}: {words}")
 
@@ -202,26 +208,28 @@ async def _running(
         raise NodeTrouble(f"{argv[0]} cannot be run: {error.strerror}") from error
     except asyncio.CancelledError:
         # asyncio waits for ever for a process whose start is cut short: it may come to its end.
-        await _to_its_end(_end_started(starting, free))
+        await _run_to_completion(_end_started(starting, free))
         raise
     try:
         yield process
     finally:
-        await _to_its_end(_end(process, free), grace)
+        await _run_to_completion(_end(process, free), grace)
 
 
-_endings: Final[set["asyncio.Task[None]"]] = set()
+_completions: Final[set["asyncio.Task[None]"]] = set()
 """Tasks whose callers may be gone, and which must not be lost."""
 
 
-async def _to_its_end(ending: Coroutine[None, None, None], seconds: float | None = None) -> None:
+async def _run_to_completion(
+    work: Coroutine[None, None, None], seconds: float | None = None
+) -> None:
     """Do something to its end, however often its caller is cancelled.
 
     Its caller waits for it, for so many seconds at most.
     """
-    task = asyncio.create_task(ending)
-    _endings.add(task)
-    task.add_done_callback(_endings.discard)
+    task = asyncio.create_task(work)
+    _completions.add(task)
+    task.add_done_callback(_completions.discard)
     # Neither the time nor the caller's end is the task's.
     if (await asyncio.wait({task}, timeout=seconds))[0]:
         task.result()
@@ -240,14 +248,14 @@ async def _end(process: asyncio.subprocess.Process, free: Callable[[int], object
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         waiting = asyncio.ensure_future(process.wait())
-        while not (await asyncio.wait({waiting}, timeout=_DYING))[0]:
+        while not (await asyncio.wait({waiting}, timeout=_KILL_INTERVAL))[0]:
             await asyncio.to_thread(free, process.pid)
 
 
-def _words(output: bytes) -> str:
-    return " ".join(output.decode(errors="replace").split())[-_KEPT:]
+def _last_words(output: bytes) -> str:
+    return " ".join(output.decode(errors="replace").split())[-_LAST_CHARACTERS:]
 
 
-def ending(code: int) -> str:
+def exit_reason(code: int) -> str:
     """Return how a process has ended, from its return code."""
     return f"killed by signal {-code}" if code < 0 else f"exit status {code}"

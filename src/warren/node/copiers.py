@@ -8,10 +8,10 @@ from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
 from warren.node import commands, copying
 
 
-async def run(copy: Copy, enter: Sequence[str] = ()) -> AsyncIterator[Progress]:
+async def run(copy: Copy, nsenter: Sequence[str] = ()) -> AsyncIterator[Progress]:
     """Copy, and return the progress as the copier reports it.
 
-    `enter` is the beginning of a command that runs the rest in the namespaces of the paths.
+    `nsenter` is the beginning of a command that runs the rest in the namespaces of the paths.
 
     Raises CopyFailed with what the copier could not copy, and NodeTrouble for a copier that has
     ended in any other way. Closing the iterator ends the copier, also one that is stopped, or that
@@ -21,13 +21,13 @@ async def run(copy: Copy, enter: Sequence[str] = ()) -> AsyncIterator[Progress]:
     def free(process: int) -> None:
         fuse.give_up([process], copy.userid)
 
-    lines = commands.lines([*enter, *copying.command(copy)], free)
+    lines = commands.stream_lines([*nsenter, *copying.command(copy)], free)
     try:
         async with aclosing(lines) as output:  # type: ignore[type-var]
             async for line in output:
                 yield copying.progress(line)
-    except commands.Failed as failed:
+    except commands.CommandFailed as failed:
         if failed.code == copying.FAILED:
             raise CopyFailed(str(failed)) from failed
-        words = commands.ending(failed.code) if failed.code < 0 else str(failed)
+        words = commands.exit_reason(failed.code) if failed.code < 0 else str(failed)
         raise NodeTrouble(f"the copier has ended: {words}") from failed

@@ -19,7 +19,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, NodeTrouble, RawVolumes, Volume
 from warren.journal import files
 from warren.node import probing
-from warren.node.flash import Source, component, no_room
+from warren.node.flash import Source, out_of_space, path_component
 from warren.node.threads import in_thread
 
 RECORD: Final = "volume.json"
@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     file_system: str = ""
 
 
-class Directories:
+class DirectoryFlash:
     """`Flash` whose volumes are directories under `root`, in a directory for each rabbit."""
 
     def __init__(self, root: Path, capacity: int) -> None:
@@ -45,13 +45,13 @@ class Directories:
         self._capacity = capacity
 
     async def capacity(self, group: str) -> int:
-        await probing.check(probing.directory, self._root / component(group))
+        await probing.check(probing.probe_directory, self._root / path_component(group))
         return self._capacity
 
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.NONE
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
         return {kind: "volumes are directories" for kind in ("raw", LUSTRE)}
 
     async def lnet_nid(self) -> str:
@@ -69,7 +69,7 @@ class Directories:
         await _action(self._release, group, name)
 
     async def source(self, group: str, name: str, file_system: str) -> Source:
-        place = self.place(group, name)
+        place = self.files_path(group, name)
         if not place.is_dir():
             raise NodeTrouble(f"{group}/{name} does not exist")
         return Source(("--bind", str(place)))
@@ -86,24 +86,24 @@ class Directories:
                 found[entry.name] = record.size
         return found
 
-    def place(self, group: str, name: str) -> Path:
+    def files_path(self, group: str, name: str) -> Path:
         """Return where a volume's files are."""
         return self._volume(group, name) / "files"
 
     def _volume(self, group: str, name: str) -> Path:
-        return self._root / component(group) / component(name)
+        return self._root / path_component(group) / path_component(name)
 
     def _make(self, volume: Volume) -> None:
         with self._lock:
-            self._make_alone(volume)
+            self._make_locked(volume)
 
-    def _make_alone(self, volume: Volume) -> None:
+    def _make_locked(self, volume: Volume) -> None:
         final = self._volume(volume.group, volume.name)
         if final.exists():
             return
         left = self._capacity - sum(self.volumes(volume.group).values())
         if volume.size > left:
-            raise no_room(volume.group, left, volume.size)
+            raise out_of_space(volume.group, left, volume.size)
         unfinished = self._root / volume.group / f".new-{volume.name}"
         _remove(unfinished)
         place = unfinished / "files"
@@ -161,7 +161,7 @@ P = ParamSpec("P")
 
 
 async def _action(action: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Do a action on the file system; what the system refuses is the node's trouble."""
+    """Do an action on the file system; what the system refuses is the node's trouble."""
     try:
         await in_thread(action, *args, **kwargs)
     except OSError as error:

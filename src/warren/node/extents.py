@@ -15,7 +15,7 @@ import msgspec
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.journal.files import sync_directory
-from warren.node.flash import component, no_room
+from warren.node.flash import out_of_space, path_component
 
 UNIT: Final = 4 * MIB
 """Extents start and end at multiples of it."""
@@ -30,7 +30,7 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     file_system: str
     userid: int
     groupid: int
-    made: bool = False
+    formatted: bool = msgspec.field(name="made", default=False)
     """Whether its file system is whole."""
 
     @property
@@ -52,7 +52,7 @@ def free_bytes(taken: Iterable[Extent], space: Space) -> int:
     return space.capacity - sum(extent.size for extent in taken)
 
 
-def place(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, int] | None:
+def find_free(taken: Iterable[Extent], space: Space, size: int) -> tuple[int, int] | None:
     """Return offset and size of a free extent of `size` or a little more; None if there is none."""
     taken = sorted(taken, key=lambda extent: extent.offset)
     size = -(-size // UNIT) * UNIT
@@ -93,7 +93,7 @@ class Extents:
                 "or remove it, and the volume is lost"
             ) from error
 
-    def take(self, volume: Volume, space: Space) -> Extent:
+    def allocate(self, volume: Volume, space: Space) -> Extent:
         """Return a volume's extent, taken now if it has none.
 
         Raises NodeTrouble if none is free: for good, unless what is free is in pieces.
@@ -101,11 +101,11 @@ class Extents:
         taken = self.all()
         if volume.name in taken:
             return taken[volume.name]
-        found = place(taken.values(), space, volume.size)
+        found = find_free(taken.values(), space, volume.size)
         if found is None:
             free = free_bytes(taken.values(), space)
             if volume.size > free:
-                raise no_room(volume.group, free, volume.size)
+                raise out_of_space(volume.group, free, volume.size)
             raise NodeTrouble(f"{volume.group} has no {volume.size} bytes of flash in one piece")
         offset, size = found
         extent = Extent(
@@ -118,11 +118,11 @@ class Extents:
         self._write(volume.name, extent)
         return extent
 
-    def set_made(self, name: str) -> None:
+    def set_formatted(self, name: str) -> None:
         """Remember that a volume's file system is whole."""
         extent = self.get(name)
         if extent is not None:
-            self._write(name, msgspec.structs.replace(extent, made=True))
+            self._write(name, msgspec.structs.replace(extent, formatted=True))
 
     def remove(self, name: str) -> None:
         """Free a volume's extent."""
@@ -130,7 +130,7 @@ class Extents:
         sync_directory(self._directory)
 
     def _path(self, name: str) -> Path:
-        return self._directory / f"{component(name)}.json"
+        return self._directory / f"{path_component(name)}.json"
 
     def _write(self, name: str, extent: Extent) -> None:
         """Write a record down, whole or not at all, and for good."""

@@ -22,7 +22,7 @@ class FaultyMachine:
         self, name: str, machine: NamespacedMachine | LinkingMachine, behaviour: Behaviour
     ) -> None:
         self._machine = machine
-        self._dice = behaviour.dice(name)
+        self._faults = behaviour.fault_injector(name)
 
     async def capacity(self) -> int:
         return await self._machine.capacity()
@@ -37,11 +37,11 @@ class FaultyMachine:
         return await self._machine.lnet_nid()
 
     async def make(self, volume: Volume) -> None:
-        await self._dice.live_through("make")
+        await self._faults.inject("make")
         await self._machine.make(volume)
 
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await self._dice.live_through("release")
+        await self._faults.inject("release")
         await self._machine.release(group, name, profile)
 
     async def mount(
@@ -53,27 +53,27 @@ class FaultyMachine:
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        await self._dice.live_through("mount")
+        await self._faults.inject("mount")
         await self._machine.mount(group, name, file_system, path, shared, profile)
 
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        await self._dice.live_through("mount")
+        await self._faults.inject("mount")
         await self._machine.mount_lustre(source, path, profile)
 
     async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
-        await self._dice.live_through("make")
+        await self._faults.inject("make")
         await self._machine.configure_mgs(commands)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        await self._dice.live_through("unmount")
+        await self._faults.inject("unmount")
         await self._machine.unmount(path, userid, profile)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
-        await self._dice.live_through("copy")
-        async with aclosing(self._machine.copy(copy)) as told:  # type: ignore[type-var]
-            async for progress in told:
+        await self._faults.inject("copy")
+        async with aclosing(self._machine.copy(copy)) as updates:  # type: ignore[type-var]
+            async for progress in updates:
                 yield progress

@@ -8,7 +8,7 @@ from typing import Final
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import TYPES, NodeTrouble, Volume
-from warren.node.flash import STAND_IN, Source
+from warren.node.flash import SUBSTITUTE, Source
 
 PROTO: Final = "{proto}"
 """Stands in a command for the path of a file with the kind's `proto` text."""
@@ -29,7 +29,7 @@ class FileSystem:
     options: str = ""
     """Of mount(8)."""
 
-    beside: Sequence[str] | None = None
+    enforced_options: Sequence[str] | None = None
     """The words of mkfs that hold beside a profile's; None for all."""
 
     @property
@@ -39,7 +39,7 @@ class FileSystem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cluster:
+class DlmCluster:
     """Machines that have one lock manager (dlm), and so may use a file system at the same time."""
 
     name: str
@@ -48,7 +48,7 @@ class Cluster:
     """How many of them may mount the same volume at the same time."""
 
 
-NO_CLUSTER: Final = (
+NO_DLM_CLUSTER: Final = (
     "a gfs2 takes a cluster of the machines that mount it, with corosync and dlm_controld: say its "
     "name as network.cluster"
 )
@@ -93,11 +93,11 @@ _GFS2: Final = FileSystem(
     ],
     type="gfs2",
     options="nodev,nosuid",
-    beside=["-q", "-O"],
+    enforced_options=["-q", "-O"],
 )  # fmt: skip
 """Of nodes that are machines of their own, whose kernels lock by a cluster's dlm."""
 
-_NEEDS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
+_REQUIREMENTS: Final[Mapping[str, tuple[Sequence[str], str]]] = {
     **{name: (kind.programs, kind.type) for name, kind in _KINDS.items()},
     # What targets take; clients take mount.lustre alone (`node.lustre`).
     "lustre": (("mkfs.lustre", "mount.lustre", "zpool", "lctl"), "lustre"),
@@ -108,16 +108,16 @@ PROGRAMS: Final = sorted({name for kind in _KINDS.values() for name in kind.prog
 """What has to be installed for all kinds."""
 
 
-def lacks(
+def unsupported_types(
     is_installed: Callable[[str], bool],
     is_in_kernel: Callable[[str], bool],
-    cluster: Cluster | None = None,
+    cluster: DlmCluster | None = None,
 ) -> dict[str, str]:
     """Return the types that a machine does not make, each with the reason.
 
     It is asked for programs, and for file systems that its kernel has, or has a module for.
     """
-    needs = {**_NEEDS, "gfs2": (_GFS2.programs, _GFS2.type)} if cluster else _NEEDS
+    needs = {**_REQUIREMENTS, "gfs2": (_GFS2.programs, _GFS2.type)} if cluster else _REQUIREMENTS
     found = {}
     for name in TYPES:
         programs, type_ = needs[name]
@@ -136,16 +136,16 @@ def lacks(
 
 def kernel_types() -> set[str]:
     """Return the file systems that kernels are asked for."""
-    return {type_ for _, type_ in _NEEDS.values() if type_} | {_GFS2.type}
+    return {type_ for _, type_ in _REQUIREMENTS.values() if type_} | {_GFS2.type}
 
 
-def lock_table(volume: Volume, cluster: Cluster) -> str:
+def lock_table(volume: Volume, cluster: DlmCluster) -> str:
     """Return by which name a cluster locks a volume: of few characters, and of no other's."""
     space = sha256(f"{volume.group}/{volume.name}".encode()).hexdigest()[:16]
     return f"{cluster.name}:{space}"
 
 
-def _kind(name: str, cluster: Cluster | None = None) -> FileSystem:
+def _kind_of(name: str, cluster: DlmCluster | None = None) -> FileSystem:
     if name == "gfs2" and cluster is not None:
         return _GFS2
     try:
@@ -155,14 +155,14 @@ def _kind(name: str, cluster: Cluster | None = None) -> FileSystem:
 
 
 def make_commands(
-    volume: Volume, device: str, proto: str, cluster: Cluster | None = None
+    volume: Volume, device: str, proto: str, cluster: DlmCluster | None = None
 ) -> tuple[list[list[str]], str]:
     """Return the commands that make a volume's file system, and the text of their file `proto`.
 
     A gfs2 is one where there is a `cluster`; without one, nodes share this machine's kernel (ADR
     077). Raises NodeTrouble for a kind that is not made here.
     """
-    kind = _kind(volume.file_system, cluster)
+    kind = _kind_of(volume.file_system, cluster)
     known: dict[str, object] = {"userid": volume.userid, "groupid": volume.groupid}
     values = {"$DEVICE": device}
     if cluster is not None:
@@ -176,20 +176,26 @@ def make_commands(
     first = commands[0]
     # What stands in for another kind does not know its words.
     if first[0] == f"mkfs.{volume.file_system}":
-        said = vector(volume.commands, MKFS, values)
+        said = profile_arguments(volume.commands, MKFS_COMMAND_LINE, values)
         if said is not None:
             if device not in said:
-                raise NodeTrouble(f"{MKFS} of the profile does not name $DEVICE", fatal=True)
+                raise NodeTrouble(
+                    f"{MKFS_COMMAND_LINE} of the profile does not name $DEVICE", fatal=True
+                )
             # Ours are the last, and hold: whose the file system is, and that it may be made anew.
-            commands[0] = [first[0], *said, *(first[1:-1] if kind.beside is None else kind.beside)]
+            commands[0] = [
+                first[0],
+                *said,
+                *(first[1:-1] if kind.enforced_options is None else kind.enforced_options),
+            ]
     return commands, kind.proto.format(**known)
 
 
-MKFS: Final = "fileSystemCommands.rabbitCommands.mkfs"
-_MOUNT: Final = "Commands.mount"
+MKFS_COMMAND_LINE: Final = "fileSystemCommands.rabbitCommands.mkfs"
+_MOUNT_COMMAND_LINE: Final = "Commands.mount"
 
 
-def vector(
+def profile_arguments(
     profile: ProfileCommands, name: str, values: Mapping[str, str | Sequence[str]]
 ) -> list[str] | None:
     """Return the words of a profile's command, if it has one. Raises NodeTrouble."""
@@ -207,10 +213,12 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     """
     device = source.arguments[-1]
     said = None
-    if source.type != STAND_IN or source.is_file:
+    if source.type != SUBSTITUTE or source.is_file:
         values = {"$DEVICE": device, "$MOUNT_PATH": path}
         for side in ("rabbit", "compute"):
-            said = said or vector(profile, f"fileSystemCommands.{side}{_MOUNT}", values)
+            said = said or profile_arguments(
+                profile, f"fileSystemCommands.{side}{_MOUNT_COMMAND_LINE}", values
+            )
     if said is None:
         return ["mount", *source.arguments, path]
     if source.is_file:
@@ -218,11 +226,11 @@ def mount_command(source: Source, path: str, profile: ProfileCommands) -> list[s
     return ["mount", "-t", source.type, *said, "-o", source.options]
 
 
-def source(file_system: str, device: str, cluster: Cluster | None = None) -> Source:
+def source(file_system: str, device: str, cluster: DlmCluster | None = None) -> Source:
     """Return how a device with a file system is mounted. The bare device is bound over a file."""
-    kind = _kind(file_system, cluster)
+    kind = _kind_of(file_system, cluster)
     if kind.is_bare:
         return Source(("--bind", device), is_file=True)
-    of_type = kind.type if kind.type == file_system else STAND_IN
+    of_type = kind.type if kind.type == file_system else SUBSTITUTE
     arguments = ("-t", kind.type, "-o", kind.options, device)
     return Source(arguments, type=of_type, options=kind.options)

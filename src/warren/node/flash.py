@@ -7,7 +7,7 @@ from typing import Final, Protocol
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 
-STAND_IN: Final = ""
+SUBSTITUTE: Final = ""
 """The type of what is mounted in place of what the profile speaks of."""
 
 
@@ -19,7 +19,7 @@ class Source:
     """Everything but the mount point."""
     is_file: bool = False
     """Whether the mount point is a file, and not a directory."""
-    type: str = STAND_IN
+    type: str = SUBSTITUTE
     """As which mount(8) knows it."""
     options: str = ""
     """What it is mounted with, whatever a profile says."""
@@ -39,7 +39,7 @@ class Flash(Protocol):
         """Return whom a volume of a rabbit may be given as a bare device."""
         ...
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
         """Return the types of file systems that a rabbit does not make, each with the reason."""
         ...
 
@@ -64,14 +64,14 @@ class Flash(Protocol):
         ...
 
 
-def component(name: str) -> str:
+def path_component(name: str) -> str:
     """Return a name that is safe as part of a path. Raises NodeTrouble."""
     if not name or name.startswith(".") or "/" in name:
         raise NodeTrouble(f"{name!r} is no name of a volume or group", fatal=True)
     return name
 
 
-def no_room(group: str, left: int, asked: int) -> NodeTrouble:
+def out_of_space(group: str, left: int, asked: int) -> NodeTrouble:
     """Return the error for a full rabbit. A retry does not help: more was allocated than it has."""
     return NodeTrouble(
         f"{group} has {left} bytes of flash left, and {asked} are asked for", fatal=True

@@ -13,22 +13,22 @@ from typing import Final
 import structlog
 
 from warren.dws.node import NodeTrouble
-from warren.node.endings import wait_ended
 from warren.node.namespaces import Namespace
+from warren.node.pidfds import wait_process_ended
 
 log = structlog.get_logger()
 
-SHORTEST: Final = 0.5
-LONGEST: Final = 60.0
+SHORTEST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 60.0
 """Bounds of the pause between two tries, in seconds."""
 
 
-async def keep(
+async def keep_running(
     namespace: Namespace,
     mount_again: Callable[[], None],
     *,
-    shortest: float = SHORTEST,
-    longest: float = LONGEST,
+    shortest: float = SHORTEST_PAUSE,
+    longest: float = LONGEST_PAUSE,
 ) -> None:
     """Keep a holder running for a node whose namespace was ever made, until cancelled.
 
@@ -54,7 +54,7 @@ async def keep(
                 reported = ""
             mount_again()
             # It may have ended before, and another process have got its number.
-            await wait_ended(holder, partial(_is_held, namespace, holder))
+            await wait_process_ended(holder, partial(_is_holder, namespace, holder))
             log.warning("holder ended", node=str(namespace), process=holder)
         if loop.time() - began >= longest:
             pause = 0.0
@@ -62,5 +62,5 @@ async def keep(
         pause = min(max(2 * pause, shortest), longest)
 
 
-def _is_held(namespace: Namespace, holder: int) -> bool:
+def _is_holder(namespace: Namespace, holder: int) -> bool:
     return namespace.holder == holder

@@ -27,7 +27,7 @@ class HostNamespace:
     def root(self) -> Path | None:
         return _ROOT
 
-    async def enter(self) -> list[str]:
+    async def nsenter_command(self) -> list[str]:
         return []
 
     def mounts(self) -> set[str]:

@@ -20,40 +20,40 @@ _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _CAP_SETUID: Final = 1 << 7
-_LAST: Final = 2**32 - 3
+_GREATEST_ID: Final = 2**32 - 3
 """The greatest id that means no user: of the two after it one is no id, and the other is the
 `nobody` of some systems."""
-_READ: Final = -1
+_NO_ID: Final = -1
 """What is no id: `setfsuid` changes nothing then, and tells the one that there is."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def take(userid: int, groupid: int) -> None:
+def become_file_user(userid: int, groupid: int) -> None:
     """Be a user where files are concerned, for good.
 
     Holds for this thread and for those that it starts: call it while there is no other. A user
     who is not root stays that, as does the root of a namespace of one user, and root for
     itself. All but the last go without any capability from then on. Raises OSError.
     """
-    changes = os.geteuid() == 0 and userid != 0 and not _alone()
+    changes = os.geteuid() == 0 and userid != 0 and not _is_only_user()
     dropped = 0
     while _prctl(_PR_CAPBSET_DROP, dropped):
         dropped += 1
     if changes:
-        _change(userid, groupid)
-    if changes or userid != 0 or _alone():
+        _set_file_ids(userid, groupid)
+    if changes or userid != 0 or _is_only_user():
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-        _keep(0)
+        _limit_capabilities(0)
     _raise_unless(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
 
 
-def become(userid: int, groupid: int) -> None:
+def become_user(userid: int, groupid: int) -> None:
     """Be a user in all, for good: for programs that are not ours, which have only one user.
 
-    What `take` says of root and of others than root holds here, too. Raises OSError.
+    What `become_file_user` says of root and of others than root holds here, too. Raises OSError.
     """
-    changes = os.geteuid() == 0 and userid != 0 and not _alone()
+    changes = os.geteuid() == 0 and userid != 0 and not _is_only_user()
     # The user may trace such a program, and so have it do anything.
     bounds.raise_oom_score()
     if changes:
@@ -62,34 +62,34 @@ def become(userid: int, groupid: int) -> None:
     while _prctl(_PR_CAPBSET_DROP, dropped):
         dropped += 1
     if changes:
-        _take_groups(userid, groupid)
+        _set_groups(userid, groupid)
         os.setresgid(groupid, groupid, groupid)
         os.setresuid(userid, userid, userid)  # all capabilities go with it
-    if changes or userid != 0 or _alone():
+    if changes or userid != 0 or _is_only_user():
         _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL)
-        _keep(0)
+        _limit_capabilities(0)
     _raise_unless(_prctl(_PR_SET_NO_NEW_PRIVS, 1))
 
 
 def file_user() -> int:
     """Return whose files this thread makes."""
-    return int(_libc.setfsuid(_READ)) & 0xFFFFFFFF
+    return int(_libc.setfsuid(_NO_ID)) & 0xFFFFFFFF
 
 
 def file_group() -> int:
     """Return the group of the files that this thread makes."""
-    return int(_libc.setfsgid(_READ)) & 0xFFFFFFFF
+    return int(_libc.setfsgid(_NO_ID)) & 0xFFFFFFFF
 
 
-def _take_groups(userid: int, groupid: int) -> None:
+def _set_groups(userid: int, groupid: int) -> None:
     try:
         os.initgroups(pwd.getpwuid(userid).pw_name, groupid)
     except KeyError:
         os.setgroups([groupid])
 
 
-def _change(userid: int, groupid: int) -> None:
-    _take_groups(userid, groupid)
+def _set_file_ids(userid: int, groupid: int) -> None:
+    _set_groups(userid, groupid)
     # Not root's: some files of /proc/sys look at these ids, and not at those for files.
     group, user = _other_id("gid", groupid), _other_id("uid", userid)
     os.setresgid(group, group, group)
@@ -97,7 +97,7 @@ def _change(userid: int, groupid: int) -> None:
     # The change of user takes all capabilities, and the next line needs one.
     _raise_unless(_prctl(_PR_SET_KEEPCAPS, 1))
     os.setresuid(user, user, user)
-    _keep(_CAP_SETUID)
+    _limit_capabilities(_CAP_SETUID)
     _libc.setfsuid(userid)
     # Nothing of it below /proc is another user's than root's.
     _raise_unless(_prctl(_PR_SET_DUMPABLE, 0))
@@ -110,17 +110,17 @@ def _other_id(kind: str, besides: int) -> int:
     """Return an id that no user has, the last that there is here."""
     with open(f"/proc/self/{kind}_map") as table:
         ranges = [[int(word) for word in line.split()] for line in table]
-    last = min(max(first + count - 1 for first, _, count in ranges), _LAST)
+    last = min(max(first + count - 1 for first, _, count in ranges), _GREATEST_ID)
     return last if last != besides else last - 1
 
 
-def _alone() -> bool:
+def _is_only_user() -> bool:
     """Return whether root here is an ordinary user outside, and there is no other user to be."""
     with open("/proc/self/uid_map") as table:
         return sum(int(line.split()[2]) for line in table) == 1
 
 
-def _keep(capabilities: int) -> None:
+def _limit_capabilities(capabilities: int) -> None:
     """Have no other capabilities than these, of the first 32."""
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     sets = (ctypes.c_uint32 * 6)(capabilities, capabilities, 0, 0, 0, 0)

@@ -60,7 +60,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True):
     config: _Descriptor
 
 
-class _Execution(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
+class _ExecutionParameters(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     entrypoint: tuple[str, ...] | None = None
     cmd: tuple[str, ...] | None = None
     env: tuple[str, ...] | None = None
@@ -68,7 +68,7 @@ class _Execution(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 class _Config(msgspec.Struct, frozen=True, kw_only=True):
-    config: _Execution | None = None
+    config: _ExecutionParameters | None = None
 
 
 class Images:
@@ -78,9 +78,9 @@ class Images:
         """`directory` is for what is fetched and unpacked, `library` is the admin's own."""
         self._directory = directory
         self._library = library
-        self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._fetch_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks by name: one layout is written to once at a time."""
-        self._working = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def find(self, reference: str) -> Image:
         """Return an image, fetched and unpacked if it must be. Raises NodeTrouble."""
@@ -94,7 +94,7 @@ class Images:
                 await self._unpack(layout, tag, bundle)
         except (OSError, ValueError, KeyError) as error:
             raise NodeTrouble(f"the image {reference} cannot be read: {error!r}") from error
-        return _described(bundle / "rootfs", config.config or _Execution())
+        return _image(bundle / "rootfs", config.config or _ExecutionParameters())
 
     async def _layout(self, name: str, tag: str) -> Path:
         """Return the layout that has an image."""
@@ -104,7 +104,7 @@ class Images:
         fetched = self._directory / "fetched" / name
         if await in_thread(_has, fetched, tag):
             return fetched
-        async with self._fetching.setdefault(name, asyncio.Lock()), self._working:
+        async with self._fetch_locks.setdefault(name, asyncio.Lock()), self._slots:
             if not await in_thread(_has, fetched, tag):
                 await self._fetch(name, tag, fetched)
         return fetched
@@ -124,8 +124,8 @@ class Images:
 
     async def _unpack(self, layout: Path, tag: str, bundle: Path) -> None:
         """Unpack an image, which others may do as well: the first to have it whole gives it."""
-        async with self._working:
-            own = await in_thread(_own_directory, bundle.parent)
+        async with self._slots:
+            own = await in_thread(_make_work_directory, bundle.parent)
             try:
                 rootless = ["--rootless"] if os.geteuid() != 0 else []
                 unpacked = own / "bundle"
@@ -133,12 +133,12 @@ class Images:
                     ["umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(unpacked)],
                     seconds=_UNPACK_SECONDS,
                 )
-                await in_thread(_renamed, unpacked, bundle)
+                await in_thread(_rename, unpacked, bundle)
             finally:
                 await in_thread(shutil.rmtree, own, ignore_errors=True)
 
 
-def _own_directory(place: Path) -> Path:
+def _make_work_directory(place: Path) -> Path:
     """Make a directory that is this process's, and remove those of processes that have ended."""
     place.mkdir(parents=True, exist_ok=True)
     for each in place.glob(".*"):
@@ -149,7 +149,7 @@ def _own_directory(place: Path) -> Path:
     return Path(tempfile.mkdtemp(prefix=f".{os.getpid()}-", dir=place))
 
 
-def _renamed(unpacked: Path, bundle: Path) -> None:
+def _rename(unpacked: Path, bundle: Path) -> None:
     try:
         unpacked.rename(bundle)
     except OSError:
@@ -208,7 +208,7 @@ def _hex(digest: str) -> str:
     return match[1]
 
 
-def _described(root: Path, execution: _Execution) -> Image:
+def _image(root: Path, execution: _ExecutionParameters) -> Image:
     pairs = (each.partition("=") for each in execution.env or ())
     return Image(
         root=str(root),

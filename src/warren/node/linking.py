@@ -10,7 +10,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
 from warren.node import acl, copiers
-from warren.node.directory import Directories
+from warren.node.directory import DirectoryFlash
 from warren.node.machine import prune
 from warren.node.threads import in_thread
 
@@ -18,10 +18,10 @@ from warren.node.threads import in_thread
 class LinkingMachine:
     """A `Machine` whose mounts are symbolic links under the node's own root.
 
-    What jobs know as `path` is at `own_path(root, prefix, path)`.
+    What jobs know as `path` is at `node_path(root, prefix, path)`.
     """
 
-    def __init__(self, name: str, directories: Directories, root: Path, prefix: Path) -> None:
+    def __init__(self, name: str, directories: DirectoryFlash, root: Path, prefix: Path) -> None:
         """Paths under `prefix` are the node's own; all others are shared by all nodes."""
         self._name = name
         self._directories = directories
@@ -35,7 +35,7 @@ class LinkingMachine:
         return await self._directories.raw_volumes(self._name)
 
     async def lacks(self) -> Mapping[str, str]:
-        return await self._directories.lacks(self._name)
+        return await self._directories.unsupported_types(self._name)
 
     async def lnet_nid(self) -> str:
         return ""
@@ -55,14 +55,14 @@ class LinkingMachine:
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        files = self._directories.place(group, name)
+        files = self._directories.files_path(group, name)
         if not files.is_dir():
             raise NodeTrouble(f"{group}/{name} does not exist")
-        link = Path(own_path(self._root, self._prefix, path))
+        link = Path(node_path(self._root, self._prefix, path))
         try:
             await in_thread(_link, files, link)
             if shared is not None and os.geteuid() == 0:
-                await in_thread(acl.let_in, files, shared)
+                await in_thread(acl.set_access, files, shared)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
 
@@ -77,7 +77,7 @@ class LinkingMachine:
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        link = Path(own_path(self._root, self._prefix, path))
+        link = Path(node_path(self._root, self._prefix, path))
         try:
             await in_thread(prune, link, self._root)
         except OSError as error:
@@ -86,17 +86,17 @@ class LinkingMachine:
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
         local = replace(
             copy,
-            source=own_path(self._root, self._prefix, copy.source),
-            destination=own_path(self._root, self._prefix, copy.destination),
-            source_storage=own_path(self._root, self._prefix, copy.source_storage),
-            destination_storage=own_path(self._root, self._prefix, copy.destination_storage),
+            source=node_path(self._root, self._prefix, copy.source),
+            destination=node_path(self._root, self._prefix, copy.destination),
+            source_storage=node_path(self._root, self._prefix, copy.source_storage),
+            destination_storage=node_path(self._root, self._prefix, copy.destination_storage),
         )
         async with aclosing(copiers.run(local)) as updates:  # type: ignore[type-var]
             async for progress in updates:
                 yield progress
 
 
-def own_path(root: Path, prefix: Path, path: str) -> str:
+def node_path(root: Path, prefix: Path, path: str) -> str:
     """Return where a node without a mount namespace has what jobs know as `path`."""
     if path == str(prefix) or path.startswith(f"{prefix}/"):
         return f"{root}{path}"

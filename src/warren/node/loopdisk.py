@@ -17,10 +17,10 @@ from warren.node.extents import Extent, Extents, Space
 from warren.node.loops import Loop
 from warren.node.threads import in_thread
 
-_PAUSE: Final = 0.005
-_TRIES: Final = 6000
+_LOCK_PAUSE: Final = 0.005
+_LOCK_TRIES: Final = 6000
 
-KEPT: Final = GIB
+HEADROOM: Final = GIB
 """Bytes of the file system under an image that volumes of users leave free (ADR 056)."""
 
 
@@ -31,7 +31,7 @@ class LoopDisk:
     """
 
     offers_raw: Final = False
-    is_activated: Final = False
+    activates_volumes: Final = False
 
     def __init__(
         self,
@@ -40,30 +40,30 @@ class LoopDisk:
         capacity: int,
         device: Path | None,
         *,
-        kept: int = KEPT,
+        headroom: int = HEADROOM,
     ) -> None:
         """`directory` is for what is remembered, and for the image.
 
         Without a `device` the disk is a sparse image of `capacity` bytes; with one, no
         more than `capacity` of it is used. Users' volumes have their blocks in an image from
-        the first, and leave `kept` bytes of the file system around it free.
+        the first, and leave `headroom` bytes of the file system around it free.
         """
         self._group = group
         self._directory = directory
         self._capacity = capacity
         self._device = device
-        self._kept = kept
+        self._headroom = headroom
         self._backing = device or directory / "disk.img"
         self._extents = Extents(directory / "volumes")
 
     async def capacity(self) -> int:
         try:
-            await in_thread(_own, self._directory)
+            await in_thread(_make_private, self._directory)
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
-        await probing.check(probing.directory, self._directory)
+        await probing.check(probing.probe_directory, self._directory)
         if self._device is not None:
-            await probing.check(probing.device, self._device)
+            await probing.check(probing.probe_device, self._device)
         return self._space().capacity
 
     def volumes(self) -> Mapping[str, VolumeRecord]:
@@ -74,14 +74,14 @@ class LoopDisk:
         return None if extent is None else _record_of(extent)
 
     async def reserve(self, volume: Volume) -> VolumeRecord:
-        async with self._alone():
-            extent = await in_thread(self._extents.take, volume, self._space())
-            if self._device is None and not extent.made:
-                await self._provide(volume, extent)
+        async with self._locked():
+            extent = await in_thread(self._extents.allocate, volume, self._space())
+            if self._device is None and not extent.formatted:
+                await self._allocate_blocks(volume, extent)
         return _record_of(extent)
 
     async def device(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> str:
-        async with self._alone():
+        async with self._locked():
             extent = self._extents.get(name)
             if extent is None:
                 raise NodeTrouble(f"{self._group}/{name} does not exist")
@@ -90,24 +90,24 @@ class LoopDisk:
 
     async def devices(self, name: str) -> list[str]:
         extent = self._extents.get(name)
-        return [] if extent is None else [loop.device for loop in self._showing(extent)]
+        return [] if extent is None else [loop.device for loop in self._loops_of(extent)]
 
-    async def set_made(self, name: str) -> None:
-        async with self._alone():
-            await in_thread(self._extents.set_made, name)
+    async def set_formatted(self, name: str) -> None:
+        async with self._locked():
+            await in_thread(self._extents.set_formatted, name)
 
     async def cut_off(self, name: str) -> None:
-        async with self._alone():
+        async with self._locked():
             extent = self._extents.get(name)
-            for loop in self._showing(extent) if extent else []:
+            for loop in self._loops_of(extent) if extent else []:
                 await loops.cut_off(loop)
 
     async def give_back(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        async with self._alone():
+        async with self._locked():
             extent = self._extents.get(name)
             if extent is None:
                 return
-            for loop in self._showing(extent):
+            for loop in self._loops_of(extent):
                 # To be told to detach would be half a release: it would go when unmounted.
                 await loops.wait_unmounted(loop)
                 await loops.detach(loop)
@@ -118,7 +118,7 @@ class LoopDisk:
         """Return what is attached."""
         return loops.find_attached(self._backing)
 
-    def _showing(self, extent: Extent) -> list[Loop]:
+    def _loops_of(self, extent: Extent) -> list[Loop]:
         return [loop for loop in self.loops() if loop.overlaps(extent.offset, extent.size)]
 
     def strays(self) -> list[Loop]:
@@ -132,7 +132,7 @@ class LoopDisk:
 
     async def detach_stray(self, device: str) -> None:
         """Detach a device if it shows no volume as its record says. Raises NodeTrouble."""
-        async with self._alone():
+        async with self._locked():
             for loop in self.strays():
                 if loop.device != device:
                     continue
@@ -164,15 +164,15 @@ class LoopDisk:
             if self._device is None:
                 raise
 
-    async def _provide(self, volume: Volume, extent: Extent) -> None:
+    async def _allocate_blocks(self, volume: Volume, extent: Extent) -> None:
         """Have an extent in the image, with its blocks unless it is root's."""
         if volume.userid == 0:
             # Root can fill the machine's disk without a volume.
-            _grow(self._backing, extent.end)
+            _grow_image(self._backing, extent.end)
             return
         try:
             self._check_room(volume, extent.size)
-            _grow(self._backing, 0)  # or the command would make one that all may read
+            _grow_image(self._backing, 0)  # or the command would make one that all may read
             await commands.run(
                 ["fallocate", "--offset", str(extent.offset),
                  "--length", str(extent.size), str(self._backing)]
@@ -187,32 +187,33 @@ class LoopDisk:
         """Raise NodeTrouble if the file system around the image has no room for so many bytes."""
         found = os.statvfs(self._directory)
         free = found.f_bavail * found.f_frsize
-        if free - size < self._kept:
+        if free - size < self._headroom:
             raise NodeTrouble(
                 f"no room for {human(volume.size)}: its image is on the file system of "
-                f"{self._directory}, which has {human(free)} left and keeps {human(self._kept)} "
-                "free. Make room there, or submit again when other jobs have ended"
+                f"{self._directory}, which has {human(free)} left and keeps "
+                f"{human(self._headroom)} free. Make room there, or submit again when other jobs "
+                "have ended"
             )
 
     def _space(self) -> Space:
         if self._device is None:
             return Space(capacity=self._capacity)
         try:
-            size = _size(self._device)
+            size = _device_size(self._device)
         except OSError as error:
             raise NodeTrouble(f"{self._device}: {error.strerror}") from error
         return Space(capacity=min(size, self._capacity), addresses=size)
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
+    async def _locked(self) -> AsyncIterator[None]:
         """Keep all others away from the disk's records and loop devices, in any process."""
         try:
-            await in_thread(_own, self._directory)
+            await in_thread(_make_private, self._directory)
             with (self._directory / "lock").open("wb") as opened:
-                for _ in range(_TRIES):
+                for _ in range(_LOCK_TRIES):
                     if _lock(opened.fileno()):
                         break
-                    await asyncio.sleep(_PAUSE)
+                    await asyncio.sleep(_LOCK_PAUSE)
                 else:
                     raise NodeTrouble(f"the disk of {self._group} is busy")
                 yield
@@ -220,7 +221,7 @@ class LoopDisk:
             raise NodeTrouble(f"{error.filename or self._backing}: {error.strerror}") from error
 
 
-def _own(directory: Path) -> None:
+def _make_private(directory: Path) -> None:
     """Make a directory that is its owner's alone: others would read the image, or lock the disk."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if directory.stat().st_mode & 0o077:
@@ -235,7 +236,7 @@ def _lock(opened: int) -> bool:
     return True
 
 
-def _size(device: Path) -> int:
+def _device_size(device: Path) -> int:
     opened = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.lseek(opened, 0, os.SEEK_END)
@@ -243,7 +244,7 @@ def _size(device: Path) -> int:
         os.close(opened)
 
 
-def _grow(image: Path, size: int) -> None:
+def _grow_image(image: Path, size: int) -> None:
     """Make an image at least so large, without taking blocks for it."""
     opened = os.open(image, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -255,5 +256,5 @@ def _grow(image: Path, size: int) -> None:
 
 def _record_of(extent: Extent) -> VolumeRecord:
     return VolumeRecord(
-        size=extent.size, userid=extent.userid, groupid=extent.groupid, made=extent.made
+        size=extent.size, userid=extent.userid, groupid=extent.groupid, formatted=extent.formatted
     )

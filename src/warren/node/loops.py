@@ -24,8 +24,8 @@ from warren.node.threads import in_thread
 _SYS: Final = Path("/sys/block")
 _REMOVED: Final = " (deleted)"
 """What the kernel puts after the name of a file that has none any more."""
-_PAUSE: Final = 0.02
-_LOOKS: Final = 50
+_POLL_INTERVAL: Final = 0.02
+_POLLS: Final = 50
 
 # linux/loop.h: what of struct loop_info64 is needed here, and where it stands.
 _SET_STATUS64: Final = 0x4C04
@@ -69,16 +69,16 @@ class Loop:
 
 def find_attached(backing: Path) -> list[Loop]:
     """Return the loop devices on a file or block device, and on one removed from there."""
-    path = _path(backing)
-    return [loop for loop in _all() if loop.backing in (path, f"{path}{_REMOVED}")]
+    path = _kernel_path(backing)
+    return [loop for loop in _attached_loops() if loop.backing in (path, f"{path}{_REMOVED}")]
 
 
-def _path(backing: Path) -> str:
+def _kernel_path(backing: Path) -> str:
     """Return the kernel's word for a file: it does not know by which links it was found."""
     return os.path.realpath(backing)
 
 
-def _all() -> Iterator[Loop]:
+def _attached_loops() -> Iterator[Loop]:
     for entry in _SYS.glob("loop*/loop"):
         with suppress(OSError, ValueError):  # it is being detached
             yield Loop(
@@ -89,7 +89,7 @@ def _all() -> Iterator[Loop]:
             )
 
 
-def available() -> str | None:
+def why_unavailable() -> str | None:
     """Return why file systems cannot be made on loop devices here; None if they can."""
     if os.geteuid() != 0:
         return "loop devices take root"
@@ -106,8 +106,8 @@ def available() -> str | None:
 
 async def attach(backing: Path, offset: int, size: int) -> str:
     """Return the device of a part, attached now if it was not. One caller at a time for a part."""
-    path = _path(backing)
-    for loop in _all():
+    path = _kernel_path(backing)
+    for loop in _attached_loops():
         if (loop.backing, loop.offset, loop.size) == (path, offset, size):
             return loop.device
     # Alone on the machine: of two that have found the same free device, the loser would hold
@@ -133,7 +133,7 @@ async def detach(loop: Loop) -> None:
     """
     with suppress(NodeTrouble):  # it may have gone by itself; the list tells
         await commands.run(["losetup", "--detach", loop.device])
-    if not await _eventually(lambda: loop not in _all()):
+    if not await _eventually(lambda: loop not in _attached_loops()):
         raise NodeTrouble(f"{loop.device} is in use, and cannot be detached")
 
 
@@ -144,7 +144,7 @@ async def cut_off(loop: Loop) -> None:
     NodeTrouble where the kernel does not do that to a device that is in use.
     """
     try:
-        await in_thread(_move_away, loop.device)
+        await in_thread(_set_offset_nowhere, loop.device)
         size = int((_SYS / Path(loop.device).name / "size").read_text())
     except OSError as error:
         raise NodeTrouble(f"{loop.device} cannot be cut off: {error.strerror}") from error
@@ -152,7 +152,7 @@ async def cut_off(loop: Loop) -> None:
         raise CannotBeCutOff(f"{loop.device} cannot be cut off: the kernel has left it as it was")
 
 
-def _move_away(device: str) -> None:
+def _set_offset_nowhere(device: str) -> None:
     opened = os.open(device, os.O_RDONLY | os.O_CLOEXEC)
     try:
         info = bytearray(_INFO_SIZE)
@@ -176,8 +176,8 @@ def _is_mounted(loop: Loop) -> bool:
 
 
 async def _eventually(condition: Callable[[], bool]) -> bool:
-    for _ in range(_LOOKS):
+    for _ in range(_POLLS):
         if condition():
             return True
-        await asyncio.sleep(_PAUSE)
+        await asyncio.sleep(_POLL_INTERVAL)
     return False

@@ -17,19 +17,19 @@ from warren.base.errors import UserMistake
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble, Target, Volume
 from warren.node import commands, usercommands
-from warren.node.filesystems import vector
+from warren.node.filesystems import profile_arguments
 from warren.node.namespaces import mount_points
 from warren.node.threads import in_thread
 
 log = structlog.get_logger()
 
-SECONDS: Final = 120.0
+COMMAND_SECONDS: Final = 120.0
 """How long a command of Lustre may take: a mount waits for its MGS."""
 
 _OPTIONS: Final = "nodev,nosuid"
 
 
-async def address() -> str:
+async def lnet_nid() -> str:
     """Return the first LNet address of this machine; nothing where it has none."""
     if shutil.which("lctl") is None:
         return ""
@@ -40,14 +40,14 @@ async def address() -> str:
     return said.split()[0] if said.split() else ""
 
 
-def pool_of(name: str) -> str:
+def pool_name(name: str) -> str:
     """Return the name of the ZFS pool on a volume."""
     return f"warren-{name}"
 
 
-def values_of(volume: Volume, target: Target, device: str, point: str) -> dict[str, str]:
+def target_variables(volume: Volume, target: Target, device: str, point: str) -> dict[str, str]:
     """Return what the command lines of a target may say."""
-    pool = pool_of(volume.name)
+    pool = pool_name(volume.name)
     return {
         "$DEVICE": device,
         "$DEVICE_LIST": device,
@@ -64,7 +64,9 @@ def values_of(volume: Volume, target: Target, device: str, point: str) -> dict[s
     }
 
 
-def make_commands(volume: Volume, target: Target, values: Mapping[str, str]) -> list[list[str]]:
+def make_target_commands(
+    volume: Volume, target: Target, values: Mapping[str, str]
+) -> list[list[str]]:
     """Return the commands that make a target: a pool, and a file system in it."""
     return [
         ["zpool", "create", *_command_words(volume.commands, "zpoolCreate", values)],
@@ -72,32 +74,32 @@ def make_commands(volume: Volume, target: Target, values: Mapping[str, str]) -> 
     ]
 
 
-def mount_command(volume: Volume, values: Mapping[str, str]) -> list[str]:
+def mount_target_command(volume: Volume, values: Mapping[str, str]) -> list[str]:
     """Return the command that begins to serve a target."""
     return ["mount", "-t", "lustre", *_command_words(volume.commands, "mountTarget", values)]
 
 
-def client_command(source: LustreMount, path: str, profile: ProfileCommands) -> list[str]:
+def mount_client_command(source: LustreMount, path: str, profile: ProfileCommands) -> list[str]:
     """Return the command by which a client mounts a file system. Raises NodeTrouble."""
-    values = client_values(source, path)
+    values = client_variables(source, path)
     said = None
     for name in ("commandlines.mountCompute", "commandlines.mountRabbit"):
-        said = said or vector(profile, name, values)
+        said = said or profile_arguments(profile, name, values)
     return ["mount", "-t", "lustre", *(said or [f"{source.address}:/{source.name}", path]),
             "-o", _OPTIONS]  # fmt: skip
 
 
-def client_values(source: LustreMount, path: str) -> dict[str, str]:
+def client_variables(source: LustreMount, path: str) -> dict[str, str]:
     """Return what the command lines of clients may say."""
     return {"$MGS_NID": source.address, "$FS_NAME": source.name, "$MOUNT_PATH": path}
 
 
-async def give(
+async def give_to_user(
     source: LustreMount,
     root: Path | str | None,
     path: str,
     profile: ProfileCommands,
-    enter: Sequence[str],
+    nsenter: Sequence[str],
 ) -> None:
     """Make a file system its user's. Raises NodeTrouble.
 
@@ -108,9 +110,13 @@ async def give(
         found = await in_thread(os.stat, f"{root}{path}")
         if source.userid == 0 or found.st_uid != 0:
             return
-        values = client_values(source, path)
+        values = client_variables(source, path)
         await usercommands.run(
-            profile, ("commandlines.rabbitPostSetup",), values, enter=enter, seconds=SECONDS
+            profile,
+            ("commandlines.rabbitPostSetup",),
+            values,
+            nsenter=nsenter,
+            seconds=COMMAND_SECONDS,
         )
         await in_thread(os.chmod, f"{root}{path}", 0o700)
         # The last: it says that all of it was done.
@@ -119,66 +125,66 @@ async def give(
         raise NodeTrouble(f"{path}: {error.strerror}") from error
 
 
-async def make(volume: Volume, target: Target, device: str, point: Path) -> None:
+async def make_target(volume: Volume, target: Target, device: str, point: Path) -> None:
     """Make a target anew, whatever was begun of it. Raises NodeTrouble."""
-    await end(volume.name, point)
-    values = values_of(volume, target, device, str(point))
-    for command in make_commands(volume, target, values):
-        await commands.run(command, seconds=SECONDS)
+    await destroy_target(volume.name, point)
+    values = target_variables(volume, target, device, str(point))
+    for command in make_target_commands(volume, target, values):
+        await commands.run(command, seconds=COMMAND_SECONDS)
 
 
-async def serve(volume: Volume, target: Target, device: str, point: Path) -> None:
+async def serve_target(volume: Volume, target: Target, device: str, point: Path) -> None:
     """Have a target that is made be served, if it is not. Raises NodeTrouble."""
     if await in_thread(_is_mounted, point):
         return
-    values = values_of(volume, target, device, str(point))
-    pool = pool_of(volume.name)
+    values = target_variables(volume, target, device, str(point))
+    pool = pool_name(volume.name)
     if not await _has_pool(pool):
         # The machine was started anew: pools are in no cache file.
-        await commands.run(["zpool", "import", "-d", device, "-N", pool], seconds=SECONDS)
+        await commands.run(["zpool", "import", "-d", device, "-N", pool], seconds=COMMAND_SECONDS)
     await in_thread(_make_point, point)
-    await commands.run(mount_command(volume, values), seconds=SECONDS)
+    await commands.run(mount_target_command(volume, values), seconds=COMMAND_SECONDS)
     try:
         await usercommands.run(
-            volume.commands, ("commandlines.postActivate",), values, seconds=SECONDS
+            volume.commands, ("commandlines.postActivate",), values, seconds=COMMAND_SECONDS
         )
     except NodeTrouble:
         await _unmount(point)  # so that the next try runs them again
         raise
 
 
-async def configure(lines: Sequence[Sequence[str]]) -> None:
+async def configure_mgs(lines: Sequence[Sequence[str]]) -> None:
     """Run the commands that a file system has for its MGS, which is here. Raises NodeTrouble."""
     for words in lines:
         try:
-            await commands.run(words, seconds=SECONDS)
+            await commands.run(words, seconds=COMMAND_SECONDS)
         except NodeTrouble as trouble:
             what = f"preMountCommands of the profile ({shlex.join(words)})"
             raise NodeTrouble(f"{what}: {trouble}") from trouble
 
 
-async def end(name: str, point: Path, profile: ProfileCommands = NO_COMMANDS) -> None:
+async def destroy_target(name: str, point: Path, profile: ProfileCommands = NO_COMMANDS) -> None:
     """Stop serving a target, and destroy its pool; nothing if there is none. Raises NodeTrouble.
 
     What the profile has run before that keeps no target.
     """
-    pool = pool_of(name)
+    pool = pool_name(name)
     if await in_thread(_is_mounted, point):
         values = {"$MOUNT_PATH": str(point), "$POOL_NAME": pool}
         try:
             await usercommands.run(
-                profile, ("commandlines.preDeactivate",), values, seconds=SECONDS
+                profile, ("commandlines.preDeactivate",), values, seconds=COMMAND_SECONDS
             )
         except NodeTrouble as trouble:
             log.warning("a command of the profile failed", volume=name, why=trouble)
     await _unmount(point)
     if shutil.which("zpool") is not None and await _has_pool(pool):
-        await commands.run(["zpool", "destroy", pool], seconds=SECONDS)
+        await commands.run(["zpool", "destroy", pool], seconds=COMMAND_SECONDS)
 
 
 async def _unmount(point: Path) -> None:
     while await in_thread(_is_mounted, point):
-        await commands.run(["umount", str(point)], seconds=SECONDS)
+        await commands.run(["umount", str(point)], seconds=COMMAND_SECONDS)
     if await in_thread(point.is_dir):
         await in_thread(point.rmdir)
 

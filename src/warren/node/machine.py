@@ -16,7 +16,7 @@ from warren.node import acl, commands, copiers, filesystems, lustre, usercommand
 from warren.node.busy import GracePeriod
 from warren.node.flash import Flash, Source
 from warren.node.threads import in_thread
-from warren.node.usage import Process, describe, on_mounts
+from warren.node.usage import Process, describe, users_of_mounts
 
 log = structlog.get_logger()
 
@@ -34,7 +34,7 @@ class MountNamespace(Protocol):
         """Where the node's files are seen from here, mount points included; None if it is gone."""
         ...
 
-    async def enter(self) -> Sequence[str]:
+    async def nsenter_command(self) -> Sequence[str]:
         """Return the words to put before a command that is to run in it. Raises NodeTrouble."""
         ...
 
@@ -55,15 +55,15 @@ class NamespacedMachine:
         name: str,
         flash: Flash,
         namespace: MountNamespace,
-        patience: GracePeriod | None = None,
-        places: Sequence[Path] = (Path("/"),),
+        grace_period: GracePeriod | None = None,
+        mount_roots: Sequence[Path] = (Path("/"),),
     ) -> None:
-        """`patience` is for mounts that are in use; nothing is mounted but below `places`."""
-        self._patience = patience or GracePeriod()
+        """`grace_period` is for mounts in use; nothing is mounted but below `mount_roots`."""
+        self._grace_period = grace_period or GracePeriod()
         self._name = name
         self._flash = flash
         self._namespace = namespace
-        self._places = places
+        self._mount_roots = mount_roots
 
     async def capacity(self) -> int:
         return await self._flash.capacity(self._name)
@@ -72,7 +72,7 @@ class NamespacedMachine:
         return await self._flash.raw_volumes(self._name)
 
     async def lacks(self) -> Mapping[str, str]:
-        return await self._flash.lacks(self._name)
+        return await self._flash.unsupported_types(self._name)
 
     async def lnet_nid(self) -> str:
         return await self._flash.lnet_nid()
@@ -94,90 +94,90 @@ class NamespacedMachine:
     ) -> None:
         self._check_allowed(path)
         source = await self._flash.source(group, name, file_system)
-        enter = await self._namespace.enter()
+        nsenter = await self._namespace.nsenter_command()
         values = {"$MOUNT_PATH": path, "$DEVICE": source.arguments[-1]}
         if path not in self._namespace.mounts():
             command = filesystems.mount_command(source, path, profile)
             self._make_point(source, path)
-            await usercommands.run(profile, usercommands.PRE_MOUNT, values, enter=enter)
-            self._mark_if(path, profile)
-            await self._mount(enter, command, source.arguments[-1])
-        await self._after_mount(path, profile, values, enter)
+            await usercommands.run(profile, usercommands.PRE_MOUNT, values, nsenter=nsenter)
+            self._mark_post_mount(path, profile)
+            await self._mount(nsenter, command, source.arguments[-1])
+        await self._run_post_mount(path, profile, values, nsenter)
         # Also of what was mounted before the agent died.
         if shared is not None and not source.is_file and os.geteuid() == 0:
-            await in_thread(acl.let_in, Path(f"{self._namespace.root}{path}"), shared)
+            await in_thread(acl.set_access, Path(f"{self._namespace.root}{path}"), shared)
 
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        enter = await self._namespace.enter()
-        values = lustre.client_values(source, path)
+        nsenter = await self._namespace.nsenter_command()
+        values = lustre.client_variables(source, path)
         if path not in self._namespace.mounts():
             point = Source(("-t", LUSTRE, f"{source.address}:/{source.name}"))
-            command = lustre.client_command(source, path, profile)
+            command = lustre.mount_client_command(source, path, profile)
             self._make_point(point, path)
-            await usercommands.run(profile, usercommands.PRE_MOUNT, values, enter=enter)
-            self._mark_if(path, profile)
-            await commands.run([*enter, *command], seconds=lustre.SECONDS)
-        await self._after_mount(path, profile, values, enter)
-        await lustre.give(source, self._namespace.root, path, profile, enter)
+            await usercommands.run(profile, usercommands.PRE_MOUNT, values, nsenter=nsenter)
+            self._mark_post_mount(path, profile)
+            await commands.run([*nsenter, *command], seconds=lustre.COMMAND_SECONDS)
+        await self._run_post_mount(path, profile, values, nsenter)
+        await lustre.give_to_user(source, self._namespace.root, path, profile, nsenter)
 
     async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
-        await lustre.configure(commands)
+        await lustre.configure_mgs(commands)
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
         there = path in self._namespace.mounts()
         if there and profile:
-            await self._around_unmount(path, profile, usercommands.PRE_UNMOUNT)
+            await self._run_unmount_commands(path, profile, usercommands.PRE_UNMOUNT)
         # More than once, should an agent have died while its mount command did not.
         while path in self._namespace.mounts():
-            enter = await self._namespace.enter()
+            nsenter = await self._namespace.nsenter_command()
             try:
-                await commands.run([*enter, "umount", path])
+                await commands.run([*nsenter, "umount", path])
             except NodeTrouble:
                 if path in self._namespace.mounts():
-                    await self._take_away(enter, path, userid)
-        self._patience.forget(self._use_of(path))
+                    await self._unmount_busy(nsenter, path, userid)
+        self._grace_period.forget(self._grace_key(path))
         if there and profile:
-            await self._around_unmount(path, profile, usercommands.POST_UNMOUNT)
+            await self._run_unmount_commands(path, profile, usercommands.POST_UNMOUNT)
         try:
-            self._mark(path).unlink(missing_ok=True)
+            self._post_mount_marker(path).unlink(missing_ok=True)
             self._remove_point(path)
         except OSError as error:
             raise NodeTrouble(f"{path}: {error.strerror}") from error
 
-    async def _around_unmount(
+    async def _run_unmount_commands(
         self, path: str, profile: ProfileCommands, names: Sequence[str]
     ) -> None:
         """Run what a profile has around an unmount. What can never be run keeps nothing mounted."""
-        enter = await self._namespace.enter()
+        nsenter = await self._namespace.nsenter_command()
         for name in names:
             try:
-                await usercommands.run(profile, (name,), {"$MOUNT_PATH": path}, enter=enter)
+                await usercommands.run(profile, (name,), {"$MOUNT_PATH": path}, nsenter=nsenter)
             except NodeTrouble as trouble:
                 if not trouble.fatal:
                     raise
                 log.warning("a command of the profile cannot be run", path=path, why=str(trouble))
 
-    def _mark_if(self, path: str, profile: ProfileCommands) -> None:
+    def _mark_post_mount(self, path: str, profile: ProfileCommands) -> None:
         """Remember before a mount what is to be run after it: an agent may die in between."""
-        if usercommands.are_in(profile, usercommands.POST_MOUNT):
-            self._mark(path).touch(mode=0o600)
+        if usercommands.has_any(profile, usercommands.POST_MOUNT):
+            self._post_mount_marker(path).touch(mode=0o600)
 
-    async def _after_mount(
+    async def _run_post_mount(
         self,
         path: str,
         profile: ProfileCommands,
         values: Mapping[str, str],
-        enter: Sequence[str],
+        nsenter: Sequence[str],
     ) -> None:
-        if profile and self._mark(path).exists():
-            await usercommands.run(profile, usercommands.POST_MOUNT, values, enter=enter)
-            self._mark(path).unlink(missing_ok=True)
+        if profile and self._post_mount_marker(path).exists():
+            await usercommands.run(profile, usercommands.POST_MOUNT, values, nsenter=nsenter)
+            self._post_mount_marker(path).unlink(missing_ok=True)
 
-    def _mark(self, path: str) -> Path:
+    def _post_mount_marker(self, path: str) -> Path:
         """Return what stands beside a mount while its postMount commands are to be run.
 
         It is in the node's namespace, and goes with it as the mount does.
@@ -185,32 +185,32 @@ class NamespacedMachine:
         return Path(f"{self._namespace.root}{path}.mounting")
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
-        enter = await self._namespace.enter()
-        async with aclosing(copiers.run(copy, enter)) as reports:  # type: ignore[type-var]
+        nsenter = await self._namespace.nsenter_command()
+        async with aclosing(copiers.run(copy, nsenter)) as reports:  # type: ignore[type-var]
             async for progress in reports:
                 yield progress
 
-    async def _take_away(self, enter: Sequence[str], path: str, userid: int) -> None:
+    async def _unmount_busy(self, nsenter: Sequence[str], path: str, userid: int) -> None:
         """Unmount what is in use, for good. Raises InUse while that is waited for."""
-        left = await self._patience.wait(
-            self._use_of(path), userid, lambda: self._users_of(path, userid)
+        left = await self._grace_period.wait(
+            self._grace_key(path), userid, lambda: self._users_of(path, userid)
         )
         # Those that are not ended keep what they have open, and no other process finds it any more:
         # the node is free of it, and the volume cannot be released before they are gone.
         log.warning("unmounted while in use", path=path, by=describe(left))
-        await commands.run([*enter, "umount", "--lazy", path])
+        await commands.run([*nsenter, "umount", "--lazy", path])
 
-    def _use_of(self, path: str) -> str:
+    def _grace_key(self, path: str) -> str:
         """Return what is waited for: all nodes of a job mount at one path, each for itself."""
         return f"{self._name}:{path}"
 
     def _users_of(self, path: str, userid: int) -> list[Process]:
-        return on_mounts(self._namespace.mount_ids(path), userid)
+        return users_of_mounts(self._namespace.mount_ids(path), userid)
 
-    async def _mount(self, enter: Sequence[str], command: Sequence[str], device: str) -> None:
+    async def _mount(self, nsenter: Sequence[str], command: Sequence[str], device: str) -> None:
         """Mount. Raises NodeTrouble with the device, which mount(8) does not always name."""
         try:
-            await commands.run([*enter, *command])
+            await commands.run([*nsenter, *command])
         except NodeTrouble as trouble:
             if device in str(trouble):
                 raise
@@ -218,10 +218,10 @@ class NamespacedMachine:
 
     def _check_allowed(self, path: str) -> None:
         if ".." in Path(path).parts or not any(
-            Path(path).is_relative_to(place) for place in self._places
+            Path(path).is_relative_to(place) for place in self._mount_roots
         ):
-            places = " or ".join(map(str, self._places))
-            raise NodeTrouble(f"{path}: nothing is mounted but below {places}", fatal=True)
+            mount_roots = " or ".join(map(str, self._mount_roots))
+            raise NodeTrouble(f"{path}: nothing is mounted but below {mount_roots}", fatal=True)
 
     def _make_point(self, source: Source, path: str) -> None:
         root = self._namespace.root

@@ -32,17 +32,17 @@ _CLONE_NEWNS: Final = 0x00020000
 _CLONE_NEWUTS: Final = 0x04000000
 _CLONE_NEWUSER: Final = 0x10000000
 
-_PAUSE: Final = 0.02
-_LOOKS: Final = 1500
+_POLL_INTERVAL: Final = 0.02
+_POLLS: Final = 1500
 """How often to look for the record of a holder that another process is starting: for 30 s."""
 
-_ROOM: Final = 'mount -t tmpfs -o mode=0711 none "$1"'
+_MOUNT_TMPFS: Final = 'mount -t tmpfs -o mode=0711 none "$1"'
 """What the holder of a node does first: make room for mount points."""
 
-_HOSTS: Final = '[ ! -e "$2" ] || [ ! -e /etc/hosts ] || mount --bind "$2" /etc/hosts'
+_BIND_HOSTS: Final = '[ ! -e "$2" ] || [ ! -e /etc/hosts ] || mount --bind "$2" /etc/hosts'
 """And: have the node's hosts known by name, where there are some."""
 
-_HOLD: Final = (
+_RECORD_AND_WAIT: Final = (
     'echo $$ > "$0.new" && mv "$0.new" "$0" && echo held && exec sleep infinity >/dev/null 2>&1'
 )
 """What a holder does then: write its own record, say so, and wait."""
@@ -57,7 +57,7 @@ class Namespace:
     """
 
     _kinds: Sequence[str] = ("--mount",)
-    _prepare: str = f"{_ROOM} && {{ {_HOSTS}; }}"
+    _prepare: str = f"{_MOUNT_TMPFS} && {{ {_BIND_HOSTS}; }}"
 
     def __init__(self, directory: Path, prefix: Path, hosts: Path | None = None) -> None:
         """What /etc/hosts says there is in the file `hosts`, if it is there."""
@@ -77,22 +77,22 @@ class Namespace:
         return _holder(self._directory)
 
     @property
-    def made(self) -> bool:
+    def was_made(self) -> bool:
         """Whether there was a holder at any time, dead or alive."""
         return (self._directory / "holder").exists()
 
     async def wait_made(self) -> None:
         """Wait until the namespace was made, by `ensure` or by a predecessor of this process."""
-        if not self.made:
+        if not self.was_made:
             await self._ensured.wait()
 
     async def ensure(self) -> int:
         """Start a holder if there is none, and return its process id. Raises NodeTrouble."""
-        holder = await self._found_or_started()
+        holder = await self._find_or_start_holder()
         self._ensured.set()
         return holder
 
-    async def _found_or_started(self) -> int:
+    async def _find_or_start_holder(self) -> int:
         holder = self.holder
         if holder is not None:
             return holder
@@ -103,28 +103,28 @@ class Namespace:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
         self._remember_mounts()
         record = self._directory / "holder"
-        unshare = ["unshare", *_unshared(self._kinds), "--propagation", "slave"]
+        unshare = ["unshare", *_unshare_options(self._kinds), "--propagation", "slave"]
         # The lock is held by the holder itself, so that two agents cannot both start one;
         # the holder writes its own record, so that none is left behind unknown.
         lock = ["flock", "--nonblock", "--no-fork", f"{record}.lock"]
         places = (record, self._prefix, self._hosts or "/nowhere")
-        hold = ["sh", "-c", f"{self._prepare} && {_HOLD}", *map(str, places)]
+        hold = ["sh", "-c", f"{self._prepare} && {_RECORD_AND_WAIT}", *map(str, places)]
         said = await commands.run(["setsid", "--fork", *lock, *unshare, *hold], merged=True)
-        for _ in range(_LOOKS):
+        for _ in range(_POLLS):
             holder = self.holder
             if holder is not None:
                 return holder
             if said:
                 break
             # Nothing yet: another process has the lock, and is about to write the record.
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_POLL_INTERVAL)
         raise NodeTrouble(
             f"the mount namespace of {self._directory.name} could not be made: {said.strip()}"
         )
 
-    async def enter(self) -> list[str]:
+    async def nsenter_command(self) -> list[str]:
         """Return the words to put before a command that is to run in the namespace."""
-        return entering(await self.ensure())
+        return nsenter_command(await self.ensure())
 
     @property
     def root(self) -> Path | None:
@@ -153,7 +153,9 @@ class Namespace:
         for mount in sorted(reversed(found), key=lambda each: each.point, reverse=True):
             # By its id: a user who owns its directory may have another mount at its path by now.
             program = [sys.executable, "-P", "-m", "warren.node.detaching"]
-            await commands.run([*await self.enter(), *program, str(mount.id), mount.point])
+            await commands.run(
+                [*await self.nsenter_command(), *program, str(mount.id), mount.point]
+            )
 
     def _remember_mounts(self) -> None:
         """Write down what the machine has mounted, whole or not at all."""
@@ -202,7 +204,7 @@ def processes(namespaces: Iterable[Namespace]) -> list[int]:
     return [each for each, space in zip(others, answers, strict=True) if space in spaces]
 
 
-def entering(holder: int) -> list[str]:
+def nsenter_command(holder: int) -> list[str]:
     """Return the words to put before a command that is to run in the namespace of a holder."""
     target = f"--target={holder}"
     if os.geteuid() == 0:
@@ -295,7 +297,7 @@ def join(holder: int | None, host: str) -> None:
     kinds = {"mnt": _CLONE_NEWNS} if userid == 0 else {"user": _CLONE_NEWUSER, "mnt": _CLONE_NEWNS}
     with ExitStack() as stack:
         # All of them first: a holder that has ended is found out before anything is changed.
-        opened = {name: _open(holder, name, stack) for name in kinds}
+        opened = {name: _open_namespace(holder, name, stack) for name in kinds}
         for name, kind in kinds.items():
             if libc.setns(opened[name], kind) != 0:
                 raise OSError(ctypes.get_errno(), f"setns {name}")
@@ -319,7 +321,7 @@ def _map_ids(users: str, groups: str) -> None:
     Path("/proc/self/gid_map").write_text(groups)
 
 
-def _open(process: int, name: str, stack: ExitStack) -> int:
+def _open_namespace(process: int, name: str, stack: ExitStack) -> int:
     try:
         opened = os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError) as error:
@@ -328,14 +330,14 @@ def _open(process: int, name: str, stack: ExitStack) -> int:
     return opened
 
 
-async def available() -> str | None:
+async def why_unavailable() -> str | None:
     """Return why nodes cannot have mount namespaces of their own here; None if they can."""
     try:
-        await commands.run(["unshare", *_unshared(), "mount", "-t", "tmpfs", "none", "/tmp"])
+        await commands.run(["unshare", *_unshare_options(), "mount", "-t", "tmpfs", "none", "/tmp"])
     except NodeTrouble as trouble:
         return str(trouble)
     return None
 
 
-def _unshared(kinds: Sequence[str] = ("--mount",)) -> list[str]:
+def _unshare_options(kinds: Sequence[str] = ("--mount",)) -> list[str]:
     return [*kinds] if os.geteuid() == 0 else ["--user", "--map-root-user", *kinds]

@@ -13,9 +13,9 @@ from typing import Final
 import structlog
 
 from warren.dws.node import NodeTrouble
-from warren.node import commands, writing
-from warren.node.nvmenames import Target, host_id, host_nqn, key
-from warren.node.reaching import why_unanswered
+from warren.node import commands, filewriter
+from warren.node.nvmenames import NvmeVolume, dhchap_key, host_id, host_nqn
+from warren.node.tcpprobe import why_unanswered
 from warren.node.threads import in_thread
 from warren.node.usage import are_mounted_by_root
 
@@ -27,15 +27,15 @@ BLOCKS: Final = Path("/sys/class/block")
 CONNECTIONS: Final = Path("/sys/devices/virtual/nvme-fabrics/ctl")
 """Where the kernel has each connection, with a file that has its key, which all may read."""
 
-_PAUSE: Final = 0.2
+_POLL_INTERVAL: Final = 0.2
 """Seconds between looks for what is about to come."""
 
-_MODEL: Final = "Warren "
+_MODEL_PREFIX: Final = "Warren "
 """With it begin the model numbers of rabbits' subsystems."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class NvmeTimeouts:
     """How long a node waits for its rabbits, in seconds."""
 
     connect: float = 30.0
@@ -52,7 +52,7 @@ class Policy:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reach:
+class TransportAddress:
     """Where a rabbit's volumes are."""
 
     host: str
@@ -71,12 +71,12 @@ class Controller:
     model: str = ""
 
 
-def options(
-    target: Target,
+def connect_options(
+    target: NvmeVolume,
     node: str,
     address: str,
     service: int,
-    policy: Policy,
+    timeouts: NvmeTimeouts,
     secret: bytes | None = None,
 ) -> str:
     """Return what the kernel is told, to connect a volume. Pure.
@@ -90,22 +90,22 @@ def options(
         "nqn": target.nqn,
         "hostnqn": host_nqn(node),
         "hostid": host_id(node),
-        "keep_alive_tmo": str(policy.keep_alive),
-        "reconnect_delay": str(policy.reconnect),
-        "ctrl_loss_tmo": "-1" if policy.lost is None else str(policy.lost),
+        "keep_alive_tmo": str(timeouts.keep_alive),
+        "reconnect_delay": str(timeouts.reconnect),
+        "ctrl_loss_tmo": "-1" if timeouts.lost is None else str(timeouts.lost),
     }
-    if policy.lost is not None:
+    if timeouts.lost is not None:
         # The other one is counted in whole tries to connect, of which one may take minutes.
-        words["fast_io_fail_tmo"] = str(policy.lost)
+        words["fast_io_fail_tmo"] = str(timeouts.lost)
     if secret is not None:
-        words["dhchap_secret"] = key(secret, node)
-    return ",".join(f"{key}={value}" for key, value in words.items())
+        words["dhchap_secret"] = dhchap_key(secret, node)
+    return ",".join(f"{name}={value}" for name, value in words.items())
 
 
-def of_node(found: Iterable[Controller], node: str) -> list[Controller]:
+def connections_of_node(found: Iterable[Controller], node: str) -> list[Controller]:
     """Return the connections of a node to volumes of rabbits, and not what else is connected."""
     own = host_nqn(node)
-    return [each for each in found if each.host == own and each.model.startswith(_MODEL)]
+    return [each for each in found if each.host == own and each.model.startswith(_MODEL_PREFIX)]
 
 
 class Host:
@@ -117,8 +117,8 @@ class Host:
     def __init__(
         self,
         node: str,
-        reach: Mapping[str, Reach],
-        policy: Policy | None = None,
+        addresses: Mapping[str, TransportAddress],
+        timeouts: NvmeTimeouts | None = None,
         *,
         controllers: Path = CONTROLLERS,
         blocks: Path = BLOCKS,
@@ -126,23 +126,23 @@ class Host:
         connections: Path = CONNECTIONS,
         secret: bytes | None = None,
     ) -> None:
-        """`reach` says where rabbits are; those it does not name are found by their name.
+        """`addresses` says where rabbits are; those it does not name are found by their name.
 
         With a `secret` the node proves to them who it is.
         """
         self._node = node
-        self._reach = reach
-        self._policy = policy or Policy()
+        self._addresses = addresses
+        self._timeouts = timeouts or NvmeTimeouts()
         self._controllers = controllers
         self._blocks = blocks
         self._fabrics = fabrics
-        self._connections_at = connections
+        self._connections_directory = connections
         self._secret = secret
 
     async def connect(self, rabbit: str, volume: str) -> str:
         """Return the device of a volume, connected and ready."""
-        target = Target(rabbit, volume)
-        end = time.monotonic() + self._policy.connect
+        target = NvmeVolume(rabbit, volume)
+        end = time.monotonic() + self._timeouts.connect
         why = ""
         while True:
             found = self._connections(target)
@@ -150,29 +150,31 @@ class Host:
             if device is not None and any(each.state == "live" for each in found):
                 return device
             if not found:
-                why = await self._try(target)
+                why = await self._connect(target)
             elif not why:
                 why = f"its connection is {found[0].state}"
             if time.monotonic() >= end:
                 raise NodeTrouble(f"{rabbit}/{volume} cannot be reached: {why}")
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_POLL_INTERVAL)
 
     async def why_unreached(self, rabbit: str) -> str | None:
         """Return why a mount could not reach a rabbit; None if it could.
 
         No volume is connected for that, and it fails by no error but the one that it returns.
         """
-        reach = self._reach_of(rabbit)
+        rabbit_address = self._address_of(rabbit)
         try:
-            address = await _resolve(reach)
+            address = await _resolve(rabbit_address)
         except NodeTrouble as trouble:
-            return f"{reach.host} {trouble}"
-        why = await why_unanswered(address, reach.service, self._policy.answer)
-        return None if why is None else f"{reach.host} port {reach.service}: {why}"
+            return f"{rabbit_address.host} {trouble}"
+        why = await why_unanswered(address, rabbit_address.service, self._timeouts.answer)
+        return (
+            None if why is None else f"{rabbit_address.host} port {rabbit_address.service}: {why}"
+        )
 
     async def disconnect(self, rabbit: str, volume: str) -> None:
         """Let go of a volume, unless it is mounted."""
-        target = Target(rabbit, volume)
+        target = NvmeVolume(rabbit, volume)
         device = self._device(target)
         if device is not None and await in_thread(are_mounted_by_root, [device]):
             return  # for another one: what mounts it last lets go of it
@@ -180,36 +182,38 @@ class Host:
 
     async def disconnect_unused(self) -> None:
         """Let go of all volumes of rabbits that are not mounted. Not while others connect."""
-        for each in of_node(self._found(), self._node):
-            devices = [f"/dev/{name}" for name in self._names(each.subsystem)]
+        for each in connections_of_node(self._all_connections(), self._node):
+            devices = [f"/dev/{name}" for name in self._block_devices(each.subsystem)]
             if not await in_thread(are_mounted_by_root, devices):
                 log.warning("volume disconnected that nothing uses", subsystem=each.subsystem)
                 await self._delete([each])
 
-    async def _try(self, target: Target) -> str:
+    async def _connect(self, target: NvmeVolume) -> str:
         """Ask the kernel to connect; return why it did not, or nothing."""
-        reach = self._reach_of(target.rabbit)
+        rabbit_address = self._address_of(target.rabbit)
         try:
-            address = await _resolve(reach)
+            address = await _resolve(rabbit_address)
             if self._secret is not None:
-                await in_thread(self._hide)
-            text = options(target, self._node, address, reach.service, self._policy, self._secret)
+                await in_thread(self._hide_keys)
+            text = connect_options(
+                target, self._node, address, rabbit_address.service, self._timeouts, self._secret
+            )
             await self._write(self._fabrics, text)
         except NodeTrouble as trouble:
-            return f"{reach.host} port {reach.service}: {trouble}"
+            return f"{rabbit_address.host} port {rabbit_address.service}: {trouble}"
         return ""
 
-    def _reach_of(self, rabbit: str) -> Reach:
-        return self._reach.get(rabbit, Reach(host=rabbit))
+    def _address_of(self, rabbit: str) -> TransportAddress:
+        return self._addresses.get(rabbit, TransportAddress(host=rabbit))
 
-    def _hide(self) -> None:
+    def _hide_keys(self) -> None:
         """Let only root look at connections, before there is one with a key. Raises NodeTrouble."""
         if self._fabrics.exists():  # or the module is missing, which is told
             try:
-                self._connections_at.chmod(0o700)
+                self._connections_directory.chmod(0o700)
             except OSError as error:
-                why = f"{self._connections_at}: {error.strerror}: users could read the node's key"
-                raise NodeTrouble(why) from error
+                why = f"{error.strerror}: users could read the node's key"
+                raise NodeTrouble(f"{self._connections_directory}: {why}") from error
 
     async def _delete(self, found: Iterable[Controller]) -> None:
         for each in found:
@@ -223,7 +227,7 @@ class Host:
     async def _write(self, file: Path, text: str) -> None:
         if not await in_thread(file.exists):
             raise NodeTrouble(f"{file} is not there: load the kernel module nvme-tcp")
-        argv = [sys.executable, "-I", "-S", writing.__file__, str(file)]
+        argv = [sys.executable, "-I", "-S", filewriter.__file__, str(file)]
         try:
             await commands.run(argv, text=text)
         except NodeTrouble as trouble:
@@ -231,11 +235,11 @@ class Host:
             words = str(trouble).removeprefix(f"{argv[0]}: ")
             raise NodeTrouble(words.replace(f"{argv[0]} did not end", "no answer")) from trouble
 
-    def _connections(self, target: Target) -> list[Controller]:
+    def _connections(self, target: NvmeVolume) -> list[Controller]:
         own = (target.nqn, host_nqn(self._node))
-        return [each for each in self._found() if (each.subsystem, each.host) == own]
+        return [each for each in self._all_connections() if (each.subsystem, each.host) == own]
 
-    def _found(self) -> list[Controller]:
+    def _all_connections(self) -> list[Controller]:
         """Return all connections of the machine."""
         found = []
         for path in _entries(self._controllers):
@@ -253,15 +257,15 @@ class Host:
             )
         return found
 
-    def _device(self, target: Target) -> str | None:
+    def _device(self, target: NvmeVolume) -> str | None:
         """Return the device that has a volume's UUID."""
         for path in _entries(self._blocks):
             # One path to a namespace has a device, too, but hidden.
-            if _text(path / "uuid") == target.device and _text(path / "hidden") != "1":
+            if _text(path / "uuid") == target.namespace_uuid and _text(path / "hidden") != "1":
                 return f"/dev/{path.name}"
         return None
 
-    def _names(self, nqn: str) -> list[str]:
+    def _block_devices(self, nqn: str) -> list[str]:
         """Return the names of a subsystem's block devices."""
         return [
             path.name
@@ -270,12 +274,14 @@ class Host:
         ]
 
 
-async def _resolve(reach: Reach) -> str:
+async def _resolve(rabbit_address: TransportAddress) -> str:
     """Return an IP address, which is all that the kernel takes."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(commands.SECONDS):
-            found = await loop.getaddrinfo(reach.host, reach.service, type=socket.SOCK_STREAM)
+            found = await loop.getaddrinfo(
+                rabbit_address.host, rabbit_address.service, type=socket.SOCK_STREAM
+            )
     except (OSError, TimeoutError) as error:
         raise NodeTrouble(f"has no address: {getattr(error, 'strerror', None) or error}") from error
     return str(found[0][4][0])

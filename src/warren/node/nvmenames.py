@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-_SPACE: Final = uuid.UUID("6f6f2c30-6a3f-5d0b-9d4e-0f6c2a1b7e58")
+_UUID_NAMESPACE: Final = uuid.UUID("6f6f2c30-6a3f-5d0b-9d4e-0f6c2a1b7e58")
 """What UUIDs are made in. Another one makes running jobs lose their storage."""
 
 _PREFIX: Final = "nqn.2014-08.org.nvmexpress:uuid:"
@@ -24,7 +24,7 @@ _MODEL: Final = 40
 
 
 @dataclass(frozen=True)
-class Target:
+class NvmeVolume:
     """One volume on the network: a subsystem of its own, so that each has hosts of its own."""
 
     rabbit: str
@@ -41,27 +41,27 @@ class Target:
         return self._uuid("serial").hex[:_SERIAL]
 
     @cached_property
-    def device(self) -> str:
+    def namespace_uuid(self) -> str:
         """The UUID of the only namespace; its NGUID is the same."""
         return str(self._uuid("namespace"))
 
     def _uuid(self, what: str) -> uuid.UUID:
-        return uuid.uuid5(_SPACE, f"{what} {self.rabbit}/{self.volume}")
+        return uuid.uuid5(_UUID_NAMESPACE, f"{what} {self.rabbit}/{self.volume}")
 
 
-def model(rabbit: str) -> str:
+def model_number(rabbit: str) -> str:
     """Return the model number of a rabbit's subsystems, by which they are known for its own."""
-    digest = uuid.uuid5(_SPACE, f"rabbit {rabbit}").hex[:8]
+    digest = uuid.uuid5(_UUID_NAMESPACE, f"rabbit {rabbit}").hex[:8]
     words = "".join(char if " " < char <= "~" else "-" for char in rabbit)
     return f"Warren {digest} {words}"[:_MODEL].rstrip()
 
 
 def host_id(node: str) -> str:
     """Return a node's host identifier."""
-    return str(uuid.uuid5(_SPACE, f"host {node}"))
+    return str(uuid.uuid5(_UUID_NAMESPACE, f"host {node}"))
 
 
-def key(secret: bytes, node: str) -> str:
+def dhchap_key(secret: bytes, node: str) -> str:
     """Return the key by which a node proves to rabbits that it is that node (DH-HMAC-CHAP).
 
     It comes from what all machines of a site know, and says nothing of other nodes' keys. It is

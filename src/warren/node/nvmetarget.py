@@ -12,8 +12,18 @@ import structlog
 
 from warren.dws.node import NodeTrouble
 from warren.node import nvmetree
-from warren.node.nvmenames import Target
-from warren.node.nvmetree import Link, Listening, Make, Port, Remove, Step, Subsystem, Tree, Unlink
+from warren.node.nvmenames import NvmeVolume
+from warren.node.nvmetree import (
+    Link,
+    ListenAddress,
+    Make,
+    Port,
+    Remove,
+    Step,
+    Subsystem,
+    Tree,
+    Unlink,
+)
 from warren.node.threads import in_thread
 
 log = structlog.get_logger()
@@ -62,7 +72,10 @@ class Configfs:
             )
             for path in _entries(self._root / "ports")
         }
-        keys = {path.name: _text(path / nvmetree.KEY) for path in _entries(self._root / "hosts")}
+        keys = {
+            path.name: _text(path / nvmetree.KEY_ATTRIBUTE)
+            for path in _entries(self._root / "hosts")
+        }
         return Tree(subsystems=subsystems, ports=ports, keys=keys)
 
     def do(self, step: Step) -> None:
@@ -81,10 +94,10 @@ class Configfs:
                 except FileNotFoundError:
                     pass
                 except OSError as error:
-                    if not (step.in_use and error.errno in (errno.EBUSY, errno.ENOTEMPTY)):
+                    if not (step.unless_used and error.errno in (errno.EBUSY, errno.ENOTEMPTY)):
                         raise
             case nvmetree.Write():
-                if step.hidden:
+                if step.root_only:
                     path.chmod(0o600)
                 # Not made where it is missing: another kernel may lack an attribute.
                 with path.open("r+") as opened:
@@ -116,7 +129,7 @@ class Exports:
         self,
         rabbit: str,
         device: Callable[[str], Coroutine[Any, Any, str]],
-        listening: Listening,
+        listen_address: ListenAddress,
         targets: Targets | None = None,
         secret: bytes | None = None,
     ) -> None:
@@ -126,10 +139,10 @@ class Exports:
         """
         self._rabbit = rabbit
         self._device = device
-        self._listening = listening
+        self._listen_address = listen_address
         self._targets = targets or Configfs()
         self._secret = secret
-        self._changing = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
         """Held from looking to the end of what was decided on that."""
 
     async def offer(self, volume: str, nodes: Collection[str]) -> None:
@@ -137,27 +150,27 @@ class Exports:
         if not nodes:
             await self.withdraw(volume)
             return
-        target = Target(self._rabbit, volume)
+        target = NvmeVolume(self._rabbit, volume)
         device = await self._device(volume)
         await self._change(
             lambda tree: nvmetree.export_steps(
-                tree, target, device, nodes, self._listening, self._secret
+                tree, target, device, nodes, self._listen_address, self._secret
             )
         )
 
     async def withdraw(self, volume: str) -> None:
         """Have no node reach a volume; those that still use it get errors."""
-        target = Target(self._rabbit, volume)
-        await self._change(lambda tree: nvmetree.withdrawn(tree, target.nqn))
+        target = NvmeVolume(self._rabbit, volume)
+        await self._change(lambda tree: nvmetree.withdraw_steps(tree, target.nqn))
 
     async def withdraw_others(self, volumes: Collection[str]) -> None:
         """Withdraw all of the rabbit's volumes but these."""
-        kept = {Target(self._rabbit, volume).nqn for volume in volumes}
+        kept = {NvmeVolume(self._rabbit, volume).nqn for volume in volumes}
         tree = await self._read()
-        for nqn in nvmetree.of_rabbit(tree, self._rabbit):
+        for nqn in nvmetree.subsystems_of_rabbit(tree, self._rabbit):
             if nqn not in kept:
                 log.warning("target of no volume withdrawn", subsystem=nqn)
-                await self._change(partial(nvmetree.withdrawn, nqn=nqn))
+                await self._change(partial(nvmetree.withdraw_steps, nqn=nqn))
 
     async def _read(self) -> Tree:
         try:
@@ -169,12 +182,12 @@ class Exports:
             ) from error
 
     async def _change(self, decide: Callable[[Tree], Collection[Step]]) -> None:
-        async with self._changing:
+        async with self._change_lock:
             for step in decide(await self._read()):
                 try:
                     await in_thread(self._targets.do, step)
                 except OSError as error:
                     why = f"{CONFIGFS}/{step.path}: {error.strerror}"
-                    if isinstance(step, nvmetree.Write) and step.hidden:
+                    if isinstance(step, nvmetree.Write) and step.root_only:
                         why += ": the kernel lets nodes prove who they are from Linux 6.0 on"
                     raise NodeTrouble(why) from error

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from warren.node.nvmenames import Target, host_nqn, key, model
+from warren.node.nvmenames import NvmeVolume, dhchap_key, host_nqn, model_number
 
 NAMESPACE: Final = "1"
 
-KEY: Final = "dhchap_key"
+KEY_ATTRIBUTE: Final = "dhchap_key"
 """The attribute of a host that has its key."""
 
 
@@ -25,11 +25,11 @@ class Make:
 
 @dataclass(frozen=True)
 class Write:
-    """Write an attribute, one that only root may read if it is `hidden`."""
+    """Write an attribute, one that only root may read if it is `root_only`."""
 
     path: str
     text: str = field(repr=False)
-    hidden: bool = False
+    root_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Unlink:
 
 @dataclass(frozen=True)
 class Remove:
-    """Remove a directory, if it is there. What is `in_use` by others may stay."""
+    """Remove a directory, if it is there. One that others use may stay, with `unless_used`."""
 
     path: str
-    in_use: bool = False
+    unless_used: bool = False
 
 
 Step = Make | Write | Link | Unlink | Remove
@@ -88,7 +88,7 @@ class Tree:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listening:
+class ListenAddress:
     """The address at which a rabbit's volumes are reached."""
 
     address: str
@@ -108,100 +108,106 @@ class Listening:
 
 def export_steps(
     tree: Tree,
-    target: Target,
+    target: NvmeVolume,
     device: str,
     nodes: Collection[str],
-    listening: Listening,
+    listen_address: ListenAddress,
     secret: bytes | None = None,
 ) -> Sequence[Step]:
-    """Return what makes a volume's device reachable for some nodes and for none else.
+    """Return what makes a volume's device reachable for some nodes and for no others.
 
     With a `secret` they have to prove who they are.
     """
     found = tree.subsystems.get(target.nqn, Subsystem())
-    keys = {host_nqn(node): "" if secret is None else key(secret, node) for node in nodes}
+    keys = {host_nqn(node): "" if secret is None else dhchap_key(secret, node) for node in nodes}
     hosts = keys.keys()
-    number, port = _port(tree, listening)
+    number, port = _find_port(tree, listen_address)
     base = f"subsystems/{target.nqn}"
     steps: list[Step] = []
     lost = found.hosts - hosts
     if lost:
         # Hosts that are connected stay so, also when access changes: all are cut off, and the
         # others come back by themselves.
-        steps += _cut_off(tree, target.nqn)
+        steps += _unlink_ports(tree, target.nqn)
         port = Port(attributes=port.attributes, subsystems=port.subsystems - {target.nqn})
     steps += [Unlink(f"{base}/allowed_hosts/{each}") for each in sorted(lost)]
-    steps += [Remove(f"hosts/{each}", in_use=True) for each in sorted(lost)]
+    steps += [Remove(f"hosts/{each}", unless_used=True) for each in sorted(lost)]
     if target.nqn not in tree.subsystems:
         steps.append(Make(base))
     wanted = {
         "attr_allow_any_host": "0",
-        "attr_model": model(target.rabbit),
+        "attr_model": model_number(target.rabbit),
         "attr_serial": target.serial,
     }
-    steps += _writes(base, wanted, found.attributes)
-    steps += _namespace(base, target, device, found)
+    steps += _write_steps(base, wanted, found.attributes)
+    steps += _namespace_steps(base, target, device, found)
     for each in sorted(hosts):
         if each not in found.hosts:
             steps.append(Make(f"hosts/{each}"))
         # Before it is let in.
         if keys[each] and tree.keys.get(each) != keys[each]:
-            steps.append(Write(f"hosts/{each}/{KEY}", keys[each], hidden=True))
+            steps.append(Write(f"hosts/{each}/{KEY_ATTRIBUTE}", keys[each], root_only=True))
         if each not in found.hosts:
             steps.append(Link(f"{base}/allowed_hosts/{each}", f"hosts/{each}"))
     if number not in tree.ports:
         steps.append(Make(f"ports/{number}"))
-    steps += _writes(f"ports/{number}", listening.attributes, port.attributes)
+    steps += _write_steps(f"ports/{number}", listen_address.attributes, port.attributes)
     # Last: a host that connects finds all of it.
     if target.nqn not in port.subsystems:
         steps.append(Link(f"ports/{number}/subsystems/{target.nqn}", base))
     return steps
 
 
-def withdrawn(tree: Tree, nqn: str) -> Sequence[Step]:
+def withdraw_steps(tree: Tree, nqn: str) -> Sequence[Step]:
     """Return what takes a subsystem away, with what would be left of it."""
     found = tree.subsystems.get(nqn)
     if found is None:
         return []
     base = f"subsystems/{nqn}"
-    steps: list[Step] = [*_cut_off(tree, nqn)]
+    steps: list[Step] = [*_unlink_ports(tree, nqn)]
     steps += [Unlink(f"{base}/allowed_hosts/{each}") for each in sorted(found.hosts)]
     for number in found.namespaces:
         steps.append(Write(f"{base}/namespaces/{number}/enable", "0"))
         steps.append(Remove(f"{base}/namespaces/{number}"))
     steps.append(Remove(base))
-    steps += [Remove(f"hosts/{each}", in_use=True) for each in sorted(found.hosts)]
+    steps += [Remove(f"hosts/{each}", unless_used=True) for each in sorted(found.hosts)]
     steps += [
-        Remove(f"ports/{number}", in_use=True)
+        Remove(f"ports/{number}", unless_used=True)
         for number, port in tree.ports.items()
         if port.subsystems == {nqn}
     ]
     return steps
 
 
-def of_rabbit(tree: Tree, rabbit: str) -> list[str]:
+def subsystems_of_rabbit(tree: Tree, rabbit: str) -> list[str]:
     """Return the names of the subsystems that are a rabbit's, as their model number says.
 
     One that was about to be made when its agent died has none yet: it offers nothing.
     """
-    own = model(rabbit)
+    own = model_number(rabbit)
     return [nqn for nqn, found in tree.subsystems.items() if found.attributes["attr_model"] == own]
 
 
-def _cut_off(tree: Tree, nqn: str) -> Iterator[Unlink]:
+def _unlink_ports(tree: Tree, nqn: str) -> Iterator[Unlink]:
     for number, port in tree.ports.items():
         if nqn in port.subsystems:
             yield Unlink(f"ports/{number}/subsystems/{nqn}")
 
 
-def _namespace(base: str, target: Target, device: str, found: Subsystem) -> Iterator[Step]:
+def _namespace_steps(
+    base: str, target: NvmeVolume, device: str, found: Subsystem
+) -> Iterator[Step]:
     path = f"{base}/namespaces/{NAMESPACE}"
     known = found.namespaces.get(NAMESPACE)
-    wanted = {"device_path": device, "device_uuid": target.device, "device_nguid": target.device}
+    wanted = {
+        "device_path": device,
+        "device_uuid": target.namespace_uuid,
+        "device_nguid": target.namespace_uuid,
+    }
     if known is None:
         yield Make(path)
         known = {}
-    changes = list(_writes(path, wanted, known))
+    changes = list(_write_steps(path, wanted, known))
     enabled = known.get("enable") == "1"
     if enabled and changes:
         yield Write(f"{path}/enable", "0")  # the kernel takes no change of what is enabled
@@ -210,15 +216,15 @@ def _namespace(base: str, target: Target, device: str, found: Subsystem) -> Iter
         yield Write(f"{path}/enable", "1")
 
 
-def _writes(base: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[Write]:
+def _write_steps(base: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> Iterator[Write]:
     for name, text in wanted.items():
         if found.get(name) != text:
             yield Write(f"{base}/{name}", text)
 
 
-def _port(tree: Tree, listening: Listening) -> tuple[str, Port]:
+def _find_port(tree: Tree, listen_address: ListenAddress) -> tuple[str, Port]:
     """Return the port that listens there, or the number of a new one."""
-    wanted = listening.attributes.items()
+    wanted = listen_address.attributes.items()
     for number, port in tree.ports.items():
         if wanted <= port.attributes.items():
             return number, port

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from warren.base.processes import status
-from warren.node import bindings
+from warren.node import unixsockets
 
 _PROC: Final = Path("/proc")
-_RING: Final = "anon_inode:[io_uring]"
-_KERNELS_OWN: Final = (
+_IO_URING: Final = "anon_inode:[io_uring]"
+_KERNEL_FILES: Final = (
     "/memfd:",
     "/SYSV",
     "/dev/zero (deleted)",
@@ -30,42 +30,42 @@ _KERNELS_OWN: Final = (
 """How the names of files begin that have a mount of the kernel's alone: shared memory, mostly."""
 
 _AT_FDCWD: Final = -100
-_AS_IS: Final = 0x4000
+_AT_STATX_DONT_SYNC: Final = 0x4000
 """AT_STATX_DONT_SYNC: what the kernel knows, without asking a server."""
 _STATX_SIZE: Final = 256
 _RDEV_AT: Final = 128
 """Where struct statx has the two parts of stx_rdev, and then those of stx_dev (linux/stat.h)."""
 _statx: Final = ctypes.CDLL(None, use_errno=True).statx
 
-Facts = tuple[int, str, int]
+ProcessFacts = tuple[int, str, int]
 """Of a process: the real user, the name, and when it began, in clock ticks."""
 
 
-def tell(id: int, question: str, *args: Any) -> tuple[Facts, Any] | None:
+def facts_and_answer(id: int, question: str, *args: Any) -> tuple[ProcessFacts, Any] | None:
     """Return what a process is and what a function of this module answers about it.
 
     None if it has ended.
     """
-    known = facts(id)
+    known = process_facts(id)
     return known and (known, globals()[question](id, *args))
 
 
-def facts(id: int) -> Facts | None:
+def process_facts(id: int) -> ProcessFacts | None:
     """Return what a process is; None if it has ended."""
     try:
         fields = status(_PROC / str(id))
-        return int(fields["Uid"].split()[0]), fields["Name"], _began(id)
+        return int(fields["Uid"].split()[0]), fields["Name"], _start_time(id)
     except (OSError, KeyError, ValueError):
         return None
 
 
-def send(process: tuple[int, int], signum: int) -> None:
+def send_signal(process: tuple[int, int], signum: int) -> None:
     """Send a signal to a process that began when it is said to, and to no other of its id."""
-    id, began = process
+    id, start_time = process
     with suppress(OSError):
         opened = os.pidfd_open(id)
         try:
-            if _began(id) == began:
+            if _start_time(id) == start_time:
                 signal.pidfd_send_signal(opened, signum)
         finally:
             os.close(opened)
@@ -81,13 +81,17 @@ def uses_devices(id: int, devices: Collection[int]) -> tuple[int, bool]:
     return mount_namespace(id), any(each in devices for each in _devices_used(id))
 
 
-def may_hide(id: int, userid: int) -> tuple[int, bool]:
+def may_hide_files(id: int, userid: int) -> tuple[int, bool]:
     """Return a process's mount namespace, and whether it may use something without being seen to.
 
     The latter is looked for in processes of one user only.
     """
-    known = facts(id)
-    hides = known is not None and known[0] == userid and (_hides(id) or _strays(id))
+    known = process_facts(id)
+    hides = (
+        known is not None
+        and known[0] == userid
+        and (_has_hidden_files(id) or _uses_unmounted_files(id))
+    )
     return mount_namespace(id), hides
 
 
@@ -98,37 +102,39 @@ def mount_namespace(id: int) -> int:
     return 0
 
 
-def _hides(id: int) -> bool:
+def _has_hidden_files(id: int) -> bool:
     for place in _tasks(id):
         for link in _entries(place / "fd"):
             with suppress(OSError):
                 target = os.readlink(link)
-                if target.startswith(("mnt:[", _RING)):
+                if target.startswith(("mnt:[", _IO_URING)):
                     return True
-                if target.startswith("socket:[") and _in_flight(place / "fdinfo" / link.name):
+                if target.startswith("socket:[") and _has_descriptors_in_flight(
+                    place / "fdinfo" / link.name
+                ):
                     return True
-                if _is_unix(link) and _untold(int(place.name), int(link.name)):
+                if _is_unix(link) and _has_unknown_binding(int(place.name), int(link.name)):
                     return True
         with suppress(OSError):
             # Closed, but still mapped.
-            if _RING in (place / "maps").read_text(errors="replace"):
+            if _IO_URING in (place / "maps").read_text(errors="replace"):
                 return True
     return False
 
 
-def _in_flight(entry: Path) -> bool:
+def _has_descriptors_in_flight(entry: Path) -> bool:
     """Return whether descriptors wait in a socket to be received."""
     lines = entry.read_text().splitlines()
     return any(line.startswith("scm_fds:") and int(line.split()[1]) for line in lines)
 
 
-def _strays(id: int) -> bool:
+def _uses_unmounted_files(id: int) -> bool:
     """Return whether a process uses a file of a mount that is not in its namespace (any more).
 
     An overlay, for instance, that outlives the namespace in which it was made of a job's storage.
     What is the machine's keeps no storage: shells of jobs have its files open on their nodes.
     """
-    mounts = {mount for each in (id, os.getpid()) for mount, _ in mount_lines(each)}
+    mounts = {mount for each in (id, os.getpid()) for mount, _ in mounted_devices(each)}
     return any(mount not in mounts for link, mount in _files_used(id) if _is_mounted(link))
 
 
@@ -138,13 +144,13 @@ def _is_mounted(link: Path) -> bool:
         target = os.readlink(link)
     except OSError:
         return False
-    return target.startswith("/") and not target.startswith(_KERNELS_OWN)
+    return target.startswith("/") and not target.startswith(_KERNEL_FILES)
 
 
-def _untold(thread: int, descriptor: int) -> bool:
+def _has_unknown_binding(thread: int, descriptor: int) -> bool:
     """Return whether it cannot be told what a socket that is still there is bound to."""
     try:
-        with bindings.bound_to(thread, descriptor):
+        with unixsockets.bound_to(thread, descriptor):
             return False
     except OSError as error:
         return error.errno not in (errno.EBADF, errno.ESRCH)
@@ -153,16 +159,16 @@ def _untold(thread: int, descriptor: int) -> bool:
 def _is_unix(link: Path) -> bool:
     # Only sockets are asked for what they are: a file's server would be asked, and need not answer.
     try:
-        return os.readlink(link).startswith("socket:[") and bindings.is_unix(str(link))
+        return os.readlink(link).startswith("socket:[") and unixsockets.is_unix(str(link))
     except OSError:
         return False
 
 
-def _names(place: Path) -> Iterator[int]:
+def _bound_files(place: Path) -> Iterator[int]:
     """Open, one after the other, the files that sockets of a thread are bound to."""
     for link in _entries(place / "fd"):
         if _is_unix(link):
-            with suppress(OSError), bindings.bound_to(int(place.name), int(link.name)) as name:
+            with suppress(OSError), unixsockets.bound_to(int(place.name), int(link.name)) as name:
                 if name is not None:
                     yield name
 
@@ -178,7 +184,7 @@ def _entries(directory: Path) -> list[Path]:
     return []
 
 
-def _began(id: int) -> int:
+def _start_time(id: int) -> int:
     return int(
         (_PROC / str(id) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     )
@@ -192,9 +198,9 @@ def _mounts_used(id: int) -> Iterator[int]:
         for name in ("cwd", "root", "exe"):
             with suppress(OSError, ValueError):
                 yield _mount_of_link(place / name)
-        for opened in _names(place):
+        for opened in _bound_files(place):
             with suppress(OSError, ValueError):
-                yield _mount_of(_own(opened))
+                yield _mount_of(_own_fdinfo(opened))
 
 
 def _files_used(id: int) -> Iterator[tuple[Path, int]]:
@@ -203,9 +209,9 @@ def _files_used(id: int) -> Iterator[tuple[Path, int]]:
         for link in [*(place / name for name in ("cwd", "root", "exe")), *_entries(place / "fd")]:
             with suppress(OSError, ValueError):
                 yield link, _mount_of_link(link)
-        for opened in _names(place):
+        for opened in _bound_files(place):
             with suppress(OSError, ValueError):
-                yield _PROC / "self" / "fd" / str(opened), _mount_of(_own(opened))
+                yield _PROC / "self" / "fd" / str(opened), _mount_of(_own_fdinfo(opened))
     for link in _entries(_PROC / str(id) / "map_files"):
         with suppress(OSError, ValueError):
             yield link, _mount_of_link(link)
@@ -214,12 +220,12 @@ def _files_used(id: int) -> Iterator[tuple[Path, int]]:
 def _mount_of_link(link: Path) -> int:
     opened = os.open(link, os.O_PATH | os.O_CLOEXEC)
     try:
-        return _mount_of(_own(opened))
+        return _mount_of(_own_fdinfo(opened))
     finally:
         os.close(opened)
 
 
-def _own(descriptor: int) -> Path:
+def _own_fdinfo(descriptor: int) -> Path:
     return _PROC / "self" / "fdinfo" / str(descriptor)
 
 
@@ -233,7 +239,7 @@ def _mount_of(entry: Path) -> int:
 def _devices_of(link: Path) -> tuple[int, int]:
     """Return the device that a file is on, and the one that it is."""
     found = ctypes.create_string_buffer(_STATX_SIZE)
-    if _statx(_AT_FDCWD, os.fsencode(link), _AS_IS, 0, found) != 0:
+    if _statx(_AT_FDCWD, os.fsencode(link), _AT_STATX_DONT_SYNC, 0, found) != 0:
         raise OSError(ctypes.get_errno(), str(link))
     major, minor, on_major, on_minor = struct.unpack_from("=4I", found, _RDEV_AT)
     return os.makedev(on_major, on_minor), os.makedev(major, minor)
@@ -245,7 +251,7 @@ def _devices_used(id: int) -> Iterator[int]:
         for link in [*links, *_entries(place / "fd")]:
             with suppress(OSError):
                 yield from _devices_of(link)
-        for opened in _names(place):
+        for opened in _bound_files(place):
             with suppress(OSError):  # a file system that has failed tells nothing
                 yield from _devices_of(_PROC / "self" / "fd" / str(opened))
         with suppress(OSError, ValueError):
@@ -254,7 +260,7 @@ def _devices_used(id: int) -> Iterator[int]:
                 yield os.makedev(int(major, 16), int(minor, 16))
 
 
-def mount_lines(process: int) -> Iterator[tuple[int, int]]:
+def mounted_devices(process: int) -> Iterator[tuple[int, int]]:
     """Return the ids and devices of what a process sees mounted."""
     with suppress(OSError, ValueError):
         table = (_PROC / str(process) / "mountinfo").read_text(errors="replace")

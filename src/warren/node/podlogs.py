@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from warren.base.objects import Object
-from warren.node.beneath import NotAFile, open_to_read
+from warren.node.nofollow import NotAFile, open_to_read
 from warren.node.threads import in_thread
 
-_PIECE: Final = 2**16
+_PIECE_BYTES: Final = 2**16
 """Bytes that are read at a time."""
 
-_BELOW: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class PodLogs:
@@ -42,8 +42,8 @@ class PodLog:
     def __init__(
         self, directory: Path, place: tuple[str, str], container: str, lines: int | None
     ) -> None:
-        self._top = directory
-        self._place = place
+        self._logs_directory = directory
+        self._path = place
         self._name = f"{container}.log"
         self._lines = lines
         self._directory: int | None = None
@@ -66,41 +66,41 @@ class PodLog:
 
     def _read(self) -> bytes:
         if self._directory is None:
-            self._directory = self._entered()
+            self._directory = self._open_pod_directory()
             if self._lines is not None:
-                self._file = self._at_lines(self._lines)
+                self._file = self._open_at_lines(self._lines)
         while True:
             # Before the read: a file that another has followed is not written to any more,
             # and its end is its end.
-            following = self._following()
-            data = os.read(self._file, _PIECE) if self._file is not None else b""
+            following = self._next_file()
+            data = os.read(self._file, _PIECE_BYTES) if self._file is not None else b""
             if data or following is None:
                 _close(following)
                 return data
             _close(self._file)
             self._file = following
 
-    def _entered(self) -> int:
+    def _open_pod_directory(self) -> int:
         """Return the directory of the pod, open."""
         try:
-            if any("/" in each or each.startswith(".") for each in (*self._place, self._name)):
+            if any("/" in each or each.startswith(".") for each in (*self._path, self._name)):
                 raise FileNotFoundError
-            opened = os.open(self._top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            for each in self._place:
+            opened = os.open(self._logs_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            for each in self._path:
                 above = opened
                 try:
-                    opened = os.open(each, _BELOW, dir_fd=above)
+                    opened = os.open(each, _DIRECTORY_FLAGS, dir_fd=above)
                 finally:
                     os.close(above)
         except (OSError, ValueError) as error:
-            node, uid = self._place
+            node, uid = self._path
             words = f"nothing is here of what the pod {uid} on {node!r} has printed"
             raise FileNotFoundError(errno.ENOENT, words) from error
         return opened
 
-    def _following(self) -> int | None:
+    def _next_file(self) -> int | None:
         """Return the file after the one that is read, open; None if there is none as yet."""
-        newest, older = self._kept()
+        newest, older = self._open_files()
         # The newer one was opened first. If it has become the older one since, it is both.
         if newest is not None and self._is_read(newest):
             _close(newest, older)
@@ -111,9 +111,9 @@ class PodLog:
         _close(newest)
         return older
 
-    def _at_lines(self, lines: int) -> int | None:
+    def _open_at_lines(self, lines: int) -> int | None:
         """Return the file in which the last lines begin, at that place."""
-        newest, older = self._kept()
+        newest, older = self._open_files()
         if newest is not None and older is not None and os.path.sameopenfile(newest, older):
             _close(newest)
             newest = None
@@ -124,16 +124,16 @@ class PodLog:
         # The end of a line that is the last begins no other.
         breaks = lines + _ends_line(printed)
         for begun in files:
-            breaks = _go_back(begun, breaks)
+            breaks = _seek_back(begun, breaks)
             if not breaks:
                 break
         _close(*(each for each in files if each != begun))
         return begun
 
-    def _kept(self) -> tuple[int | None, int | None]:
-        return self._opened(self._name), self._opened(f"{self._name}.1")
+    def _open_files(self) -> tuple[int | None, int | None]:
+        return self._open(self._name), self._open(f"{self._name}.1")
 
-    def _opened(self, name: str) -> int | None:
+    def _open(self, name: str) -> int | None:
         assert self._directory is not None
         try:
             return open_to_read(name, self._directory)[0]
@@ -159,14 +159,14 @@ def _ends_line(file: int) -> bool:
     return size > 0 and os.pread(file, 1, size - 1) == b"\n"
 
 
-def _go_back(file: int, breaks: int) -> int:
+def _seek_back(file: int, breaks: int) -> int:
     """Go from the end of a file back over so many line breaks, to behind the last of these.
 
     Return how many of them are not in it; then it is at its beginning.
     """
     end = os.lseek(file, 0, os.SEEK_END)
     while end and breaks:
-        start = max(0, end - _PIECE)
+        start = max(0, end - _PIECE_BYTES)
         piece = os.pread(file, end - start, start)
         at = len(piece)
         while (at := piece.rfind(b"\n", 0, at)) >= 0:

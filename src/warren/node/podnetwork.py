@@ -14,8 +14,8 @@ from warren.node.namespaces import Namespace
 
 BRIDGE: Final = "pods"
 
-_MOST: Final = 2**16 - 2
-_FIRST, _LAST = 2, 254
+_MOST_RABBITS: Final = 2**16 - 2
+_FIRST_HOST, _LAST_HOST = 2, 254
 
 
 class PodNetwork(Namespace):
@@ -35,10 +35,10 @@ def free_address(rabbit: int, taken: Sequence[str]) -> str:
     Each rabbit has 253 of its own, as each node of a Kubernetes cluster has. Raises NodeTrouble.
     """
     number = rabbit + 1
-    if number > _MOST:
+    if number > _MOST_RABBITS:
         raise NodeTrouble(f"rabbit {rabbit} is one too many for the network of pods", fatal=True)
     net = f"10.{number >> 8}.{number & 255}"
-    for last in range(_FIRST, _LAST + 1):
+    for last in range(_FIRST_HOST, _LAST_HOST + 1):
         address = f"{net}.{last}/8"
         if address not in taken:
             return address

@@ -25,9 +25,9 @@ from warren.dws.node import NodeTrouble
 from warren.dws.pods.plans import Image
 from warren.dws.pods.pod import PodState
 from warren.journal.files import replace
-from warren.node.endings import wait_ended
 from warren.node.images import Images
 from warren.node.namespaces import Namespace
+from warren.node.pidfds import wait_process_ended
 from warren.node.podnetwork import PodNetwork, free_address
 from warren.node.podprocess.podfiles import HOSTS
 from warren.node.threads import in_thread
@@ -49,17 +49,17 @@ _PROGRAM: Final = (
 _OWN_LOG: Final = ".process.log"
 """What a pod's process says of itself: no container has such a name."""
 
-_BEGINNING: Final = 30.0
+_START_TIMEOUT: Final = 30.0
 """Seconds that are waited for a pod's process to say how its containers are."""
 
-_NEWS: Final = 4096
+_NEWS_BYTES: Final = 4096
 """Bytes of news that are taken at once: each says no more than that there is some."""
 
-_DYING: Final = 10.0
+_KILL_TIMEOUT: Final = 10.0
 """Seconds that a killed process may take to be gone."""
 
 
-def command(place: Path) -> list[str]:
+def process_command(place: Path) -> list[str]:
     """Return the command of the process of the pod that has a directory."""
     above = str(Path(warren.__file__).parent.parent)
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, above, str(place)]
@@ -77,20 +77,20 @@ class Pods:
         images: Images,
         host_address: str = "127.0.0.1",
         *,
-        beginning: float = _BEGINNING,
+        start_timeout: float = _START_TIMEOUT,
     ) -> None:
         """`number` is the rabbit's among those of this machine, from 0.
 
         Ports of the node are those of `host_address`.
         """
         self.host_address = host_address
-        self._beginning = beginning
+        self._start_timeout = start_timeout
         self._images = images
         self._directory = directory
         self._number = number
         self._network = network
         self._rabbit = rabbit
-        self._choosing = asyncio.Lock()
+        self._address_lock = asyncio.Lock()
         """No address is given twice: it is chosen and written down before the next one."""
 
     async def unable(self) -> str | None:
@@ -120,34 +120,34 @@ class Pods:
 
     def state(self, uid: str) -> PodState | None:
         """Return how a pod is; None for one that has not begun."""
-        place = self._place(uid)
+        place = self._pod_directory(uid)
         # In this order: how it is when it has ended is read when it has.
-        alive = _holds(place / "lock") is not None
+        alive = _lock_holder(place / "lock") is not None
         try:
             text = (place / "state.json").read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
             raise NodeTrouble(f"{error.filename}: {error.strerror}") from error
-        return _read(text, alive=alive)
+        return _decode_state(text, alive=alive)
 
     def address(self, uid: str) -> str | None:
         """Return the address of a pod that there is."""
-        address = _address(self._place(uid))
+        address = _address(self._pod_directory(uid))
         return None if address is None else address.partition("/")[0]
 
     async def start(self, uid: str, make: Callable[[str], Object]) -> None:
         """Begin a pod, unless it has begun. `make` makes its plan, with the address that it has."""
-        # Two are never at work on one pod: who calls sees to that.
+        # Callers see to it that two of them are never at work on one pod.
         if self.state(uid) is not None:
             return
         network = await self._network.ensure()
         rabbit = None if self._rabbit is None else await self._rabbit.ensure()
-        place = self._place(uid)
-        if _holds(place / "lock") is not None:
+        place = self._pod_directory(uid)
+        if _lock_holder(place / "lock") is not None:
             raise NodeTrouble("the pod takes long to begin: it is waited for")
-        async with self._choosing:
-            await in_thread(self._plan, place, make)
+        async with self._address_lock:
+            await in_thread(self._prepare_plan, place, make)
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise NodeTrouble("bwrap cannot be run: it is not there")
@@ -159,30 +159,30 @@ class Pods:
             "processes": bounds.processes(),
         }
         await in_thread(_write, place, "machine.json", json.dumps(machine))
-        await self._begin(uid)
+        await self._start_process(uid)
 
-    def _plan(self, place: Path, make: Callable[[str], Object]) -> None:
+    def _prepare_plan(self, place: Path, make: Callable[[str], Object]) -> None:
         """Have a pod's address and plan in its directory, where they have been told to others."""
         address = _address(place)
         if address is not None and _is_json(place / "plan.json"):
             return
         if address is None:
-            taken = [_address(self._place(each)) or "" for each in self.uids()]
+            taken = [_address(self._pod_directory(each)) or "" for each in self.uids()]
             address = free_address(self._number, taken)
             # Before the plan, in which it is too: it is the pod's from then on.
             _write(place, "address", address)
         plan = {**make(address.partition("/")[0]), "address": address}
         _write(place, "plan.json", json.dumps(plan))
 
-    async def _begin(self, uid: str) -> None:
-        place = self._place(uid)
+    async def _start_process(self, uid: str) -> None:
+        place = self._pod_directory(uid)
         # By a process that ends at once: the pod is no child of an agent that it outlives.
         log = os.open(place / _OWN_LOG, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
         begun, told = os.pipe()
         try:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *("setsid", "--fork", *command(place)),
+                    *("setsid", "--fork", *process_command(place)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=told,
                     stderr=log,
@@ -190,12 +190,12 @@ class Pods:
             finally:
                 os.close(told)
                 os.close(log)
-            async with asyncio.timeout(self._beginning):
-                await _closed(begun)  # when it has begun, or will not
+            async with asyncio.timeout(self._start_timeout):
+                await _wait_closed(begun)  # when it has begun, or will not
                 await process.wait()
         except TimeoutError:
             # It is left alone: on a busy machine another one would take as long.
-            why = f"the pod has not begun within {self._beginning:g} s: it is waited for"
+            why = f"the pod has not begun within {self._start_timeout:g} s: it is waited for"
             raise NodeTrouble(why) from None
         finally:
             os.close(begun)
@@ -206,22 +206,22 @@ class Pods:
     async def follow(self, uid: str) -> AsyncIterator[PodState]:
         """Return how a pod is, and again each time that it changes, until its process has ended."""
         with suppress(OSError):  # it has ended
-            reader, writer = await self._connected(uid)
+            reader, writer = await self._connect(uid)
             try:
-                while await reader.read(_NEWS):
+                while await reader.read(_NEWS_BYTES):
                     if (state := self.state(uid)) is not None:
                         yield state
             finally:
                 writer.close()
         # The end of the connection comes before that of the process, by a moment.
-        await self._wait_gone(uid)
+        await self._wait_ended(uid)
         state = self.state(uid)
         if state is not None:
             yield state
 
-    async def _connected(self, uid: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self, uid: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         # The path may be longer than a socket's name: it is found through a descriptor.
-        opened = os.open(self._place(uid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened = os.open(self._pod_directory(uid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             return await asyncio.open_unix_connection(f"/proc/self/fd/{opened}/socket")
         finally:
@@ -229,50 +229,50 @@ class Pods:
 
     def stop(self, uid: str) -> None:
         """Ask a pod's containers to end, and have them killed when their time for that is over."""
-        process = _holds(self._place(uid) / "lock")
+        process = _lock_holder(self._pod_directory(uid) / "lock")
         if process is not None:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)
 
     async def remove(self, uid: str) -> None:
         """End a pod at once, if it is alive, and forget it, with what it has printed."""
-        process = _holds(self._place(uid) / "lock")
+        process = _lock_holder(self._pod_directory(uid) / "lock")
         if process is not None:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-            await self._wait_gone(uid)
+            await self._wait_ended(uid)
         gone = self._directory / f".old-{uid}"
         with suppress(FileNotFoundError):
-            self._place(uid).rename(gone)
+            self._pod_directory(uid).rename(gone)
         await in_thread(shutil.rmtree, gone, ignore_errors=True)
 
-    async def _wait_gone(self, uid: str) -> None:
-        lock = self._place(uid) / "lock"
-        process = _holds(lock)
+    async def _wait_ended(self, uid: str) -> None:
+        lock = self._pod_directory(uid) / "lock"
+        process = _lock_holder(lock)
         if process is None:
             return
         try:
-            async with asyncio.timeout(_DYING):
-                await wait_ended(process, lambda: _holds(lock) == process)
+            async with asyncio.timeout(_KILL_TIMEOUT):
+                await wait_process_ended(process, lambda: _lock_holder(lock) == process)
         except TimeoutError:
             # One whose containers are traced has ended all that it does, and is not gone.
-            if _holds(lock) == process:
+            if _lock_holder(lock) == process:
                 raise NodeTrouble(f"the process of the pod {uid} does not end") from None
 
     def tell_hosts(self, uid: str, text: str) -> None:
         """Have a living pod's containers know hosts by what /etc/hosts says."""
-        lock = self._place(uid) / "lock"
-        process = _holds(lock)
+        lock = self._pod_directory(uid) / "lock"
+        process = _lock_holder(lock)
         if process is None:
             return
         try:
             _replace_text(Path(f"/proc/{process}/root{HOSTS}"), text)
         except OSError as error:
-            if _holds(lock) == process:  # or it has just ended
+            if _lock_holder(lock) == process:  # or it has just ended
                 why = f"/etc/hosts of the pod {uid} cannot be written: {error.strerror}"
                 raise NodeTrouble(why) from error
 
-    def _place(self, uid: str) -> Path:
+    def _pod_directory(self, uid: str) -> Path:
         if not uid or "/" in uid or uid.startswith("."):
             raise NodeTrouble(f"{uid!r} is no uid of a pod", fatal=True)
         return self._directory / uid
@@ -295,7 +295,7 @@ def _is_json(file: Path) -> bool:
     return False
 
 
-async def _closed(pipe: int) -> None:
+async def _wait_closed(pipe: int) -> None:
     """Return when a pipe, into which nothing is written, is closed at its other end."""
     loop = asyncio.get_running_loop()
     closed = asyncio.Event()
@@ -325,7 +325,7 @@ def _replace_text(file: Path, text: str) -> None:
             opened.truncate()
 
 
-def _read(text: bytes, *, alive: bool) -> PodState:
+def _decode_state(text: bytes, *, alive: bool) -> PodState:
     try:
         said = json.loads(text)
         return PodState(
@@ -344,7 +344,7 @@ _FLOCK: Final = "hhqqi"
 """The kernel's `struct flock`: type, whence, start, length and process."""
 
 
-def _holds(lock: Path) -> int | None:
+def _lock_holder(lock: Path) -> int | None:
     """Return the process that has locked a file; None if there is none (fcntl(2), F_GETLK)."""
     asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:

@@ -37,7 +37,7 @@ async def check(
         raise NodeTrouble(f"{place}: {answer}")
 
 
-def directory(path: str) -> str | None:
+def probe_directory(path: str) -> str | None:
     """Return why nothing can be written in a directory, which is made; None if it can.
 
     One that is full is as it should be.
@@ -67,7 +67,7 @@ def _write_and_read(path: str) -> None:
         os.close(opened)
 
 
-def device(path: str) -> str | None:
+def probe_device(path: str) -> str | None:
     """Return why a block device cannot be read at its beginning and its end; None if it can."""
     try:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)

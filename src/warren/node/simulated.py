@@ -1,7 +1,7 @@
 """A simulated node: it does nothing, and keeps the contract of one that does.
 
 It refuses what a real one refuses: more than its flash holds, mounting what is
-not there, releasing what is mounted. Its `Flash` outlives its agent.
+not there, releasing what is mounted. Its `SimulatedFlash` outlives its agent.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
-from warren.node.behaviour import EASY, Behaviour
+from warren.node.behaviour import NO_FAULTS, Behaviour
 
 
 @dataclass
-class Flash:
+class SimulatedFlash:
     """What is on a simulated machine, shared by the nodes of one chassis: the disks."""
 
     capacity: int
@@ -34,7 +34,9 @@ class Flash:
     """(node, path) -> what is mounted there."""
     mgs_commands: list[list[str]] = field(default_factory=list)
     """What was run for file systems whose MGS is here."""
-    lacks: Mapping[str, str] = field(default_factory=lambda: {LUSTRE: "nothing is simulated of it"})
+    unsupported_types: Mapping[str, str] = field(
+        default_factory=lambda: {LUSTRE: "nothing is simulated of it"}
+    )
     """The types of file systems that are not made, each with the reason."""
 
 
@@ -44,14 +46,14 @@ class SimulatedMachine:
     def __init__(
         self,
         name: str,
-        flash: Flash,
+        flash: SimulatedFlash,
         *,
         bytes: int = 2**20,
         seconds: float = 1,
-        behaviour: Behaviour = EASY,
+        behaviour: Behaviour = NO_FAULTS,
     ) -> None:
         """`behaviour` says how long each request takes, and which fail."""
-        self._dice = behaviour.dice(name)
+        self._faults = behaviour.fault_injector(name)
         self._name = name
         self._flash = flash
         self._bytes = bytes
@@ -64,13 +66,13 @@ class SimulatedMachine:
         return RawVolumes.FOR_USERS if self._flash.offers_raw else RawVolumes.FOR_ROOT
 
     async def lacks(self) -> Mapping[str, str]:
-        return self._flash.lacks
+        return self._flash.unsupported_types
 
     async def lnet_nid(self) -> str:
         return self._flash.lnet_nid
 
     async def make(self, volume: Volume) -> None:
-        await self._dice.live_through("make")
+        await self._faults.inject("make")
         place = (volume.group, volume.name)
         if place in self._flash.volumes:
             return
@@ -86,7 +88,7 @@ class SimulatedMachine:
         self._flash.volumes[place] = volume
 
     async def release(self, group: str, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        await self._dice.live_through("release")
+        await self._faults.inject("release")
         if (group, name) in self._flash.mounts.values():
             raise NodeTrouble(f"{group}/{name} is mounted")
         self._flash.volumes.pop((group, name), None)
@@ -100,7 +102,7 @@ class SimulatedMachine:
         shared: Sharing | None = None,
         profile: ProfileCommands = NO_COMMANDS,
     ) -> None:
-        await self._dice.live_through("mount")
+        await self._faults.inject("mount")
         if (group, name) not in self._flash.volumes:
             raise NodeTrouble(f"{group}/{name} does not exist")
         self._flash.mounts[self._name, path] = (group, name)
@@ -110,22 +112,22 @@ class SimulatedMachine:
     async def mount_lustre(
         self, source: LustreMount, path: str, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        await self._dice.live_through("mount")
+        await self._faults.inject("mount")
         self._flash.lustre[self._name, path] = source
 
     async def configure_mgs(self, commands: Sequence[Sequence[str]]) -> None:
-        await self._dice.live_through("make")
+        await self._faults.inject("make")
         self._flash.mgs_commands += [[*each] for each in commands]
 
     async def unmount(
         self, path: str, userid: int = 0, profile: ProfileCommands = NO_COMMANDS
     ) -> None:
-        await self._dice.live_through("unmount")
+        await self._faults.inject("unmount")
         self._flash.mounts.pop((self._name, path), None)
         self._flash.lustre.pop((self._name, path), None)
 
     async def copy(self, copy: Copy) -> AsyncIterator[Progress]:
-        await self._dice.live_through("copy")
+        await self._faults.inject("copy")
         steps = 4
         for step in range(1, steps + 1):
             await asyncio.sleep(self._seconds / steps)

@@ -1,7 +1,7 @@
 """Have what was written to a file system reach its device, and hear of it where that fails.
 
-A write ends when its data is in memory. What becomes of it later the kernel tells those who ask:
-else a copy to a device that fails would look as if all were well.
+A write ends when its data is in memory. What becomes of it later the kernel tells only if it is
+asked: else a copy to a device that fails would look as if all were well.
 """
 
 import ctypes
@@ -9,12 +9,12 @@ import os
 import threading
 
 
-class Written:
+class WrittenFileSystem:
     """The file system that one copy writes to. Threads may share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: int | None = None
+        self._first_file: int | None = None
 
     def add(self, descriptor: int) -> None:
         """Note a file, or its directory, before it is written to. The first is kept open.
@@ -22,8 +22,8 @@ class Written:
         The kernel tells of errors since a file was opened.
         """
         with self._lock:
-            if self._kept is None:
-                self._kept = os.dup(descriptor)
+            if self._first_file is None:
+                self._first_file = os.dup(descriptor)
 
     def sync(self) -> None:
         """Write out the file system, if any file was noted. Raises OSError.
@@ -31,7 +31,7 @@ class Written:
         Also of writes that failed on their own meanwhile.
         """
         with self._lock:
-            descriptor, self._kept = self._kept, None
+            descriptor, self._first_file = self._first_file, None
         if descriptor is None:
             return
         try:

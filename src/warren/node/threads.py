@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, ParamSpec, TypeVar
 
-_OTHERS: Final = 32
+_SPARE_THREADS: Final = 32
 """Actions beside those that may hang, as names that are looked up."""
 
 P = ParamSpec("P")
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Do a action in a thread and return its result.
+    """Do an action in a thread and return its result.
 
     A caller that is cancelled leaves only when the action is done: what it does next, or
     lets others do, must not meet a thread that is still at it.
@@ -30,10 +30,10 @@ async def in_thread(action: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
         raise
 
 
-def provide(hanging: int) -> None:
+def size_pool(hanging: int) -> None:
     """Have the running event loop go on with other actions while so many hang.
 
     Threads are started when they are needed. By default there are few more than there are CPUs.
     """
-    pool = ThreadPoolExecutor(hanging + _OTHERS, thread_name_prefix="action")
+    pool = ThreadPoolExecutor(hanging + _SPARE_THREADS, thread_name_prefix="action")
     asyncio.get_running_loop().set_default_executor(pool)

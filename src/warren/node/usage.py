@@ -37,7 +37,7 @@ class Process:
     userid: int
     """The real one: what a set-user-id program cannot change."""
     name: str
-    began: int | None
+    started_at: int | None
     """When it was started, in clock ticks: with the id, no other process has the same.
 
     None where it does not answer.
@@ -61,21 +61,21 @@ def describe(processes: Sequence[Process], most: int = _NAMED) -> str:
     return f"{words} and {more} more" if more > 0 else words
 
 
-def send(processes: Iterable[Process], signum: int) -> None:
+def send_signal(processes: Iterable[Process], signum: int) -> None:
     """Send a signal to processes, and to no others that have their ids by now.
 
     Those that do not answer when they began are known by user and name.
     """
     found = list(processes)
-    known = [(each.id, each.began) for each in found if each.began is not None]
-    sent = {id for (id, _), each in zip(known, look(openfiles.send, known, signum), strict=True)
-            if each is not SILENT}  # fmt: skip
+    known = [(each.id, each.started_at) for each in found if each.started_at is not None]
+    answers = look(openfiles.send_signal, known, signum)
+    sent = {id for (id, _), each in zip(known, answers, strict=True) if each is not SILENT}
     for process in found:
         if process.id not in sent:
-            _send_by_name(process, signum)
+            _send_signal_by_name(process, signum)
 
 
-def _send_by_name(process: Process, signum: int) -> None:
+def _send_signal_by_name(process: Process, signum: int) -> None:
     with suppress(OSError):
         opened = os.pidfd_open(process.id)
         try:
@@ -86,7 +86,7 @@ def _send_by_name(process: Process, signum: int) -> None:
             os.close(opened)
 
 
-def on_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
+def users_of_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
     """Return the processes with files or directories open on mounts, by the ids of these.
 
     With them those of a user, if that is not root, that do not answer.
@@ -95,7 +95,7 @@ def on_mounts(mounts: Collection[int], userid: int = 0) -> list[Process]:
     return [*(known for known, uses in asked if uses), *_of_user(silent, userid)]
 
 
-def on_devices(devices: Collection[str]) -> list[Process]:
+def users_of_devices(devices: Collection[str]) -> list[Process]:
     """Return the processes that use block devices or what is mounted of them.
 
     Of those that merely share a mount namespace in which it is mounted, only where all of
@@ -141,12 +141,12 @@ def _numbers(devices: Collection[str]) -> set[int]:
     return found
 
 
-def of_user(userid: int) -> list[Process]:
+def processes_of_user(userid: int) -> list[Process]:
     """Return all processes of a user, without asking them when they began."""
     return [each for each in _all_by_status() if each.userid == userid]
 
 
-def with_hidden_files(userid: int) -> list[Process]:
+def processes_with_hidden_files(userid: int) -> list[Process]:
     """Return the processes of a user that may use something that /proc does not show.
 
     They hold what /proc does not look into: descriptors that were sent to a socket and not
@@ -154,7 +154,7 @@ def with_hidden_files(userid: int) -> list[Process]:
     any more, which may be made of others. Or they do not answer.
     """
     machine = openfiles.mount_namespace(os.getpid())
-    asked, silent = _ask(openfiles.may_hide, userid)
+    asked, silent = _ask(openfiles.may_hide_files, userid)
     spaces: dict[int, set[int]] = {}
     for known, (space, _) in asked:
         spaces.setdefault(space, set()).add(known.userid)
@@ -169,7 +169,7 @@ def with_hidden_files(userid: int) -> list[Process]:
 
 def process(id: int) -> Process | None:
     """Return a process as it is now; None if it has ended."""
-    (answer,) = look(openfiles.facts, [id])
+    (answer,) = look(openfiles.process_facts, [id])
     return _by_status(id) if answer is SILENT else answer and _process(id, answer)
 
 
@@ -180,7 +180,9 @@ def _ask(
     ids = [id for id in sorted(numbers()) if id != os.getpid()]
     asked: list[tuple[Process, T]] = []
     silent: list[Process] = []
-    for id, answer in zip(ids, look(openfiles.tell, ids, question.__name__, *args), strict=True):
+    for id, answer in zip(
+        ids, look(openfiles.facts_and_answer, ids, question.__name__, *args), strict=True
+    ):
         if answer is SILENT:
             silent += filter(None, [_by_status(id)])
         elif answer is not None:
@@ -193,9 +195,9 @@ def _of_user(processes: Iterable[Process], userid: int) -> list[Process]:
     return [each for each in processes if each.userid == userid != 0]
 
 
-def _process(id: int, facts: openfiles.Facts) -> Process:
-    userid, name, began = facts
-    return Process(id=id, userid=userid, name=name, began=began)
+def _process(id: int, facts: openfiles.ProcessFacts) -> Process:
+    userid, name, started_at = facts
+    return Process(id=id, userid=userid, name=name, started_at=started_at)
 
 
 def _all_by_status() -> list[Process]:
@@ -208,13 +210,15 @@ def _by_status(id: int) -> Process | None:
     """Return a process, by what /proc tells even of one that hangs; None if it has ended."""
     try:
         fields = status(_PROC / str(id))
-        return Process(id=id, userid=int(fields["Uid"].split()[0]), name=fields["Name"], began=None)
+        return Process(
+            id=id, userid=int(fields["Uid"].split()[0]), name=fields["Name"], started_at=None
+        )
     except (OSError, KeyError, ValueError):
         return None
 
 
 def _devices_mounted(process: int) -> Iterator[int]:
-    for _, device in openfiles.mount_lines(process):
+    for _, device in openfiles.mounted_devices(process):
         yield device
 
 

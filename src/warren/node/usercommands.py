@@ -45,10 +45,10 @@ async def run(
     names: Sequence[str],
     values: Mapping[str, str],
     *,
-    enter: Sequence[str] = (),
+    nsenter: Sequence[str] = (),
     seconds: float = commands.SECONDS,
 ) -> None:
-    """Run the commands of some names, one after the other, inside of what `enter` enters.
+    """Run the commands of some names, one after the other, inside of what `nsenter` enters.
 
     Raises NodeTrouble, which names the command's place in the profile.
     """
@@ -59,18 +59,18 @@ async def run(
             raise NodeTrouble(str(mistake).removesuffix("."), fatal=True) from mistake
         for vector in vectors:
             try:
-                await commands.run([*enter, *vector], seconds=seconds)
+                await commands.run([*nsenter, *vector], seconds=seconds)
             except NodeTrouble as trouble:
                 raise NodeTrouble(f"{name} of the profile ({vector[0]}): {trouble}") from trouble
 
 
-def are_in(profile: ProfileCommands, names: Sequence[str]) -> bool:
+def has_any(profile: ProfileCommands, names: Sequence[str]) -> bool:
     """Return whether a profile has commands of some names."""
     return any(profile.has(name) for name in names)
 
 
 @asynccontextmanager
-async def mount_briefly(point: Path, source: Source) -> AsyncIterator[str]:
+async def mounted_temporarily(point: Path, source: Source) -> AsyncIterator[str]:
     """Mount a volume for a moment, where only root looks; return where. Raises NodeTrouble.
 
     A bare device is where it is.

@@ -19,8 +19,8 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import CannotBeCutOff, NodeTrouble, Volume
 from warren.node import commands
 from warren.node.blocks import VolumeRecord
-from warren.node.filesystems import vector
-from warren.node.flash import component, no_room
+from warren.node.filesystems import profile_arguments
+from warren.node.flash import out_of_space, path_component
 from warren.node.threads import in_thread
 
 PREFIX: Final = "vg:"
@@ -33,11 +33,11 @@ DEACTIVATE: Final = "blockDeviceCommands.rabbitCommands.lvChange.deactivate"
 _ACTIVE: Final = "lv_active_locally"
 """The field of a report that says whether a volume is active on this machine."""
 
-_YES: Final = frozenset({"active locally", "1"})
+_IS_ACTIVE: Final = frozenset({"active locally", "1"})
 """What it says where that is so: a number where lvm.conf has `binary_values_as_numeric`."""
 
 _SECTOR: Final = 512
-_MADE: Final = "warren.made"
+_FORMATTED: Final = "warren.made"
 _OWNER: Final = "warren.owner."
 _RABBIT: Final = "warren.rabbit."
 
@@ -51,7 +51,7 @@ class VolumeGroup:
     offers_raw: Final = True
     """The kernel passes nothing that is asked of a logical volume on to what it is a part of."""
 
-    is_activated: Final = True
+    activates_volumes: Final = True
 
     def __init__(self, group: str, name: str, capacity: int) -> None:
         """No more than `capacity` bytes of the volume group `name` are used."""
@@ -59,7 +59,7 @@ class VolumeGroup:
         self._name = name
         self._capacity = capacity
         self._tag = f"{_RABBIT}{group}"
-        self._reserving = asyncio.Lock()
+        self._reserve_lock = asyncio.Lock()
         """Held while room is looked for and taken, which only the rabbit's own agent does."""
 
     async def capacity(self) -> int:
@@ -67,28 +67,32 @@ class VolumeGroup:
         if row["vg_missing_pv_count"] != "0":
             missing = row["vg_missing_pv_count"]
             raise NodeTrouble(f"volume group {self._name}: {missing} of its devices are missing")
-        found = await self._listed()
-        return sum(each.size for each in found.values()) + await self._left(found)
+        found = await self._records()
+        return sum(each.size for each in found.values()) + await self._free_bytes(found)
 
     def volumes(self) -> Mapping[str, VolumeRecord]:
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, self._listed()).result()
+            return thread.submit(asyncio.run, self._records()).result()
 
     async def find(self, name: str) -> VolumeRecord | None:
-        return (await self._listed()).get(name)
+        return (await self._records()).get(name)
 
     async def reserve(self, volume: Volume) -> VolumeRecord:
-        async with self._reserving:
-            known = await self._listed()
+        async with self._reserve_lock:
+            known = await self._records()
             if volume.name not in known:
-                command = await self._creation(volume)
-                pool = await self._left_in_pool(command)
+                command = await self._lvcreate_command(volume)
+                pool = await self._free_pool_bytes(command)
                 # A thin volume takes no room of the group, but of the pool.
-                left = await self._left(known) if pool is None else min(pool, self._limit(known))
+                left = (
+                    await self._free_bytes(known)
+                    if pool is None
+                    else min(pool, self._unused_capacity(known))
+                )
                 if volume.size > left:
-                    raise no_room(self._group, left, volume.size)
+                    raise out_of_space(self._group, left, volume.size)
                 await commands.run(command)
-                known = await self._listed()
+                known = await self._records()
                 if volume.name not in known:
                     raise NodeTrouble(
                         f"{LV_CREATE} of the profile has made no {self._name}/{volume.name}: name "
@@ -103,11 +107,11 @@ class VolumeGroup:
             raise NodeTrouble(f"{self._group}/{name} does not exist")
         path = self._path(name)
         # What is active stays as it was activated, which a profile may have said.
-        if row[_ACTIVE] not in _YES:
-            said = self._change(name, profile, ACTIVATE)
+        if row[_ACTIVE] not in _IS_ACTIVE:
+            said = self._lvchange_arguments(name, profile, ACTIVATE)
             # What is a snapshot is to be skipped, unless that is overruled.
             await commands.run(["lvchange", "-K", *(said or ["-ay", path])])
-            if said and (await self._rows())[name][_ACTIVE] not in _YES:
+            if said and (await self._rows())[name][_ACTIVE] not in _IS_ACTIVE:
                 raise NodeTrouble(f"{ACTIVATE} of the profile has not activated {path}", fatal=True)
         return f"/dev/{path}"
 
@@ -115,8 +119,8 @@ class VolumeGroup:
         device = f"/dev/{self._path(name)}"
         return [device] if await in_thread(os.path.exists, device) else []
 
-    async def set_made(self, name: str) -> None:
-        await commands.run(["lvchange", "--addtag", _MADE, self._path(name)])
+    async def set_formatted(self, name: str) -> None:
+        await commands.run(["lvchange", "--addtag", _FORMATTED, self._path(name)])
 
     async def cut_off(self, name: str) -> None:
         raise CannotBeCutOff(f"{self._path(name)} cannot be cut off: it is no loop device")
@@ -126,7 +130,7 @@ class VolumeGroup:
         if row is None:
             return
         path = self._path(name)
-        if row[_ACTIVE] in _YES:
+        if row[_ACTIVE] in _IS_ACTIVE:
             await self._deactivate(name, profile)
         await commands.run(["lvchange", "-an", path])  # refuses what is in use
         # What can discard does so. Nothing relies on it: the next user of the space has a file
@@ -136,19 +140,21 @@ class VolumeGroup:
     async def _deactivate(self, name: str, profile: ProfileCommands) -> None:
         """Deactivate a volume as its profile says it. What comes of it keeps no volume."""
         try:
-            said = self._change(name, profile, DEACTIVATE)
+            said = self._lvchange_arguments(name, profile, DEACTIVATE)
             if said is not None:
                 await commands.run(["lvchange", *said])
         except NodeTrouble as trouble:
             log.warning("a command of the profile failed", volume=self._path(name), why=trouble)
 
-    def _change(self, name: str, profile: ProfileCommands, which: str) -> list[str] | None:
+    def _lvchange_arguments(
+        self, name: str, profile: ProfileCommands, which: str
+    ) -> list[str] | None:
         """Return the words by which a profile changes a volume. Raises NodeTrouble.
 
         Not those by which it would change the whole group, which is the site's. Copies of profiles
         that were pinned by earlier versions may have such.
         """
-        said = vector(profile, which, self._names(name))
+        said = profile_arguments(profile, which, self._variables(name))
         if said is not None and not commandlines.changes_one(said, self._path(name)):
             raise NodeTrouble(
                 f"{which} of the profile does not change {self._path(name)} alone: name it by "
@@ -157,7 +163,7 @@ class VolumeGroup:
             )
         return said
 
-    async def _creation(self, volume: Volume) -> list[str]:
+    async def _lvcreate_command(self, volume: Volume) -> list[str]:
         """Return the command that makes a volume, as its profile says it."""
         size = -(-volume.size // _SECTOR) * _SECTOR  # it makes whole extents of whole sectors
         # With its tags from the first moment on, and never activated when the machine starts.
@@ -165,25 +171,25 @@ class VolumeGroup:
             "lvcreate", "-y", "--setautoactivation", "n",
             "--addtag", self._tag, "--addtag", f"{_OWNER}{volume.userid}.{volume.groupid}",
         ]  # fmt: skip
-        name = component(volume.name)
-        values = {"$LV_SIZE": f"{size}b", **self._names(name)}
+        name = path_component(volume.name)
+        values = {"$LV_SIZE": f"{size}b", **self._variables(name)}
         if volume.commands.has(LV_CREATE):
             (row,) = await _report("vgs", "vg", "pv_count", self._name)
             count = int(row["pv_count"])
             values |= {"$DEVICE_NUM": str(count), "$DEVICE_NUM-1": str(count - 1)}
             values["$DEVICE_NUM-2"] = str(count - 2)
-        said = vector(volume.commands, LV_CREATE, values)
+        said = profile_arguments(volume.commands, LV_CREATE, values)
         if said is not None:
             return [*own, *said]
         # LVM does not activate it, which it would have to for wiping it.
         return [*own, "-an", "-Zn", "-Wn", "-L", f"{size}b", "-n", name, self._name]
 
-    async def _left_in_pool(self, command: Sequence[str]) -> int | None:
+    async def _free_pool_bytes(self, command: Sequence[str]) -> int | None:
         """Return how many bytes of the thin pool that a command names no volume has been promised.
 
         More than there is is promised to no job.
         """
-        pool = _pool(command)
+        pool = _pool_name(command)
         if pool is None:
             return None
         rows = await _report("lvs", "lv", "lv_name,lv_size,pool_lv", self._name)
@@ -192,7 +198,7 @@ class VolumeGroup:
             raise NodeTrouble(f"{self._name} has no thin pool {pool}", fatal=True)
         return sizes[pool] - sum(int(row["lv_size"]) for row in rows if row["pool_lv"] == pool)
 
-    async def _listed(self) -> dict[str, VolumeRecord]:
+    async def _records(self) -> dict[str, VolumeRecord]:
         return {name: _record_of(row) for name, row in (await self._rows()).items()}
 
     async def _rows(self) -> dict[str, dict[str, str]]:
@@ -200,23 +206,23 @@ class VolumeGroup:
         rows = await _report("lvs", "lv", f"lv_name,lv_size,lv_tags,{_ACTIVE}", self._name)
         return {row["lv_name"]: row for row in rows if self._tag in row["lv_tags"].split(",")}
 
-    def _names(self, name: str) -> dict[str, str]:
+    def _variables(self, name: str) -> dict[str, str]:
         """Return by which variables a profile's line names a volume."""
-        return {"$VG_NAME": self._name, "$LV_NAME": component(name)}
+        return {"$VG_NAME": self._name, "$LV_NAME": path_component(name)}
 
-    async def _left(self, known: Mapping[str, VolumeRecord]) -> int:
+    async def _free_bytes(self, known: Mapping[str, VolumeRecord]) -> int:
         """Return how many bytes this rabbit may still take."""
         (row,) = await _report("vgs", "vg", "vg_free", self._name)
-        return min(int(row["vg_free"]), self._limit(known))
+        return min(int(row["vg_free"]), self._unused_capacity(known))
 
-    def _limit(self, known: Mapping[str, VolumeRecord]) -> int:
+    def _unused_capacity(self, known: Mapping[str, VolumeRecord]) -> int:
         return self._capacity - sum(each.size for each in known.values())
 
     def _path(self, name: str) -> str:
-        return f"{self._name}/{component(name)}"
+        return f"{self._name}/{path_component(name)}"
 
 
-async def names() -> set[str]:
+async def volume_group_names() -> set[str]:
     """Return the volume groups of this machine. Raises NodeTrouble."""
     return {row["vg_name"] for row in await _report("vgs", "vg", "vg_name")}
 
@@ -230,7 +236,7 @@ async def _report(command: str, kind: str, fields: str, *rest: str) -> list[dict
     return rows
 
 
-def _pool(command: Sequence[str]) -> str | None:
+def _pool_name(command: Sequence[str]) -> str | None:
     """Return the thin pool that a command makes a volume of, if it names one."""
     for word, after in zip(command, [*command[1:], ""], strict=True):
         if word == "--thinpool":
@@ -244,4 +250,6 @@ def _record_of(row: Mapping[str, str]) -> VolumeRecord:
     size, tags = int(row["lv_size"]), row["lv_tags"].split(",")
     owner = next(tag.removeprefix(_OWNER) for tag in tags if tag.startswith(_OWNER))
     userid, _, groupid = owner.partition(".")
-    return VolumeRecord(size=size, userid=int(userid), groupid=int(groupid), made=_MADE in tags)
+    return VolumeRecord(
+        size=size, userid=int(userid), groupid=int(groupid), formatted=_FORMATTED in tags
+    )

@@ -8,5 +8,5 @@ _COMMANDS: Final = 16
 """More than are run one after the other for one object: a target of Lustre takes six, and what its
 profile has run around it."""
 
-SECONDS: Final = _COMMANDS * max(commands.SECONDS, blocks.MAKE_SECONDS, lustre.SECONDS)
+SECONDS: Final = _COMMANDS * max(commands.SECONDS, blocks.MAKE_SECONDS, lustre.COMMAND_SECONDS)
 """What is cut off before a command has had its own time is never told of, and begins anew."""

@@ -9,7 +9,7 @@ from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object
 from warren.controllers.exports import Exports
 from warren.controllers.machine import Machine
-from warren.daemons.agents import agent
+from warren.daemons.agents import build_agent
 from warren.dws import kinds
 from warren.journal import MemoryJournal
 from warren.kube.admission import AdmitAll
@@ -70,7 +70,9 @@ async def served(
     for kind in KINDS:
         await store.create(CRD, _definition(kind))
     api = Api(store)
-    built = agent(api, SystemClock(), node, machine, rabbit=rabbit, exports=exports, detach=detach)
+    built = build_agent(
+        api, SystemClock(), node, machine, rabbit=rabbit, exports=exports, detach=detach
+    )
     running += [asyncio.ensure_future(part()) for part in built.parts.values()]
     try:
         yield api

@@ -18,7 +18,7 @@ from warren.base.objects import Key, Remove
 from warren.daemons import network
 from warren.daemons.network import Network
 from warren.dws import kinds, labels
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
 from warren.node.nvmetarget import CONFIGFS
@@ -88,8 +88,8 @@ def test_a_rabbits_agent_makes_offers_and_gives_back() -> None:
     lvm.configure()
     lvm.make("flash", "/dev/vda")
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
-    blocks = Blocks(lambda rabbit: disk, Path("/tmp"))
-    own, exports = network.offering(NETWORK, "rabbit-0", blocks, disk)
+    blocks = BlockFlash(lambda rabbit: disk, Path("/tmp"))
+    own, exports = network.rabbit_flash(NETWORK, "rabbit-0", blocks, disk)
 
     async def main() -> None:
         await NAMESPACE.ensure()
@@ -122,7 +122,7 @@ def test_a_rabbits_agent_makes_offers_and_gives_back() -> None:
 def test_a_nodes_agent_attaches_mounts_and_lets_go() -> None:
     meeting.wait("offered")
     volume = (meeting.PLACE / "volume").read_text()
-    own, host = network.connecting(NETWORK, "node1")
+    own, host = network.compute_flash(NETWORK, "node1")
     lvm_device = {"deviceType": "nvme", "volumeGroup": "rabbit-0", "logicalVolume": volume}
     mount = {
         "mountPath": PATH,

@@ -13,7 +13,7 @@ from tests.vm.inside import lvm
 from warren.base.bytesize import MIB
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Volume
-from warren.node.blocks import Blocks
+from warren.node.blocks import BlockFlash
 from warren.node.busy import GracePeriod
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
@@ -29,7 +29,7 @@ class Rabbit:
 
     def __init__(self, root: Path, group: str) -> None:
         self.disk = VolumeGroup("rabbit1", group, 10 * GIB)
-        self.flash = Blocks(lambda rabbit: self.disk, root, patience=GracePeriod(seconds=0))
+        self.flash = BlockFlash(lambda rabbit: self.disk, root, grace_period=GracePeriod(seconds=0))
         self.namespace = Namespace(root / "node", root / "mounts")
         self.machine = NamespacedMachine("rabbit1", self.flash, self.namespace)
 

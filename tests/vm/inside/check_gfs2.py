@@ -11,18 +11,18 @@ import pytest
 from tests.vm.inside import dlm, lvm, meeting
 from warren.base.bytesize import MIB
 from warren.dws.node import Volume
-from warren.node.attached import Attached
-from warren.node.blocks import Blocks
-from warren.node.filesystems import Cluster
+from warren.node.blocks import BlockFlash
+from warren.node.filesystems import DlmCluster
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
-from warren.node.nvmehost import Host, Policy, Reach
+from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
 from warren.node.nvmetarget import Exports
-from warren.node.nvmetree import Listening
+from warren.node.nvmetree import ListenAddress
+from warren.node.remoteflash import RemoteFlash
 from warren.node.volumegroup import VolumeGroup
 
 USER = 1234
-CLUSTER = Cluster(name=dlm.NAME, journals=2)
+CLUSTER = DlmCluster(name=dlm.NAME, journals=2)
 VOLUME = Volume(
     group="rabbit-0", name="uid-0", size=320 * MIB, file_system="gfs2", userid=USER, groupid=USER
 )
@@ -47,8 +47,8 @@ def test_a_rabbit_has_it_while_a_node_has_it() -> None:
     lvm.configure()
     lvm.make("flash", "/dev/vda")
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
-    flash = Blocks(lambda rabbit: disk, Path("/tmp"), cluster=CLUSTER)
-    exports = Exports("rabbit-0", disk.device, Listening(address="10.0.0.1"))
+    flash = BlockFlash(lambda rabbit: disk, Path("/tmp"), cluster=CLUSTER)
+    exports = Exports("rabbit-0", disk.device, ListenAddress(address="10.0.0.1"))
     machine = NamespacedMachine("rabbit-0", flash, NAMESPACE)
 
     async def main() -> Path:
@@ -91,8 +91,8 @@ async def _let_go(machine: NamespacedMachine, exports: Exports) -> None:
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "node", reason="the rabbit's part")
 def test_a_node_has_it_while_its_rabbit_has_it() -> None:
-    host = Host("node1", {"rabbit-0": Reach(host="10.0.0.1")}, Policy(connect=60))
-    machine = NamespacedMachine("node1", Attached(host, CLUSTER), NAMESPACE)
+    host = Host("node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, NvmeTimeouts(connect=60))
+    machine = NamespacedMachine("node1", RemoteFlash(host, CLUSTER), NAMESPACE)
     with dlm.member():
         meeting.wait("mounted")
         root = asyncio.run(mount(machine))

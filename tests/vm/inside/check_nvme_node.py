@@ -12,21 +12,21 @@ import pytest
 from tests.vm.inside import meeting
 from warren.base.bytesize import MIB
 from warren.dws.node import Copy, CopyFailed, NodeTrouble
-from warren.node.attached import Attached
 from warren.node.machine import NamespacedMachine
 from warren.node.namespaces import Namespace
-from warren.node.nvmehost import Host, Policy, Reach
+from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.remoteflash import RemoteFlash
 
 USER = 1234
-REACH = {"rabbit-0": Reach(host="10.0.0.1")}
+REACH = {"rabbit-0": TransportAddress(host="10.0.0.1")}
 PATH = "/run/nodes/mounts/a"
 
 
 class Node:
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: NvmeTimeouts) -> None:
         self.host = Host("node1", REACH, policy)
         self.namespace = Namespace(Path("/run/nodes/node1"), Path("/run/nodes/mounts"))
-        self.machine = NamespacedMachine("node1", Attached(self.host), self.namespace)
+        self.machine = NamespacedMachine("node1", RemoteFlash(self.host), self.namespace)
 
     def mount(self) -> None:
         async def main() -> None:
@@ -54,9 +54,9 @@ def devices() -> list[str]:
 
 
 def test_a_volume_is_its_nodes_alone_survives_its_rabbit_and_is_let_go_of() -> None:
-    node = Node(Policy(connect=60, lost=120))
+    node = Node(NvmeTimeouts(connect=60, lost=120))
     meeting.wait("offered")
-    stranger = Host("stranger", REACH, Policy(connect=3))
+    stranger = Host("stranger", REACH, NvmeTimeouts(connect=3))
     with pytest.raises(NodeTrouble, match="rabbit-0/uid-0 cannot be reached"):
         asyncio.run(stranger.connect("rabbit-0", "uid-0"))
     assert devices() == []
@@ -89,7 +89,7 @@ def test_a_volume_is_its_nodes_alone_survives_its_rabbit_and_is_let_go_of() -> N
 
 
 def test_a_rabbit_that_does_not_return_makes_a_copy_fail_with_words() -> None:
-    node = Node(Policy(connect=60, lost=10))
+    node = Node(NvmeTimeouts(connect=60, lost=10))
     meeting.wait("offered once more")
     node.mount()
     meeting.tell("mounted once more")

@@ -10,24 +10,24 @@ from tests.vm.inside import lvm, meeting
 from warren.base.bytesize import MIB
 from warren.dws.node import Volume
 from warren.node import nvmetree
-from warren.node.blocks import Blocks
-from warren.node.nvmenames import Target
+from warren.node.blocks import BlockFlash
+from warren.node.nvmenames import NvmeVolume
 from warren.node.nvmetarget import CONFIGFS, Configfs, Exports
-from warren.node.nvmetree import Listening
+from warren.node.nvmetree import ListenAddress
 from warren.node.volumegroup import VolumeGroup
 
 USER = 1234
 VOLUME = Volume(
     group="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
 )
-LISTENING = Listening(address="10.0.0.1")
+LISTENING = ListenAddress(address="10.0.0.1")
 
 
 class Rabbit:
     def __init__(self) -> None:
         lvm.configure()
         self.disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
-        self.flash = Blocks(lambda rabbit: self.disk, Path("/tmp"))
+        self.flash = BlockFlash(lambda rabbit: self.disk, Path("/tmp"))
         self.exports = Exports("rabbit-0", self.disk.device, LISTENING)
 
     def offer(self, *nodes: str) -> None:
@@ -56,7 +56,7 @@ def configured() -> set[str]:
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "first", reason="another part's")
 def test_a_volume_is_offered_until_the_power_goes(rabbit: Rabbit) -> None:
     rabbit.offer("node1")
-    target = Target("rabbit-0", VOLUME.name)
+    target = NvmeVolume("rabbit-0", VOLUME.name)
     device = asyncio.run(rabbit.disk.device(VOLUME.name))
     # What the kernel shows is what was written: it is not written again under those who use it.
     assert not nvmetree.export_steps(Configfs().read(), target, device, ["node1"], LISTENING)

@@ -15,11 +15,11 @@ from tests.vm.inside import anyhost, lvm, meeting
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import nvmetree
-from warren.node.blocks import Blocks
-from warren.node.nvmehost import Host, Policy, Reach
-from warren.node.nvmenames import Target, host_nqn
+from warren.node.blocks import BlockFlash
+from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.nvmenames import NvmeVolume, host_nqn
 from warren.node.nvmetarget import CONFIGFS, Configfs, Exports
-from warren.node.nvmetree import Listening
+from warren.node.nvmetree import ListenAddress
 from warren.node.volumegroup import VolumeGroup
 
 USER = 1234
@@ -27,8 +27,8 @@ SECRET, OTHER = b"known to root alone" * 2, b"known to others also" * 2
 VOLUME = Volume(
     group="rabbit-0", name="uid-0", size=320 * MIB, file_system="xfs", userid=USER, groupid=USER
 )
-TARGET = Target("rabbit-0", VOLUME.name)
-LISTENING = Listening(address="10.0.0.1")
+TARGET = NvmeVolume("rabbit-0", VOLUME.name)
+LISTENING = ListenAddress(address="10.0.0.1")
 
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "rabbit", reason="the node's part")
@@ -36,12 +36,12 @@ def test_a_rabbit_asks_nodes_to_prove_who_they_are() -> None:
     lvm.configure()
     lvm.make("flash", "/dev/vda")
     disk = VolumeGroup("rabbit-0", "flash", 1024 * MIB)
-    asyncio.run(Blocks(lambda rabbit: disk, Path("/tmp")).make(VOLUME))
+    asyncio.run(BlockFlash(lambda rabbit: disk, Path("/tmp")).make(VOLUME))
     asyncio.run(Exports("rabbit-0", disk.device, LISTENING).offer(VOLUME.name, ["node1"]))
     meeting.tell("offered to all who say so")
     meeting.wait("read by a user")
     exports = Exports("rabbit-0", disk.device, LISTENING, secret=SECRET)
-    key = CONFIGFS / "hosts" / host_nqn("node1") / nvmetree.KEY
+    key = CONFIGFS / "hosts" / host_nqn("node1") / nvmetree.KEY_ATTRIBUTE
     if not key.exists():
         with pytest.raises(NodeTrouble, match="the kernel lets nodes prove who they are from"):
             asyncio.run(exports.offer(VOLUME.name, ["node1"]))
@@ -74,8 +74,8 @@ def read_by_a_user() -> str:
 
 
 def node(secret: bytes | None, seconds: float) -> Host:
-    policy = Policy(connect=seconds)
-    return Host("node1", {"rabbit-0": Reach(host="10.0.0.1")}, policy, secret=secret)
+    policy = NvmeTimeouts(connect=seconds)
+    return Host("node1", {"rabbit-0": TransportAddress(host="10.0.0.1")}, policy, secret=secret)
 
 
 @pytest.mark.skipif(os.environ["WARREN_GUEST"] != "node", reason="the rabbit's part")

@@ -108,7 +108,7 @@ def roles(rabbits: str, computes: str, service_account: str | None) -> None:
 
     if not (rabbits or computes):
         raise click.UsageError("Name nodes with --rabbits or --computes.")
-    made = rbac.of_agents(hostlist.decode(rabbits), hostlist.decode(computes), service_account)
+    made = rbac.agent_roles(hostlist.decode(rabbits), hostlist.decode(computes), service_account)
     click.echo(yaml.safe_dump_all(list(made), sort_keys=False), nl=False)
 
 
@@ -157,7 +157,7 @@ def configuration(config_file: Path | None, node: str | None) -> "tuple[Config, 
     from warren.daemons import agentconfig
 
     config = agentconfig.load(config_file)
-    name = str(config_file or agentconfig.USUAL)
+    name = str(config_file or agentconfig.DEFAULT_PATH)
     return (config if node is None else agentconfig.with_name(config, node)), name
 
 
@@ -214,7 +214,7 @@ def _run_agent(
         click.echo(f"the agent of {config.name} is ready")
 
     state = state_of(statedir)
-    with service.alone(state):
+    with service.hold_state_directory(state):
         settings = service.Settings(
             access=access, config=config, state=state, rabbit=rabbit, metrics_socket=metrics
         )

@@ -27,7 +27,7 @@ def apiserver(
     """
     from warren.daemons import apiserver as servers
     from warren.daemons import cluster, logs
-    from warren.daemons.statedir import hold_lock, holder
+    from warren.daemons.statedir import hold_lock, lock_holder
     from warren.kube.client import Client
 
     for name in users:
@@ -58,7 +58,7 @@ def apiserver(
             run(serve())
     except BlockingIOError:
         raise UserMistake(
-            f"The state directory {state.path} is in use by process {holder(state.lock)}: choose "
-            "another with --statedir."
+            f"The state directory {state.path} is in use by process {lock_holder(state.lock)}: "
+            "choose another with --statedir."
         ) from None
     click.echo("the API server has stopped")

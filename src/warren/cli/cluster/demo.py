@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from warren.daemons.temporary import Temporary
+    from warren.daemons.temporary import TemporaryCluster
     from warren.rpc.message import Handle
 
     Work = Callable[[Handle], Awaitable[list[Any]]]
@@ -81,7 +81,7 @@ def demo(
         _check_flux(tour=tour)
     from rich.console import Console
 
-    from warren.daemons.temporary import temporary
+    from warren.daemons.temporary import temporary_cluster
 
     console = Console(highlight=False, soft_wrap=True)
     _treat_as_interrupts(signal.SIGTERM, signal.SIGHUP)
@@ -97,7 +97,7 @@ def demo(
         options.append("--separate")
     if flux:
         options.append("--no-conductor")
-    with temporary(directory, options, keep=keep) as cluster, ExitStack() as stack:
+    with temporary_cluster(directory, options, keep=keep) as cluster, ExitStack() as stack:
         directory.mkdir(mode=0o700)
         guest = stack.enter_context(guests.guest(directory)) if tour else None
         config.write_text(guest.config if guest else "")
@@ -124,7 +124,7 @@ def _check_flux(*, tour: bool) -> None:
 
     if tour:
         raise UserMistake("The jobs of --tour are the cluster's own: leave out --flux.")
-    lacking = fluxbroker.missing()
+    lacking = fluxbroker.why_unavailable()
     if lacking is not None:
         raise UserMistake(f"--flux needs a Flux to start: {lacking}.")
 
@@ -165,7 +165,7 @@ class _Demonstration:
     """One demo. `run` and `tour` return what is not as it should be."""
 
     console: "Console"
-    cluster: "Temporary"
+    cluster: "TemporaryCluster"
     nodes: int
     rabbits: int
 
@@ -259,9 +259,9 @@ class _Demonstration:
             status = self.state.status()
             if status is not None:
                 return status
-            if self.cluster.ended(_POLL_INTERVAL):
+            if self.cluster.wait_ended(_POLL_INTERVAL):
                 break
-        raise UserMistake(_not_started(self.cluster.said(), self.state.logs / "control.log"))
+        raise UserMistake(_not_started(self.cluster.output(), self.state.logs / "control.log"))
 
     def _ask(self, work: "Work") -> list[Any]:
         return ask_instance(self.state, work)

@@ -16,7 +16,7 @@ from warren.dws.node import NodeTrouble
 
 if TYPE_CHECKING:
     from warren.daemons.clustershape import ClusterShape
-    from warren.daemons.sweep import Remains
+    from warren.daemons.sweep import MachineResources
 
 
 _FLASH_KINDS: Final[Mapping[str, Literal["directory", "image", "simulated"] | None]] = {
@@ -103,13 +103,13 @@ def up(
     directory, and it goes on where it was: options that are not given are as they were.
     """
     from warren.daemons.faults import load as load_faults
-    from warren.daemons.options import Asked
-    from warren.daemons.up import Cluster
+    from warren.daemons.options import RequestedOptions
+    from warren.daemons.up import RunningCluster
     from warren.daemons.up import up as run_cluster
 
     if paths and no_paths:
         raise click.UsageError("--global and --no-global do not go together.")
-    asked = Asked(
+    asked = RequestedOptions(
         rabbits=rabbits,
         computes_per_rabbit=computes_per_rabbit,
         capacity=_parse_capacity(rabbit_capacity),
@@ -124,7 +124,7 @@ def up(
         agents=agents,
     )
 
-    def ready(cluster: Cluster) -> None:
+    def ready(cluster: RunningCluster) -> None:
         shape = cluster.shape
         click.echo(f"warren is up: {_size_text(shape)}")
         if not shape.agents:
@@ -209,7 +209,7 @@ def _parse_device(text: str) -> tuple[str, str]:
         return rabbit, device
     if device.startswith(volumegroup.PREFIX):
         try:
-            groups = run(volumegroup.names())
+            groups = run(volumegroup.volume_group_names())
         except NodeTrouble as trouble:
             raise UserMistake(f"--rabbit-device {text}: {trouble}.") from trouble
         name = device.removeprefix(volumegroup.PREFIX)
@@ -256,7 +256,7 @@ def down(state: StateDir, as_json: bool) -> None:
         click.echo(f"  still there, for something uses it: {left}")
 
 
-def _counts_text(remains: "Remains") -> str:
+def _counts_text(remains: "MachineResources") -> str:
     """Write numbers of things, as `3 processes, 1 mount and 2 loop devices`; none as nothing."""
     counts = (
         (len(remains.processes), "process", "processes"),

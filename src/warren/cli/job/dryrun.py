@@ -32,7 +32,7 @@ def print_outcomes(
     from warren.rpc.message import RpcError
 
     path = socket_of(state)
-    if path == state.socket and (state.status() is None or state.closed):
+    if path == state.socket and (state.status() is None or state.is_closed):
         return
 
     async def query() -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from warren.dws.copies import staging
 from warren.dws.copies.staging import Plan
 from warren.dws.node import Copy
-from warren.node import beneath, identity
+from warren.node import identity, nofollow
 from warren.node.copying import FAILED
 from warren.node.copying.command import Command
 from warren.node.copying.copier import Copier
@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     described: dict[str, Any] = json.loads(arguments[0])
     copy = Copy(**described)
     os.chdir("/")  # where we came from may be no place for the user, and /proc leads there
-    become = identity.become if copy.command else identity.take
+    become = identity.become_user if copy.command else identity.become_file_user
     become(copy.userid, copy.groupid)
     # Not before: the change of user would undo it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -71,15 +71,15 @@ def _without_links(plan: Plan, copy: Copy, *, tree: bool) -> Plan:
     """
     source, top = plan.source, plan.top
     if copy.source_storage:
-        found = beneath.without_links(source, copy.source_storage) if tree else source
+        found = nofollow.without_links(source, copy.source_storage) if tree else source
         is_root = source.rstrip("/") == copy.source_storage.rstrip("/")
         if not tree or (copy.command and not source.endswith("/") and not is_root):
             # A link that is the source is copied as it is, or as the command likes, by its name.
             above, name = os.path.split(source)
-            found = os.path.join(beneath.without_links(above, copy.source_storage), name)
+            found = os.path.join(nofollow.without_links(above, copy.source_storage), name)
         source = found
     if copy.destination_storage:
-        top = beneath.without_links(top, copy.destination_storage)
+        top = nofollow.without_links(top, copy.destination_storage)
     return replace(plan, source=source, top=top)
 
 

@@ -18,16 +18,16 @@ from typing import IO, Final
 
 from warren.dws.copies import commands, staging
 from warren.dws.node import Copy, Progress
-from warren.node import beneath, identity
-from warren.node.copying.tally import words
+from warren.node import identity, nofollow
+from warren.node.copying.tally import error_text
 
 _INTERVAL: Final = 0.5
 _PIECE: Final = 2**16
 _LINE: Final = 1000
 """Characters of a line that are looked at, and told."""
-_KEPT: Final = 20
+_KEPT_LINES: Final = 20
 """Lines that are told of a command that fails."""
-_TOLD: Final = 2000
+_REMARK_LENGTH: Final = 2000
 """Characters that are told of one that does not: each may take twelve of the line that tells it,
 and an agent reads 64 KiB of a line."""
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -40,9 +40,9 @@ class Command:
         self._copy = copy
         self._plan = plan
         self._tree = tree
-        self._began = time.monotonic()
-        self._told = 0.0
-        self._said: dict[str, str] = {}
+        self._started_at = time.monotonic()
+        self._reported_at = 0.0
+        self._parsed: dict[str, str] = {}
 
     def run(self) -> bool:
         """Copy everything; return whether the command says that all went well."""
@@ -57,15 +57,17 @@ class Command:
                 argv = commands.words(self._copy, self._plan, self._tree, name)
                 return self._run(argv, hosts.fileno())
         except OSError as error:
-            print(f"{error.filename or self._copy.command[0]}: {words(error)}", file=sys.stderr)
+            print(
+                f"{error.filename or self._copy.command[0]}: {error_text(error)}", file=sys.stderr
+            )
             return False
 
     def _make_directories(self) -> None:
         plan = self._plan
         storage = self._copy.destination_storage
-        beneath.make_directories(plan.top, storage)
+        nofollow.make_directories(plan.top, storage)
         how = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        above, path = beneath.open_directory(plan.top, os.O_PATH, storage), plan.top
+        above, path = nofollow.open_directory(plan.top, os.O_PATH, storage), plan.top
         try:
             for name in plan.below if plan.contents else plan.below[:-1]:
                 path = os.path.join(path, name)
@@ -93,31 +95,31 @@ class Command:
         )
         assert process.stdout is not None
         last: list[str] = []
-        self._tell()
+        self._report()
         for line in _lines(process.stdout):
-            last = [*last[1 - _KEPT :], line]
-            self._said |= commands.parse_output(line)
-            if time.monotonic() >= self._told + _INTERVAL:
-                self._tell()
+            last = [*last[1 - _KEPT_LINES :], line]
+            self._parsed |= commands.parse_output(line)
+            if time.monotonic() >= self._reported_at + _INTERVAL:
+                self._report()
         code = process.wait()
         if code == 0:
-            remark = "; ".join(last)[-_TOLD:] if self._copy.tells_output else ""
-            self._tell(remark)
+            remark = "; ".join(last)[-_REMARK_LENGTH:] if self._copy.tells_output else ""
+            self._report(remark)
             return True
         how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
         print(": ".join([argv[0], how, *(["; ".join(last)] if last else [])]), file=sys.stderr)
         return False
 
-    def _tell(self, remark: str = "") -> None:
-        self._told = time.monotonic()
+    def _report(self, remark: str = "") -> None:
+        self._reported_at = time.monotonic()
         said = Progress(
             bytes=0,
             total_bytes=0,
             files=0,
             total_files=0,
-            seconds=self._told - self._began,
+            seconds=self._reported_at - self._started_at,
             remark=remark,
-            said=dict(self._said),
+            said=dict(self._parsed),
         )
         print(json.dumps(asdict(said)), flush=True)
 

@@ -6,7 +6,7 @@ wait for the other.
 
 from typing import Final
 
-_WEIGHT: Final = 1 / 16
+_NEWEST_WEIGHT: Final = 1 / 16
 
 
 class Latency:
@@ -20,18 +20,18 @@ class Latency:
         self._long = long
         self._again = again
         self._mean = 0.0
-        self._without = 0
+        self._since_news = 0
 
     def took(self, seconds: float) -> None:
         """Hear how long one file took. One that hung counts no more than a few that were slow."""
-        self._mean += (min(seconds, 8 * self._long) - self._mean) * _WEIGHT
-        self._without = 0
+        self._mean += (min(seconds, 8 * self._long) - self._mean) * _NEWEST_WEIGHT
+        self._since_news = 0
 
     def is_long(self) -> bool:
         """Return whether the next file is better copied beside others."""
         if self._mean < self._long:
             return False
-        self._without += 1
-        if self._without > self._again:
+        self._since_news += 1
+        if self._since_news > self._again:
             self._mean = 0.0
         return True

@@ -16,11 +16,11 @@ from typing import Final
 from warren.node import acl
 from warren.node.copying.retry import MARK
 
-_NONE: Final = frozenset({errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS})
-_FILE: Final = 0o777
-_DIRECTORY: Final = 0o3777
-_INHERITED: Final = "system.posix_acl_default"
-_LISTS: Final = (acl.NAME, _INHERITED)
+_UNSUPPORTED: Final = frozenset({errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS})
+_FILE_MODE: Final = 0o777
+_DIRECTORY_MODE: Final = 0o3777
+_DEFAULT_ACL: Final = "system.posix_acl_default"
+_ACLS: Final = (acl.NAME, _DEFAULT_ACL)
 _NO_ATTRIBUTES: Final[Mapping[str, bytes]] = {}
 
 
@@ -31,13 +31,13 @@ class Metadata:
     known: os.stat_result
     attributes: Mapping[str, bytes]
 
-    def put_on(self, target: int) -> bool:
+    def apply_to(self, target: int) -> bool:
         """Give it to an open file, as the last of what the file gets.
 
         Return whether the target could have all of it. Raises OSError.
         """
         is_directory = stat.S_ISDIR(self.known.st_mode)
-        mode = self.known.st_mode & (_DIRECTORY if is_directory else _FILE)
+        mode = self.known.st_mode & (_DIRECTORY_MODE if is_directory else _FILE_MODE)
         for name in copied_attributes(target):
             if name not in self.attributes:
                 if name == acl.NAME:
@@ -49,7 +49,9 @@ class Metadata:
             if name != acl.NAME:
                 whole &= _set(target, name, value)
         listed = self.attributes.get(acl.NAME)
-        os.chmod(target, mode if listed is None else mode & 0o3000 | acl.without(mode, listed))
+        os.chmod(
+            target, mode if listed is None else mode & 0o3000 | acl.mode_without_acl(mode, listed)
+        )
         if listed is not None:
             whole &= _set(target, acl.NAME, listed)
         os.utime(target, ns=(self.known.st_atime_ns, self.known.st_mtime_ns))
@@ -72,22 +74,22 @@ def copied_attributes(descriptor: int) -> list[str]:
     try:
         names = os.listxattr(descriptor)
     except OSError as error:
-        if error.errno in _NONE:
+        if error.errno in _UNSUPPORTED:
             return []
         raise
-    return [name for name in names if name.startswith(("user.", "trusted.")) or name in _LISTS]
+    return [name for name in names if name.startswith(("user.", "trusted.")) or name in _ACLS]
 
 
-def hands_down(directory: int) -> bool:
+def has_default_acl(directory: int) -> bool:
     """Return whether what is made in an open directory gets an ACL. Raises OSError."""
-    return _INHERITED in copied_attributes(directory)
+    return _DEFAULT_ACL in copied_attributes(directory)
 
 
 def _set(target: int, name: str, value: bytes) -> bool:
     try:
         os.setxattr(target, name, value)
     except OSError as error:
-        if error.errno not in _NONE:
+        if error.errno not in _UNSUPPORTED:
             raise
         return False
     return True

@@ -15,9 +15,9 @@ from warren.node import identity
 
 MARK: Final = "user.warren.unfinished"
 
-_MARKED: Final = 2**26
+_LARGE_FILE: Final = 2**26
 """Smaller files are copied again from their beginning."""
-STEP_BACK: Final = 2**25
+REWRITTEN: Final = 2**25
 """What was written last is written again."""
 
 
@@ -31,7 +31,7 @@ class Retry:
     source it is begun from, too."""
     since: float
     """When the movement was made, or the machine was started after that; 0 for a first try."""
-    made: float
+    movement_made: float
     userid: int
 
     @classmethod
@@ -40,7 +40,7 @@ class Retry:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
         mark = f"{movement} {boot}".encode() if movement else b""
-        started = _started() if since else 0.0
+        started = _boot_time() if since else 0.0
         return cls(mark, max(since, started) if since else 0.0, since, identity.file_user())
 
     def is_finished(self, source: os.stat_result, target: os.stat_result) -> bool:
@@ -54,19 +54,19 @@ class Retry:
         )
 
     def _is_untouched(self, source: os.stat_result) -> bool:
-        return source.st_ctime < self.made and source.st_mtime < self.made
+        return source.st_ctime < self.movement_made and source.st_mtime < self.movement_made
 
-    def begin(self, source: os.stat_result, target: int) -> int:
+    def resume(self, source: os.stat_result, target: int) -> int:
         """Begin to write an open file, or go on with it; return from which byte on.
 
         All that is there after it is gone. Raises OSError.
         """
         known = os.fstat(target)
-        large = self.mark and source.st_size > _MARKED
-        mark = self.mark + _which(source)
+        large = self.mark and source.st_size > _LARGE_FILE
+        mark = self.mark + _identity_of(source)
         ours = large and known.st_size > 0 and self._is_untouched(source)
         if ours and known.st_size <= source.st_size and _mark_of(target) == mark:
-            at = max(0, known.st_size - STEP_BACK)
+            at = max(0, known.st_size - REWRITTEN)
         else:
             at = 0
         if known.st_size > at:
@@ -77,7 +77,7 @@ class Retry:
         return at
 
 
-def _which(source: os.stat_result) -> bytes:
+def _identity_of(source: os.stat_result) -> bytes:
     """Return what no other file has, nor this one with anything else in it.
 
     A name may lead to another file for each try: `latest` is a link that moves on.
@@ -93,7 +93,7 @@ def _mark_of(target: int) -> bytes | None:
         return None
 
 
-def _started() -> float:
+def _boot_time() -> float:
     """Return when the machine was started, in seconds since the epoch."""
     with open("/proc/stat") as file:
         for line in file:

@@ -10,24 +10,24 @@ from typing import Final
 from warren.dws.node import Progress
 
 _INTERVAL: Final = 0.5
-_TOLD: Final = 10
+_MOST_FAILURES: Final = 10
 """Failures that are told in full; of the others only how many there were."""
 
 
-class Refused(Exception):
+class NotCopied(Exception):
     """Something that cannot be copied, as its user is told."""
 
-    def __init__(self, path: str, words: str) -> None:
-        super().__init__(f"{path}: {words}")
+    def __init__(self, path: str, error_text: str) -> None:
+        super().__init__(f"{path}: {error_text}")
 
 
-def words(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """Return what an error says, without the name of a file."""
     return error.strerror or str(error)
 
 
 class Tally:
-    """Counts what is done, from any thread, and tells it while `telling` is entered."""
+    """Counts what is done, from any thread, and reports it until `finish` is called."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -39,18 +39,18 @@ class Tally:
         self.failed = 0
         self.total_bytes = self.total_files = 0
         self._done = threading.Event()
-        self._teller = threading.Thread(target=self._tell_until_done, daemon=True)
+        self._reporter = threading.Thread(target=self._report_until_done, daemon=True)
 
-    def begin(self) -> None:
+    def start_reporting(self) -> None:
         """Tell from now on how far it is."""
-        self._teller.start()
+        self._reporter.start()
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """Tell for the last time how far it is, and what has failed."""
         self._done.set()
-        if self._teller.is_alive():
-            self._teller.join()
-        self._tell()
+        if self._reporter.is_alive():
+            self._reporter.join()
+        self._report()
         for failure in self._failures:
             print(failure, file=sys.stderr)
         if self.failed > len(self._failures):
@@ -78,7 +78,7 @@ class Tally:
         with self._lock:
             self._directories += 1
 
-    def keep(self, count: int) -> None:
+    def add_kept(self, count: int) -> None:
         """Count bytes that an earlier try has copied."""
         with self._lock:
             self._bytes += count
@@ -99,21 +99,21 @@ class Tally:
         """Note what the copies do not have, once."""
         self._remark = self._remark or said
 
-    def fail(self, error: OSError | Refused, path: str | None = None) -> None:
+    def fail(self, error: OSError | NotCopied, path: str | None = None) -> None:
         """Note a failure; `path` is that of errors that know no more than a name."""
         with self._lock:
             self.failed += 1
-            if len(self._failures) < _TOLD:
+            if len(self._failures) < _MOST_FAILURES:
                 said = str(error)
                 if isinstance(error, OSError):
-                    said = f"{path or error.filename}: {words(error)}"
+                    said = f"{path or error.filename}: {error_text(error)}"
                 self._failures.append(said)
 
-    def _tell_until_done(self) -> None:
+    def _report_until_done(self) -> None:
         while not self._done.wait(_INTERVAL):
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         with self._lock:
             said = Progress(
                 bytes=self._bytes,

@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Final
 
 from warren.node import identity
-from warren.node.beneath import open_to_write, replace
-from warren.node.copying.transfer import SMALL
+from warren.node.copying.transfer import SMALL_FILE
+from warren.node.nofollow import open_to_write, replace
 
 _NO_LOCKS: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
 _IS_LOCKED: Final = (errno.EAGAIN, errno.EACCES)
@@ -18,48 +18,50 @@ _FLOCK: Final = "hhqqi4x"
 """The kernel's `struct flock`: type, whence, start, length and process."""
 _TRIES: Final = 5
 """How often a lock is asked for that has gone when it is looked at."""
-_OTHERS: Final = 0o077
+_OTHERS_RIGHTS: Final = 0o077
 """The rights of others; those of the group are the mask of an access control list."""
-_MAKING: Final = 60
-"""Seconds that the short way takes at most."""
+_FAST_PATH_SECONDS: Final = 60
+"""Seconds that the fast path takes at most."""
 
 
-class InUse(Exception):
+class TargetInUse(Exception):
     """Another copy writes to the file."""
 
 
-def open_alone(
-    name: str, above: int, source: os.stat_result, *, read: bool = False, own: int | None = None
+def open_locked(
+    name: str, above: int, source: os.stat_result, *, read: bool = False, owner: int | None = None
 ) -> int:
     """Open a file to write to, as `open_to_write`; return its descriptor, which holds a lock.
 
-    One that is ours nobody else may open until it gets the rights of its source. Raises InUse, too.
+    Until one that is ours gets the rights of its source, no other user may open it. Raises
+    TargetInUse, too.
     """
-    descriptor, found = open_to_write(name, above, source, read=read, own=own)
+    descriptor, found = open_to_write(name, above, source, read=read, owner=owner)
     try:
         locked = _lock(descriptor)
         if found is None or found.st_uid != identity.file_user():
             return descriptor
-        if found.st_mode & _OTHERS:
+        if found.st_mode & _OTHERS_RIGHTS:
             os.chmod(descriptor, 0o600)
-        if not locked or (_may_be_in_the_making(found) and not os.listxattr(descriptor)):
+        if not locked or (_may_be_incomplete(found) and not os.listxattr(descriptor)):
             with suppress(OSError):
                 made = replace(name, above, read=read)
                 os.close(descriptor)
                 descriptor = made
                 _lock(descriptor)
         if not os.fstat(descriptor).st_nlink:
-            raise InUse  # what was to be replaced has gone, and another has made one in its place
+            # What was to be replaced has gone, and another has made one in its place.
+            raise TargetInUse
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def close(descriptor: int) -> None:
+def close_locked(descriptor: int) -> None:
     """Let go of a file, whose lock what is to be synced later would keep."""
     with suppress(OSError):
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _asked(fcntl.F_UNLCK))
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK))
     os.close(descriptor)
 
 
@@ -67,12 +69,12 @@ def _lock(descriptor: int) -> bool:
     """Lock a file against other copies; return False if a reader's lock is in the way.
 
     Every user who may read a file can lock it for reading, and with `flock` altogether: that is no
-    copy, and hinders none. Only those who may write to it can have such a lock as this. Raises
-    InUse, and OSError.
+    copy, and hinders none. Only users who may write to it can have such a lock as this. Raises
+    TargetInUse, and OSError.
     """
     for _ in range(_TRIES):
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _asked(fcntl.F_WRLCK))
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK))
         except OSError as error:
             if error.errno in _NO_LOCKS:
                 return True
@@ -80,24 +82,24 @@ def _lock(descriptor: int) -> bool:
                 raise
         else:
             return True
-        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _asked(fcntl.F_WRLCK))
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK))
         kind, *_ = struct.unpack(_FLOCK, found)
         if kind == fcntl.F_WRLCK:
-            raise InUse
+            raise TargetInUse
         if kind == fcntl.F_RDLCK:
             break
     return False
 
 
-def _asked(kind: int) -> bytes:
+def _flock(kind: int) -> bytes:
     """Return the words of a lock of the whole file, which is the open file's (fcntl(2))."""
     return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
-def _may_be_in_the_making(found: os.stat_result) -> bool:
-    """Return whether another copy may be making a file in the short way, which locks nothing.
+def _may_be_incomplete(found: os.stat_result) -> bool:
+    """Return whether another copy may be making a file on the fast path, which locks nothing.
 
     That one goes on with its own then, which has no name any more. One that has attributes, as a
     layout of Lustre, was made by a user, for what is to be copied there.
     """
-    return found.st_size <= SMALL and found.st_ctime > time.time() - _MAKING
+    return found.st_size <= SMALL_FILE and found.st_ctime > time.time() - _FAST_PATH_SECONDS

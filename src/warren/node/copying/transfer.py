@@ -9,9 +9,9 @@ from warren.node.copying.pace import Pace
 from warren.node.copying.tally import Tally
 
 _CHUNK: Final = 32 * 2**20
-SMALL: Final = 2**18
+SMALL_FILE: Final = 2**18
 """Bytes that are copied at once."""
-_COMPARED: Final = 2**20
+_COMPARED_PIECE: Final = 2**20
 _NO_RANGE: Final = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 
 
@@ -25,7 +25,7 @@ class Transfer:
 
     def copy(self, source: int, target: int, known: os.stat_result, at: int = 0) -> int:
         """Copy a file from byte `at` on; return how long the copy is. Raises OSError."""
-        if known.st_size <= SMALL and known.st_blocks * 512 >= known.st_size:
+        if known.st_size <= SMALL_FILE and known.st_blocks * 512 >= known.st_size:
             return self._copy_small(source, target, known.st_size)
         position = at
         while (data := next_data(source, position)) is not None:
@@ -97,7 +97,7 @@ def next_data(descriptor: int, position: int) -> tuple[int, int] | None:
         return None
 
 
-def difference(source: int, target: int) -> int | None:
+def first_difference(source: int, target: int) -> int | None:
     """Return the first byte in which a written file differs from its source, as on the disk.
 
     Both are open to be read. Raises OSError.
@@ -110,10 +110,10 @@ def difference(source: int, target: int) -> int | None:
         if not pieces:
             return None
         begin, end = min(pieces)
-        size = min(end - begin, _COMPARED)
-        ours, theirs = (_exactly(each, size, begin) for each in (source, target))
+        size = min(end - begin, _COMPARED_PIECE)
+        ours, theirs = (_read_exactly(each, size, begin) for each in (source, target))
         if ours != theirs:
-            return begin + _first_difference(ours, theirs)
+            return begin + _first_byte(ours, theirs)
         position = begin + size
 
 
@@ -121,7 +121,7 @@ def _data_from(position: int) -> Callable[[int], tuple[int, int] | None]:
     return lambda descriptor: next_data(descriptor, position)
 
 
-def _exactly(descriptor: int, size: int, position: int) -> bytes:
+def _read_exactly(descriptor: int, size: int, position: int) -> bytes:
     """Read so many bytes, or fewer only at the end of a file."""
     found = bytearray()
     while len(found) < size:
@@ -132,7 +132,7 @@ def _exactly(descriptor: int, size: int, position: int) -> bytes:
     return bytes(found)
 
 
-def _first_difference(ours: bytes, theirs: bytes) -> int:
+def _first_byte(ours: bytes, theirs: bytes) -> int:
     for at, (one, other) in enumerate(zip(ours, theirs, strict=False)):
         if one != other:
             return at

@@ -1,8 +1,8 @@
-"""More processes that copy small files the short way: of one, Python uses one CPU.
+"""More processes that copy small files on the fast path: of one, Python uses one CPU.
 
 Each is forked by the copier, whose credentials it keeps and with which it dies. It is given open
-directories and names in them, and answers with the names that it leaves to the long way. What a
-process that has ended does not answer for is left to the long way, too: that begins anew.
+directories and names in them, and answers with the names that it leaves to the slow path. What a
+process that has ended does not answer for is left to the slow path, too: that begins anew.
 """
 
 import ctypes
@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from warren.base.processes import die_with_parent
-from warren.node.beneath import Place
-from warren.node.copying import fresh
+from warren.node.copying import fastpath
 from warren.node.copying.latency import Latency
+from warren.node.nofollow import Directory
 
-_MOST: Final = 3
+_MOST_WORKERS: Final = 3
 """Processes of one copy beside the copier: a rabbit's CPUs are other copies', too."""
-_WORTH: Final = 1000
+_WORTHWHILE_FILES: Final = 1000
 """Files from which on a copy is faster with another process than without it."""
 BATCH: Final = 32
 """Names that are given at once: as JSON, the longest of them fit into a message."""
-_AHEAD: Final = 2
+_BATCHES_AHEAD: Final = 2
 """Batches that one process has, so that it need not wait for its next."""
 _MESSAGE: Final = 2**17
 
-_LOCAL: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994})
+_LOCAL_FILE_SYSTEMS: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x01021994})
 """ext4, xfs, btrfs and tmpfs (statfs(2)). Of a file server, or a user's, a process may wait for an
 answer and not die; and there, threads wait as well as processes."""
 
@@ -39,8 +39,8 @@ answer and not die; and there, threads wait as well as processes."""
 class Batch:
     """Names in a directory, and the directory that they are to be copied to."""
 
-    here: Place
-    there: Place
+    here: Directory
+    there: Directory
     names: Sequence[str]
 
 
@@ -49,7 +49,7 @@ class Answer:
     """What became of a batch."""
 
     batch: Batch
-    copied: fresh.Copied
+    copied: fastpath.FastPathResult
 
 
 class _Worker:
@@ -72,16 +72,16 @@ class Workers:
             except OSError:
                 break  # all of it is copied without, too
 
-    def give(self, batch: Batch, here: int, there: int) -> bool:
+    def submit(self, batch: Batch, here: int, there: int) -> bool:
         """Have a batch copied between two open directories; return False where none is free."""
         for each in [*self._workers]:
             self._receive(each, wait=False)
-            if each in self._workers and len(each.batches) < _AHEAD:
+            if each in self._workers and len(each.batches) < _BATCHES_AHEAD:
                 try:
                     said = json.dumps(batch.names).encode()
                     socket.send_fds(each.connection, [said], [here, there])
                 except OSError:
-                    self._lose(each)
+                    self._drop(each)
                     continue
                 each.batches.append(batch)
                 return True
@@ -133,21 +133,23 @@ class Workers:
             except OSError:
                 said = b""
             if not said:
-                self._lose(worker)
+                self._drop(worker)
                 return
-            copied = fresh.Copied(*json.loads(said))
+            copied = fastpath.FastPathResult(*json.loads(said))
             self._answers.append(Answer(worker.batches.popleft(), copied))
 
-    def _lose(self, worker: _Worker) -> None:
+    def _drop(self, worker: _Worker) -> None:
         self._workers.remove(worker)
         worker.connection.close()
         os.waitpid(worker.process, 0)
-        self._answers += [Answer(each, fresh.Copied(0, 0, each.names)) for each in worker.batches]
+        self._answers += [
+            Answer(each, fastpath.FastPathResult(0, 0, each.names)) for each in worker.batches
+        ]
 
 
-def useful(files: int) -> int:
+def worker_count(files: int) -> int:
     """Return how many processes are of use for so many files, beside the copier."""
-    return min(_MOST, len(os.sched_getaffinity(0)) - 1) if files >= _WORTH else 0
+    return min(_MOST_WORKERS, len(os.sched_getaffinity(0)) - 1) if files >= _WORTHWHILE_FILES else 0
 
 
 def is_local(directory: int) -> bool:
@@ -155,7 +157,7 @@ def is_local(directory: int) -> bool:
     known = (ctypes.c_long * 32)()
     if ctypes.CDLL(None).fstatfs(directory, known):
         return False
-    return known[0] in _LOCAL
+    return known[0] in _LOCAL_FILE_SYSTEMS
 
 
 def _serve(connection: socket.socket) -> None:
@@ -166,8 +168,8 @@ def _serve(connection: socket.socket) -> None:
             return
         here, there = opened
         try:
-            copied = fresh.copy_all(json.loads(said), here, there, latency)
+            copied = fastpath.copy_all(json.loads(said), here, there, latency)
         finally:
             for each in opened:
                 os.close(each)
-        connection.send(json.dumps([copied.files, copied.bytes, copied.left]).encode())
+        connection.send(json.dumps([copied.files, copied.bytes, copied.skipped]).encode())

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from warren.node.podprocess.kernel import Trouble
-from warren.node.podprocess.outputlog import Log
-from warren.node.podprocess.podfiles import HOSTS, TOP, prepare_root, prepare_source
+from warren.node.podprocess.kernel import PodTrouble
+from warren.node.podprocess.outputlog import OutputLog
+from warren.node.podprocess.podfiles import HOSTS, TOP, mount_root, mount_source
 
 if TYPE_CHECKING:
     from warren.node.podprocess.pod import Pod
 
-_DYING = 2
+_KILL_TIMEOUT = 2
 """Seconds that a container that was killed is waited for: its user may trace it (ptrace(2))."""
 
 
@@ -33,29 +33,29 @@ class Container:
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd: int | None = None
         """Of the container's first process."""
-        self._has_ended = asyncio.Event()
+        self._end_event = asyncio.Event()
 
     async def run(self) -> None:
         """Run it to its end, and tell."""
         if self._pod.stopping:
-            return self._ended(128 + signal.SIGTERM, "the pod was stopped before it began")
+            return self._set_ended(128 + signal.SIGTERM, "the pod was stopped before it began")
         try:
             argv, options = self._command()
-        except (Trouble, OSError) as error:
-            return self._ended(128, f"it cannot be: {error}")
+        except (PodTrouble, OSError) as error:
+            return self._set_ended(128, f"it cannot be: {error}")
         try:
-            output, information = self._begin(argv, options)
+            output, information = self._start(argv, options)
         except OSError as error:
-            return self._ended(128, f"{argv[0]}: {error.strerror}")
+            return self._set_ended(128, f"{argv[0]}: {error.strerror}")
         self.state["startedAt"] = time.time()
-        self._pod.tell()
+        self._pod.publish_state()
         assert self._process is not None
-        log = Log(f"{self._pod.directory}/{self._container['name']}.log")
+        log = OutputLog(f"{self._pod.directory}/{self._container['name']}.log")
         opening = asyncio.ensure_future(self._open_pidfd(information))
-        reading = asyncio.ensure_future(_read(output, log))
+        reading = asyncio.ensure_future(_log_output(output, log))
         try:
-            _when_ended(self._process.pid, self._has_ended.set)
-            await self._has_ended.wait()
+            _call_when_ended(self._process.pid, self._end_event.set)
+            await self._end_event.wait()
             # What it has left running has died with it; its last words are in the pipe.
             await asyncio.wait({reading}, timeout=2)
             reading.cancel()
@@ -63,12 +63,12 @@ class Container:
         finally:
             log.close()
         code = self._process.poll()
-        if code is None:  # who traces it has not let go of it
+        if code is None:  # a process that traces it has not let go of it
             code = -signal.SIGKILL
         words = log.last.decode(errors="replace").strip() if code else ""
-        self._ended(code if code >= 0 else 128 - code, words)
+        self._set_ended(code if code >= 0 else 128 - code, words)
 
-    def _begin(self, argv: list[str], options: list[str]) -> tuple[int, int]:
+    def _start(self, argv: list[str], options: list[str]) -> tuple[int, int]:
         """Begin it, and return where to read what it prints, and what bubblewrap says of it."""
         with ExitStack() as ours, ExitStack() as others:
             output, written = _pipe(ours, others)
@@ -86,12 +86,12 @@ class Container:
                 env={},
                 pass_fds=(arguments, told),
                 start_new_session=True,
-                preexec_fn=self._bound,
+                preexec_fn=self._set_limits,
             )
             ours.pop_all()
         return output, information
 
-    def _bound(self) -> None:
+    def _set_limits(self) -> None:
         """Limit what this process takes of memory and processes: its commands may be any user's."""
         # An agent that was started before this was installed says neither.
         first = self._pod.plan.get("oomScoreAdj", 0)
@@ -105,7 +105,7 @@ class Container:
     async def _open_pidfd(self, information: int) -> None:
         """Open the pidfd of the first process, whose id bubblewrap tells."""
         text = b""
-        reader = await _reader(information)
+        reader = await _pipe_reader(information)
         while chunk := await reader.read(4096):
             text += chunk
         try:
@@ -123,14 +123,14 @@ class Container:
         if number == signal.SIGKILL and self._process is not None:
             # It waits for that one, unless the user has stopped it.
             self._process.kill()
-            asyncio.get_running_loop().call_later(_DYING, self._has_ended.set)
+            asyncio.get_running_loop().call_later(_KILL_TIMEOUT, self._end_event.set)
 
-    def _ended(self, code: int, words: str) -> None:
+    def _set_ended(self, code: int, words: str) -> None:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
         self.state |= {"finishedAt": time.time(), "exitCode": code, "message": words}
-        self._pod.tell()
+        self._pod.publish_state()
 
     def _command(self) -> tuple[list[str], list[str]]:
         """Return the command that makes the container, and bubblewrap's options."""
@@ -141,12 +141,12 @@ class Container:
             (f"{TOP}/shm", "/dev/shm", False),
         ]
         for index, mount in enumerate(container["mounts"]):
-            source = prepare_source(self._number, index, mount, plan["volumes"])
+            source = mount_source(self._number, index, mount, plan["volumes"])
             binds.append((source, os.path.normpath(mount["path"]), mount["readOnly"]))
         # What is mounted below another mount is mounted after it.
         binds.sort(key=lambda each: each[1].count("/"))
         places = {path: os.path.isdir(source) for source, path, _ in binds}
-        root = prepare_root(self._number, container, {"/proc": True, "/dev": True, **places})
+        root = mount_root(self._number, container, {"/proc": True, "/dev": True, **places})
         userid, groupid = str(container["userid"]), str(container["groupid"])
         options = [
             "--unshare-user", "--uid", userid, "--gid", groupid,
@@ -176,7 +176,7 @@ def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
     return reader, writer
 
 
-def _when_ended(process: int, call: Callable[[], None]) -> None:
+def _call_when_ended(process: int, call: Callable[[], None]) -> None:
     """Call something when a child has ended."""
     loop = asyncio.get_running_loop()
     handle = os.pidfd_open(process)
@@ -190,7 +190,7 @@ def _when_ended(process: int, call: Callable[[], None]) -> None:
     loop.add_reader(handle, told)
 
 
-async def _reader(opened: int) -> asyncio.StreamReader:
+async def _pipe_reader(opened: int) -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(
@@ -199,7 +199,7 @@ async def _reader(opened: int) -> asyncio.StreamReader:
     return reader
 
 
-async def _read(output: int, log: Log) -> None:
-    reader = await _reader(output)
+async def _log_output(output: int, log: OutputLog) -> None:
+    reader = await _pipe_reader(output)
     while chunk := await reader.read(2**16):
         log.write(chunk)

@@ -14,43 +14,43 @@ _MOVE_MOUNT_F_EMPTY_PATH = 4
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Trouble(Exception):
+class PodTrouble(Exception):
     """Why the pod cannot be."""
 
 
-def check(result: int, what: str) -> int:
-    """Return what a system call has returned. Raises Trouble where it has failed."""
+def check_call(result: int, what: str) -> int:
+    """Return what a system call has returned. Raises PodTrouble where it has failed."""
     if result < 0:
         error = ctypes.get_errno()
-        raise Trouble(f"{what}: {os.strerror(error)}")
+        raise PodTrouble(f"{what}: {os.strerror(error)}")
     return result
 
 
-def join(process: int, kind: str, flag: int) -> None:
+def join_namespace(process: int, kind: str, flag: int) -> None:
     """Enter a namespace of another process (setns(2))."""
     opened = os.open(f"/proc/{process}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        check(libc.setns(opened, flag), f"the {kind} namespace of process {process}")
+        check_call(libc.setns(opened, flag), f"the {kind} namespace of process {process}")
     finally:
         os.close(opened)
 
 
-def take_tree(path: str, directory: int = _AT_FDCWD) -> int:
+def clone_mount(path: str, directory: int = _AT_FDCWD) -> int:
     """Return a mount of a file or directory, with all that is mounted below, attached nowhere."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE | (0 if path else _AT_EMPTY_PATH)
-    return check(libc.syscall(_OPEN_TREE, directory, os.fsencode(path), flags), path)
+    return check_call(libc.syscall(_OPEN_TREE, directory, os.fsencode(path), flags), path)
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
     """Mount a file system (mount(2))."""
     words = [os.fsencode(each) for each in (source, target, kind, options)]
-    check(libc.mount(*words[:3], flags, words[3] or None), f"mount of {target}")
+    check_call(libc.mount(*words[:3], flags, words[3] or None), f"mount of {target}")
 
 
-def attach(tree: int, path: str) -> None:
-    """Have a mount that `take_tree` has returned at a path."""
+def attach_mount(tree: int, path: str) -> None:
+    """Have a mount that `clone_mount` has returned at a path."""
     moved = libc.syscall(
         _MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(path), _MOVE_MOUNT_F_EMPTY_PATH
     )
-    check(moved, f"mount of {path}")
+    check_call(moved, f"mount of {path}")
     os.close(tree)

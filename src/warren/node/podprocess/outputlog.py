@@ -4,14 +4,14 @@ import os
 from contextlib import suppress
 from typing import BinaryIO
 
-_LEAST_KEPT = 8 * 2**20
+_LEAST_KEPT_BYTES = 8 * 2**20
 """Bytes of a container's output that are kept at least; no more than twice as much is."""
 
 LAST_WORDS = 2000
 """Bytes of its last words that are told of a container that has failed."""
 
 
-class Log:
+class OutputLog:
     """What a container prints: the last of it, in a file and the one before.
 
     What a full disk does not take is left out: that is not the container's fault.
@@ -29,7 +29,7 @@ class Log:
     def write(self, data: bytes) -> None:
         self.last = (self.last + data)[-LAST_WORDS:]
         with suppress(OSError):
-            if self._file is not None and self._file.tell() + len(data) > _LEAST_KEPT:
+            if self._file is not None and self._file.tell() + len(data) > _LEAST_KEPT_BYTES:
                 self.close()
                 os.replace(self._path, f"{self._path}.1")
             if self._file is None:

@@ -14,19 +14,19 @@ from warren.node.podprocess.kernel import (
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
-    Trouble,
-    check,
-    join,
+    PodTrouble,
+    check_call,
+    clone_mount,
+    join_namespace,
     libc,
     mount,
-    take_tree,
 )
 
 _REASON = 2000
 """Bytes of the reason why volumes cannot be had."""
 
 
-def take_trees(rabbit: int | None, paths: list[str]) -> list[int]:
+def clone_mounts(rabbit: int | None, paths: list[str]) -> list[int]:
     """Take mounts out of a rabbit's namespace, by a child that enters it."""
     if not paths:
         return []
@@ -36,11 +36,11 @@ def take_trees(rabbit: int | None, paths: list[str]) -> list[int]:
         try:
             if rabbit is not None:
                 if os.geteuid() != 0:
-                    join(rabbit, "user", CLONE_NEWUSER)
-                join(rabbit, "mnt", CLONE_NEWNS)
+                    join_namespace(rabbit, "user", CLONE_NEWUSER)
+                join_namespace(rabbit, "mnt", CLONE_NEWNS)
             for path in paths:
-                socket.send_fds(others, [b"."], [take_tree(path)])
-        except (Trouble, OSError) as error:
+                socket.send_fds(others, [b"."], [clone_mount(path)])
+        except (PodTrouble, OSError) as error:
             others.send(str(error).encode()[:_REASON])
         finally:
             os._exit(0)
@@ -50,23 +50,23 @@ def take_trees(rabbit: int | None, paths: list[str]) -> list[int]:
         for _ in paths:
             said, received, _, _ = socket.recv_fds(own, _REASON, 1)
             if not received:
-                raise Trouble(said.decode() or "the volumes cannot be had")
+                raise PodTrouble(said.decode() or "the volumes cannot be had")
             found += received
     os.waitpid(child, 0)
     return found
 
 
-def leave_namespaces(network: int) -> None:
+def enter_own_namespaces(network: int) -> None:
     """Leave for namespaces of our own, where ours is the power over them."""
     if os.geteuid() != 0:
-        join(network, "user", CLONE_NEWUSER)
-    check(libc.unshare(CLONE_NEWNS | CLONE_NEWNET), "namespaces")
+        join_namespace(network, "user", CLONE_NEWUSER)
+    check_call(libc.unshare(CLONE_NEWNS | CLONE_NEWNET), "namespaces")
     mount("none", "/", "", MS_REC | MS_PRIVATE)
 
 
 def become_init(directory: str, lock: int) -> None:
     """Go on as process 1 of a new PID namespace, with which the kernel ends all others of it."""
-    check(libc.unshare(CLONE_NEWPID), "a namespace of processes")
+    check_call(libc.unshare(CLONE_NEWPID), "a namespace of processes")
     waiting, leaving = os.pipe()
     if os.fork():
         os.close(lock)  # before the end of the pipe says so

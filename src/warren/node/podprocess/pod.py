@@ -1,4 +1,4 @@
-"""The containers of a pod, in order, and what those who follow it are told."""
+"""The containers of a pod, in order, and what its followers are told."""
 
 import asyncio
 import json
@@ -24,8 +24,8 @@ class Pod:
         self._init = [Container(self, next(numbered), each) for each in plan["init"]]
         self._containers = [Container(self, next(numbered), each) for each in plan["containers"]]
         self._followers: set[asyncio.StreamWriter] = set()
-        self._again: asyncio.TimerHandle | None = None
-        self._kept = asyncio.Event()
+        self._retry: asyncio.TimerHandle | None = None
+        self._state_written = asyncio.Event()
         """Whether what was told last is written down, or need not be."""
 
     async def run(self) -> None:
@@ -41,7 +41,7 @@ class Pod:
         """Ask its containers to end, and kill those that do not in time."""
         if not self.stopping:
             self.stopping = True
-            self._kept.set()
+            self._state_written.set()
             self.signal(signal.SIGTERM)
             loop = asyncio.get_running_loop()
             loop.call_later(self.plan["grace"], self.signal, signal.SIGKILL)
@@ -50,8 +50,8 @@ class Pod:
         for each in (*self._init, *self._containers):
             each.signal(number)
 
-    def tell(self) -> None:
-        """Write down how the containers are, whole or not at all, and tell those who follow.
+    def publish_state(self) -> None:
+        """Write down how the containers are, whole or not at all, and tell the followers.
 
         On a full disk that is done when there is room, and is no container's fault.
         """
@@ -60,29 +60,29 @@ class Pod:
             "containers": [each.state for each in self._containers],
             "stopped": self.stopping,
         }
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         try:
-            keep(self.directory, states)
+            write_state(self.directory, states)
         except FileNotFoundError:
             self.stop()  # it was removed when nothing was seen of it yet
         except OSError:
             if not self.stopping:
-                self._kept.clear()
-            self._again = asyncio.get_running_loop().call_later(_RETRY_DELAY, self.tell)
+                self._state_written.clear()
+            self._retry = asyncio.get_running_loop().call_later(_RETRY_DELAY, self.publish_state)
         else:
-            self._kept.set()
+            self._state_written.set()
             for each in self._followers:
-                each.write(_NEWS)
+                each.write(_CHANGED)
 
-    async def wait_kept(self) -> None:
+    async def wait_state_written(self) -> None:
         """Return when what was told last is written down, or when the pod is to end."""
-        await self._kept.wait()
+        await self._state_written.wait()
 
     async def follow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Tell one who follows of each change, until he goes."""
-        writer.write(_NEWS)
+        """Tell a follower of each change, until its connection ends."""
+        writer.write(_CHANGED)
         self._followers.add(writer)
         try:
             await reader.read()
@@ -91,11 +91,11 @@ class Pod:
             writer.close()
 
 
-_NEWS = b"\n"
+_CHANGED = b"\n"
 """What followers are told: that there is something to be read."""
 
 
-def keep(directory: str, states: dict[str, Any]) -> None:
+def write_state(directory: str, states: dict[str, Any]) -> None:
     """Write down how the containers are, whole or not at all."""
     unfinished = f"{directory}/state.json.new"
     with open(unfinished, "wb") as file:

@@ -10,10 +10,10 @@ from warren.node.podprocess.kernel import (
     MS_NODEV,
     MS_NOSUID,
     MS_RDONLY,
-    Trouble,
-    attach,
+    PodTrouble,
+    attach_mount,
+    clone_mount,
     mount,
-    take_tree,
 )
 
 TOP = "/mnt"
@@ -22,16 +22,16 @@ TOP = "/mnt"
 HOSTS = f"{TOP}/etc/hosts"
 """What containers have as /etc/hosts."""
 
-_MEMORY = 128 * 2**20
+_TMPFS_BYTES = 128 * 2**20
 """Bytes of memory that what containers write into their images, and into emptyDirs, may take."""
 
-_FILE = 2048
+_BYTES_PER_INODE = 2048
 """Bytes of a file system in memory for each file that it may have."""
 
 
-def prepare_files(plan: dict[str, Any], trees: list[int]) -> None:
+def mount_volumes(plan: dict[str, Any], trees: list[int]) -> None:
     """Make the pod's file systems below `TOP`: its volumes, `hosts`, and room for its roots."""
-    _mount_tmpfs(TOP, _MEMORY, "711")
+    _mount_tmpfs(TOP, _TMPFS_BYTES, "711")
     os.mkdir(f"{TOP}/volumes", 0o711)
     attached = iter(trees)
     for name, volume in plan["volumes"].items():
@@ -42,7 +42,7 @@ def prepare_files(plan: dict[str, Any], trees: list[int]) -> None:
                 os.mkdir(place)
             else:
                 os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
-            attach(tree, place)
+            attach_mount(tree, place)
         elif "files" in volume:
             os.mkdir(place, 0o755)
             for file, text in volume["files"].items():
@@ -54,20 +54,20 @@ def prepare_files(plan: dict[str, Any], trees: list[int]) -> None:
                 _mount_tmpfs(place, volume["size"])
             os.chmod(place, 0o777)
     os.mkdir(f"{TOP}/shm")
-    _mount_tmpfs(f"{TOP}/shm", _MEMORY)
+    _mount_tmpfs(f"{TOP}/shm", _TMPFS_BYTES)
     # Apart from what containers may fill: the names of the hosts have to be told when it is full.
     os.mkdir(os.path.dirname(HOSTS))
     mount("none", os.path.dirname(HOSTS), "tmpfs", MS_NODEV | MS_NOSUID, "size=16m,mode=755")
     _write(HOSTS, plan["hosts"].encode())
     # Libraries of MPI look there for the interfaces of the pod's network. A kernel may refuse.
-    with suppress(Trouble):
+    with suppress(PodTrouble):
         os.mkdir(f"{TOP}/sys")
         mount("none", f"{TOP}/sys", "sysfs", MS_NODEV | MS_NOSUID | MS_RDONLY)
 
 
 def _mount_tmpfs(place: str, size: int, mode: str = "1777") -> None:
     """Mount a tmpfs, with a limit of files, too: each takes 1 KiB of the kernel's memory."""
-    bounds = f"size={size},nr_inodes={max(1024, size // _FILE)},mode={mode}"
+    bounds = f"size={size},nr_inodes={max(1024, size // _BYTES_PER_INODE)},mode={mode}"
     mount("none", place, "tmpfs", MS_NODEV | MS_NOSUID, bounds)
 
 
@@ -80,13 +80,13 @@ def _write(path: str, data: bytes) -> None:
         os.close(opened)
 
 
-def prepare_source(number: int, index: int, mount: dict[str, Any], volumes: dict[str, Any]) -> str:
+def mount_source(number: int, index: int, mount: dict[str, Any], volumes: dict[str, Any]) -> str:
     """Return the path of what a container mounts of a volume.
 
     A subPath is followed through no link, and made where it is not there.
     """
     if mount["volume"] not in volumes:
-        raise Trouble(f"there is no volume {mount['volume']}")
+        raise PodTrouble(f"there is no volume {mount['volume']}")
     whole = f"{TOP}/volumes/{mount['volume']}"
     if not mount["below"]:
         return whole
@@ -101,8 +101,8 @@ def prepare_source(number: int, index: int, mount: dict[str, Any], volumes: dict
         os.close(opened)
         opened = inner
         if stat.S_ISLNK(os.fstat(opened).st_mode):
-            raise Trouble(f"{mount['below']} of the volume {mount['volume']} passes a link")
-    tree = take_tree("", opened)
+            raise PodTrouble(f"{mount['below']} of the volume {mount['volume']} passes a link")
+    tree = clone_mount("", opened)
     is_directory = stat.S_ISDIR(os.fstat(opened).st_mode)
     os.close(opened)
     place = f"{TOP}/part-{number}-{index}"
@@ -110,11 +110,11 @@ def prepare_source(number: int, index: int, mount: dict[str, Any], volumes: dict
         os.mkdir(place)
     else:
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
-    attach(tree, place)
+    attach_mount(tree, place)
     return place
 
 
-def prepare_root(number: int, container: dict[str, Any], places: dict[str, bool]) -> str:
+def mount_root(number: int, container: dict[str, Any], places: dict[str, bool]) -> str:
     """Make the root of a container, with places to mount at, and return its path.
 
     `places` says of each path whether a directory is mounted there, or a file.
@@ -124,7 +124,7 @@ def prepare_root(number: int, container: dict[str, Any], places: dict[str, bool]
         os.mkdir(f"{own}{part}", 0o755)
     layers = f"lowerdir={container['root']},upperdir={own}/upper,workdir={own}/work"
     if any(character in container["root"] for character in ",:\\"):
-        raise Trouble(f"the path of the image {container['root']} cannot be mounted")
+        raise PodTrouble(f"the path of the image {container['root']} cannot be mounted")
     mount("overlay", f"{own}/root", "overlay", MS_NODEV | MS_NOSUID, layers)
     child = os.fork()
     if child == 0:
@@ -142,5 +142,5 @@ def prepare_root(number: int, container: dict[str, Any], places: dict[str, bool]
         finally:
             os._exit(status)
     if os.waitpid(child, 0)[1]:
-        raise Trouble(f"container {container['name']}: places to mount at cannot be made")
+        raise PodTrouble(f"container {container['name']}: places to mount at cannot be made")
     return f"{own}/root"

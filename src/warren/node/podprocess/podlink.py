@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from warren.node.podprocess.kernel import Trouble
+from warren.node.podprocess.kernel import PodTrouble
 
 
 def connect_bridge(network: int, address: str) -> None:
@@ -22,4 +22,4 @@ def _run(argv: list[str], text: str = "") -> None:
     done = subprocess.run(argv, input=text.encode(), capture_output=True, timeout=20)
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
-        raise Trouble(f"{argv[0]}: {words}")
+        raise PodTrouble(f"{argv[0]}: {words}")

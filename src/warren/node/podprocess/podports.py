@@ -7,12 +7,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from warren.node.podprocess.kernel import Trouble
+from warren.node.podprocess.kernel import PodTrouble
 
-_CONNECTIONS = 1024
+_MOST_CONNECTIONS = 1024
 """How many connections to ports of the node are joined to the pod's at a time, at most."""
 
-_WAITING = 16
+_BACKLOG = 16
 """Connections to a port that wait to be taken: each takes a file before it has its turn."""
 
 
@@ -25,7 +25,7 @@ def listen(ports: list[dict[str, Any]]) -> list[tuple[socket.socket, int]]:
         try:
             listener.bind((each["host"], each["port"]))
         except OSError as error:
-            raise Trouble(f"port {each['port']} of {each['host']}: {error.strerror}") from error
+            raise PodTrouble(f"port {each['port']} of {each['host']}: {error.strerror}") from error
         listener.listen(128)
         found.append((listener, each["to"]))
     return found
@@ -37,7 +37,7 @@ async def forward(ports: list[tuple[socket.socket, int]], address: str) -> None:
     for taken, port in ports:
         join = partial(forwarder.forward, address, port)
         # So many are accepted at a time before it is seen that there are too many.
-        await asyncio.start_server(join, sock=taken, backlog=_WAITING)
+        await asyncio.start_server(join, sock=taken, backlog=_BACKLOG)
 
 
 class _Connection:
@@ -60,7 +60,7 @@ class _Forwarder:
 
     def __init__(self) -> None:
         # Each takes two files, and the pod some of its own.
-        self._most = min(_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        self._most = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
         self._joined: dict[_Connection, asyncio.Task[None]] = {}
         """Those that have moved nothing for the longest time come first."""
 
@@ -101,14 +101,14 @@ class _Forwarder:
                     writer: asyncio.StreamWriter) -> None:  # fmt: skip
         try:
             while chunk := await reader.read(2**18):
-                self._has_moved(connection)
+                self._mark_active(connection)
                 writer.write(chunk)
                 await writer.drain()
             writer.write_eof()
         except OSError:
             writer.close()
 
-    def _has_moved(self, connection: _Connection) -> None:
+    def _mark_active(self, connection: _Connection) -> None:
         joining = self._joined.pop(connection, None)
         if joining is not None:  # and not just ended
             self._joined[connection] = joining

@@ -26,37 +26,39 @@ import socket
 import subprocess
 import sys
 
-from warren.node.podprocess.kernel import Trouble
+from warren.node.podprocess.kernel import PodTrouble
 from warren.node.podprocess.ownnamespaces import (
     become_init,
-    leave_namespaces,
+    clone_mounts,
+    enter_own_namespaces,
     take_lock,
-    take_trees,
 )
-from warren.node.podprocess.pod import Pod, keep
-from warren.node.podprocess.podfiles import prepare_files
+from warren.node.podprocess.pod import Pod, write_state
+from warren.node.podprocess.podfiles import mount_volumes
 from warren.node.podprocess.podlink import connect_bridge
 from warren.node.podprocess.podports import forward, listen
 
 
-def _begun() -> None:
+def _report_started() -> None:
     """Close standard output, for the end of which an agent waits: the pod has begun."""
     with open(os.devnull, "wb") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
-async def _live(pod: Pod, listener: socket.socket, ports: list[tuple[socket.socket, int]]) -> None:
+async def _run_pod(
+    pod: Pod, listener: socket.socket, ports: list[tuple[socket.socket, int]]
+) -> None:
     address = pod.plan["address"].partition("/")[0]
     await forward(ports, address)
     await asyncio.start_unix_server(pod.follow, sock=listener)
     # An agent that knows of a pod may stop it: the pod has to understand that before it tells, and
     # the first process of a namespace is not ended by a signal that it does not understand.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, pod.stop)
-    pod.tell()
-    await pod.wait_kept()
-    _begun()
+    pod.publish_state()
+    await pod.wait_state_written()
+    _report_started()
     await pod.run()
-    await pod.wait_kept()
+    await pod.wait_state_written()
 
 
 def main(directory: str) -> None:
@@ -81,18 +83,18 @@ def main(directory: str) -> None:
     is_root = os.geteuid() == 0
     try:
         paths = [each["path"] for each in plan["volumes"].values() if "path" in each]
-        trees = take_trees(plan["rabbit"], paths)
+        trees = clone_mounts(plan["rabbit"], paths)
         ports = listen(plan["ports"])
-        leave_namespaces(plan["network"])
+        enter_own_namespaces(plan["network"])
         connect_bridge(plan["network"], plan["address"])
         become_init(directory, lock)
-        prepare_files(plan, trees)
-    except (Trouble, OSError, subprocess.SubprocessError) as error:
+        mount_volumes(plan, trees)
+    except (PodTrouble, OSError, subprocess.SubprocessError) as error:
         names = (
             [{"name": each["name"]} for each in plan["init"]],
             [{"name": each["name"]} for each in plan["containers"]],
         )
         failed = {"init": names[0], "containers": names[1], "stopped": False, "error": str(error)}
-        keep(directory, failed)
+        write_state(directory, failed)
         return
-    asyncio.run(_live(Pod(directory, plan, is_root=is_root), listener, ports))
+    asyncio.run(_run_pod(Pod(directory, plan, is_root=is_root), listener, ports))

@@ -78,7 +78,7 @@ def run_rehearsal(scenario: rehearsal.Scenario) -> list[dict[str, Any]]:
     if ran.returncode == -signal.SIGALRM:
         happenings.append({"outcome": "alarm", "message": "killed by the alarm"})
     elif ran.returncode:
-        words = ran.stderr.strip().splitlines()[-1:] or [commands.ending(ran.returncode)]
+        words = ran.stderr.strip().splitlines()[-1:] or [commands.exit_reason(ran.returncode)]
         happenings.append({"outcome": "error", "message": words[0]})
     return happenings
 

@@ -1,4 +1,4 @@
-"""The short way of small files: what goes it arrives whole, all else is left to the long way."""
+"""The fast path of small files: what goes it arrives whole, all else is left to the slow path."""
 
 import errno
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.copied import OLD, Copier
-from warren.node.copying import fresh, metadata
-from warren.node.copying.transfer import SMALL
+from warren.node.copying import fastpath, metadata
+from warren.node.copying.transfer import SMALL_FILE
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def old(path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600, 0o777, 0o400, 0o000])
-@pytest.mark.parametrize("size", [0, 1, SMALL])
+@pytest.mark.parametrize("size", [0, 1, SMALL_FILE])
 def test_a_small_file_arrives_with_mode_and_times(
     tmp_path: Path, ends: tuple[int, int], size: int, mode: int
 ) -> None:
@@ -41,11 +41,11 @@ def test_a_small_file_arrives_with_mode_and_times(
     os.utime(tmp_path / "in" / "file", ns=(OLD, OLD + 1))
     (tmp_path / "in" / "file").chmod(mode)
     if not os.access(tmp_path / "in" / "file", os.R_OK):
-        assert fresh.copy("file", *ends) is None
+        assert fastpath.copy("file", *ends) is None
         return
     old = os.umask(0o077)
     try:
-        assert fresh.copy("file", *ends) == size
+        assert fastpath.copy("file", *ends) == size
     finally:
         os.umask(old)
 
@@ -60,7 +60,7 @@ def test_no_user_becomes_another_by_the_short_way(tmp_path: Path, ends: tuple[in
     (tmp_path / "in" / "file").chmod(0o6755)
     old(tmp_path / "in" / "file")
 
-    assert fresh.copy("file", *ends) == 0
+    assert fastpath.copy("file", *ends) == 0
     assert stat.S_IMODE((tmp_path / "out" / "file").stat().st_mode) == 0o755
 
 
@@ -76,7 +76,7 @@ def attributed(path: Path) -> None:
 
 def sparse(path: Path) -> None:
     with path.open("wb") as file:
-        file.truncate(SMALL)
+        file.truncate(SMALL_FILE)
 
 
 def linked(path: Path) -> None:
@@ -91,7 +91,7 @@ def linked(path: Path) -> None:
         os.mkdir,
         lambda path: path.symlink_to("elsewhere"),
         lambda path: None,
-        lambda path: path.write_bytes(bytes(SMALL + 1)),
+        lambda path: path.write_bytes(bytes(SMALL_FILE + 1)),
         attributed,
         sparse,
         linked,
@@ -106,7 +106,7 @@ def test_what_is_more_than_a_small_file_is_left_alone(
     with suppress(FileNotFoundError):
         old(tmp_path / "in" / "file")
 
-    assert fresh.copy("file", *ends) is None
+    assert fastpath.copy("file", *ends) is None
     assert os.listdir(ends[1]) == []
 
 
@@ -115,7 +115,7 @@ def test_nothing_that_is_there_is_written_to(tmp_path: Path, ends: tuple[int, in
     old(tmp_path / "in" / "file")
     (tmp_path / "out" / "file").write_bytes(b"old")
 
-    assert fresh.copy("file", *ends) is None
+    assert fastpath.copy("file", *ends) is None
     assert (tmp_path / "out" / "file").read_bytes() == b"old"
 
 
@@ -134,7 +134,7 @@ def test_a_file_that_changes_while_it_is_read_is_left_to_the_long_way(
 
     monkeypatch.setattr(os, "read", read_and_change)
 
-    assert fresh.copy("file", *ends) is None
+    assert fastpath.copy("file", *ends) is None
 
 
 def test_a_file_that_grows_before_it_is_read_is_left_to_the_long_way(
@@ -150,7 +150,7 @@ def test_a_file_that_grows_before_it_is_read_is_left_to_the_long_way(
 
     monkeypatch.setattr(os, "read", grow_and_read)
 
-    assert fresh.copy("file", *ends) is None
+    assert fastpath.copy("file", *ends) is None
     assert os.listdir(ends[1]) == []
 
 
@@ -162,20 +162,20 @@ def test_a_file_that_was_written_to_just_now_is_left_to_the_long_way(
     written = (tmp_path / "in" / "file").stat().st_mtime_ns
 
     monkeypatch.setattr(time, "time_ns", lambda: written + 4_000_000)
-    assert fresh.copy("file", *ends) is None
+    assert fastpath.copy("file", *ends) is None
     assert os.listdir(ends[1]) == []
     monkeypatch.setattr(time, "time_ns", lambda: written + 1_010_000_000)
-    assert fresh.copy("file", *ends) == 3
+    assert fastpath.copy("file", *ends) == 3
 
 
 def test_a_directory_that_hands_down_an_access_control_list_is_known(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
-        assert not metadata.hands_down(descriptor)
+        assert not metadata.has_default_acl(descriptor)
         # u::rwx,g::r-x,o::--- as the default of what is made in it.
         entries = "02000000 01000700ffffffff 04000500ffffffff 20000000ffffffff"
         os.setxattr(descriptor, "system.posix_acl_default", bytes.fromhex(entries))
-        assert metadata.hands_down(descriptor)
+        assert metadata.has_default_acl(descriptor)
     except OSError as error:
         if error.errno != errno.EOPNOTSUPP:
             raise
@@ -190,7 +190,7 @@ def test_what_goes_the_short_way_and_what_goes_the_long_one_arrive_together(copy
         (source / f"d{at}").mkdir(parents=True)
         for number in range(40):
             (source / f"d{at}" / str(number)).write_bytes(bytes([number]) * (number % 7))
-        (source / f"d{at}" / "large").write_bytes(os.urandom(SMALL + 1))
+        (source / f"d{at}" / "large").write_bytes(os.urandom(SMALL_FILE + 1))
         os.link(source / "d0" / "7", source / f"d{at}" / "linked")
         for path in (source / f"d{at}").iterdir():
             os.utime(path, ns=(OLD, OLD))

@@ -44,29 +44,29 @@ class System:
     """Parts that live together. If one of them dies, all do."""
 
     parts: dict[str, Part] = field(default_factory=dict)
-    before: Part | None = None
-    """What is to be done before they start, while `first` run already."""
-    first: dict[str, Part] = field(default_factory=dict)
-    settled: Part | None = None
+    prepare: Part | None = None
+    """What is to be done before they start, while `outer_parts` run already."""
+    outer_parts: dict[str, Part] = field(default_factory=dict)
+    wait_ready: Part | None = None
     """Returns when what has started is ready to be used."""
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
         """Live until cancelled. The first parts outlive the others, whose last writes they do."""
         async with asyncio.TaskGroup() as standing:
-            for name, part in self.first.items():
-                standing.create_task(_living(part), name=name)
-            if self.before is not None:
-                await self.before()
+            for name, part in self.outer_parts.items():
+                standing.create_task(_run_part(part), name=name)
+            if self.prepare is not None:
+                await self.prepare()
             async with asyncio.TaskGroup() as tasks:
                 for name, part in self.parts.items():
-                    tasks.create_task(_living(part), name=name)
-                if self.settled is not None:
-                    await self.settled()
+                    tasks.create_task(_run_part(part), name=name)
+                if self.wait_ready is not None:
+                    await self.wait_ready()
                 if ready is not None:
                     ready.set()
 
 
-async def _living(part: Part) -> None:
+async def _run_part(part: Part) -> None:
     await part()
 
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 
 
-async def wait_ended(process: int, is_same: Callable[[], bool] = lambda: True) -> None:
+async def wait_process_ended(process: int, is_same: Callable[[], bool] = lambda: True) -> None:
     """Return when a process has ended.
 
     It may have ended before, and its number may be another process's by now: `is_same` returns

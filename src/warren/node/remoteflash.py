@@ -6,15 +6,15 @@ from typing import NoReturn
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
 from warren.node import filesystems
-from warren.node.filesystems import NO_CLUSTER, Cluster
+from warren.node.filesystems import NO_DLM_CLUSTER, DlmCluster
 from warren.node.flash import Source
 from warren.node.nvmehost import Host
 
 
-class Attached:
+class RemoteFlash:
     """`Flash` of a node that has none: it mounts what rabbits offer it, and makes nothing."""
 
-    def __init__(self, host: Host, cluster: Cluster | None = None) -> None:
+    def __init__(self, host: Host, cluster: DlmCluster | None = None) -> None:
         """Without a `cluster`, there is no file system that several nodes may mount."""
         self._host = host
         self._cluster = cluster
@@ -25,7 +25,7 @@ class Attached:
     async def raw_volumes(self, group: str) -> RawVolumes:
         return RawVolumes.NONE
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
         return {}
 
     async def lnet_nid(self) -> str:
@@ -45,7 +45,7 @@ class Attached:
                 fatal=True,
             )
         if file_system == "gfs2" and self._cluster is None:
-            raise NodeTrouble(NO_CLUSTER, fatal=True)
+            raise NodeTrouble(NO_DLM_CLUSTER, fatal=True)
         device = await self._host.connect(group, name)
         return filesystems.source(file_system, device, self._cluster)
 

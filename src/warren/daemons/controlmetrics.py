@@ -15,7 +15,7 @@ _SECONDS: Final = (0.01, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 1800, 3600, 7200,
 """Bounds of buckets: a state takes milliseconds, or hours where much is copied."""
 
 
-class Counted:
+class ControlMetrics:
     """One registry, and what is counted in it."""
 
     def __init__(self) -> None:
@@ -33,13 +33,15 @@ class Counted:
         """Return a client that does what `client` does, and is counted."""
         return self._metrics.client(client)
 
-    def controllers(self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]) -> None:
+    def watch_controllers(
+        self, informers: Informers, reconcilers: Iterable[Reconciler[Any]]
+    ) -> None:
         """Count what controllers do, and what they know."""
         self._metrics.informers(informers)
         for each in reconcilers:
             self._metrics.reconciler(each)
 
-    def conductor(self, conductor: Conductor) -> None:
+    def watch_conductor(self, conductor: Conductor) -> None:
         """Count what a conductor does, and how long states take."""
         self._metrics.reconciler(conductor.reconciler)
         states = self._states

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from warren.node.nvmehost import Host, Policy, Reach
-from warren.node.reaching import why_unanswered
+from warren.node.nvmehost import Host, NvmeTimeouts, TransportAddress
+from warren.node.tcpprobe import why_unanswered
 
 SECONDS = 60.0
 """Longer than the loopback takes on any machine."""
@@ -39,7 +39,9 @@ def port_of(made: socket.socket) -> int:
 
 
 def host(port: int, answer: float = SECONDS, name: str = "127.0.0.1") -> Host:
-    return Host("n0", {"r0": Reach(host=name, service=port)}, Policy(answer=answer))
+    return Host(
+        "n0", {"r0": TransportAddress(host=name, service=port)}, NvmeTimeouts(answer=answer)
+    )
 
 
 def test_a_target_that_accepts_is_reached_and_is_sent_nothing_but_the_end(
@@ -105,7 +107,7 @@ def test_a_rabbit_whose_name_is_not_known_is_not_reached() -> None:
 
 
 def test_a_rabbit_of_which_nothing_is_said_is_looked_for_by_its_name() -> None:
-    nowhere = Host("n0", {}, Policy(answer=SECONDS))
+    nowhere = Host("n0", {}, NvmeTimeouts(answer=SECONDS))
 
     why = asyncio.run(nowhere.why_unreached("no-such-rabbit.invalid"))
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from warren.node.beneath import Place
+from warren.node.nofollow import Directory
 
 _REMEMBERED: Final = 2**17
 
-Names = tuple[Place, str, Place, str]
+Names = tuple[Directory, str, Directory, str]
 """A directory of the source and a name in it, and those of its copy."""
 
 
@@ -26,7 +26,7 @@ class _Inode:
     waiting: list[Names] = field(default_factory=list)
 
 
-class Linked:
+class HardLinks:
     """The files of several names that are under way. Any thread may ask."""
 
     def __init__(self, most: int = _REMEMBERED) -> None:
@@ -34,11 +34,11 @@ class Linked:
         self._lock = threading.Lock()
         self._known: dict[tuple[int, int], _Inode] = {}
 
-    def first(self, known: os.stat_result, names: Names) -> Names | None:
+    def first_copy(self, known: os.stat_result, names: Names) -> Names | None:
         """Return the name of a file that is copied already; else its caller is to copy it now.
 
-        Of one that is being copied, this is `names` itself: it waits, is returned by `copied`
-        or `failed`, and then is to ask again.
+        Of one that is being copied, this is `names` itself: it waits, is returned by `mark_copied`
+        or `mark_failed`, and then is to ask again.
         """
         key = (known.st_dev, known.st_ino)
         with self._lock:
@@ -55,7 +55,7 @@ class Linked:
                 del self._known[key]
             return inode.first
 
-    def copied(self, known: os.stat_result, names: Names) -> Sequence[Names]:
+    def mark_copied(self, known: os.stat_result, names: Names) -> Sequence[Names]:
         """Hear that a file is copied; return the names that have waited for it."""
         key = (known.st_dev, known.st_ino)
         with self._lock:
@@ -66,7 +66,7 @@ class Linked:
             waiting, inode.waiting = inode.waiting, []
             return waiting
 
-    def failed(self, known: os.stat_result, names: Names) -> Sequence[Names]:
+    def mark_failed(self, known: os.stat_result, names: Names) -> Sequence[Names]:
         """Hear that a file could not be copied, or have no more names; return those that waited."""
         key = (known.st_dev, known.st_ino)
         with self._lock:

@@ -12,10 +12,10 @@ import threading
 from contextlib import suppress
 from typing import Final
 
-_CAREFUL: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_UNKNOWN_KIND: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """How something is opened of which it is not sure what it is."""
 
-_MAKING: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _KINDS: Final = {
     stat.S_IFDIR: "a directory",
     stat.S_IFLNK: "a symbolic link",
@@ -24,9 +24,9 @@ _KINDS: Final = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_NOT_NOW: Final = (errno.EACCES, errno.EPERM, errno.ETXTBSY)
+_NOT_WRITABLE: Final = (errno.EACCES, errno.EPERM, errno.ETXTBSY)
 """What keeps a file from being written to, and not from being replaced."""
-_BELOW: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_IN_PARENT: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def without_links(path: str, within: str) -> str:
@@ -69,7 +69,7 @@ def _descend(path: str, within: str, flags: int, *, make: bool) -> int:
             if make:
                 with suppress(FileExistsError):
                     os.mkdir(name, dir_fd=here)
-            below = os.open(name, (os.O_PATH if left else flags) | _BELOW, dir_fd=here)
+            below = os.open(name, (os.O_PATH if left else flags) | _IN_PARENT, dir_fd=here)
             os.close(here)
             here = below
     except OSError as error:
@@ -78,12 +78,12 @@ def _descend(path: str, within: str, flags: int, *, make: bool) -> int:
     return here
 
 
-class Place:
-    """A directory, by its name in its parent. `Tree.use` opens it."""
+class Directory:
+    """A directory, by its name in its parent. `Tree.acquire` opens it."""
 
     __slots__ = ("descriptor", "name", "parent", "users")
 
-    def __init__(self, parent: "Place | None", name: str, descriptor: int = -1) -> None:
+    def __init__(self, parent: "Directory | None", name: str, descriptor: int = -1) -> None:
         self.parent = parent
         self.name = name
         self.descriptor = descriptor
@@ -94,25 +94,25 @@ class Tree:
     """The directories below one that is open."""
 
     def __init__(
-        self, path: str, flags: int, *, within: str = "", own: int | None = None, spare: int = 64
+        self, path: str, flags: int, *, within: str = "", owner: int | None = None, spare: int = 64
     ) -> None:
         """Open the directory at `path`, which may lead through links; all others with `flags`.
 
-        It leads through none below `within`, and all below it are the user `own`'s, where that is
+        It leads through none below `within`, and all below it are the user `owner`'s, where that is
         said. So many as `spare` that are not in use stay open. Raises OSError.
         """
-        self._flags = flags | _BELOW
+        self._flags = flags | _IN_PARENT
         self._spare = spare
-        self._own = own
+        self._owner = owner
         self._path = path
         self._lock = threading.Lock()
-        self._idle: dict[Place, None] = {}
+        self._idle: dict[Directory, None] = {}
         """Those that are open and not in use, the one whose use is longest ago first."""
-        self.top = Place(None, "", open_directory(path, flags, within))
+        self.top = Directory(None, "", open_directory(path, flags, within))
         self.top.users = 1
 
-    def use(self, place: Place) -> int:
-        """Return the descriptor of a directory, which is valid until `leave`. Raises OSError."""
+    def acquire(self, place: Directory) -> int:
+        """Return the descriptor of a directory, which is valid until `release`. Raises OSError."""
         with self._lock:
             shut = []
             above = place
@@ -132,20 +132,20 @@ class Tree:
     def _open(self, name: str, above: int) -> int:
         opened = os.open(name, self._flags, dir_fd=above)
         # Looked at when it is open: whose it was by its name may be another one.
-        if self._own is not None and os.fstat(opened).st_uid != self._own:
+        if self._owner is not None and os.fstat(opened).st_uid != self._owner:
             os.close(opened)
             raise PermissionError(errno.EPERM, "is another user's directory", name)
         return opened
 
-    def leave(self, place: Place) -> None:
-        """Release the descriptor that one `use` returned."""
+    def release(self, place: Directory) -> None:
+        """Release the descriptor that one `acquire` returned."""
         with self._lock:
             place.users -= 1
             if not place.users:
                 self._idle[place] = None
                 self._close_some()
 
-    def path(self, place: Place, name: str = "") -> str:
+    def path(self, place: Directory, name: str = "") -> str:
         """Return the path of a directory, or of something in it, to tell the user."""
         names = [name] if name else []
         while place.parent is not None:
@@ -182,7 +182,7 @@ def open_to_look(name: str, above: int) -> int:
     Never blocks, and neither does the descriptor. It is not to be read before it is known to be
     a file. Raises OSError.
     """
-    return os.open(name, os.O_RDONLY | _CAREFUL, dir_fd=above)
+    return os.open(name, os.O_RDONLY | _UNKNOWN_KIND, dir_fd=above)
 
 
 def open_to_read(name: str, above: int) -> tuple[int, os.stat_result]:
@@ -206,36 +206,36 @@ def open_to_make(name: str, above: int, mode: int) -> int:
 
     Raises OSError, as FileExistsError for anything that is there.
     """
-    return os.open(name, os.O_WRONLY | _MAKING, mode, dir_fd=above)
+    return os.open(name, os.O_WRONLY | _NEW_FILE, mode, dir_fd=above)
 
 
 def open_to_write(
-    name: str, above: int, source: os.stat_result, *, read: bool = False, own: int | None = None
+    name: str, above: int, source: os.stat_result, *, read: bool = False, owner: int | None = None
 ) -> tuple[int, os.stat_result | None]:
     """Make a file in an open directory, or open the one that is there; return its descriptor.
 
     Return what is known of one that is there, too. It is for a copy of the file `source`, which it
     never is itself, by whatever name. What is in it stays. One that has other names is replaced:
-    what they name is not ours to change. So is one that is not the user `own`'s, if that is said:
+    what they name is not ours to change. So is one that is not the user `owner`'s, if that is said:
     it is its owner's to read. Only a file is ever opened: a FIFO would wait for a reader, and a
     device do what it does. `read` asks for a descriptor that can be read, too. Raises NotAFile,
     SameFile and OSError.
     """
     how = os.O_RDWR if read else os.O_WRONLY
     with suppress(FileExistsError):
-        return os.open(name, how | _MAKING, 0o600, dir_fd=above), None
+        return os.open(name, how | _NEW_FILE, 0o600, dir_fd=above), None
     known = os.stat(name, dir_fd=above, follow_symlinks=False)
     check_is_file(known)
     if os.path.samestat(known, source):
         raise SameFile
-    if known.st_nlink > 1 or own not in (None, known.st_uid):
+    if known.st_nlink > 1 or owner not in (None, known.st_uid):
         return replace(name, above, read=read), None
     try:
-        descriptor = os.open(name, how | _CAREFUL, dir_fd=above)
+        descriptor = os.open(name, how | _UNKNOWN_KIND, dir_fd=above)
     except OSError as error:
         # An earlier copy of a file that is not writable, or a program that runs: by each user who
         # may run it. Only its directory's owner gets past.
-        if error.errno not in _NOT_NOW:
+        if error.errno not in _NOT_WRITABLE:
             raise
         return replace(name, above, read=read), None
     try:
@@ -244,7 +244,7 @@ def open_to_write(
         check_is_file(known)
         if os.path.samestat(known, source):
             raise SameFile
-        if own not in (None, known.st_uid):
+        if owner not in (None, known.st_uid):
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), name)
         os.set_blocking(descriptor, True)
     except BaseException:
@@ -260,4 +260,4 @@ def replace(name: str, above: int, *, read: bool = False) -> int:
     """
     os.unlink(name, dir_fd=above)
     how = os.O_RDWR if read else os.O_WRONLY
-    return os.open(name, how | _MAKING, 0o600, dir_fd=above)
+    return os.open(name, how | _NEW_FILE, 0o600, dir_fd=above)

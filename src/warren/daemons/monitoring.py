@@ -7,7 +7,7 @@ from aiohttp import web
 
 from warren.kube import serving
 
-_MOST = 50
+_MOST_CONNECTIONS = 50
 """Connections at a time: clients must not use up the descriptors that the process needs."""
 
 _PROMETHEUS = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
@@ -18,11 +18,13 @@ async def serve(
 ) -> None:
     """Serve `/metrics`, `/healthz` and `/readyz` on a bound socket until cancelled."""
     app = web.Application()
-    add(app, exposition, ready)
-    await serving.serve_limited(app, listener, _MOST)
+    add_routes(app, exposition, ready)
+    await serving.serve_limited(app, listener, _MOST_CONNECTIONS)
 
 
-def add(app: web.Application, exposition: Callable[[], bytes], ready: Callable[[], bool]) -> None:
+def add_routes(
+    app: web.Application, exposition: Callable[[], bytes], ready: Callable[[], bool]
+) -> None:
     """Have an application serve `/metrics`, `/healthz` and `/readyz` besides what it serves."""
 
     async def metrics(request: web.Request) -> web.Response:

@@ -7,12 +7,12 @@ import pytest
 
 from warren.base.bytesize import MIB
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
-from warren.node.directory import Directories
-from warren.node.offered import Offered
+from warren.node.directory import DirectoryFlash
+from warren.node.exportedflash import ExportedFlash
 
 
 def test_a_volume_is_withdrawn_before_it_is_released(tmp_path: Path) -> None:
-    flash = Directories(tmp_path, 10 * MIB)
+    flash = DirectoryFlash(tmp_path, 10 * MIB)
     there_when_withdrawn: list[bool] = []
 
     async def withdraw(volume: str) -> None:
@@ -21,7 +21,7 @@ def test_a_volume_is_withdrawn_before_it_is_released(tmp_path: Path) -> None:
             raise NodeTrouble("nvmet: it takes its time")
 
     async def main() -> None:
-        offered = Offered(flash, withdraw)
+        offered = ExportedFlash(flash, withdraw)
         await offered.make(
             Volume(group="r0", name="a", size=MIB, file_system="xfs", userid=0, groupid=0)
         )
@@ -38,6 +38,6 @@ def test_a_volume_is_withdrawn_before_it_is_released(tmp_path: Path) -> None:
 def test_no_user_is_promised_a_bare_device(tmp_path: Path) -> None:
     async def withdraw(volume: str) -> None: ...
 
-    offered = Offered(Directories(tmp_path, MIB), withdraw)
+    offered = ExportedFlash(DirectoryFlash(tmp_path, MIB), withdraw)
 
     assert asyncio.run(offered.raw_volumes("r0")) is RawVolumes.NONE

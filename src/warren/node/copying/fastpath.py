@@ -1,7 +1,7 @@
-"""The short way: a small file of one name and no attributes, to where there is none of its name.
+"""The fast path: a small file of one name and no attributes, to where there is none of its name.
 
 It takes as few system calls as a whole copy can. Whatever is different, fails or changes meanwhile
-is left to the long way, which begins anew and knows the words for it.
+is left to the slow path, which begins anew and knows the words for it.
 """
 
 import os
@@ -11,25 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from warren.node.beneath import open_to_look, open_to_make
-from warren.node.copying import metadata, quiet
+from warren.node.copying import metadata, quiescence
 from warren.node.copying.latency import Latency
-from warren.node.copying.transfer import SMALL
+from warren.node.copying.transfer import SMALL_FILE
+from warren.node.nofollow import open_to_look, open_to_make
 
-_FILE: Final = 0o777
+_MODE_BITS: Final = 0o777
 
 
 @dataclass(frozen=True)
-class Copied:
+class FastPathResult:
     """What became of some files."""
 
     files: int
     bytes: int
-    left: Sequence[str]
-    """The names of those that are left to the long way."""
+    skipped: Sequence[str]
+    """The names of those that are left to the slow path."""
 
 
-def copy_all(names: Sequence[str], above: int, there: int, latency: Latency) -> Copied:
+def copy_all(names: Sequence[str], above: int, there: int, latency: Latency) -> FastPathResult:
     """Copy files as `copy`; none of them while `latency` is long."""
     files = size = 0
     left = []
@@ -44,7 +44,7 @@ def copy_all(names: Sequence[str], above: int, there: int, latency: Latency) -> 
         ended = time.monotonic()
         latency.took(ended - began)
         began = ended
-    return Copied(files, size, left)
+    return FastPathResult(files, size, left)
 
 
 def copy(name: str, above: int, there: int) -> int | None:
@@ -64,12 +64,12 @@ def copy(name: str, above: int, there: int) -> int | None:
 
 def _copy_open(name: str, reading: int, there: int) -> int | None:
     known = os.fstat(reading)
-    size, mode = known.st_size, known.st_mode & _FILE
-    if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1 or size > SMALL:
+    size, mode = known.st_size, known.st_mode & _MODE_BITS
+    if not stat.S_ISREG(known.st_mode) or known.st_nlink != 1 or size > SMALL_FILE:
         return None
     if known.st_blocks * 512 < size or metadata.copied_attributes(reading):
         return None
-    if not quiet.is_quiet(reading, known):
+    if not quiescence.is_quiet(reading, known):
         return None
     data = os.read(reading, size + 1)  # of a file that has grown, one more is read
     if len(data) != size:
@@ -83,7 +83,7 @@ def _copy_open(name: str, reading: int, there: int) -> int | None:
         now, made = os.fstat(reading), os.fstat(writing)
         if (now.st_size, now.st_mtime_ns) != (size, known.st_mtime_ns) or made.st_size != size:
             return None
-        if made.st_mode & _FILE != mode:
+        if made.st_mode & _MODE_BITS != mode:
             os.chmod(writing, mode)
         os.utime(writing, ns=(known.st_atime_ns, known.st_mtime_ns))
     finally:

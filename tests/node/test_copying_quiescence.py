@@ -9,7 +9,7 @@ import pytest
 
 from tests.node.copied import OLD
 from warren.dws.copies import staging
-from warren.node.copying import copier, fresh, quiet
+from warren.node.copying import copier, fastpath, quiescence
 from warren.node.copying.retry import Retry
 
 TICK = 10_000_000
@@ -46,7 +46,7 @@ def times(modified: int, changed: int) -> os.stat_result:
 def test_a_file_is_waited_for_until_its_time_would_be_another(
     modified: int, changed: int, left: int
 ) -> None:
-    assert quiet.remaining(times(modified, changed), NOW) == left
+    assert quiescence.remaining(times(modified, changed), NOW) == left
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_write_that_is_under_way_when_a_file_is_opened_is_waited_for(
     (tmp_path / "out").mkdir()
     above, there = (os.open(path, os.O_RDONLY) for path in (tmp_path, tmp_path / "out"))
     if way == "short":
-        assert fresh.copy("in", above, there) == len("whole")
+        assert fastpath.copy("in", above, there) == len("whole")
     else:
         assert copied(written, "out", "in")
 

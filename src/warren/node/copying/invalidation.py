@@ -11,12 +11,12 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from warren.node import identity
-from warren.node.beneath import Place, Tree, open_to_look
-from warren.node.copying.retry import MARK, STEP_BACK
-from warren.node.copying.tally import Refused
+from warren.node.copying.retry import MARK, REWRITTEN
+from warren.node.copying.tally import NotCopied
+from warren.node.nofollow import Directory, Tree, open_to_look
 
 
-def take_back(name: str, above: int, target: str, there: int) -> None:
+def invalidate(name: str, above: int, target: str, there: int) -> None:
     """Have a file in an open directory be no finished copy of that in another one.
 
     Raises OSError.
@@ -30,7 +30,7 @@ def take_back(name: str, above: int, target: str, there: int) -> None:
         return
     if copied.st_mtime_ns == known.st_mtime_ns:
         os.utime(target, dir_fd=there, follow_symlinks=False)
-    if copied.st_size > STEP_BACK:
+    if copied.st_size > REWRITTEN:
         _remove_mark(target, there)
 
 
@@ -43,12 +43,12 @@ def _remove_mark(name: str, there: int) -> None:
             os.close(descriptor)
 
 
-def take_back_tree(
+def invalidate_tree(
     source: Tree,
     target: Tree,
-    top: Place,
-    enter: Callable[[Place, str], Place],
-    fail: Callable[[OSError | Refused, str], None],
+    top: Directory,
+    enter: Callable[[Directory, str], Directory],
+    fail: Callable[[OSError | NotCopied, str], None],
 ) -> None:
     """Have no file of a tree be finished in its copy; `fail` hears of those that may still be.
 
@@ -58,28 +58,28 @@ def take_back_tree(
     while waiting:
         here, there = waiting.pop()
         try:
-            above = source.use(here)
+            above = source.acquire(here)
         except OSError as error:
             fail(error, source.path(here))
             continue
         try:
-            below = target.use(there)
+            below = target.acquire(there)
             try:
                 with os.scandir(above) as entries:
                     for entry in entries:
                         try:
                             if entry.is_dir(follow_symlinks=False):
                                 place = enter(there, entry.name)
-                                waiting.append((Place(here, entry.name), place))
+                                waiting.append((Directory(here, entry.name), place))
                             else:
-                                take_back(entry.name, above, entry.name, below)
+                                invalidate(entry.name, above, entry.name, below)
                         except FileNotFoundError:
                             continue  # it was not copied
-                        except (OSError, Refused) as error:
+                        except (OSError, NotCopied) as error:
                             fail(error, target.path(there, entry.name))
             finally:
-                target.leave(there)
+                target.release(there)
         except OSError as error:
             fail(error, target.path(there))
         finally:
-            source.leave(here)
+            source.release(here)

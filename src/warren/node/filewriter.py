@@ -1,4 +1,4 @@
-"""Write a text to a file of the kernel's: `python -I writing.py FILE`, with the text as its input.
+"""Write a text to a file of the kernel's: `python -I filewriter.py FILE`; the text is its input.
 
 A process of its own, since the kernel may take its time for what is asked of it, or for
 ever: it can be killed. The text may be a secret, and all users read the arguments of processes.

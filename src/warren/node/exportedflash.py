@@ -7,7 +7,7 @@ from warren.dws.node import RawVolumes, Volume
 from warren.node.flash import Flash, Source
 
 
-class Offered:
+class ExportedFlash:
     """`Flash` like another one, whose volumes no node reaches any more when they are released."""
 
     def __init__(self, flash: Flash, withdraw: Callable[[str], Awaitable[None]]) -> None:
@@ -21,8 +21,8 @@ class Offered:
         # Nodes have file systems attached, and no bare devices.
         return RawVolumes.NONE
 
-    async def lacks(self, group: str) -> Mapping[str, str]:
-        return await self._flash.lacks(group)
+    async def unsupported_types(self, group: str) -> Mapping[str, str]:
+        return await self._flash.unsupported_types(group)
 
     async def lnet_nid(self) -> str:
         return await self._flash.lnet_nid()

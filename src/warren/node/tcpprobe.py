@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
-_SETTLE: Final = 1.0
+_OPEN_SECONDS: Final = 1.0
 """Seconds for which a connection stays open. The kernel's target takes it a moment later than TCP
 does, and writes an error into the log of its machine if it has been closed by then."""
 
@@ -29,7 +29,7 @@ async def why_unanswered(address: str, port: int, seconds: float) -> str | None:
         return os.strerror(error.errno) if error.errno else str(error)
     try:
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(_SETTLE):
+            async with asyncio.timeout(_OPEN_SECONDS):
                 await reader.read(1)  # it says nothing, or has closed it
     finally:
         writer.close()

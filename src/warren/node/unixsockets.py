@@ -2,7 +2,7 @@
 
 A unix socket that has a name in a file system keeps it mounted, as do the connections that it
 has taken, and /proc tells of it no more than a number. The kernel opens the name of a socket
-for one who has it (SIOCUNIXFILE, unix(7)), and lends root the sockets of others.
+for a process that has it (SIOCUNIXFILE, unix(7)), and lends root the sockets of others.
 """
 
 import ctypes

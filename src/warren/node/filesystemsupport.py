@@ -8,12 +8,12 @@ from pathlib import Path
 
 from warren.dws.node import NodeTrouble
 from warren.node import commands, filesystems
-from warren.node.filesystems import Cluster
+from warren.node.filesystems import DlmCluster
 
 _KNOWN = Path("/proc/filesystems")
 
 
-async def lacks(cluster: Cluster | None = None) -> dict[str, str]:
+async def unsupported_types(cluster: DlmCluster | None = None) -> dict[str, str]:
     """Return the types of file systems that this machine does not make, each with the reason."""
     wanted = filesystems.kernel_types()
     there = _registered(_KNOWN) & wanted
@@ -21,7 +21,7 @@ async def lacks(cluster: Cluster | None = None) -> dict[str, str]:
     for name in sorted(wanted - there):
         if await _has_module(name):
             there.add(name)
-    return filesystems.lacks(is_installed, there.__contains__, cluster)
+    return filesystems.unsupported_types(is_installed, there.__contains__, cluster)
 
 
 def is_installed(program: str) -> bool:
