@@ -164,7 +164,9 @@ class _BrokerConductor:
         )
 
     def methods(self) -> Methods:
-        asked = storagequeries.methods(self._jobs.job, self.conductor.waiting, self.conductor.storage)
+        asked = storagequeries.methods(
+            self._jobs.job, self.conductor.waiting, self.conductor.storage
+        )
         tokens = WorkflowTokens(self._client, self._user_of)
         return {**self._jobs.methods(), **asked, **tokens.methods()}
 

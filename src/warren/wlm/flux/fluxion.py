@@ -98,7 +98,9 @@ class Fluxion:
 
     def job_changed(self, job: int) -> None:
         """Look again whether a job has its resources."""
-        self._set_taken(self._external.set_allocated(JobId(job), allocated=self._holds_resources(job)))
+        self._set_taken(
+            self._external.set_allocated(JobId(job), allocated=self._holds_resources(job))
+        )
 
     async def run(self) -> None:
         """Tell Fluxion what it is to do until cancelled."""
