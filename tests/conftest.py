@@ -24,8 +24,19 @@ settings.load_profile("any-machine")
 
 @pytest.fixture(autouse=True, scope="session")
 def quiet_log() -> None:
-    """Only what is wrong is logged, and shown with the test that it belongs to."""
+    """Only what is wrong is logged, and shown with the test that it belongs to.
+
+    The tracebacks are Python's: those of Rich, with all that is local to every frame, take a second
+    each, and many tests have errors logged on purpose.
+    """
     structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(
+                colors=False, exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(),
     )
