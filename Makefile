@@ -17,6 +17,10 @@ ONLY ?= .
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 3 ? n + 1 : 4)))
 ARGS ?=
 
+# Hundreds of processes that the tests start import the same modules: they are compiled once, also
+# where the shell asks for nothing to be kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all test-flux test-vm test-kube check bench crash mutants docs clean
 
 demo: $(VENV)/.ready

@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import logging
 import signal
 from collections.abc import Iterator, MutableMapping
@@ -24,11 +25,31 @@ settings.load_profile("any-machine")
 
 @pytest.fixture(autouse=True, scope="session")
 def quiet_log() -> None:
-    """Only what is wrong is logged, and shown with the test that it belongs to."""
+    """Only what is wrong is logged, and shown with the test that it belongs to.
+
+    The tracebacks are Python's: those of Rich, with all that is local to every frame, take a second
+    each, and many tests have errors logged on purpose.
+    """
     structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.dev.ConsoleRenderer(
+                colors=False, exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(),
     )
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of garbage collections, and whole in children of tests.
+
+    A child that a test forks would otherwise go through all of it, and have it copied.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from tests.dws.builders import need
 from tests.harness import virtual
+from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import World, opened
 from warren.base.bytesize import GIB
@@ -28,6 +29,9 @@ from warren.scheduling.allocatedflash import allocated_flash
 BESIDE = {"dw": "#DW jobdw type=xfs capacity=60GiB name=beside"}
 ACROSS = {"dw": "#DW jobdw type=xfs capacity=45GiB name=across"}
 SHARED = {"dw": "#DW jobdw type=xfs capacity=8GiB name=shared"}
+
+EVERY = extent("WARREN_STOPS_EVERY", usual=4, everything=1)
+"""After one write of how many the process is stopped."""
 
 
 @pytest.fixture(autouse=True)
@@ -169,7 +173,7 @@ def test_a_stop_after_any_write_leaves_the_allocation_where_it_was_reserved() ->
 
     write = 1
     while virtual.run(once(write)):
-        write += 1
+        write += EVERY
     assert write > 20
 
 

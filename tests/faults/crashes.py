@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequen
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -432,6 +433,9 @@ async def _cancel(story: Story, world: World, control: Control, job: JobId, *, a
         await world.cancel(control, job)
 
 
+_APART: Final = 7
+"""How many writes later the first stop is in each story than in the one before."""
+
 _SECOND: Final = 23
 """Second stops come after one of so many writes."""
 
@@ -439,12 +443,19 @@ Point = tuple[str, tuple[int, ...]]
 """A story, and after how many of its writes each process is stopped."""
 
 
+@cache
+def whole(name: str) -> Found:
+    """Return what came of a story that nothing has stopped."""
+    return lived(STORIES[name])
+
+
 def points(names: Collection[str], every: int, *, twice: bool = False) -> Iterator[Point]:
-    """Return crash points of stories."""
-    for number, name in enumerate(names):
-        whole = lived(STORIES[name])
-        assert not whole.wrong, (name, whole.wrong)
-        for write in range(1 + number % every, whole.writes + 1, every):
+    """Return crash points of stories: one write of so many, and of each story others."""
+    for name in names:
+        unstopped = whole(name)
+        assert not unstopped.wrong, (name, unstopped.wrong)
+        first = 1 + _APART * list(STORIES).index(name) % min(every, unstopped.writes)
+        for write in range(first, unstopped.writes + 1, every):
             # The second stop goes through all numbers, as the first one does.
             yield name, (write, 1 + (7 * write) % _SECOND) if twice else (write,)
 

@@ -16,7 +16,7 @@ from tests.harness.extent import extent
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 
-SCHEDULES = extent("WARREN_FAULT_SCHEDULES", usual=52, everything=1000)
+SCHEDULES = extent("WARREN_FAULT_SCHEDULES", usual=28, everything=1000)
 ONLY = os.environ.get("WARREN_FAULT_SEED")
 
 WRITES = 350

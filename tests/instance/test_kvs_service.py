@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.harness import virtual
+from tests.harness.extent import extent
 from tests.instance.parts import GUEST, OWNER, living, opened, refused, settle, virtually
 from warren.instance.content import Content
 from warren.instance.kvs import Kvs, append, create_namespace, link, put
@@ -464,7 +465,7 @@ payloads = st.dictionaries(
 
 
 @given(st.lists(payloads, max_size=5))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=extent("WARREN_EXAMPLES", usual=20, everything=60))
 def test_whatever_is_asked_is_answered_or_refused_and_can_be_replayed(asked: list[Any]) -> None:
     async def main() -> None:
         journal = MemoryJournal()

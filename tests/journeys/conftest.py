@@ -1,7 +1,6 @@
 """Real processes: `warren` as people run it, on clusters of the tests' own."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -215,10 +214,24 @@ class Cluster:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    def job(self, job: str) -> dict[str, object]:
-        """Return a job's attributes."""
-        jobs = json.loads(self("jobs", "-A", "-a", "--json").stdout)["jobs"]
-        return next(each for each in jobs if each["id"] == fluid.parse(job))
+    def jobs(self) -> list[dict[str, Any]]:
+        """Return the attributes of all jobs. The cluster runs."""
+        asked = {"max_entries": 0, "attrs": ["all"]}
+        found: list[dict[str, Any]] = self._asked("job-list.list", asked)["jobs"]
+        return found
+
+    def job(self, job: str) -> dict[str, Any]:
+        """Return a job's attributes. The cluster runs."""
+        return next(each for each in self.jobs() if each["id"] == fluid.parse(job))
+
+    def _asked(self, topic: str, request: Mapping[str, Any]) -> Any:
+        """Return the instance's answer: a command would be a process of its own for it."""
+
+        async def asking() -> Any:
+            async with asyncio.timeout(SECONDS), rpc.connect(self.state.socket) as handle:
+                return await handle.rpc(topic, request)
+
+        return asyncio.run(asking())
 
     def events(self, job: str) -> list[str]:
         """Return the names of a job's events so far; none while the instance does not answer.
@@ -226,13 +239,9 @@ class Cluster:
         Not by a command, for this is asked again and again while a test waits.
         """
         asked = {"id": fluid.parse(job), "keys": ["eventlog"], "flags": 0}
-
-        async def asking() -> str:
-            async with asyncio.timeout(SECONDS), rpc.connect(self.state.socket) as handle:
-                return str((await handle.rpc("job-info.lookup", asked))["eventlog"])
-
         try:
-            return [event.name for event in eventlog.decode(asyncio.run(asking()))]
+            log = str(self._asked("job-info.lookup", asked)["eventlog"])
+            return [event.name for event in eventlog.decode(log)]
         except (OSError, RpcError):
             return []
 

@@ -16,13 +16,13 @@ JOBDW = "#DW jobdw type=xfs capacity=1GiB name=scratch"
 
 def refused(cluster: Cluster, *arguments: str) -> str:
     """Run a command that must be refused, and return what it says."""
-    before = cluster("jobs", "-a", "--json").stdout
+    before = cluster.jobs()
     done = cluster(*arguments)
     assert done.returncode == 1, done
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
-    assert cluster("jobs", "-a", "--json").stdout == before
-    assert cluster("workflows", "--json").stdout.strip() == '{"items": []}'
+    assert cluster.jobs() == before
+    assert cluster.workflows() == []
     return done.stderr
 
 

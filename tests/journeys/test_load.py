@@ -24,8 +24,8 @@ from warren.lifecycle.states import Result
 from warren.rfc import fluid, jobspec
 from warren.rpc.message import Handle
 
-KILLS: Final = extent("WARREN_KILLS", usual=6, everything=200)
-JOBS: Final = max(48, KILLS)
+KILLS: Final = extent("WARREN_KILLS", usual=3, everything=200)
+JOBS: Final = max(24, KILLS)
 
 WORDS: Final = ("well",) * 6 + ("badly", "late", "never", "never")
 """How often which ends are."""

@@ -12,9 +12,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.harness.extent import extent
 from tests.kube.clusters import beside, stored
 from warren.kube import kubeconfig
 from warren.kube.kubeconfig import ClusterAccess
+
+EXAMPLES = extent("WARREN_EXAMPLES", usual=15, everything=40)
+"""How many bodies are written to each kind in each way."""
 
 CORE = "/api/v1/namespaces/default"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -133,7 +137,7 @@ def test_any_patch_is_done_or_refused_and_changes_nothing(
 ) -> None:
     query = "?fieldManager=me&force=true" if "apply" in content else ""
 
-    @settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
     @given(BODIES[content])
     @example({"metadata": True})
     def written(body: Any) -> None:
@@ -150,7 +154,7 @@ def test_any_patch_is_done_or_refused_and_changes_nothing(
 
 @pytest.mark.parametrize("path", PLACES)
 def test_any_object_is_created_or_refused(writer: Writer, path: str) -> None:
-    @settings(max_examples=40, suppress_health_check=list(HealthCheck), deadline=None)
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
     @given(AIMED | VALUES)
     def written(body: Any) -> None:
         code, answer = writer.ask("POST", path, body)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.harness import virtual
+from tests.harness.extent import extent
 from tests.harness.seam import Seam
 from tests.harness.world import World, opened
 from warren.daemons.compose import Control
@@ -16,6 +17,9 @@ from warren.lifecycle.states import Result
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
+
+EVERY = extent("WARREN_STOPS_EVERY", usual=17, everything=1)
+"""After one write of how many the process is stopped."""
 
 SITE = """
 [daemons.copy-offload]
@@ -334,7 +338,7 @@ def test_a_stop_after_any_write_leaves_nothing_and_every_daemon_is_stopped() -> 
             assert order[-1] == "/offload/stop"
             return True
 
-    for stop in range(0, 120, 7):
+    for stop in range(0, 120, EVERY):
         virtual.run(one(stop))
 
 

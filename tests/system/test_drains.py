@@ -17,6 +17,9 @@ from warren.rfc import resource_set
 LATER = extent("WARREN_DRAINS_EVERY", usual=59, everything=7)
 """After one write of how many, of those that come after the drain's own."""
 
+AROUND = extent("WARREN_DRAINS_AROUND", usual=16, everything=40)
+"""Before which write after every single one: the drain's own are among the first ten."""
+
 REQUEST = {"targets": "compute-01", "reason": "bad disk", "mode": "update"}
 
 
@@ -61,7 +64,7 @@ def test_a_drain_that_was_answered_holds_after_a_stop_after_any_write() -> None:
     write = 1
     while virtual.run(stopped_after(write)):
         # Those around the drain one by one; of the many of the job's life some.
-        write += 1 if write < 40 else LATER
+        write += 1 if write < AROUND else LATER
 
     assert write > 200
 

@@ -24,7 +24,7 @@ NODES = ("compute-00", "compute-01", "compute-02")
 PERS = Key("default", "pers")
 
 SHARDS = 4
-EVERY = extent("WARREN_STOPS_EVERY", usual=3, everything=1)
+EVERY = extent("WARREN_STOPS_EVERY", usual=7, everything=1)
 
 
 def told(story: Callable[[World, Workloads, Control], Awaitable[None]]) -> None:

@@ -33,7 +33,7 @@ SITE = ClusterShape(rabbits=2, computes_per_rabbit=2, global_file_systems=(GLOBA
 NODES = ("compute-00", "compute-01", "compute-02", "compute-03")
 PARTS = dict(zip(NODES, ("rabbit-0-0", "rabbit-0-1", "rabbit-1-0", "rabbit-1-1"), strict=True))
 SHARDS = 4
-EVERY = extent("WARREN_STOPS_EVERY", usual=5, everything=1)
+EVERY = extent("WARREN_STOPS_EVERY", usual=13, everything=1)
 
 
 class Watched(SimulatedMachine):

@@ -33,7 +33,7 @@ NODES = ("compute-00", "compute-02", "compute-03")
 """Those that the instance is for: the first of one rabbit, and both of the other."""
 PERS = Key("default", "pers")
 SHARDS = 4
-EVERY = extent("WARREN_STOPS_EVERY", usual=5, everything=1)
+EVERY = extent("WARREN_STOPS_EVERY", usual=13, everything=1)
 
 
 def told(

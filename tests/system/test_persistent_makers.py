@@ -32,7 +32,7 @@ DESTROY = {"dw": "#DW destroy_persistent name=pers"}
 SITE = ClusterShape(rabbits=2, computes_per_rabbit=2, capacity=40 * GIB)
 PERS = Key("default", "pers")
 SHARDS = 4
-EVERY = extent("WARREN_STOPS_EVERY", usual=5, everything=1)
+EVERY = extent("WARREN_STOPS_EVERY", usual=13, everything=1)
 
 
 def told(

@@ -30,7 +30,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 from warren.scheduling.graph import Graph
 
-ROUNDS = extent("WARREN_SOAK_ROUNDS", usual=8, everything=100)
+ROUNDS = extent("WARREN_SOAK_ROUNDS", usual=3, everything=100)
 JOBS = 10
 
 

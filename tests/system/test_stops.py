@@ -19,7 +19,7 @@ from warren.node.simulated import SimulatedMachine
 SHARDS = 4
 """So that a failure says sooner which write it was."""
 
-EVERY = extent("WARREN_STOPS_EVERY", usual=6, everything=1)
+EVERY = extent("WARREN_STOPS_EVERY", usual=13, everything=1)
 """After one write of how many, each shard after others."""
 
 

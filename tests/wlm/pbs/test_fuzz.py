@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.harness.extent import extent
 from tests.wlm.pbs import moms
 from tests.wlm.pbs.atoms import answers, behaving, says
 from tests.wlm.pbs.moms import scenario
@@ -147,7 +148,7 @@ _replies = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=extent("WARREN_EXAMPLES", usual=100, everything=300), deadline=None)
 @given(_replies, st.sampled_from(["close", "hang"]), st.sampled_from([200, 204, 404, 500]))
 def test_any_answer_comes_to_a_verdict_and_a_registration_is_never_left_unasked(
     reply: bytes, then: str, cleared: int
