@@ -133,7 +133,7 @@ def test_a_stream_ends_with_enodata_and_is_cancelled_when_it_is_left_before(
         fake.answer(request, {"n": 3})
         await following
         cancel = await fake.received.get()
-        assert (cancel.topic, cancel.answered) == ("job-manager.events-journal-cancel", False)
+        assert (cancel.topic, cancel.wants_response) == ("job-manager.events-journal-cancel", False)
         assert json.loads(cancel.payload or b"") == {"matchtag": request.matchtag}
 
     live(tmp_path, story)
@@ -228,7 +228,7 @@ def test_requests_of_others_are_answered_by_the_way_they_came(tmp_path: Path) ->
         found = await answered(request("dws.fail", roles=Role.OWNER))
         assert (found.errnum, b"bug" in (found.payload or b"")) == (errno.EIO, False)
         # Of one that wants no answer, there is none.
-        fake.send(request("dws.disconnect", roles=Role.OWNER, answered=False))
+        fake.send(request("dws.disconnect", roles=Role.OWNER, wants_response=False))
         assert (await answered(request("dws.create", roles=Role.OWNER))).errnum == 0
 
     live(tmp_path, story, bus=bus)

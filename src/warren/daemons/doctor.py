@@ -61,7 +61,7 @@ class Doctor:
             case Sort.PROCESS:
                 # Still in its job's cgroup: another process may have its number by now.
                 stray = {int(finding.name)}
-                processes.send(lambda: stray & self._processes().keys(), signal.SIGKILL)
+                processes.send_signal(lambda: stray & self._processes().keys(), signal.SIGKILL)
             case Sort.OBJECT:
                 # One that is gone, or another of its name by now, is no orphan any more.
                 with suppress(NotFound, Conflict):

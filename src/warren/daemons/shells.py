@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from warren.base import bounds
+from warren.base import userlimits
 from warren.base.clock import SystemClock
 from warren.base.processes import die_with_parent
 from warren.daemons import clustershape, logs, rundir
@@ -57,7 +57,7 @@ class NodeShell:
             if self._owner == 0:
                 self._give_directory(order, self._owner, os.getegid())
             self._nodes.enter(order.host)
-            bounds.raise_oom_score()
+            userlimits.raise_oom_score()
             return None
         settings = config.load(self._state.config)
         if not settings.access.allow_guest_user:

@@ -159,7 +159,7 @@ async def _end_holder(lock: Path, process: int, seconds: float) -> None:
     def holding() -> list[int]:
         return [process] if holder(lock) == process else []
 
-    processes.send(holding, signal.SIGTERM)
+    processes.send_signal(holding, signal.SIGTERM)
     await _gone(holding, seconds)
 
 
@@ -173,5 +173,5 @@ async def _gone(remaining: Callable[[], Sequence[int]], seconds: float) -> None:
         if time.monotonic() > end + _PATIENCE:
             return
         if time.monotonic() > end:
-            processes.send(remaining, signal.SIGKILL)
+            processes.send_signal(remaining, signal.SIGKILL)
         await asyncio.sleep(0.02)

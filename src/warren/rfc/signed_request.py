@@ -67,7 +67,7 @@ class Credential:
 
     userid: int
     payload: bytes
-    encoded: float
+    encoded_at: float
     """Seconds since the epoch."""
 
 
@@ -164,7 +164,7 @@ def prove(request: Unwrapped, credential: Credential, *, now: float, ttl: float)
         raise NotProven(
             f"the request claims user {request.userid}, and user {credential.userid} has signed it"
         )
-    age = now - credential.encoded
+    age = now - credential.encoded_at
     if age > ttl:
         raise NotProven(f"the request was signed {age:.0f} s ago, and holds for {ttl:.0f} s")
 

@@ -110,7 +110,7 @@ class Broker:
             del self._pending[tag]
             if not ended and not self._closed.is_set():
                 given_up = _request(f"{topic}-cancel", {"matchtag": tag}, 0)
-                self._writer.write(wire.encode(replace(given_up, answered=False)))
+                self._writer.write(wire.encode(replace(given_up, wants_response=False)))
 
     async def run(self) -> None:
         """Read until the broker is gone, and fail then what waits for it."""
@@ -158,7 +158,7 @@ class Broker:
             if len(self._answering) > _ANSWERED:
                 raise RpcError(errno.EAGAIN, "too many requests wait for an answer")
             cred = Cred(received.userid, Role.OWNER in received.roles)
-            if received.cut:
+            if received.truncated:
                 raise _too_long()
             if not cred.owner and message.too_many_values(received.payload or b""):
                 words = f"the message has over {MOST_VALUES} values: send less in one"
@@ -172,7 +172,7 @@ class Broker:
         except Exception:  # a bug costs one request, not the connection
             log.exception("request failed", topic=received.topic)
             errnum, answer = errno.EIO, _words("internal error; see the log")
-        if received.answered:
+        if received.wants_response:
             response = wire.Message(
                 type=Type.RESPONSE,
                 topic=received.topic,
@@ -248,7 +248,7 @@ def _payload(received: wire.Message | None) -> Payload:
     if received.errnum:
         words = (received.payload or b"").decode(errors="replace")
         raise RpcError(received.errnum, words or None)
-    if received.cut:
+    if received.truncated:
         raise _too_long()
     return message.unpack(msgspec.Raw(received.payload or b"{}"))
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from warren.base.fairqueue import USUAL, Fairness, FairQueue
+from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness, FairQueue
 from warren.rpc.message import RpcError
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ class Share:
 class Guests:
     """All guests that are connected."""
 
-    def __init__(self, limits: Limits, fairness: Fairness = USUAL) -> None:
+    def __init__(self, limits: Limits, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
         self._limits = limits
         self._queue = FairQueue(fairness)
         self._shares: dict[int, Share] = {}

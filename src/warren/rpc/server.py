@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from warren.base.fairqueue import USUAL, Fairness
+from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
 from warren.rpc.foreign import Listening
@@ -107,7 +107,7 @@ class Bounds:
     """Bytes of a message."""
     guests: Limits | None = None
     """Of all guests, and of each; None for what suits this process."""
-    fairness: Fairness = USUAL
+    fairness: Fairness = DEFAULT_FAIRNESS
     """How guests share the event loop with each other and with all others."""
     silence: float = 0.5
     """Seconds after which a client that says nothing is told that this is no Flux broker."""

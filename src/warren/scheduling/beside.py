@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
-from warren.base.placing import Locality, Place, carries, placement, precedence, units
+from warren.base.placing import Locality, RabbitRoom, has_labels, placement, precedence, units
 from warren.scheduling.request import Request
 
 
@@ -82,7 +82,7 @@ def _gathered(
     room: list[tuple[int, int]] = []
     for index, reach in enumerate(reaches):
         left = reach.free - sum(units(each.gib, reach.unit) for each in near)
-        allowed = all(carries(reach.labels, each.labels) for each in near)
+        allowed = all(has_labels(reach.labels, each.labels) for each in near)
         nodes = min(reach.most, left // reach.beside) if reach.beside else reach.most
         if left >= 0 and nodes > 0 and allowed:
             room.append((-nodes, index))
@@ -125,7 +125,7 @@ def _settled(
     counts = placement(
         request.shared,
         [
-            Place(nodes, reach.unit, reach.free - nodes * reach.beside, reach.labels)
+            RabbitRoom(nodes, reach.unit, reach.free - nodes * reach.beside, reach.labels)
             for reach, nodes in ordered
         ],
     )
@@ -189,7 +189,8 @@ def _following(
         heap = [
             cost(index)
             for index, one in enumerate(taken)
-            if carries(one.reach.labels, each.labels) and one.apart.isdisjoint(each.apart)
+            if has_labels(one.reach.labels, each.labels)
+            and one.apart.isdisjoint(each.colocation_keys)
         ]
         heapify(heap)
         left = each.count
@@ -204,8 +205,8 @@ def _following(
             one.shared += need
             one.nodes = after
             left -= 1
-            if each.apart:
-                one.apart.update(each.apart)
+            if each.colocation_keys:
+                one.apart.update(each.colocation_keys)
                 heappop(heap)
             else:
                 heapreplace(heap, cost(index))

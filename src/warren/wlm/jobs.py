@@ -20,7 +20,7 @@ import orjson
 import structlog
 
 from warren.base.errors import Retryable, UserMistake
-from warren.base.placing import Held
+from warren.base.placing import HeldFlash
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
 from warren.lifecycle import job as lifecycle
@@ -300,7 +300,7 @@ class FluxJobs:
             except Exception:  # a bug of one listener may cost neither the others nor other jobs
                 log.exception("listener failed", job=job)
 
-    async def flash(self, job: Job) -> Sequence[Held]:
+    async def flash(self, job: Job) -> Sequence[HeldFlash]:
         # The journal tells R without the graph that says which flash it is.
         try:
             return flash_of(await self._record(job, "R"))

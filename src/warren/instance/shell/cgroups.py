@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from warren.base.processes import send
+from warren.base.processes import send_signal
 
 _FROZEN_LOOKS: Final = 50
 _PAUSE: Final = 0.001
@@ -176,7 +176,7 @@ def _kill_one(place: Path) -> None:
             if _is_frozen(place):
                 break
             time.sleep(_PAUSE)
-        send(lambda: _processes(place), signal.SIGKILL)
+        send_signal(lambda: _processes(place), signal.SIGKILL)
     except OSError:
         return  # it was removed
     finally:

@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from warren.base.processes import adopt_orphans, descendants, end, kill
+from warren.base.processes import adopt_orphans, descendants, kill, kill_until_gone
 
 
 def run_guarded(
@@ -47,7 +47,7 @@ def run_guarded(
         signal.signal(signum, signal.SIG_IGN)
     on_child_exit()
     _, status = os.waitpid(child, 0)
-    left = end(_below, patience, lambda: kill(_below))
+    left = kill_until_gone(_below, patience, lambda: kill(_below))
     if left:
         print("processes do not die:", *left, file=sys.stderr, flush=True)
     code = os.waitstatus_to_exitcode(status)

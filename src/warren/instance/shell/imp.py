@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from warren.base import bounds
+from warren.base import userlimits
 from warren.base.errors import WarrenError
 from warren.rpc import munge
 from warren.rpc.munge import Munge
@@ -108,13 +108,13 @@ def become(user: Account) -> None:
     Raises OSError, or Refused where the kernel has not done what it said; the process must
     end then.
     """
-    bounds.raise_oom_score()
+    userlimits.raise_oom_score()
     _leave_keyring()
     os.chdir("/")
     os.umask(0o022)
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
-    bounds.leave_processes_to_others()
+    userlimits.limit_processes()
     os.setgroups(list(user.groups))
     os.setresgid(user.group, user.group, user.group)
     os.setresuid(user.userid, user.userid, user.userid)

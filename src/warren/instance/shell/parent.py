@@ -29,7 +29,7 @@ import msgspec
 
 from warren.base import fuse
 from warren.base.errors import WarrenError
-from warren.base.processes import adopt_orphans, descendants, end, kill
+from warren.base.processes import adopt_orphans, descendants, kill, kill_until_gone
 from warren.instance.shell import cgroups
 from warren.instance.shell.cgroups import Cgroup
 from warren.instance.shell.signals import HELD
@@ -386,7 +386,7 @@ class ShellParent:
         if process == 0:
             try:
                 signal.set_wakeup_fd(-1)
-                fuse.give_up(left, dying.shell.order.userid)
+                fuse.abort_servers(left, dying.shell.order.userid)
             except Exception:
                 traceback.print_exc()  # nothing else could report it
             finally:
@@ -416,7 +416,7 @@ class ShellParent:
         if shell.status is None:
             return [shell.process, *descendants(shell.process)]
         # What shells leave behind is ours, and it cannot be told any more which one has left it.
-        return descendants(os.getpid(), but=self._living.keys() | self._cleaning)
+        return descendants(os.getpid(), excluded=self._living.keys() | self._cleaning)
 
     def _kill_all(self, shell: _Shell) -> None:
         if shell.cgroup is not None:
@@ -448,7 +448,7 @@ class ShellParent:
 
     def _clear(self) -> None:
         """Kill every process of this instance's jobs that is left, until none is, or none dies."""
-        left = end(self._left_at_all, self._grace, self._kill_left)
+        left = kill_until_gone(self._left_at_all, self._grace, self._kill_left)
         if left:
             print("processes do not die:", *left, file=sys.stderr, flush=True)
 

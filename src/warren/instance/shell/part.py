@@ -149,8 +149,8 @@ def tasks_per_node(
             return [number] * len(hosts)
         return [number * len(node.cores) for node in resource_set.decode(r)]
     summary = jobspecs.summary(spec)
-    slots = r["execution"].get("nslots", summary.slots) if summary.choice else summary.slots
-    tasks = jobspecs.tasks_of(spec, slots)
+    slots = r["execution"].get("nslots", summary.slots) if summary.moldable else summary.slots
+    tasks = jobspecs.tasks_in_slots(spec, slots)
     if len(hosts) == 1:
         return [tasks]
     return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode(r)],

@@ -14,7 +14,7 @@ from shutil import which
 from typing import Any, Final, Protocol
 
 from warren.base.errors import WarrenError
-from warren.base.processes import adopt_orphans, descendants, send
+from warren.base.processes import adopt_orphans, descendants, send_signal
 from warren.instance.shell.reading import Reader
 from warren.instance.shell.terminal import Terminal
 from warren.rfc import idset
@@ -116,7 +116,7 @@ class ProcessTask:
             with suppress(ProcessLookupError):
                 (os.killpg if self._group else os.kill)(self._process, signum)
         elif self._group:
-            send(self._left_in_group, signum)
+            send_signal(self._left_in_group, signum)
 
     def _left_in_group(self) -> list[int]:
         """Return what the task has left in its group, which is below us as all that it starts."""
@@ -191,7 +191,7 @@ class ProcessSpawner:
 
     async def clean_up(self) -> None:
         while self._reap():
-            send(lambda: descendants(os.getpid()), signal.SIGKILL)
+            send_signal(lambda: descendants(os.getpid()), signal.SIGKILL)
             await asyncio.sleep(0.01)
 
     def _reap(self) -> bool:
