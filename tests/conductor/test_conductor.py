@@ -137,7 +137,7 @@ def test_a_finalizer_of_another_client_keeps_the_workflow_but_not_the_job() -> N
 
 
 def _inactive(control: Control, job: int) -> bool:
-    from warren.instance.jobs.manager import Inactive
+    from warren.instance.jobs.manager import InactiveJob
     from warren.rfc.fluid import JobId
 
-    return isinstance(control.instance.manager.find(JobId(job)), Inactive)
+    return isinstance(control.instance.manager.find(JobId(job)), InactiveJob)

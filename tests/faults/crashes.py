@@ -38,7 +38,7 @@ from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import Service
 from warren.dws.offload.requests import Refusal
 from warren.instance.config import Config
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play
 from warren.kube.client import AlreadyExists, NotFound
@@ -421,7 +421,7 @@ async def _cancel(story: Story, world: World, control: Control, job: JobId, *, a
         return
 
     def is_there() -> bool:
-        if isinstance(control.instance.manager.find(job), Inactive):
+        if isinstance(control.instance.manager.find(job), InactiveJob):
             return True
         if story.cancelled == RUNNING:
             return bool(world.seen)

@@ -17,7 +17,7 @@ from warren.base.objects import key_of
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
@@ -44,7 +44,7 @@ class Story:
     """When the user cancels the job, in seconds after it was submitted."""
     copying: float = 1.0
     """How long each copy takes."""
-    ended: Inactive | None = None
+    ended: InactiveJob | None = None
     events: Sequence[str] = ()
     met: Sequence[str] = ()
     """What befell whom, and when."""
@@ -160,14 +160,14 @@ async def _the_job(world: World, control: Control) -> JobId:
     return await world.submit(control, nodes=NODES, attributes={"dw": "\n".join(DIRECTIVES)})
 
 
-async def _ended(world: World, control: Control, job: JobId) -> Inactive:
+async def _ended(world: World, control: Control, job: JobId) -> InactiveJob:
     def over() -> bool:
         found = control.instance.manager.find(job)
-        return isinstance(found, Inactive) and not world.workflow(control)
+        return isinstance(found, InactiveJob) and not world.workflow(control)
 
     await _until(over)
     found = control.instance.manager.find(job)
-    assert isinstance(found, Inactive)
+    assert isinstance(found, InactiveJob)
     return found
 
 
@@ -181,7 +181,7 @@ async def _cancel(delay: float | None, world: World, control: Control, job: JobI
     if delay is None:
         return
     await asyncio.sleep(delay)
-    if not isinstance(control.instance.manager.find(job), Inactive):
+    if not isinstance(control.instance.manager.find(job), InactiveJob):
         await world.cancel(control, job)
 
 

@@ -37,7 +37,7 @@ from warren.dws.node import Copy
 from warren.instance import keys
 from warren.instance.config import Config
 from warren.instance.exec.perilog import Commands
-from warren.instance.jobs.manager import Entry, Inactive
+from warren.instance.jobs.manager import ActiveJob, InactiveJob
 from warren.instance.shell.shell import Shell
 from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
 from warren.journal import Journal, MemoryJournal
@@ -303,18 +303,18 @@ class World:
         """Return a job's events, as they are stored."""
         return eventlog.decode(control.instance.kvs.lookup(keys.of(job, "eventlog")).decode())
 
-    def only_job(self, control: Control) -> Entry | Inactive | None:
+    def only_job(self, control: Control) -> ActiveJob | InactiveJob | None:
         found = list(control.instance.manager.jobs())
         assert len(found) <= 1
         return found[0] if found else None
 
-    async def ended(self, control: Control, job: JobId) -> Inactive:
+    async def ended(self, control: Control, job: JobId) -> InactiveJob:
         """Wait until a job is over and its Workflow is gone."""
         async with asyncio.timeout(_LONGEST):
             while True:
                 found = control.instance.manager.find(job)
                 workflows = list(control.api.store.everything(kinds.WORKFLOW))
-                if isinstance(found, Inactive) and not workflows:
+                if isinstance(found, InactiveJob) and not workflows:
                     return found
                 await asyncio.sleep(0.05)
 

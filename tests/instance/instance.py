@@ -165,11 +165,11 @@ class Machine:
         bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
         graph = configured_graph(resource_set.encode(NODES), settings)
-        scheduler = JobScheduler(kvs, self.clock, graph, manager.allocated)
+        scheduler = JobScheduler(kvs, self.clock, graph, manager.alloc_response)
         chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
         commands = SeamCommands(self.commands, seam)
         execution = JobExec(
-            kvs, self.clock, chosen, barriers, manager.executed, self._drain, self.config
+            kvs, self.clock, chosen, barriers, manager.start_response, self._drain, self.config
         )
         perilog = Perilog(SiteCommands(self.around), commands, self._drain, manager.wait_committed)
         manager.connect(scheduler, execution)

@@ -21,7 +21,7 @@ from warren.instance.jobs.manager import JobManager
 from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import Kvs, Quota, put
 from warren.instance.kvs.service import KvsService
-from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.queues import Queues
 from warren.instance.reloading import Configuration
 from warren.instance.users import Who
@@ -157,7 +157,7 @@ class PaperExecution:
     def expiration(self, job: JobId, expiration: float) -> None:
         self.expirations.append((job, expiration))
 
-    def restarted(self) -> None:
+    def end_unclaimed_shells(self) -> None:
         self.asked_at_restart = [message["id"] for message in self.started]
 
     def _end(self, job: JobId, status: int) -> None:
@@ -259,7 +259,7 @@ class Life:
 
     async def submit_as(self, userid: int, flags: int = 0, **options: Any) -> JobId:
         """Have a user's job accepted, past ingest, which wants a signature."""
-        job = JobId(self.manager.latest() + (1 << 24))
+        job = JobId(self.manager.max_jobid() + (1 << 24))
         await self.accept(job, userid, flags, **options)
         return job
 
@@ -314,8 +314,8 @@ async def alive(
     kvs = Kvs(journal or MemoryJournal(), OWNER, quota=Quota(config.kvs.user_limit))
     bus = Bus(OWNER)
     manager = JobManager(kvs, clock, bus.handle(), config)
-    scheduler = PaperScheduler(kvs, manager.allocated, generous=generous)
-    execution = PaperExecution(manager.executed, seconds)
+    scheduler = PaperScheduler(kvs, manager.alloc_response, generous=generous)
+    execution = PaperExecution(manager.start_response, seconds)
     manager.connect(scheduler, execution)
     for plugin in plugins:
         manager.load(plugin)

@@ -16,7 +16,7 @@ from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.instance.config import Config
 from warren.instance.kvs import Kvs, append, unlink
-from warren.instance.ports import SUCCESS, Message
+from warren.instance.protocols import SUCCESS, Message
 from warren.instance.resource import Resources, configured_graph
 from warren.instance.scheduler import JobScheduler
 from warren.instance.servicetables import Resource

@@ -14,7 +14,7 @@ from tests.instance.parts import OWNER, SlowDisk, living, refused, settle, virtu
 from warren.base.bytesize import GIB
 from warren.instance import keys
 from warren.instance.kvs import Kvs
-from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.scheduler import JobScheduler
 from warren.instance.servicetables import Sched
 from warren.journal import Journal, MemoryJournal

@@ -13,7 +13,7 @@ from tests.harness.seam import Seam
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.parts import OWNER
 from warren.instance import config, keys
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.kvs import Kvs
 from warren.instance.simulated import Play, SimulatedCommands
 from warren.lifecycle.states import Result
@@ -52,7 +52,7 @@ class Story:
         self.run[environment["FLUX_JOB_ID"], argv[0], environment["WARREN_NODE"]] += 1
         return self.commands.get(argv[0], Play())
 
-    async def live(self, instance: Instance) -> list[Inactive]:
+    async def live(self, instance: Instance) -> list[InactiveJob]:
         """Do what users would, as far as it is not done, and wait for the ends of all jobs."""
         known = {jobspecs.name(each.jobspec): each.job.id for each in instance.manager.jobs()}
         for name, options in self.jobs.items():
@@ -63,7 +63,7 @@ class Story:
                 await cancelled(instance, job)
         return [await ended(instance, job) for job in known.values()]
 
-    def came_true(self, ended: Inactive) -> bool:
+    def came_true(self, ended: InactiveJob) -> bool:
         fatal = ended.job.fatal
         noted = self.note is None or (fatal is not None and fatal.note == self.note)
         return noted and ended.job.result is self.result
@@ -71,7 +71,7 @@ class Story:
 
 async def cancelled(instance: Instance, job: JobId) -> None:
     """Cancel a job once it has started, unless it is over."""
-    while not (instance.job(job).started or isinstance(instance.manager.find(job), Inactive)):  # noqa: ASYNC110
+    while not (instance.job(job).started or isinstance(instance.manager.find(job), InactiveJob)):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     try:
         await instance.cancel(job)
@@ -79,11 +79,11 @@ async def cancelled(instance: Instance, job: JobId) -> None:
         return
 
 
-async def ended(instance: Instance, job: JobId) -> Inactive:
+async def ended(instance: Instance, job: JobId) -> InactiveJob:
     """Wait until a job is over, and nothing is done for it any more."""
     while True:
         found = instance.manager.find(job)
-        if isinstance(found, Inactive) and instance.names(job)[-1] == "clean":
+        if isinstance(found, InactiveJob) and instance.names(job)[-1] == "clean":
             return found
         await asyncio.sleep(0.05)
 

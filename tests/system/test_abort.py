@@ -22,7 +22,7 @@ from warren.dws.rabbits import outofservice
 from warren.dws.rabbits.outofservice import Action
 from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import Rabbit
 from warren.kube.server.local import LocalClient
 from warren.rfc.fluid import JobId
@@ -78,7 +78,7 @@ def lived(
 
 
 async def let_go(world: World, control: Control, job: JobId) -> None:
-    await world.until(lambda: isinstance(control.instance.manager.find(job), Inactive))
+    await world.until(lambda: isinstance(control.instance.manager.find(job), InactiveJob))
 
     def annotations() -> Any:
         return world.workflow(control)["metadata"].get("annotations", {})
@@ -191,7 +191,7 @@ def test_a_guests_word_disables_no_rabbit(of_guest: bool) -> None:
         raised = {"type": "dws-epilog-timeout", "severity": 0, "note": "", "userid": userid}
         control.instance.manager.processor.post(entry, "exception", raised)
         await asyncio.sleep(5)
-        over = isinstance(control.instance.manager.find(job), Inactive)
+        over = isinstance(control.instance.manager.find(job), InactiveJob)
         state_of_rabbit = rabbit(control).spec.state
         assert (over, state_of_rabbit) == ((False, "Enabled") if of_guest else (True, "Disabled"))
         await world.ended(control, job)

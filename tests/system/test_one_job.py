@@ -11,7 +11,7 @@ from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.objects.workflows import State as WorkflowState
 from warren.instance import keys
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
@@ -19,7 +19,7 @@ from warren.rfc.fluid import JobId
 DW = {"dw": "\n".join(DIRECTIVES)}
 
 
-async def to_the_end(world: World, control: Control) -> Inactive:
+async def to_the_end(world: World, control: Control) -> InactiveJob:
     job = await world.submit(control, attributes=DW)
     return await world.ended(control, job)
 

@@ -18,7 +18,7 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.instance import keys
-from warren.instance.jobs.known import Inactive
+from warren.instance.jobs.known import InactiveJob
 from warren.instance.simulated import Play
 from warren.kube.client import NotFound
 from warren.lifecycle.states import Result
@@ -72,7 +72,7 @@ async def done(world: World, control: Control, job: JobId) -> Result | None:
     while True:
         found = control.instance.manager.find(job)
         made = [each["metadata"]["name"] for each in control.api.store.everything(kinds.WORKFLOW)]
-        if isinstance(found, Inactive) and BINDING.workflow(job).name not in made:
+        if isinstance(found, InactiveJob) and BINDING.workflow(job).name not in made:
             return found.job.result
         await asyncio.sleep(0.05)
 

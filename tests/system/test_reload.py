@@ -13,7 +13,7 @@ from tests.system.test_alerts import storage_links
 from tests.system.test_health import R0, patch
 from tests.system.test_timeouts import LONG, slow
 from warren.daemons.compose import Control
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
@@ -56,7 +56,7 @@ def test_a_limit_holds_for_jobs_that_are_there_already(what: str, limit: str, wo
             await load(control, f"rabbit.{limit} = 30")
         await asyncio.sleep(10)
         await load(control, f"rabbit.{limit} = 30")
-        await world.until(lambda: isinstance(control.instance.manager.find(job), Inactive))
+        await world.until(lambda: isinstance(control.instance.manager.find(job), InactiveJob))
         log = world.eventlog(control, job)
         (told,) = (each for each in log if each.name == "exception")
         assert told.context["note"].startswith(words)

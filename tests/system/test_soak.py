@@ -22,7 +22,7 @@ from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.persistent.sharing import Sharing
 from warren.dws.storage.nnfstorage import volume
 from warren.instance import keys
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.simulated import Play
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result
@@ -150,7 +150,7 @@ class Soak:
 
     async def _cancel(self, control: Control, job: JobId) -> None:
         await asyncio.sleep(self._dice.random() * 20)
-        if not isinstance(control.instance.manager.find(job), Inactive):
+        if not isinstance(control.instance.manager.find(job), InactiveJob):
             await self._world.cancel(control, job)
 
     async def _look_all_the_time(self, control: Control) -> None:
@@ -182,7 +182,7 @@ def promised(world: World, control: Control) -> Bits:
     graph = the_graph(control)
     found = []
     for each in control.instance.manager.jobs():
-        if isinstance(each, Inactive):
+        if isinstance(each, InactiveJob):
             continue
         try:
             names = {event.name for event in world.eventlog(control, each.job.id)}

@@ -13,7 +13,7 @@ from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.dws.node import Copy, Progress
 from warren.instance.config import Config
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import Rabbit
 from warren.instance.simulated import Play
 from warren.lifecycle.states import Result
@@ -74,7 +74,7 @@ def lived(
     copy_seconds: float = 1.0,
     task_seconds: float = 1.0,
     restarted: bool = False,
-) -> tuple[Inactive, list[tuple[float, str, dict[str, Any]]]]:
+) -> tuple[InactiveJob, list[tuple[float, str, dict[str, Any]]]]:
     """Return how a job ended, and its events, each with the seconds since it was submitted."""
 
     async def main() -> Any:
@@ -92,7 +92,9 @@ def lived(
                 if not submitted:
                     submitted.append(await world.submit(control, attributes=DW))
                 (job,) = submitted
-                await world.until(lambda: isinstance(control.instance.manager.find(job), Inactive))
+                await world.until(
+                    lambda: isinstance(control.instance.manager.find(job), InactiveJob)
+                )
                 ended = await world.ended(control, job)
                 await world.assert_nothing_left(control)
                 log = world.eventlog(control, job)

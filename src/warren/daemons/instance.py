@@ -98,11 +98,11 @@ def assemble(
     kvs = Kvs(foundation.jobs, owner, config.content.hash, quota=quota)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
-    scheduler = JobScheduler(kvs, clock, graph, manager.allocated, config.sched)
+    scheduler = JobScheduler(kvs, clock, graph, manager.alloc_response, config.sched)
     resources = Resources(kvs, clock, r, graph, scheduler, queue_limits)
     drain = drainer(handle)
     launcher = foundation.launcher(bus, handle)
-    execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)
+    execution = JobExec(kvs, clock, launcher, barriers, manager.start_response, drain, config.exec)
     manager.connect(scheduler, execution)
     perilog_plugins = {
         each.name: Perilog(each, foundation.commands, drain, manager.wait_committed)

@@ -98,7 +98,7 @@ class Ingest:
         self._guest_refusal = guest_refusal
         self._validators = validators
         self._frobnicators = (queues.placed, *frobnicators)
-        self._ids = JobIdAllocator(kvs, clock, manager.latest)
+        self._ids = JobIdAllocator(kvs, clock, manager.max_jobid)
 
     def configure(self, config: Config) -> None:
         """Hold submissions to another configuration from now on."""

@@ -16,7 +16,7 @@ from warren.base.errors import UserMistake
 from warren.instance import users
 from warren.instance.config import Config
 from warren.instance.jobs.jobtap import Callbacks, Jobtap, Update, Verdict
-from warren.instance.jobs.manager import Entry, JobManager
+from warren.instance.jobs.manager import ActiveJob, JobManager
 from warren.instance.kvs import Kvs, put
 from warren.instance.users import Who
 from warren.lifecycle import limits, placement, policy, queues
@@ -195,7 +195,7 @@ class Queues:
 
         def enter() -> None:
             self._now = queues.change_states(self._now, names, change)
-            self._manager.reconsider()
+            self._manager.recheck_eligibility()
 
         if not keep:
             enter()
@@ -223,7 +223,7 @@ class Queues:
             await asyncio.sleep(_LOOK)
         await self._manager.wait_committed()
 
-    def _chosen(self, request: Request) -> Callable[[], Iterator[Entry]]:
+    def _chosen(self, request: Request) -> Callable[[], Iterator[ActiveJob]]:
         """Return what gives the active jobs: of the queue that is named, or all."""
         if _text(request, "name") is None:
             return self._active
@@ -232,7 +232,7 @@ class Queues:
             entry for entry in self._active() if placement.queue_of(entry.jobspec) == queue
         )
 
-    def _active(self) -> Iterator[Entry]:
+    def _active(self) -> Iterator[ActiveJob]:
         return iter(self._manager.active())
 
     def _named(self, request: Request) -> str | None:

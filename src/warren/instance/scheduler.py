@@ -20,7 +20,7 @@ from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
 from warren.instance.kvs import Kvs, Operation, put
-from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.servicetables import Sched
 from warren.lifecycle import urgency
 from warren.rfc import canonical, resource_set

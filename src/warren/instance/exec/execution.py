@@ -22,7 +22,7 @@ from warren.instance.exec.draining import Drain
 from warren.instance.exec.guest import Entry, Guest, Past
 from warren.instance.exec.testexec import SimulatedShells
 from warren.instance.kvs import PRIMARY, Kvs
-from warren.instance.ports import Message
+from warren.instance.protocols import Message
 from warren.instance.shell.signals import PASSED
 from warren.lifecycle import kill_escalation
 from warren.lifecycle.kill_escalation import KillAction
@@ -194,7 +194,7 @@ class JobExec:
         self._signals[job, signum + PASSED] = None
         self._signalled.set()
 
-    def restarted(self) -> None:
+    def end_unclaimed_shells(self) -> None:
         self._restarted.set()
 
     async def _pass_signals(self) -> None:

@@ -30,7 +30,7 @@ _NOT_ARCHIVED: Final = frozenset({"J", "guest", "summary"})
 """What the archive leaves out: credentials and environments, output, what the log says too."""
 
 
-class Stored:
+class StoredJobs:
     """Reads jobs. Raises BadFormat, with what is wrong, for what cannot be read."""
 
     def __init__(self, kvs: Kvs) -> None:
@@ -41,7 +41,7 @@ class Stored:
         """What users' jobs hold."""
         return self._kvs.quota
 
-    def count(self, job: JobId, userid: int, held: int | None = None) -> None:
+    def count_quota(self, job: JobId, userid: int, held: int | None = None) -> None:
         """Count in its user's quota what a job holds; None is what can be found of it."""
         if userid == self._kvs.owner(PRIMARY):
             return
@@ -104,20 +104,20 @@ class Stored:
             resource_set.nodelist(r)
         except (TypeError, ValueError) as error:
             raise BadFormat(f"R cannot be read: {error}") from None
-        return r if job.expiration is None else subset.expiring(r, job.expiration)
+        return r if job.expiration is None else subset.with_expiration(r, job.expiration)
 
     def values(self, job: JobId) -> Iterator[tuple[str, bytes]]:
         """Return what there is to know of a job, by key; not the request, nor what it printed."""
         for name in self._kvs.names(fluid.kvs(job)):
             if name not in _NOT_ARCHIVED:
-                yield from self._below(name, keys.of(job, name))
+                yield from self._values_below(name, keys.of(job, name))
 
-    def _below(self, name: str, key: str) -> Iterator[tuple[str, bytes]]:
+    def _values_below(self, name: str, key: str) -> Iterator[tuple[str, bytes]]:
         value = self._kvs.get(key)
         if value is not None:
             yield name, value
         for below in self._kvs.names(key):
-            yield from self._below(f"{name}.{below}", f"{key}.{below}")
+            yield from self._values_below(f"{name}.{below}", f"{key}.{below}")
 
     def replay(self, job: JobId) -> tuple[Job, list[Event]]:
         """Return a job as its log tells it."""
@@ -127,10 +127,10 @@ class Stored:
             raise BadFormat("it was never validated")
         return known, events
 
-    def lose(self, job: JobId) -> Iterator[Operation]:
+    def move_to_lost_found(self, job: JobId) -> Iterator[Operation]:
         """Move a job that cannot be read to lost+found, with what it has printed."""
         place = f"{_LOST}.{fluid.f58plain(job)}"
-        yield from self._copied(fluid.kvs(job), place)
+        yield from self._copies(fluid.kvs(job), place)
         yield graft(f"{place}.guest", keys.guest(job))
         yield unlink(fluid.kvs(job))
 
@@ -140,6 +140,6 @@ class Stored:
         for job in jobs:
             yield unlink(fluid.kvs(job))
 
-    def _copied(self, key: str, place: str) -> Iterator[Operation]:
-        for name, value in self._below(place, key):
+    def _copies(self, key: str, place: str) -> Iterator[Operation]:
+        for name, value in self._values_below(place, key):
             yield put(name, value)
