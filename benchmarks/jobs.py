@@ -306,7 +306,7 @@ def age(directory: Path, before: Before) -> None:
                 for start in range(0, count, 1000):
                     await kvs.commit(
                         [
-                            put(keys.of(job, key), value)
+                            put(keys.job_key(job, key), value)
                             for job in (made.next(day_ago) for _ in range(min(1000, count - start)))
                             for key, value in kept.items()
                         ]

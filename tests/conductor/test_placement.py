@@ -49,7 +49,7 @@ def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def held_by(control: Control, job: JobId) -> dict[str, int]:
-    r = control.instance.kvs.lookup(keys.of(job, "R"))
+    r = control.instance.kvs.lookup(keys.job_key(job, "R"))
     return {each.rabbit: each.gib for each in flash_of(r)}
 
 

@@ -301,7 +301,7 @@ class World:
 
     def eventlog(self, control: Control, job: JobId) -> list[Event]:
         """Return a job's events, as they are stored."""
-        return eventlog.decode(control.instance.kvs.lookup(keys.of(job, "eventlog")).decode())
+        return eventlog.decode(control.instance.kvs.lookup(keys.job_key(job, "eventlog")).decode())
 
     def only_job(self, control: Control) -> ActiveJob | InactiveJob | None:
         found = list(control.instance.manager.jobs())

@@ -66,7 +66,7 @@ class Instance:
         await self.bus.handle().rpc("job-manager.raise", {"id": job})
 
     def log(self, job: JobId, key: str = "eventlog") -> list[Event]:
-        text = self.kvs.get(keys.of(job, key))
+        text = self.kvs.get(keys.job_key(job, key))
         return eventlog.decode(text.decode()) if text is not None else []
 
     def names(self, job: JobId, key: str = "eventlog") -> list[str]:

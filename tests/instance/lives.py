@@ -103,7 +103,7 @@ class PaperScheduler:
     async def give(self, job: JobId) -> None:
         """Answer with resources, once that is written down."""
         if job in self.waiting:
-            await self._kvs.commit([put(keys.of(job, "R"), orjson.dumps(R))])
+            await self._kvs.commit([put(keys.job_key(job, "R"), orjson.dumps(R))])
             self.say_given(job)
 
     def say_given(self, job: JobId) -> None:
@@ -253,7 +253,7 @@ class Life:
         """Have the job manager accept a job of any user's, whatever ingest would say."""
         submitted = {"userid": userid, "urgency": 16, "flags": flags, "version": 1}
         kept = spec(**options)
-        stored = [put(keys.of(job, "jobspec"), orjson.dumps(kept))]
+        stored = [put(keys.job_key(job, "jobspec"), orjson.dumps(kept))]
         await self.manager.submit(job, submitted, kept, stored)
         return job
 
@@ -265,7 +265,7 @@ class Life:
 
     def log(self, job: JobId) -> list[Event]:
         """A job's events, as far as they are durable."""
-        text = self.kvs.get(keys.of(job, "eventlog"))
+        text = self.kvs.get(keys.job_key(job, "eventlog"))
         return eventlog.decode(text.decode()) if text is not None else []
 
     def names(self, job: JobId) -> list[str]:

@@ -52,10 +52,10 @@ async def test_the_guest_namespace_is_the_users_while_the_job_runs() -> None:
     async with machine() as m, m.instance() as instance:
         job = await instance.submit()
         await instance.until(job, "start")
-        assert instance.kvs.owner(keys.guest(job)) == instance.job(job).userid
+        assert instance.kvs.owner(keys.guest_namespace(job)) == instance.job(job).userid
 
         await instance.until(job, "release")
-        assert instance.kvs.owner(keys.guest(job)) is None
+        assert instance.kvs.owner(keys.guest_namespace(job)) is None
 
 
 @virtually
@@ -444,7 +444,9 @@ async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> No
                 for event in instance.log(job, "guest.exec.eventlog")
                 if event.name != "recoverable"
             )
-            await instance.kvs.commit([put("exec.eventlog", kept.encode(), keys.guest(job))])
+            await instance.kvs.commit(
+                [put("exec.eventlog", kept.encode(), keys.guest_namespace(job))]
+            )
         async with m.instance() as instance:
             await instance.until(job)
 
@@ -480,9 +482,11 @@ async def test_what_its_user_makes_of_a_jobs_log_stops_no_other_users_jobs(
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "shell.start", "guest.exec.eventlog")
-            key = keys.of(job, "guest.exec.eventlog")
+            key = keys.job_key(job, "guest.exec.eventlog")
             before = b"" if all_of_it else instance.kvs.lookup(key)
-            await instance.kvs.commit([put("exec.eventlog", before + damage, keys.guest(job))])
+            await instance.kvs.commit(
+                [put("exec.eventlog", before + damage, keys.guest_namespace(job))]
+            )
         async with m.instance() as instance:
             other = await instance.submit()
             await instance.until(job)

@@ -84,7 +84,7 @@ async def test_a_restart_does_not_read_the_log_of_a_job_that_is_over() -> None:
         await settle()
         assert life.kvs.get(keys.summary(JOB)) is not None
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.of(JOB, "eventlog"), b"rubbish")])
+        await kvs.commit([put(keys.job_key(JOB, "eventlog"), b"rubbish")])
     async with alive(journal) as life:
         assert over(life).job.result is Result.COMPLETED
 
@@ -135,7 +135,9 @@ async def test_a_job_of_which_something_is_found_broken_is_still_there(broken: s
     async with alive(journal) as life:
         await settle()
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.of(JOB, key), value) for key, value in BROKEN[broken].items()])
+        await kvs.commit(
+            [put(keys.job_key(JOB, key), value) for key, value in BROKEN[broken].items()]
+        )
     async with alive(journal) as life:
         for _ in range(2):
             found = over(life)
@@ -178,7 +180,7 @@ async def test_the_journal_leaves_out_what_cannot_be_read() -> None:
         well = await life.submit()
         await life.until(well)
     async with opened(journal) as kvs:
-        await kvs.commit([unlink(keys.of(JOB, "eventlog"))])
+        await kvs.commit([unlink(keys.job_key(JOB, "eventlog"))])
     async with alive(journal) as life:
         told = life.bus.handle().stream("job-manager.events-journal", {"full": True})
         assert [(await anext(told))["id"], (await anext(told))["id"]] == [well, -1]
@@ -257,7 +259,7 @@ async def test_jobs_that_are_too_many_are_purged() -> None:
         await settle()
 
         assert [each.job.id for each in life.manager.jobs()] == jobs[3:]
-        assert life.kvs.get(keys.of(jobs[0], "J")) is None
+        assert life.kvs.get(keys.job_key(jobs[0], "J")) is None
         assert mourner.heard[:2] == [("add", jobs[0]), ("add", jobs[1])]
         assert [job for what, job in mourner.heard if what == "remove"] == jobs[:3]
 

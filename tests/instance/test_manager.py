@@ -824,11 +824,11 @@ async def test_what_is_stored_with_a_job_comes_with_its_submit() -> None:
             JobId(1 << 24),
             {"userid": 1000, "urgency": 16, "flags": 0, "version": 1},
             spec(),
-            [put(keys.of(1 << 24, "jobspec"), b"{}")],
+            [put(keys.job_key(1 << 24, "jobspec"), b"{}")],
         )
         assert len(journal.records) >= 1
         assert life.names(JobId(1 << 24))[0] == "submit"
-        assert life.kvs.get(keys.of(1 << 24, "jobspec")) == b"{}"
+        assert life.kvs.get(keys.job_key(1 << 24, "jobspec")) == b"{}"
 
 
 # What a log tells besides

@@ -61,7 +61,9 @@ async def stored(names: Sequence[str], job: JobId = JOB, **replaced: bytes) -> M
     }
     journal = MemoryJournal()
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.of(job, key), value) for key, value in values.items() if value])
+        await kvs.commit(
+            [put(keys.job_key(job, key), value) for key, value in values.items() if value]
+        )
     return journal
 
 
@@ -229,7 +231,7 @@ async def test_the_id_of_a_lost_job_is_not_given_again() -> None:
     async with alive(journal) as life:
         lost = await life.submit()
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.of(lost, "eventlog"), b"rubbish")])
+        await kvs.commit([put(keys.job_key(lost, "eventlog"), b"rubbish")])
     async with alive(journal) as life:
         await settle()
         assert life.manager.find(lost) is None
@@ -294,9 +296,9 @@ async def test_an_event_that_is_not_allowed_where_it_stands_makes_a_job_unreplay
 @virtually
 async def test_what_a_lost_job_has_printed_is_kept_with_it() -> None:
     journal = await stored(PLAIN[:6], eventlog=b"rubbish")
-    guest = keys.guest(JOB)
+    guest = keys.guest_namespace(JOB)
     async with opened(journal) as kvs:
-        await kvs.commit([create_namespace(guest, OWNER), link(keys.of(JOB, "guest"), guest)])
+        await kvs.commit([create_namespace(guest, OWNER), link(keys.job_key(JOB, "guest"), guest)])
         await kvs.commit([append("output", b"printed", guest)])
     for _ in range(2):
         async with alive(journal) as life:

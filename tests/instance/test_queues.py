@@ -59,7 +59,7 @@ async def start_all(life: Life) -> None:
 
 
 def kept(life: Life, job: JobId) -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(life.kvs.lookup(keys.of(job, "jobspec")))
+    found: dict[str, Any] = orjson.loads(life.kvs.lookup(keys.job_key(job, "jobspec")))
     return found["attributes"]["system"]  # type: ignore[no-any-return]
 
 

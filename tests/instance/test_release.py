@@ -31,7 +31,7 @@ async def running(life: Life) -> JobId:
     """Return a job four nodes."""
     job = await life.submit()
     await life.until(job, "priority")
-    await life.kvs.commit([put(keys.of(job, "R"), orjson.dumps(R))])
+    await life.kvs.commit([put(keys.job_key(job, "R"), orjson.dumps(R))])
     life.scheduler.waiting.pop(job)
     life.scheduler.given[job] = R
     life.manager.alloc_response({"id": job, "type": 0, "R": R})

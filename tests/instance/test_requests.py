@@ -373,7 +373,7 @@ async def test_another_duration_of_a_running_job_is_another_expiration() -> None
 
 
 def r_of(job: JobId, r: Payload) -> Any:
-    return [put(keys.of(job, "R"), orjson.dumps(r))]
+    return [put(keys.job_key(job, "R"), orjson.dumps(r))]
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,9 @@ def at_work(m: Machine, labels: Iterable[str]) -> set[str]:
     kvs, found = Kvs(m.journal, OWNER), set()
     for label in labels:
         job = fluid.parse(label)
-        logs = [kvs.get(keys.of(job, key)) or b"" for key in ("eventlog", "guest.exec.eventlog")]
+        logs = [
+            kvs.get(keys.job_key(job, key)) or b"" for key in ("eventlog", "guest.exec.eventlog")
+        ]
         if any(name in log for log in logs for name in (b'"start"', b'"shell.start"')):
             found.add(label)
     return found

@@ -128,7 +128,7 @@ def test_of_a_job_that_was_let_go_there_is_a_summary_afterwards() -> None:
     async def story(world: World, control: Control, job: JobId) -> None:
         await let_go(world, control, job)
         await world.ended(control, job)
-        found = orjson.loads(control.instance.kvs.lookup(keys.of(job, "rabbit_storage")))
+        found = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "rabbit_storage")))
         assert found["desired"] == "PostRun"
         assert found["ready"] is False
         assert found["mounted"] == "compute-[00-03]"

@@ -133,7 +133,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
 
 def payload(topic: str, job: int, token: str) -> dict[str, Any]:
     """Return a request about a job that does no harm."""
-    guest = {"namespace": keys.guest(job)}
+    guest = {"namespace": keys.guest_namespace(job)}
     more: dict[str, dict[str, Any]] = {
         "barrier.enter": {"name": "meeting", "nprocs": 1, "who": "me"},
         "dws.storage": {"id": job},
@@ -203,9 +203,9 @@ async def told(world: World, control: Control, first: int, second: int, ask: Ask
     submitted = await bus.handle(first).rpc("job-ingest.submit", {"J": token})
     job = submitted["id"]
     await world.until(
-        lambda: b"start" in (control.instance.kvs.get(keys.of(job, "eventlog")) or b"")
+        lambda: b"start" in (control.instance.kvs.get(keys.job_key(job, "eventlog")) or b"")
     )
-    await world.until(lambda: control.instance.kvs.get(keys.of(job, "guest.output")))
+    await world.until(lambda: control.instance.kvs.get(keys.job_key(job, "guest.output")))
 
     async def asked(topic: str, streaming: bool) -> tuple[str, ...]:
         request = payload(topic, job, token)

@@ -106,7 +106,7 @@ def lived(
                 following.cancel()
                 await world.assert_nothing_left(control)
                 kvs = control.instance.kvs
-                place = keys.of(job, "").rstrip(".")
+                place = keys.job_key(job, "").rstrip(".")
                 names = [name for name in kvs.names(place) if name.startswith("rabbit")]
                 return ended, {name: kvs.lookup(f"{place}.{name}") for name in names}
 

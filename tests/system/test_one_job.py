@@ -63,7 +63,7 @@ def test_its_workflow_goes_through_all_seven_states() -> None:
 
             async def life(control: Control) -> list[str]:
                 ended = await to_the_end(world, control)
-                return control.instance.kvs.names(keys.of(ended.job.id, "").rstrip("."))
+                return control.instance.kvs.names(keys.job_key(ended.job.id, "").rstrip("."))
 
             return await world.live(life) or []
 
@@ -84,9 +84,9 @@ def test_the_records_of_its_storage_are_found_under_the_name_of_their_service() 
                 ended = await to_the_end(world, control)
                 kvs, job = control.instance.kvs, ended.job.id
                 return (
-                    kvs.get(keys.of(job, "data.dws.rabbit_workflow")),
-                    kvs.get(keys.of(job, "rabbit_workflow")),
-                    kvs.names(keys.of(job, "data.dws")),
+                    kvs.get(keys.job_key(job, "data.dws.rabbit_workflow")),
+                    kvs.get(keys.job_key(job, "rabbit_workflow")),
+                    kvs.names(keys.job_key(job, "data.dws")),
                 )
 
             found = await world.live(life)
@@ -145,7 +145,7 @@ def test_its_resources_carry_flash_of_its_own_chassis() -> None:
 
             async def life(control: Control) -> None:
                 ended = await to_the_end(world, control)
-                r = orjson.loads(control.instance.kvs.lookup(keys.of(ended.job.id, "R")))
+                r = orjson.loads(control.instance.kvs.lookup(keys.job_key(ended.job.id, "R")))
                 vertices = [node["metadata"] for node in r["scheduling"]["graph"]["nodes"]]
 
                 assert r["execution"]["nodelist"] == ["compute-[00-03]"]

@@ -67,7 +67,7 @@ def names(world: World, control: Control, job: JobId) -> list[str]:
 
 
 def nodes_of(control: Control, job: JobId) -> str:
-    found = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
+    found = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "R")))
     return ",".join(found["execution"]["nodelist"])
 
 

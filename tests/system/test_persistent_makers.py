@@ -85,7 +85,7 @@ async def run(world: World, control: Control, attributes: Any, **options: Any) -
 
 
 def nodes_of(control: Control, job: JobId) -> str:
-    found = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
+    found = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "R")))
     return ",".join(found["execution"]["nodelist"])
 
 
@@ -138,7 +138,7 @@ def test_who_creates_what_is_there_already_gets_it_and_no_flash() -> None:
         again = await world.submit(control, nodes=4, attributes=CREATE)
         assert await done(world, control, again) is Result.COMPLETED
         assert control.api.store.get(kinds.SERVERS, PERS)["spec"] == before
-        r = orjson.loads(control.instance.kvs.lookup(keys.of(again, "R")))
+        r = orjson.loads(control.instance.kvs.lookup(keys.job_key(again, "R")))
         types = [each["metadata"]["type"] for each in r["scheduling"]["graph"]["nodes"]]
         assert "ssd" not in types
         assert volumes(world) == 2

@@ -190,7 +190,7 @@ def promised(world: World, control: Control) -> Bits:
             continue  # it is about to be submitted
         if "alloc" not in names or "free" in names:
             continue
-        r = orjson.loads(control.instance.kvs.lookup(keys.of(each.job.id, "R")))
+        r = orjson.loads(control.instance.kvs.lookup(keys.job_key(each.job.id, "R")))
         given = parts(graph, graph.decode(r))
         # Of nodes that went back early, the flash has stayed.
         found.append({part: bits for part, bits in given.items() if not _freed(part, each.job)})

@@ -128,16 +128,16 @@ class Ingest:
         }
         if not cred.owner:
             count = len(asked.token) + size_read(text) + PER_JOB
-            self._kvs.quota.charge(keys.guest(job), cred.userid, count)
+            self._kvs.quota.charge(keys.guest_namespace(job), cred.userid, count)
         stored = [
             *mark,
-            put(keys.of(job, "J"), asked.token.encode()),
-            put(keys.of(job, "jobspec"), text),
+            put(keys.job_key(job, "J"), asked.token.encode()),
+            put(keys.job_key(job, "jobspec"), text),
         ]
         try:
             await self._manager.submit(job, submitted, kept, stored)
         except RpcError:
-            self._kvs.quota.release(keys.guest(job))
+            self._kvs.quota.release(keys.guest_namespace(job))
             raise
         self._ids.committed(job)
         return {"id": job}

@@ -110,7 +110,7 @@ class JobInfo:
         """Return jobspec or R with the updates that the job's eventlog tells of."""
         name, applied = _UPDATES[key]
         value = _parsed(self._value(job, key), key)
-        log = self._kvs.lookup(keys.of(job, "eventlog"))
+        log = self._kvs.lookup(keys.job_key(job, "eventlog"))
         if name.encode() in log:
             with _damage("eventlog"):
                 for event in eventlog.decode(log.decode()):
@@ -188,7 +188,7 @@ class JobInfo:
         What is no whole line stays in the store: a user may have as many watches as requests.
         """
 
-        def part(log: bytes | bytearray, offset: int) -> int:
+        def part_end(log: bytes | bytearray, offset: int) -> int:
             end = log.rfind(b"\n", offset, offset + _PART) + 1
             if not end:
                 end = log.find(b"\n", offset + _PART, offset + self._largest) + 1
@@ -200,9 +200,9 @@ class JobInfo:
         chunks = self._kvs.follow(
             _place(job, path),
             # A log whose writer has died has no last entry, but ends with its job.
-            final=lambda: self._over(job),
-            also=keys.of(job, "eventlog"),
-            part=part,
+            is_final=lambda: self._over(job),
+            also_watch=keys.job_key(job, "eventlog"),
+            part_end=part_end,
         )
         async with aclosing(chunks) as following:  # type: ignore[type-var]
             async for chunk in following:
@@ -213,7 +213,7 @@ class JobInfo:
         found = self._manager.find(job)
         if found is None:
             return True  # purged in the meantime
-        text = self._kvs.get(keys.of(job, "eventlog"))
+        text = self._kvs.get(keys.job_key(job, "eventlog"))
         if not text or found.job.state is not State.INACTIVE:
             return False
         try:
@@ -259,7 +259,7 @@ def _place(job: JobId, key: str) -> str:
     """Return where a key of a job's directory is. Raises RpcError(ENOENT) for what is no key."""
     if not all(key.split(".")):
         raise RpcError(errno.ENOENT, f"{key!r} is no key: names with a dot between them are one")
-    return keys.of(job, key)
+    return keys.job_key(job, key)
 
 
 def _flags(request: Request, known: int, presumed: int = 0) -> int:

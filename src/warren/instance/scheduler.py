@@ -250,7 +250,7 @@ class JobScheduler:
                         expiration=expiration if expiration < inf else 0.0,
                     )
                     operations.append(
-                        put(keys.of(waiting.job, "R"), self._graph.text(allocation, encoded))
+                        put(keys.job_key(waiting.job, "R"), self._graph.text(allocation, encoded))
                     )
                     given.append((waiting.job, encoded))
                     self._hold(Running(expiration, waiting.job, allocation))

@@ -53,7 +53,7 @@ class Guest:
         self._clock = clock
         self._job = job
         self._userid = userid
-        self._namespace = keys.guest(job)
+        self._namespace = keys.guest_namespace(job)
 
     def past(self) -> Past:
         """Read how far the job had come, in the namespace or in what was kept of it.
@@ -62,7 +62,7 @@ class Guest:
         passed over, and costs that job what the log would have said.
         """
         past = Past()
-        text = self._kvs.get(keys.of(self._job, "guest.exec.eventlog")) or b""
+        text = self._kvs.get(keys.job_key(self._job, "guest.exec.eventlog")) or b""
         for event in _legible(text):
             match event.name:
                 case "starting":
@@ -87,7 +87,7 @@ class Guest:
             [
                 create_namespace(self._namespace, self._userid),
                 *(keys.log_execution(self._job, event) for event in begun),
-                link(keys.of(self._job, "guest"), self._namespace),
+                link(keys.job_key(self._job, "guest"), self._namespace),
             ]
         )
         return now
@@ -112,7 +112,7 @@ class Guest:
                     keys.log_execution(self._job, Event(now, *entry))
                     for entry in (*entries, ("done", {}))
                 ),
-                graft(keys.of(self._job, "guest"), self._namespace),
+                graft(keys.job_key(self._job, "guest"), self._namespace),
             ]
         )
 

@@ -69,7 +69,7 @@ class InactiveJobs:
     def add(self, entry: ActiveJob) -> None:
         """Replace a job that has just ended by its summary, and commit that with its last event."""
         job = entry.job.id
-        held = self._stored.quota.bytes_of(keys.guest(job))
+        held = self._stored.quota.bytes_of(keys.guest_namespace(job))
         summary_bytes = summary.encode(entry.job, entry.jobspec, entry.r, held)
         self._commits.add(put(keys.summary(job), summary_bytes))
         self._known.leaving[job] = self._known.active.pop(job)
@@ -198,7 +198,7 @@ class InactiveJobs:
         self._removing.discard(job)
         self._damaged.discard(job)
         self._waitable.forget(job)
-        self._stored.quota.release(keys.guest(job))
+        self._stored.quota.release(keys.guest_namespace(job))
         return self._known.inactive.pop(job, None)
 
     # Waiting

@@ -228,7 +228,7 @@ class JobManager:
 
     def charge(self, entry: ActiveJob, count: int) -> None:
         """Count bytes that its user adds to a job. Raises RpcError(ENOSPC) for too many."""
-        self._stored.quota.charge(keys.guest(entry.job.id), entry.job.userid, count)
+        self._stored.quota.charge(keys.guest_namespace(entry.job.id), entry.job.userid, count)
 
     async def wait_committed(self) -> None:
         """Wait until everything that has been posted is durable."""
@@ -283,7 +283,7 @@ class JobManager:
         if not entry.with_pending_events().alloc_bypass:
             raise RpcError(errno.EINVAL, "the job's resources come from the scheduler")
         entry.r = r
-        self._commits.add(put(keys.of(entry.job.id, "R"), orjson.dumps(r)))
+        self._commits.add(put(keys.job_key(entry.job.id, "R"), orjson.dumps(r)))
         self.processor.post(entry, "alloc", {"bypass": True})
 
     def start_response(self, message: Message) -> None:

@@ -46,10 +46,12 @@ class StoredJobs:
         if userid == self._kvs.owner(PRIMARY):
             return
         if held is None:
-            found = self._kvs.size(fluid.kvs(job)) + self._kvs.size(".", keys.guest(job))
-            texts = [self._kvs.get(keys.of(job, name)) or b"" for name in ("jobspec", "eventlog")]
+            found = self._kvs.size(fluid.kvs(job)) + self._kvs.size(".", keys.guest_namespace(job))
+            texts = [
+                self._kvs.get(keys.job_key(job, name)) or b"" for name in ("jobspec", "eventlog")
+            ]
             held = PER_JOB + found + sum(size_read(text) - len(text) for text in texts)
-        self.quota.hold(keys.guest(job), userid, held)
+        self.quota.add(keys.guest_namespace(job), userid, held)
 
     def ids(self) -> Iterator[JobId]:
         """Return the ids of all jobs, in order."""
@@ -74,7 +76,7 @@ class StoredJobs:
 
     def events(self, job: JobId) -> list[Event]:
         """Read a job's log."""
-        text = self._kvs.get(keys.of(job, "eventlog"))
+        text = self._kvs.get(keys.job_key(job, "eventlog"))
         if text is None:
             raise BadFormat("there is no eventlog")
         try:
@@ -85,7 +87,7 @@ class StoredJobs:
     def jobspec(self, job: Job) -> Mapping[str, Any]:
         """Read a job's jobspec, and apply what was changed in it since."""
         try:
-            spec = orjson.loads(self._kvs.get(keys.of(job.id, "jobspec")) or b"")
+            spec = orjson.loads(self._kvs.get(keys.job_key(job.id, "jobspec")) or b"")
             jobspecs.system(spec).keys()
             return jobspecs.update(spec, job.updates)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -96,7 +98,7 @@ class StoredJobs:
         if State.RUN not in job.times:
             # One that is there before the job was given it is an answer that was not heard.
             return None
-        text = self._kvs.get(keys.of(job.id, "R"))
+        text = self._kvs.get(keys.job_key(job.id, "R"))
         if text is None:
             raise BadFormat("there is no R")
         try:
@@ -110,7 +112,7 @@ class StoredJobs:
         """Return what there is to know of a job, by key; not the request, nor what it printed."""
         for name in self._kvs.names(fluid.kvs(job)):
             if name not in _NOT_ARCHIVED:
-                yield from self._values_below(name, keys.of(job, name))
+                yield from self._values_below(name, keys.job_key(job, name))
 
     def _values_below(self, name: str, key: str) -> Iterator[tuple[str, bytes]]:
         value = self._kvs.get(key)
@@ -131,7 +133,7 @@ class StoredJobs:
         """Move a job that cannot be read to lost+found, with what it has printed."""
         place = f"{_LOST}.{fluid.f58plain(job)}"
         yield from self._copies(fluid.kvs(job), place)
-        yield graft(f"{place}.guest", keys.guest(job))
+        yield graft(f"{place}.guest", keys.guest_namespace(job))
         yield unlink(fluid.kvs(job))
 
     def purge(self, jobs: list[JobId]) -> Iterator[Operation]:

@@ -37,9 +37,9 @@ from warren.rfc.kvsflags import (
 from warren.rpc.bus import Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 
-_SHAPES: Final = READDIR | READLINK | TREEOBJ
-_WAYS: Final = WATCH_FULL | WATCH_UNIQ | WATCH_APPEND
-_KNOWN: Final = _SHAPES | WATCH | WAITCREATE | _WAYS | STREAM | WATCH_INITIAL_SENTINEL
+_FORMS: Final = READDIR | READLINK | TREEOBJ
+_WATCH_MODES: Final = WATCH_FULL | WATCH_UNIQ | WATCH_APPEND
+_KNOWN: Final = _FORMS | WATCH | WAITCREATE | _WATCH_MODES | STREAM | WATCH_INITIAL_SENTINEL
 
 
 class KvsWatch:
@@ -58,24 +58,24 @@ class KvsWatch:
         await self._wait_namespace(request)
         asked = Lookup(self._kvs, request, _KNOWN, self._largest)
         flags = asked.flags
-        if flags & _WAYS and not flags & WATCH:
+        if flags & _WATCH_MODES and not flags & WATCH:
             raise RpcError(errno.EINVAL, "WATCH_FULL, WATCH_UNIQ and WATCH_APPEND need WATCH")
-        if flags & (WATCH_APPEND | STREAM) and flags & _SHAPES:
+        if flags & (WATCH_APPEND | STREAM) and flags & _FORMS:
             words = "WATCH_APPEND and STREAM do not go with READDIR, READLINK or TREEOBJ"
             raise RpcError(errno.EINVAL, words)
-        shown = _Shown(asked, self._part)
+        sent = _Sent(asked, self._part)
         # Values are told of by their keys; of a directory, everything below it is a part.
-        with self._kvs.waiter(wide=bool(flags & _SHAPES)) as waiter:
+        with self._kvs.waiter(recursive=bool(flags & _FORMS)) as waiter:
             while True:
                 found = asked.find()
-                waiter.look_at(set(found.places))
+                waiter.watch(set(found.places))
                 if self._kvs.owner(asked.namespace) is None:
                     raise RpcError(errno.ENOTSUP, f"the namespace {asked.namespace} was removed")
-                if found.node is None and flags & WAITCREATE and not shown.begun:
+                if found.node is None and flags & WAITCREATE and not sent.begun:
                     await waiter.wait()
                     continue
-                first = not shown.begun
-                async for answer in shown.news(found):
+                first = not sent.begun
+                async for answer in sent.answers(found):
                     yield answer
                 if first and flags & WATCH_INITIAL_SENTINEL:
                     yield {"val": None}
@@ -93,11 +93,11 @@ class KvsWatch:
             return
         with self._kvs.waiter() as waiter:
             while self._kvs.owner(name) is None:
-                waiter.look_at({(name, ())})
+                waiter.watch({(name, ())})
                 await waiter.wait()
 
 
-class _Shown:
+class _Sent:
     """What a reader has seen: how much of a value, or its digest."""
 
     def __init__(self, asked: Lookup, part: int) -> None:
@@ -107,7 +107,7 @@ class _Shown:
         self._digest = b""
         self.begun = False
 
-    async def news(self, found: LookupResult) -> AsyncIterator[Payload]:
+    async def answers(self, found: LookupResult) -> AsyncIterator[Payload]:
         """Return what a reader is to see now. Raises RpcError where that is the end."""
         flags = self._asked.flags
         if flags & (WATCH_APPEND | STREAM):
@@ -115,18 +115,18 @@ class _Shown:
                 self.begun = True
                 yield {"val": treeobj.val(part)}
             return
-        shown = await self._asked.object(found)
+        sent = await self._asked.object(found)
         if flags & (WATCH_FULL | WATCH_UNIQ):
-            digest = hashlib.sha1(orjson.dumps(shown), usedforsecurity=False).digest()
+            digest = hashlib.sha1(orjson.dumps(sent), usedforsecurity=False).digest()
             if digest == self._digest:
                 return
             self._digest = digest
         self.begun = True
-        yield {"val": shown}
+        yield {"val": sent}
 
     def _parts(self, found: LookupResult) -> Iterator[bytes]:
         """Return a value in parts of which none is too large for a message."""
-        node = self._asked.there(found)
+        node = self._asked.node(found)
         if not isinstance(node, VALUE):
             raise RpcError(errno.EISDIR)
         if not self._asked.flags & WATCH_APPEND:

@@ -40,7 +40,7 @@ async def run(
         **part.environment,
         "FLUX_URI": uri,
         "FLUX_JOB_ID": fluid.f58(part.job),
-        "FLUX_KVS_NAMESPACE": keys.guest(part.job),
+        "FLUX_KVS_NAMESPACE": keys.guest_namespace(part.job),
         "WARREN_SHELL_RANK": str(part.rank),
         "WARREN_SHELL_SIZE": str(len(part.hosts)),
     }

@@ -126,7 +126,7 @@ class Shell:
             FLUX_JOB_ID=fluid.f58(part.job),
             FLUX_JOB_SIZE=str(part.size),
             FLUX_JOB_NNODES=str(len(part.hosts)),
-            FLUX_KVS_NAMESPACE=keys.guest(part.job),
+            FLUX_KVS_NAMESPACE=keys.guest_namespace(part.job),
         )
         await self._call("init")
         self._part = part = replace(part, environment=self.environment)
@@ -326,7 +326,7 @@ class Shell:
             await self.handle.rpc(
                 "kvs.commit",
                 {
-                    "namespace": keys.guest(self.job),
+                    "namespace": keys.guest_namespace(self.job),
                     "ops": operations,
                     "writer": f"shell-{self.rank}",
                     "sequence": self._sequence,
