@@ -21,7 +21,7 @@ from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
 from warren.base.processes import parents, pids_by_variable, status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
-from warren.instance.exec.launcher import Refused, RemoteLauncher
+from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.signals import PASSED
@@ -188,7 +188,7 @@ def test_a_shell_that_has_started_is_not_started_again(site: Site) -> None:
         (site.place / f"{JOB}-0").unlink()
         async with instance(site) as launcher:
             # This one does not know, and asks.
-            launcher._greeted.set()
+            launcher._hello_received.set()
             await start(launcher, JOB)
             assert parents()[first[0]]
             assert not (site.place / f"{JOB}-0").exists()
@@ -364,11 +364,11 @@ def test_a_shell_that_cannot_be_says_why(site: Site) -> None:
         async with instance(site) as launcher:
             await start(launcher, JOB, 0, "refusing")
             words = f"not as user {os.geteuid()} by None"
-            with pytest.raises(Refused, match=words):
+            with pytest.raises(ShellRefused, match=words):
                 await launcher.wait(JOB, 0)
         async with instance(site) as launcher:
             # Also to an instance that comes later.
-            with pytest.raises(Refused, match=words):
+            with pytest.raises(ShellRefused, match=words):
                 await launcher.wait(JOB, 0)
             await launcher.forget(JOB)
             with pytest.raises(ShellsLost, match="restarted"):
