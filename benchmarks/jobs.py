@@ -26,7 +26,7 @@ from warren.dws import kinds
 from warren.instance import keys
 from warren.instance.jobs.eventjournal import SENTINEL
 from warren.instance.kvs import Kvs, put
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.journal.sqlite import SqliteJournal
 from warren.rfc import eventlog, fluid, jobspec, signed_request
 from warren.rfc.fluid import JobId
@@ -343,7 +343,7 @@ async def lived(
         SqliteJournal(directory / "objects.db") as objects,
         SqliteJournal(directory / "jobs.db") as jobs,
     ):
-        async with opened(shape, lambda command, environment: Play(seconds=0)) as world:
+        async with opened(shape, lambda command, environment: TaskBehavior(seconds=0)) as world:
             world.clock = SystemClock()
             world.objects, world.jobs, world.copy_seconds = objects, jobs, 0.0
             if counted is not None:

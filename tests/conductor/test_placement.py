@@ -19,7 +19,7 @@ from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.instance.storagetables import Storage
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
@@ -162,7 +162,7 @@ def test_a_stop_after_any_write_leaves_the_allocation_where_it_was_reserved() ->
     async def once(write: int) -> bool:
         seam = Seam(stop_after=write)
         shape = ClusterShape(rabbits=1, capacity=12 * GIB)
-        async with opened(shape, lambda command, environment: Play()) as world:
+        async with opened(shape, lambda command, environment: TaskBehavior()) as world:
             await world.live(lambda control: set_up(world, control), seam)
             await world.live(lambda control: set_up(world, control))
         return len(seam.actions) == write
@@ -188,7 +188,7 @@ def test_what_can_never_be_placed_is_refused_at_submit() -> None:
 def in_a_world(action: Any) -> None:
     async def main() -> None:
         shape = ClusterShape(rabbits=2, capacity=64 * GIB)
-        async with opened(shape, lambda command, environment: Play(seconds=5)) as world:
+        async with opened(shape, lambda command, environment: TaskBehavior(seconds=5)) as world:
             await world.live(lambda control: action(world, control))
 
     virtual.run(main())

@@ -18,7 +18,7 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
 
@@ -38,7 +38,7 @@ _SLOW: Final = "reconcile took too long"
 class Story:
     """How it went."""
 
-    play: Play = field(default_factory=Play)
+    play: TaskBehavior = field(default_factory=TaskBehavior)
     """What each task does."""
     cancelled: float | None = None
     """When the user cancels the job, in seconds after it was submitted."""
@@ -111,7 +111,7 @@ def live(story: Story, schedule: Schedule, stops: Sequence[int] = ()) -> Story:
 async def _lived(story: Story, schedule: Schedule, stops: Sequence[int]) -> None:
     worlds: list[World] = []
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         path = environment["DW_JOB_scratch"]
         mounts = [place for flash in worlds[0].flash.values() for place in flash.mounts]
         story.started.append(frozenset(node for node, where in mounts if where == path))

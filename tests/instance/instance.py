@@ -31,7 +31,12 @@ from warren.instance.scheduler import JobScheduler
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import Spawner
-from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
+from warren.instance.simulated import (
+    SimulatedCommands,
+    SimulatedLauncher,
+    SimulatedSpawner,
+    TaskBehavior,
+)
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import Job
 from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio
@@ -43,7 +48,7 @@ from warren.rpc.message import Handle, RpcError
 
 NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
 
-Playwright = Callable[[Sequence[str], Mapping[str, str]], Play]
+Playwright = Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class Machine:
         self.config = Exec()
         self.around = jobtables.JobManager()
         """The site's commands around jobs."""
-        self.commands: Commands = SimulatedCommands(lambda argv, environment: Play())
+        self.commands: Commands = SimulatedCommands(lambda argv, environment: TaskBehavior())
         self.drained: list[tuple[list[int], str]] = []
         """Ranks that were drained, and why."""
         self._group = group
@@ -177,7 +182,7 @@ class Machine:
         bus.register("kvs", KvsService(kvs).methods())
         bus.register("barrier", barriers.methods())
         queues = Queues(kvs, manager, settings)
-        service = JobManagerService(manager, execution, queues.updates)
+        service = JobManagerService(manager, execution, queues.resolve_updates)
         ingest = Ingest(kvs, manager, self.clock, settings, queues)
         bus.register("job-manager", {**service.methods(), **queues.methods()})
         bus.register("job-ingest", ingest.methods())
@@ -228,9 +233,9 @@ class Machine:
 
 @asynccontextmanager
 async def machine(
-    play: Play | Playwright = lambda command, environment: Play(),
+    play: TaskBehavior | Playwright = lambda command, environment: TaskBehavior(),
 ) -> AsyncIterator[Machine]:
     """A machine for the length of a block. All tasks do what `play` says."""
-    playwright = (lambda command, environment: play) if isinstance(play, Play) else play
+    playwright = (lambda command, environment: play) if isinstance(play, TaskBehavior) else play
     async with asyncio.TaskGroup() as group:
         yield Machine(group, playwright)

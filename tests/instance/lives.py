@@ -13,6 +13,7 @@ from tests.instance.parts import OWNER, living, settle, unkept
 from warren.base.clock import Clock
 from warren.instance import keys, users
 from warren.instance.config import Config
+from warren.instance.configservice import Configuration
 from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import LARGEST, JobInfo
 from warren.instance.joblist import MOST_BYTES, JobList
@@ -23,8 +24,7 @@ from warren.instance.kvs import Kvs, Quota, put
 from warren.instance.kvs.service import KvsService
 from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.queues import Queues
-from warren.instance.reloading import Configuration
-from warren.instance.users import Who
+from warren.instance.users import UserLookup
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle.job import Job
 from warren.lifecycle.selection import MOST_COMPARISONS
@@ -301,7 +301,7 @@ async def alive(
     validators: Sequence[Validator] = (),
     frobnicators: Sequence[Frobnicator] = (),
     config: Config = Config(),  # noqa: B008 - it is frozen
-    who: Who = users.who,
+    look_up_user: UserLookup = users.look_up_user,
     clock: Clock | None = None,
     generous: bool = True,
     seconds: float = 1.0,
@@ -320,8 +320,8 @@ async def alive(
     for plugin in plugins:
         manager.load(plugin)
     bus.register("kvs", KvsService(kvs).methods())
-    queues = Queues(kvs, manager, config, who)
-    service = JobManagerService(manager, execution, queues.updates)
+    queues = Queues(kvs, manager, config, look_up_user)
+    service = JobManagerService(manager, execution, queues.resolve_updates)
     ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())

@@ -10,10 +10,10 @@ from tests.instance.lives import PLAIN, alive, spec
 from tests.instance.parts import OWNER, LastWords, opened, settle, virtually
 from tests.instance.test_execution import EXECUTION
 from warren.instance import keys
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.rfc import eventlog, fluid, jobspec, signed_request, stdio, treeobj
 
-PRINTING = Play(output=b"printed\n", seconds=100)
+PRINTING = TaskBehavior(output=b"printed\n", seconds=100)
 
 
 @virtually

@@ -15,7 +15,7 @@ from tests.instance.parts import OWNER
 from warren.instance import config, keys
 from warren.instance.jobs.manager import InactiveJob
 from warren.instance.kvs import Kvs
-from warren.instance.simulated import Play, SimulatedCommands
+from warren.instance.simulated import SimulatedCommands, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import fluid
 from warren.rfc import jobspec as jobspecs
@@ -32,10 +32,10 @@ class Story:
     result: Result
     note: str | None = None
     """Of the first fatal exception."""
-    play: Play = field(default_factory=Play)
+    play: TaskBehavior = field(default_factory=TaskBehavior)
     site: str = ""
     """The instance's configuration."""
-    commands: Mapping[str, Play] = field(default_factory=dict)
+    commands: Mapping[str, TaskBehavior] = field(default_factory=dict)
     """What the site's commands do."""
     cancelled: bool = False
     """Whether a user cancels each job once it has started."""
@@ -44,13 +44,13 @@ class Story:
     run: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """How often each command was run, by job, name and node."""
 
-    def tasks(self, command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def tasks(self, command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         self.started[environment["FLUX_JOB_ID"], environment["FLUX_TASK_RANK"]] += 1
         return self.play
 
-    def around(self, argv: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def around(self, argv: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         self.run[environment["FLUX_JOB_ID"], argv[0], environment["WARREN_NODE"]] += 1
-        return self.commands.get(argv[0], Play())
+        return self.commands.get(argv[0], TaskBehavior())
 
     async def live(self, instance: Instance) -> list[InactiveJob]:
         """Do what users would, as far as it is not done, and wait for the ends of all jobs."""
@@ -103,24 +103,24 @@ STORIES: Mapping[str, Callable[[], Story]] = {
         result=Result.COMPLETED,
     ),
     "failing": lambda: Story(
-        jobs={"one": {"nodes": 2}}, play=Play(status=7 << 8), result=Result.FAILED
+        jobs={"one": {"nodes": 2}}, play=TaskBehavior(status=7 << 8), result=Result.FAILED
     ),
     "cancelled": lambda: Story(
         jobs={"one": {"nodes": 2}, "waits": {"nodes": 3}},
-        play=Play(seconds=1e6),
+        play=TaskBehavior(seconds=1e6),
         cancelled=True,
         result=Result.CANCELED,
     ),
     "stubborn": lambda: Story(
         jobs={"one": {"nodes": 2}},
-        play=Play(seconds=1e6, stubborn=True),
+        play=TaskBehavior(seconds=1e6, stubborn=True),
         site="[exec]\nkill-timeout = 0.5",
         cancelled=True,
         result=Result.CANCELED,
     ),
     "out of time": lambda: Story(
         jobs={"one": {"nodes": 2, "duration": 2.0}},
-        play=Play(seconds=1e6),
+        play=TaskBehavior(seconds=1e6),
         result=Result.TIMEOUT,
         note="resource allocation expired",
     ),
@@ -137,7 +137,7 @@ STORIES: Mapping[str, Callable[[], Story]] = {
     "failing in its prolog": lambda: Story(
         jobs={"one": {"nodes": 2}},
         site=COMMANDS,
-        commands={"pro": Play(status=256)},
+        commands={"pro": TaskBehavior(status=256)},
         result=Result.FAILED,
     ),
 }

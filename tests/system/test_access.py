@@ -17,7 +17,7 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.instance import config, keys
 from warren.instance.exec.launcher import RemoteLauncher
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.rfc import jobspec, signed_request, treeobj
 from warren.rpc import server
 from warren.rpc.client import connect
@@ -219,8 +219,8 @@ async def told(world: World, control: Control, first: int, second: int, ask: Ask
     return {topic: await asked(topic, each) for topic, each in sorted(bus.topics().items())}
 
 
-def long_play(command: object, environment: object) -> Play:
-    return Play(seconds=1000, stubborn=True)
+def long_play(command: object, environment: object) -> TaskBehavior:
+    return TaskBehavior(seconds=1000, stubborn=True)
 
 
 def test_each_topic_has_its_answers_for_owner_user_and_stranger() -> None:

@@ -16,7 +16,7 @@ from warren.daemons.compose import Control
 from warren.dws.node import Copy, CopyFailed, Progress
 from warren.instance import keys
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 from warren.rfc.fluid import JobId
@@ -91,7 +91,7 @@ def lived(
     """Have a job live; return how it ended, and its keys in the KVS."""
 
     async def main() -> tuple[InactiveJob, dict[str, bytes]]:
-        async with opened(play=lambda *_: Play(seconds=10)) as world:
+        async with opened(play=lambda *_: TaskBehavior(seconds=10)) as world:
             if machine is not None:
                 world.machine = machine(world)
 

@@ -12,7 +12,7 @@ from warren.dws import kinds
 from warren.dws.objects.workflows import State as WorkflowState
 from warren.instance import keys
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
 
@@ -160,7 +160,7 @@ def test_its_resources_carry_flash_of_its_own_chassis() -> None:
 
 def test_a_job_that_fails_still_has_its_results_copied_out() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(status=3 << 8)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(status=3 << 8)) as world:
 
             async def life(control: Control) -> None:
                 ended = await to_the_end(world, control)
@@ -199,7 +199,7 @@ def test_a_job_cancelled_in_any_state_of_its_workflow_leaves_nothing(state: Work
 
 def test_a_job_cancelled_while_its_tasks_run_is_copied_out_all_the_same() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=1000)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=1000)) as world:
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes=DW)
@@ -217,8 +217,8 @@ def test_a_job_cancelled_while_its_tasks_run_is_copied_out_all_the_same() -> Non
 
 
 def test_tasks_that_ignore_a_signal_are_killed() -> None:
-    def stubborn(command: object, environment: object) -> Play:
-        return Play(seconds=1000, stubborn=True)
+    def stubborn(command: object, environment: object) -> TaskBehavior:
+        return TaskBehavior(seconds=1000, stubborn=True)
 
     async def main() -> None:
         async with opened(play=stubborn) as world:
@@ -239,7 +239,7 @@ def test_tasks_that_ignore_a_signal_are_killed() -> None:
 
 def test_a_job_that_outlives_its_time_limit_is_ended() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=1000)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=1000)) as world:
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes=DW, duration=30.0)
@@ -255,7 +255,7 @@ def test_a_job_that_outlives_its_time_limit_is_ended() -> None:
 
 def test_a_deleted_workflow_ends_its_job_with_a_reason() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=1000)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=1000)) as world:
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes=DW)

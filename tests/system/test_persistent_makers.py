@@ -19,7 +19,7 @@ from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.instance import keys
 from warren.instance.jobs.known import InactiveJob
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.kube.client import NotFound
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
@@ -37,7 +37,7 @@ EVERY = extent("WARREN_STOPS_EVERY", usual=5, everything=1)
 
 def told(
     story: Callable[[World, Control], Awaitable[None]],
-    play: Callable[..., Play] = lambda *_: Play(),
+    play: Callable[..., TaskBehavior] = lambda *_: TaskBehavior(),
 ) -> None:
     async def main() -> None:
         async with opened(SITE, play) as world:
@@ -51,9 +51,9 @@ def told(
     virtual.run(main())
 
 
-def held(command: Sequence[str], environment: Any) -> Play:
+def held(command: Sequence[str], environment: Any) -> TaskBehavior:
     """Have commands named `hold` run for a while, and all others end at once."""
-    return Play(seconds=100 if command[0] == "hold" else 0)
+    return TaskBehavior(seconds=100 if command[0] == "hold" else 0)
 
 
 def instance(control: Control) -> Any:

@@ -14,7 +14,7 @@ from tests.system.test_health import R0, patch
 from tests.system.test_timeouts import LONG, slow
 from warren.daemons.compose import Control
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
@@ -32,7 +32,7 @@ def lived(story: Story, *what: str, **play: Any) -> None:
     """Live a story, in which nodes are slow to do something, or nothing."""
 
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(**play)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(**play)) as world:
             world.machine = slow(*what)(world)
             await world.live(lambda control: story(world, control))
 

@@ -23,7 +23,7 @@ from warren.dws.persistent.sharing import Sharing
 from warren.dws.storage.nnfstorage import volume
 from warren.instance import keys
 from warren.instance.jobs.manager import InactiveJob
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
@@ -211,9 +211,9 @@ def the_graph(control: Control) -> Graph:
 def test_after_any_number_of_rounds_nothing_is_lost_and_nothing_is_given_twice() -> None:
     dice = random.Random(7)
 
-    def play(command: object, environment: object) -> Play:
+    def play(command: object, environment: object) -> TaskBehavior:
         status = dice.choice([0, 0, 0, 3 << 8])
-        return Play(seconds=dice.random() * 20, status=status, stubborn=dice.random() < 0.1)
+        return TaskBehavior(seconds=dice.random() * 20, status=status, stubborn=dice.random() < 0.1)
 
     async def main() -> Soak:
         async with opened(play=play) as world:

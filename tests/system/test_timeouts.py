@@ -15,7 +15,7 @@ from warren.dws.node import Copy, Progress
 from warren.instance.config import Config
 from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import Rabbit
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 
@@ -78,7 +78,7 @@ def lived(
     """Return how a job ended, and its events, each with the seconds since it was submitted."""
 
     async def main() -> Any:
-        async with opened(play=lambda *arguments: Play(seconds=task_seconds)) as world:
+        async with opened(play=lambda *arguments: TaskBehavior(seconds=task_seconds)) as world:
             world.config = Config(rabbit=rabbit)
             world.machine = machine(world)
             world.copy_seconds = copy_seconds

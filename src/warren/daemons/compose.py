@@ -220,7 +220,7 @@ def drain_policy(rabbit: rabbittable.Rabbit, resources: Resources) -> DrainPolic
     return DrainPolicy(
         drain_compute_nodes=rabbit.drain_compute_nodes,
         soft_drain=rabbit.soft_drain,
-        drainable=resources.of_queues(queues) if queues else None,
+        drainable=resources.hosts_of_queues(queues) if queues else None,
     )
 
 
@@ -375,7 +375,7 @@ async def _follow_settings(handle: Handle, leading: Conductor) -> None:
     with suppress(RpcError):  # the instance has gone away: others see to that
         async with aclosing(handle.stream("config.watch")) as news:  # type: ignore[type-var]
             async for each in news:
-                leading.configure(leads_by(config.from_plain(each)))
+                leading.configure(leads_by(config.from_builtins(each)))
     await asyncio.Event().wait()
 
 

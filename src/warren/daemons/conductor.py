@@ -85,7 +85,7 @@ class InstanceType:
 
 
 async def _inspect(handle: Link) -> ReachedInstance:
-    settings = config.from_plain(await handle.rpc("config.get"))
+    settings = config.from_builtins(await handle.rpc("config.get"))
 
     def build(
         client: Client,

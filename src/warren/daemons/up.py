@@ -178,7 +178,7 @@ async def _run(
     # What cannot be is not remembered: all of that was refused before anything is written.
     with privately():
         if config_file is not None:
-            config.keep(config_file, state.config)
+            config.install(config_file, state.config)
         clustershape.save(state.shape, shape)
     settings = config.load(state.config)
     state.admit(guests=settings.access.allow_guest_user)
