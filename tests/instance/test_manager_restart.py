@@ -40,7 +40,7 @@ STORIES = {
     "cancelled while it runs": [*PLAIN[:6], "exception", *PLAIN[6:]],
 }
 
-HELD = [
+TASK_SIGNALS = [
     *["submit", "validate", "dependency-add", "dependency-remove", "depend", "priority"],
     *["alloc", "prolog-start", "prolog-finish", "start", "finish", "epilog-start"],
     *["epilog-finish", "release", "free", "clean"],
@@ -91,7 +91,7 @@ async def test_a_job_goes_on_from_wherever_its_log_ends(story: str) -> None:
             assert len(life.execution.started) <= 1
 
 
-@pytest.mark.parametrize("names", cuts(HELD))
+@pytest.mark.parametrize("names", cuts(TASK_SIGNALS))
 @virtually
 async def test_what_a_plugin_held_when_it_died_it_lets_go_of_again(names: list[str]) -> None:
     async with alive(await stored(names), plugins=[Perilog()]) as life:
@@ -99,7 +99,7 @@ async def test_what_a_plugin_held_when_it_died_it_lets_go_of_again(names: list[s
 
         assert all_names[: len(names)] == names
         once = [name for name in all_names if name not in ("priority", "flux-restart")]
-        assert sorted(once) == sorted(name for name in HELD if name != "priority")
+        assert sorted(once) == sorted(name for name in TASK_SIGNALS if name != "priority")
 
 
 @virtually

@@ -24,7 +24,7 @@ from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
 from warren.instance.shell.parent import Order, ShellParent
-from warren.instance.shell.signals import PASSED
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
 from warren.rpc.message import Request
@@ -239,7 +239,7 @@ def test_a_signal_for_tasks_does_not_kill_a_shell_that_cannot_pass_it_on_yet(sit
     async def main() -> None:
         async with instance(site) as launcher:
             await start(launcher, JOB)
-            await launcher.kill(JOB, PASSED + signal.SIGINT)
+            await launcher.kill(JOB, TASK_SIGNAL_OFFSET + signal.SIGINT)
             site.let_end(JOB, 0, 3)
             assert await launcher.wait(JOB, 0) == 3 << 8
 
@@ -325,7 +325,7 @@ def test_what_waits_in_execve_for_ever_holds_nothing_up(site: Site) -> None:
             (of_shell,) = (
                 cgroup._path
                 for base in cgroups.job_cgroups(str(site.place))
-                for name, cgroup in base.inner()
+                for name, cgroup in base.children()
                 if name.startswith(f"{JOB}-0.")
             )
             (of_shell / "cgroup.procs").write_text(str(hanging))
@@ -392,7 +392,7 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
     try:
         parent._start({"id": JOB, "rank": 0, "host": "node0", "userid": 1})
         [shell] = parent._shells.values()
-        assert shell.end() == {
+        assert shell.report() == {
             "id": JOB,
             "rank": 0,
             "status": 1 << 8,
@@ -400,8 +400,8 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
             "left": [],
         }
     finally:
-        os.close(parent._notes)
-        os.close(parent._noting)
+        os.close(parent._notes_reader)
+        os.close(parent._notes_writer)
         for each in cgroups.job_cgroups(str(tmp_path)):
             assert each.remove()
 

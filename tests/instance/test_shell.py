@@ -14,8 +14,8 @@ from tests.instance.parts import OWNER, virtually
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import ERROR, Connection, RunningShell, ShellPlugin
 from warren.instance.shell.shell import Shell
-from warren.instance.shell.signals import PASSED
-from warren.instance.shell.tasks import NOTHING, CannotStart, Inherited, Spawner, Task
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
+from warren.instance.shell.tasks import INHERIT_NOTHING, CannotStart, Inherited, Spawner, Task
 from warren.instance.simulated import SimulatedSpawner, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio, treeobj
@@ -140,7 +140,7 @@ class Chatty:
 class Chattering:
     """A spawner of chatty tasks."""
 
-    def unusable(self, directory: str) -> str | None:
+    def directory_problem(self, directory: str) -> str | None:
         return None
 
     def __init__(self, pieces: int, seconds: float = 0) -> None:
@@ -152,7 +152,7 @@ class Chattering:
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         return Chatty(self._pieces, self._seconds)
 
@@ -259,7 +259,7 @@ class Refusing(SimulatedSpawner):
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         raise CannotStart(f"{command[0]}: No such file or directory")
 
@@ -308,8 +308,8 @@ async def test_a_shell_that_dies_while_others_wait_for_it_breaks_them_off() -> N
     [
         (signal.SIGTERM, signal.SIGTERM),
         (signal.SIGUSR1, signal.SIGKILL),
-        (PASSED + signal.SIGUSR1, signal.SIGUSR1),
-        (PASSED + signal.SIGSTOP, signal.SIGSTOP),
+        (TASK_SIGNAL_OFFSET + signal.SIGUSR1, signal.SIGUSR1),
+        (TASK_SIGNAL_OFFSET + signal.SIGSTOP, signal.SIGSTOP),
     ],
 )
 def test_a_signal_to_a_shell_is_one_to_its_tasks(sent: int, ends_by: int) -> None:
@@ -401,7 +401,7 @@ async def test_a_shell_writes_one_thing_after_the_other() -> None:
     shell = _shell(handle)
     async with asyncio.TaskGroup() as group:
         for number in range(5):
-            group.create_task(shell._say(ERROR, str(number)))
+            group.create_task(shell._log_now(ERROR, str(number)))
 
     assert [each["sequence"] for each in handle.commits] == [1, 2, 3, 4, 5]
     assert handle.complaints == ["0", "1", "2", "3", "4"]

@@ -15,13 +15,13 @@ from tests.harness.lines import Line
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.parts import virtually
 from tests.instance.test_shell import Chattering, Waiting
-from warren.instance.shell.ends import FirstExit
+from warren.instance.shell.firstexit import FirstExit
 from warren.instance.shell.input import Stdin
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
 from warren.instance.shell.pty import Pty
 from warren.instance.shell.signals import Kill, SignalBeforeExpiration
-from warren.instance.shell.tasks import NOTHING, Inherited, Task
+from warren.instance.shell.tasks import INHERIT_NOTHING, Inherited, Task
 from warren.instance.simulated import SimulatedSpawner, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import stdio
@@ -301,7 +301,7 @@ async def test_a_shell_leaves_when_it_has_answered_for_the_signal_that_ended_it(
     shell: Any = SimpleNamespace(
         part=SimpleNamespace(rank=0, hosts=("a", "b")),
         peers=Peers(),
-        permit=lambda request: None,
+        check_permitted=lambda request: None,
         signal=lambda signum, ranks: None,
         serve=lambda name, method: served.append(method),
     )
@@ -359,7 +359,7 @@ class Reader(SimulatedSpawner):
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         assert inherited.stdin is not None
         reading = os.dup(inherited.stdin)
@@ -451,7 +451,7 @@ class Deaf(SimulatedSpawner):
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         assert inherited.stdin is not None
         self.pipes.append(os.dup(inherited.stdin))

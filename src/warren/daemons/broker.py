@@ -30,7 +30,7 @@ from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher, SpreadLauncher
 from warren.instance.shell import tmpdir
-from warren.instance.shell.binding import NodeCores
+from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import LISTENER, Order, ShellParent
 from warren.journal import MemoryJournal
@@ -133,7 +133,7 @@ def _start_shells(socket: Path, place: Place, given: ResourceSet) -> None:
     """Run the parent of a node's shells, until the instance has gone."""
     shell = _BatchShell(socket, place.tmp, given.ranks[place.rank].cores)
     cluster = f"{socket}:{place.rank}"
-    ShellParent(socket, shell, cluster, place=f"-{place.rank}", lasting=False).run()
+    ShellParent(socket, shell, cluster, suffix=f"-{place.rank}", outlives_instance=False).run()
 
 
 # The first process

@@ -123,7 +123,7 @@ class Doctor:
 
         Where there are no cgroups, only the parent of the shells can tell what is whose.
         """
-        found = cgroups.jobs(str(self._state.path))
+        found = cgroups.job_processes(str(self._state.path))
         return {process: fluid.f58(fluid.JobId(job)) for process, job in found.items()}
 
     async def _active(self) -> set[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from warren.instance.exec.execution import ShellsLost
 from warren.instance.exec.perilog import Command
 from warren.instance.shell.shell import Shell
-from warren.instance.shell.tasks import NOTHING, Inherited, Task
+from warren.instance.shell.tasks import INHERIT_NOTHING, Inherited, Task
 from warren.rfc.fluid import JobId
 
 
@@ -61,7 +61,7 @@ class SimulatedSpawner:
     def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]) -> None:
         self._behavior = play
 
-    def unusable(self, directory: str) -> str | None:
+    def directory_problem(self, directory: str) -> str | None:
         return None
 
     async def start(
@@ -69,7 +69,7 @@ class SimulatedSpawner:
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         return _Task(self._behavior(command, environment))
 

@@ -23,7 +23,7 @@ from warren.instance.exec.guest import ExecutionHistory, GuestNamespace, LogEntr
 from warren.instance.exec.testexec import SimulatedShells
 from warren.instance.kvs import PRIMARY, Kvs
 from warren.instance.protocols import Message
-from warren.instance.shell.signals import PASSED
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.lifecycle import kill_escalation
 from warren.lifecycle.kill_escalation import KillAction
 from warren.rfc import fluid, idset, resource_set
@@ -191,7 +191,7 @@ class JobExec:
             running.changed.set()
 
     def kill(self, job: JobId, signum: int) -> None:
-        self._signals[job, signum + PASSED] = None
+        self._signals[job, signum + TASK_SIGNAL_OFFSET] = None
         self._signalled.set()
 
     def end_unclaimed_shells(self) -> None:

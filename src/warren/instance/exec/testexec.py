@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
-from warren.instance.shell.signals import PASSED
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc import duration
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
@@ -97,4 +97,6 @@ class SimulatedShells:
 
     async def kill(self, job: JobId, signum: int) -> None:
         if not self._killed.done():
-            self._killed.set_result(signum - PASSED if signum > PASSED else int(signum))
+            self._killed.set_result(
+                signum - TASK_SIGNAL_OFFSET if signum > TASK_SIGNAL_OFFSET else int(signum)
+            )

@@ -5,8 +5,8 @@ import resource
 from collections.abc import Sequence
 from typing import Final
 
-from warren.instance.shell import binding
-from warren.instance.shell.binding import NodeCores
+from warren.instance.shell import affinity
+from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import NOTICE, WARNING, RunningShell, ShellPlugin, TaskStart
@@ -84,12 +84,14 @@ def _sets(part: Part, node: NodeCores, available: Sequence[int]) -> list[frozens
             )
         return [wanted.sets[index % len(wanted.sets)] for index in range(tasks)]
     own = part.resources
-    cpus = () if wanted.kind == "off" else binding.cpus(own.rank, own.cores, node, available)
+    cpus = (
+        () if wanted.kind == "off" else affinity.choose_cpus(own.rank, own.cores, node, available)
+    )
     if not cpus or wanted.kind == "on":
         return [frozenset(cpus)] * tasks
     # More cores than CPUs: each task has as many of these as of those, as far as there are.
     each = tuple(cpus[place % len(cpus)] for place in range(len(own.cores)))
-    return [frozenset(those) for those in share(each, tasks)]
+    return [frozenset(those) for those in split_units(each, tasks)]
 
 
 class Gpus(ShellPlugin):
@@ -101,11 +103,11 @@ class Gpus(ShellPlugin):
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
         if shell.part.options.gpus == "per-task" and shell.part.gpus:
-            shares = share(shell.part.gpus, len(shell.part.ranks))
+            shares = split_units(shell.part.gpus, len(shell.part.ranks))
             task.environment[GPUS] = _comma_list(shares[task.index])
 
 
-def share(units: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:
+def split_units(units: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:
     """Split units over tasks, the first the larger shares; where there are few, tasks share one."""
     if len(units) <= tasks:
         return [(units[task * len(units) // tasks],) for task in range(tasks)]

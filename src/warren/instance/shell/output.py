@@ -54,7 +54,7 @@ class Output:
         self._part = part
         self._append = append
         self._pending: asyncio.Queue[Event | None] = asyncio.Queue(_PENDING)
-        self._left = dict.fromkeys(STREAMS, part.options.limit)
+        self._bytes_left = dict.fromkeys(STREAMS, part.options.limit)
         self._files: dict[str, _File] = {}
         self._cut_off = False
         """Whether the instance had no room for some of it."""
@@ -138,7 +138,7 @@ class Output:
         if stream.type == "kvs":
             await self._pending.put(stdio.eof(self._clock.now(), name, rank))
 
-    async def closed(self, index: int) -> None:
+    async def close_unstarted(self, index: int) -> None:
         """Close the output of a task which could not start."""
         for name in STREAMS:
             if self._stream(name).type == "kvs":
@@ -154,20 +154,20 @@ class Output:
             await self._put_log(name, rank, chunk)
 
     async def _put_log(self, name: str, rank: int, chunk: bytes) -> None:
-        left = self._left[name]
+        left = self._bytes_left[name]
         if left < 0:
             return
-        self._left[name] = left - len(chunk)
+        self._bytes_left[name] = left - len(chunk)
         for start in range(0, min(len(chunk), left), _PIECE):
             piece = chunk[start : min(start + _PIECE, left)]
             await self._pending.put(stdio.data(self._clock.now(), name, rank, piece))
         if len(chunk) > left:
-            self._left[name] = -1
+            self._bytes_left[name] = -1
             words = (
                 f"{name} of {self._part.host} is cut off after {self._part.options.limit} bytes: "
                 "write it to a file, or raise shell option output.limit"
             )
-            await self._tell(WARNING, words)
+            await self._warn(WARNING, words)
 
     async def _write_file(self, file: _File, rank: int, chunk: bytes) -> None:
         if file.broken:
@@ -183,9 +183,9 @@ class Output:
                 view = view[os.write(file.descriptor, view) :]
         except OSError as error:
             file.broken = True
-            await self._tell(WARNING, f"output file {file.path}: {error.strerror}")
+            await self._warn(WARNING, f"output file {file.path}: {error.strerror}")
 
-    async def _tell(self, level: int, words: str) -> None:
+    async def _warn(self, level: int, words: str) -> None:
         now = self._clock.now()
         event = stdio.log(now, level, words, rank=self._part.rank, component="shell")
         await self._pending.put(event)

@@ -82,9 +82,9 @@ class RunningShell(Protocol):
     clock: Clock
     environment: dict[str, str]
     """What all tasks of the node are given. To change in `init` and `post_init`."""
-    opening: dict[str, list[Event]]
+    initial_logs: dict[str, list[Event]]
     """What the leader writes to logs of the guest namespace before any task starts."""
-    about: dict[str, Any]
+    init_context: dict[str, Any]
     """What the leader's event `shell.init` tells beside what it always does."""
 
     ending: bool
@@ -104,7 +104,7 @@ class RunningShell(Protocol):
         """Add a method to the shell's service. In `init`."""
         ...
 
-    def permit(self, request: Request) -> None:
+    def check_permitted(self, request: Request) -> None:
         """Raise RpcError(EPERM) unless the job's user asks, or the instance's owner."""
         ...
 
@@ -163,7 +163,7 @@ class ShellPlugin:
         """The shell ends, whichever way. Nothing of the tasks is left."""
 
 
-def at(point: str, plugins: Iterable[ShellPlugin]) -> list[Callable[..., Any]]:
+def callbacks_at(point: str, plugins: Iterable[ShellPlugin]) -> list[Callable[..., Any]]:
     """Return what plugins do at a point, in their order; those that do nothing are left out."""
     nothing = getattr(ShellPlugin, point)
     return [

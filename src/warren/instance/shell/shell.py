@@ -17,14 +17,14 @@ from typing import Any, Final
 
 from warren.base.clock import Clock
 from warren.instance import keys
-from warren.instance.shell import output, own, plugins
+from warren.instance.shell import output, plugins, usershell
 from warren.instance.shell import part as parts
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.output import Output
 from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, ShellPlugin, TaskStart
 from warren.instance.shell.rendezvous import Shells
-from warren.instance.shell.signals import PASSED
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
 from warren.instance.shell.templates import fill_in
 from warren.rfc import eventlog, fluid, jobspec, kvsflags, stdio, taskmap, treeobj
@@ -33,9 +33,9 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, StreamingMethod
 from warren.rpc.message import Request, RpcError
 
-_LAST_WORDS: Final = (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)
 """What execution sends when a job has met an exception, or its time is up."""
-_ELSEWHERE: Final = "/tmp"
+_FALLBACK_CWD: Final = "/tmp"
 """Where tasks begin if their directory is not there, as with flux."""
 
 
@@ -54,8 +54,8 @@ class Shell:
     request: bytes | None = None
     """What of the signed request was proven; None, and the instance is believed."""
     environment: dict[str, str] = field(default_factory=dict)
-    opening: dict[str, list[Event]] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
+    initial_logs: dict[str, list[Event]] = field(default_factory=dict)
+    init_context: dict[str, Any] = field(default_factory=dict)
     ending: bool = False
     _part: Part | None = None
     _peers: Shells | None = None
@@ -66,7 +66,7 @@ class Shell:
     """The tasks of this node by rank."""
     _signals: dict[tuple[int, frozenset[int] | None], None] = field(default_factory=dict)
     """What tasks were sent: those that start later get it, too."""
-    _early: list[Event] | None = field(default_factory=list)
+    _early_log: list[Event] | None = field(default_factory=list)
     """What was said before the log of the output was begun: its header comes first."""
     _sequence: int = 0
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -76,27 +76,27 @@ class Shell:
         try:
             async with asyncio.TaskGroup() as self._group:
                 try:
-                    return await self._live()
+                    return await self._run()
                 finally:
                     for work in self._background:
                         work.cancel()
         except (CannotRun, RpcError, ExceptionGroup) as error:
-            await self._say(ERROR, _words(error))
+            await self._log_now(ERROR, _explain(error))
             return 1
         finally:
             await self.spawner.clean_up()
-            for leave in plugins.at("exit", self.plugins):
+            for leave in plugins.callbacks_at("exit", self.plugins):
                 leave(self)
 
     def deliver(self, signum: int) -> None:
         """Take a signal: for the tasks, or that they are to end, for which SIGUSR1 kills them."""
-        if signum > PASSED:
-            self.signal(signum - PASSED)
+        if signum > TASK_SIGNAL_OFFSET:
+            self.signal(signum - TASK_SIGNAL_OFFSET)
             return
-        self.ending = self.ending or signum in _LAST_WORDS
+        self.ending = self.ending or signum in _ENDING_SIGNALS
         self.signal(signal.SIGKILL if signum == signal.SIGUSR1 else signum)
 
-    async def _live(self) -> int:
+    async def _run(self) -> int:
         await self._call("connect")
         found = await self.handle.rpc(
             "job-info.lookup", {"id": self.job, "keys": ["J", "jobspec", "R"]}
@@ -105,7 +105,7 @@ class Shell:
         self.environment.update(part.environment)
         theirs = jobspec.system(part.jobspec).get("exec", {}).get("job_shell")
         if theirs is not None:
-            return await own.run(self, self.spawner, self._begun, theirs, self.uri)
+            return await usershell.run(self, self.spawner, self._add_task, theirs, self.uri)
         self._peers = Shells(self.handle, part)
         written = await self._prepare()
         try:
@@ -130,7 +130,7 @@ class Shell:
         )
         await self._call("init")
         self._part = part = replace(part, environment=self.environment)
-        await self._begin_elsewhere()
+        await self._choose_cwd()
         written = Output(self.clock, self.part, self._append_text)
         if part.rank == 0:
             written.truncate()
@@ -138,21 +138,21 @@ class Shell:
             # Before the log says that there is such a service: its readers ask at once.
             await self._offer()
         if part.rank == 0:
-            await self._open()
+            await self._write_initial_logs()
         if len(part.hosts) > 1:
             await self.peers.gather()
-        early, self._early = self._early, None
+        early, self._early_log = self._early_log, None
         await self.append("output", [*(early or ()), *written.redirections()])
         await self._call("post_init")
         return written
 
-    async def _begin_elsewhere(self) -> None:
+    async def _choose_cwd(self) -> None:
         """Choose a working directory that exists, and log it if it is another one."""
         cwd = self.part.cwd
-        problem = self.spawner.unusable(cwd) if cwd is not None else None
+        problem = self.spawner.directory_problem(cwd) if cwd is not None else None
         if problem is not None:
-            self._part = replace(self.part, cwd=_ELSEWHERE)
-            await self.log(WARNING, f"working directory {cwd}: {problem}; going to {_ELSEWHERE}")
+            self._part = replace(self.part, cwd=_FALLBACK_CWD)
+            await self.log(WARNING, f"working directory {cwd}: {problem}; going to {_FALLBACK_CWD}")
 
     async def _offer(self) -> None:
         methods: dict[str, Method | StreamingMethod] = dict(self._methods)
@@ -163,16 +163,16 @@ class Shell:
         self.background(self.handle.offer(service, methods, offered))
         await offered.wait()
 
-    async def _open(self) -> None:
+    async def _write_initial_logs(self) -> None:
         """Begin the logs of the job, all at once."""
         now = self.clock.now()
-        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.part.hosts), **self.about}
+        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.part.hosts), **self.init_context}
         if self._methods:
             init["service"] = self.peers.service(0)
         logs = {
             "output": [stdio.header(now, self.part.size)],
             "exec.eventlog": [Event(now, "shell.init", init)],
-            **self.opening,
+            **self.initial_logs,
         }
         await self._commit([(key, _text(events)) for key, events in logs.items()])
 
@@ -181,19 +181,19 @@ class Shell:
     async def _run_tasks(self, written: Output) -> int:
         async with asyncio.TaskGroup() as work:
             writing = work.create_task(written.run())
-            statuses = await self._tend(written)
+            statuses = await self._run_to_exit(written)
             await written.end()
             await writing
-        return max((_code(status) for status in statuses), default=0)
+        return max((_exit_code(status) for status in statuses), default=0)
 
-    async def _tend(self, written: Output) -> list[int]:
+    async def _run_to_exit(self, written: Output) -> list[int]:
         """Start the tasks of this node, pass on what they print, and return their wait statuses."""
         part = self.part
         async with asyncio.TaskGroup() as work:
             tended = []
             for index in range(len(part.ranks)):
                 start, task = await self._start(index, written)
-                tended.append(work.create_task(self._tend_one(start, task)))
+                tended.append(work.create_task(self._wait_task(start, task)))
                 if task is not None:
                     for stream in output.STREAMS:
                         work.create_task(written.read(task, stream, index))
@@ -225,7 +225,7 @@ class Shell:
         inherited = Inherited(
             stdin=start.stdin,
             descriptors=start.descriptors,
-            before_exec=_all(start.before_exec) if start.before_exec else None,
+            before_exec=_call_all(start.before_exec) if start.before_exec else None,
             group=not part.options.nosetpgrp,
             cpus=start.cpus,
             terminal=start.terminal,
@@ -233,14 +233,14 @@ class Shell:
         task = None
         try:
             task = await self.spawner.start(start.command, start.environment, part.cwd, inherited)
-            self._begun(rank, task)
+            self._add_task(rank, task)
         except CannotStart as error:
-            await self._say(ERROR, str(error))
-            await written.closed(index)
+            await self._log_now(ERROR, str(error))
+            await written.close_unstarted(index)
         await self._call("task_fork", start)
         return start, task
 
-    async def _tend_one(self, start: TaskStart, task: Task | None) -> int:
+    async def _wait_task(self, start: TaskStart, task: Task | None) -> int:
         """Wait for the end of a task, and return its wait status."""
         status = 127 << 8 if task is None else await task.wait()
         await self._call("task_exit", start, status)
@@ -261,12 +261,12 @@ class Shell:
     def serve(self, name: str, method: Method) -> None:
         self._methods[name] = method
 
-    def permit(self, request: Request) -> None:
+    def check_permitted(self, request: Request) -> None:
         if not request.cred.owner and request.cred.userid != self.part.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        self._background.append(self._group_of().create_task(work))
+        self._background.append(self._task_group().create_task(work))
 
     def signal(self, signum: int, ranks: Iterable[int] | None = None) -> None:
         wanted = None if ranks is None else frozenset(ranks)
@@ -282,10 +282,10 @@ class Shell:
     async def log(self, level: int, message: str) -> None:
         if level > NOTICE + self.part.options.verbose:
             return
-        if self._early is not None:
-            self._early.append(self._word(level, message))
+        if self._early_log is not None:
+            self._early_log.append(self._log_event(level, message))
         else:
-            await self._say(level, message)
+            await self._log_now(level, message)
 
     async def fail(self, note: str, wait_status: int | None = None) -> None:
         request: dict[str, Any] = {"id": self.job, "type": "exec", "severity": 0, "note": note}
@@ -296,7 +296,7 @@ class Shell:
 
     # Inside
 
-    def _begun(self, rank: int, task: Task) -> None:
+    def _add_task(self, rank: int, task: Task) -> None:
         """Forward signals to a task, also those that came before it was there."""
         self._tasks[rank] = task
         for signum, ranks in self._signals:
@@ -304,10 +304,10 @@ class Shell:
                 task.signal(signum)
 
     async def _call(self, point: str, *about: Any) -> None:
-        for called in plugins.at(point, self.plugins):
+        for called in plugins.callbacks_at(point, self.plugins):
             await called(self, *about)
 
-    def _group_of(self) -> asyncio.TaskGroup:
+    def _task_group(self) -> asyncio.TaskGroup:
         assert self._group is not None
         return self._group
 
@@ -333,15 +333,15 @@ class Shell:
                 },
             )
 
-    async def _say(self, level: int, message: str) -> None:
+    async def _log_now(self, level: int, message: str) -> None:
         """Log a message to the job's output."""
-        early, self._early = self._early, None
+        early, self._early_log = self._early_log, None
         try:
-            await self.append("output", [*(early or ()), self._word(level, message)])
+            await self.append("output", [*(early or ()), self._log_event(level, message)])
         except RpcError:
             return  # there is nowhere to say it any more
 
-    def _word(self, level: int, message: str) -> Event:
+    def _log_event(self, level: int, message: str) -> Event:
         return stdio.log(self.clock.now(), level, message, rank=self.rank, component="shell")
 
 
@@ -349,7 +349,7 @@ def _text(events: Iterable[Event]) -> str:
     return "".join(map(eventlog.encode, events))
 
 
-def _all(callables: Sequence[Any]) -> Any:
+def _call_all(callables: Sequence[Any]) -> Any:
     def call() -> None:
         for each in callables:
             each()
@@ -357,7 +357,7 @@ def _all(callables: Sequence[Any]) -> Any:
     return call
 
 
-def _words(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     """Return what went wrong, also in the shell's asyncio tasks. Re-raise all that is a bug."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
@@ -368,6 +368,6 @@ def _words(error: Exception) -> str:
     raise error
 
 
-def _code(status: int) -> int:
+def _exit_code(status: int) -> int:
     """Return the exit code that a wait status amounts to."""
     return os.waitstatus_to_exitcode(status) if status & 0x7F == 0 else 128 + (status & 0x7F)

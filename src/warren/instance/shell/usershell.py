@@ -44,7 +44,7 @@ async def run(
         "WARREN_SHELL_RANK": str(part.rank),
         "WARREN_SHELL_SIZE": str(len(part.hosts)),
     }
-    cwd = part.cwd if part.cwd is None or spawner.unusable(part.cwd) is None else "/"
+    cwd = part.cwd if part.cwd is None or spawner.directory_problem(part.cwd) is None else "/"
     try:
         task = await spawner.start([program, str(part.job)], environment, cwd)
     except CannotStart as error:
@@ -52,14 +52,14 @@ async def run(
     begun(0, task)
     async with asyncio.TaskGroup() as reading:
         for stream in STREAMS:
-            reading.create_task(_keep(shell, task, stream))
+            reading.create_task(_log_output(shell, task, stream))
         status = await task.wait()
         await spawner.clean_up()
     code = status & 0x7F
     return 128 + code if code else os.waitstatus_to_exitcode(status)
 
 
-async def _keep(shell: RunningShell, task: Task, stream: str) -> None:
+async def _log_output(shell: RunningShell, task: Task, stream: str) -> None:
     """Log what a shell prints, up to a limit; the rest is read and dropped."""
     left = LIMIT
     while chunk := await task.read(stream):
