@@ -458,7 +458,7 @@ async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
         try:
             await user.rpc(f"{service(job)}.stdin", {"ranks": "0", "data": typed})
         except RpcError as error:
-            if not error.lost:
+            if not error.unserved:
                 raise
             await asyncio.sleep(0.02)
         else:
@@ -472,7 +472,7 @@ async def looked(user: Reconnecting, job: JobId, until: bytes = b"") -> bytes:
         try:
             answer = await user.rpc(f"{service(job)}.pty-output", {"seen": len(seen)})
         except RpcError as error:
-            if not error.lost:
+            if not error.unserved:
                 raise
             await asyncio.sleep(0.02)
             continue

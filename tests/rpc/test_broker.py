@@ -166,7 +166,7 @@ def test_an_answer_that_cannot_be_read_costs_a_stream_no_other(tmp_path: Path, h
 def test_a_reader_that_does_not_keep_up_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "WAITING", 2)
+    monkeypatch.setattr(broker, "MOST_WAITING", 2)
 
     async def story(fake: Fake, connection: Broker) -> None:
         stream = connection.stream("resource.journal")
@@ -332,7 +332,7 @@ def test_a_broker_that_speaks_otherwise_is_left(tmp_path: Path) -> None:
 def test_a_broker_that_takes_no_connection_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, greeting: bytes, errnum: int, words: str
 ) -> None:
-    monkeypatch.setattr(broker, "_GREETING", 0.1)
+    monkeypatch.setattr(broker, "_GREETING_TIMEOUT", 0.1)
 
     async def story(fake: Fake, connection: Broker) -> None:
         raise AssertionError("it was taken")

@@ -173,7 +173,7 @@ def test_guests_leave_something_to_each_other_and_to_the_owner() -> None:
 
 def test_a_quarter_of_what_may_be_open_is_the_owners() -> None:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = guests.limits()
+    found = guests.default_limits()
 
     assert found.connections == files // 4
     assert found.all_connections <= files - files // 4

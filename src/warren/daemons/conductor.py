@@ -178,7 +178,7 @@ class _Leading:
                         f"The instance at {self.socket} has a conductor: stop that one, or run "
                         "the cluster with --separate --no-conductor."
                     ) from error
-                if not error.lost:
+                if not error.unserved:
                     raise UserMistake(
                         f"The instance at {self.socket} refuses its conductor: {error}. Run it as "
                         "the instance's owner."

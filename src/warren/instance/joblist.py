@@ -27,7 +27,7 @@ from warren.lifecycle.selection import MOST_COMPARISONS, Selection, TooManyCompa
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
-from warren.rpc.bus import Answer, Answers, Method, Methods, StreamingMethod
+from warren.rpc.bus import Method, MethodHandler, Methods, StreamHandler, StreamingMethod
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
 _WAITING: Final = PENDING | {State.NEW}
@@ -48,8 +48,8 @@ _QUEUE_AND_RESULT: Final = attrgetter("queue", "result")
 class _OptionalStream(Method, StreamingMethod):
     """A topic that has one answer, or several where the request asks for a stream."""
 
-    answer: Answer
-    answers: Answers
+    answer: MethodHandler
+    answers: StreamHandler
     guest: bool = False
 
 

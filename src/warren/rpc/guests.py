@@ -30,12 +30,12 @@ class Limits:
     """Bytes of requests that are not whole or not answered, and of answers that are not read."""
 
 
-BOUNDLESS: Final = Limits(
+UNLIMITED: Final = Limits(
     connections=math.inf, all_connections=math.inf, requests=math.inf, waiting=math.inf
 )
 
 
-def limits() -> Limits:
+def default_limits() -> Limits:
     """Return the limits that suit what this process may have open; a quarter is the owner's."""
     quarter = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
     return Limits(connections=quarter, all_connections=3 * quarter)
@@ -45,7 +45,7 @@ class Share:
     """What one user has taken."""
 
     def __init__(
-        self, userid: int, limits: Limits = BOUNDLESS, queue: FairQueue | None = None
+        self, userid: int, limits: Limits = UNLIMITED, queue: FairQueue | None = None
     ) -> None:
         self._userid = userid
         self._limits = limits
@@ -55,8 +55,8 @@ class Share:
         self.waiting = 0
 
     @property
-    def is_bounded(self) -> bool:
-        return self._limits is not BOUNDLESS
+    def is_limited(self) -> bool:
+        return self._limits is not UNLIMITED
 
     async def run_fairly(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do the user's work, in no more than the user's share of the event loop's time."""
@@ -111,7 +111,7 @@ class Guests:
         self._queue = FairQueue(fairness)
         self._shares: dict[int, Share] = {}
         self._known: set[int] = set()
-        self._asked_about = 0
+        self._lookups = 0
         """Connections of users of whom it is being found out whether there are such users."""
 
     async def check_known(self, userid: int, known: Callable[[int], Awaitable[bool]]) -> None:
@@ -122,14 +122,14 @@ class Guests:
         """
         if userid in self._known:
             return
-        if self._asked_about >= self._limits.connections:
+        if self._lookups >= self._limits.connections:
             raise RpcError(errno.EMFILE, "too many users come for the first time: try again later")
-        self._asked_about += 1
+        self._lookups += 1
         try:
             if not await known(userid):
                 raise RpcError(errno.EPERM, f"there is no user {userid} on this machine")
         finally:
-            self._asked_about -= 1
+            self._lookups -= 1
         self._known.add(userid)
 
     @contextmanager

@@ -42,12 +42,12 @@ class RpcError(WarrenError):
         self.errnum = errnum
 
     @property
-    def lost(self) -> bool:
+    def unserved(self) -> bool:
         """Whether no service is known to have acted on the request: a retry may help."""
         return self.errnum in (errno.ENOSYS, errno.EHOSTUNREACH, errno.ECONNRESET)
 
     @property
-    def later(self) -> bool:
+    def busy(self) -> bool:
         """Whether the instance has no room for the request now."""
         return self.errnum in (errno.EAGAIN, errno.EMFILE)
 
@@ -102,20 +102,20 @@ def unpack(payload: msgspec.Raw) -> Payload:
 
 def too_many_values(data: bytes) -> bool:
     """Return whether a JSON text holds more values than guests may send, without reading it."""
-    if _marks(data) <= MOST_VALUES:
+    if _count_separators(data) <= MOST_VALUES:
         return False
     # Those within strings are none; that many strings are too many by themselves.
     if data.count(b'"') - data.count(b'\\"') > 4 * MOST_VALUES:
         return True
-    return values(data) > MOST_VALUES
+    return count_values(data) > MOST_VALUES
 
 
-def values(data: bytes) -> int:
+def count_values(data: bytes) -> int:
     """Return how many values a JSON text holds, without reading it."""
-    return _marks(_STRING.sub(b"", data))
+    return _count_separators(_STRING.sub(b"", data))
 
 
-def _marks(data: bytes) -> int:
+def _count_separators(data: bytes) -> int:
     """Count what comes before a value; each but the first of all has something."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 

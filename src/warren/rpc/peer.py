@@ -112,7 +112,7 @@ class Peer(Forwarder):
                     async with aclosing(self._lines()) as lines:
                         async for line in lines:
                             self._receive(line, tasks)
-                            if self._share.is_bounded:
+                            if self._share.is_limited:
                                 # Of a guest that reads no answers, no more requests are read.
                                 await self._writer.drain()
                 except (ConnectionError, ValueError, RpcError) as error:
@@ -219,7 +219,7 @@ class Peer(Forwarder):
 
     def _receive(self, line: bytes, tasks: asyncio.TaskGroup) -> None:
         received = message.decode(line)
-        if self._share.is_bounded and message.too_many_values(line):
+        if self._share.is_limited and message.too_many_values(line):
             words = f"the message has over {MOST_VALUES} values: send less in one"
             answer = Message(tag=received.tag, errnum=errno.EMSGSIZE, error=words)
             if received.topic is not None:

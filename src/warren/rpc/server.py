@@ -22,7 +22,7 @@ from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
 from warren.rpc.foreign import Listening
-from warren.rpc.guests import Guests, Limits, limits
+from warren.rpc.guests import Guests, Limits, default_limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Peer, RequestHandler, refuse
 
@@ -121,7 +121,7 @@ async def serve(
 ) -> None:
     """Serve until cancelled. Raises OSError if the socket cannot be made."""
     listener = sockets.listen(path, 0o666 if access.guests else 0o600)
-    guests = Guests(bounds.guests or limits(), bounds.fairness)
+    guests = Guests(bounds.guests or default_limits(), bounds.fairness)
     try:
         async with asyncio.TaskGroup() as connections:
 
@@ -158,7 +158,7 @@ async def _attend(
     bounds: Bounds,
     guests: Guests,
 ) -> None:
-    user = sockets.peer(_socket(writer))
+    user = sockets.peer_userid(_socket(writer))
     owner = user == bus.owner or (access.root_owns and user == 0)
     connection = _Connection(bus, Cred(user, owner))
     try:

@@ -224,7 +224,7 @@ class FluxJobs:
             async with asyncio.timeout(_KEPT):
                 await self._handle.rpc("kvs.commit", _transaction([kept]))
         except (RpcError, TimeoutError) as error:
-            if isinstance(error, RpcError) and error.lost:
+            if isinstance(error, RpcError) and error.unserved:
                 raise
             # No job waits for that: those that are over are to leave room.
             log.warning(
@@ -463,7 +463,7 @@ class FluxJobs:
         try:
             return await self._handle.rpc(topic, payload)
         except RpcError as error:
-            if error.lost:
+            if error.unserved:
                 raise Disconnected(f"the instance does not answer {topic}: {error}") from error
             if error.errnum == errno.ENOSPC:
                 raise Disconnected(f"{topic}: {error}") from error

@@ -360,7 +360,7 @@ async def _call(handle: "Handle", topic: str, request: Mapping[str, Any]) -> Map
         try:
             return await handle.rpc(topic, request)
         except RpcError as error:
-            if not error.lost:
+            if not error.unserved:
                 raise
             await asyncio.sleep(_RETRY_DELAY)
 

@@ -52,7 +52,7 @@ async def _foreseen(handle: "Handle", spec: Mapping[str, Any], wanted: int, flag
         request = {"jobspec": spec, "urgency": wanted, "flags": flags}
         scheduled = (await handle.rpc("job-ingest.check", request))["jobspec"]
     except RpcError as error:
-        if error.lost:
+        if error.unserved:
             raise
         raise refusal(error) from error
     if wanted == urgency.HOLD:

@@ -64,7 +64,7 @@ def about(what: str) -> Iterator[None]:
     try:
         yield
     except RpcError as error:
-        if error.lost:
+        if error.unserved:
             raise
         raise Refused(what, error) from error
 

@@ -91,7 +91,7 @@ class RemoteLauncher:
             try:
                 await self._handle.rpc(f"{self._service}.{method}", payload)
             except RpcError as error:
-                if not error.lost:
+                if not error.unserved:
                     raise
                 await asyncio.sleep(_RETRY)
             else:

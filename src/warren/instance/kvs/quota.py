@@ -28,7 +28,7 @@ def size_read(text: bytes) -> int:
 
     So are the jobspecs and the events of active jobs.
     """
-    return len(text) + message.values(text) * _PER_VALUE
+    return len(text) + message.count_values(text) * _PER_VALUE
 
 
 class Quota:

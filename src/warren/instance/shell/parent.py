@@ -209,7 +209,7 @@ class ShellParent:
             connection = sockets.connect(self._path)
         except OSError:
             return  # the instance is not there now; `run` waits a little
-        if sockets.peer(connection) != os.geteuid():
+        if sockets.peer_userid(connection) != os.geteuid():
             connection.close()  # whatever process this is, it gives no orders
             return
         self._connection, self._buffer = connection, b""

@@ -91,7 +91,7 @@ class DwsEnvironment(ShellPlugin):
                         if event.name == "exception" and event.context["type"] == LOST:
                             lost |= tolerance.node_names(event.context.get("note", ""))
             except RpcError as error:
-                if not (error.lost or error.later):
+                if not (error.unserved or error.busy):
                     raise
                 await asyncio.sleep(_PAUSE)
             else:
@@ -135,9 +135,9 @@ async def _token(shell: RunningShell, seconds: float) -> str | None:
         except RpcError as error:
             if error.errnum == errno.ENOENT:
                 return None
-            if error.lost:
+            if error.unserved:
                 end = loop.time() + seconds
-            elif not error.later or loop.time() > end:
+            elif not error.busy or loop.time() > end:
                 raise CannotRun(f"no {TOKEN} for the job: {error}") from error
             await asyncio.sleep(_LATER)
         else:
