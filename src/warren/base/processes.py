@@ -107,7 +107,7 @@ def kill(processes: Callable[[], Collection[int]]) -> None:
 def kill_until_gone(
     processes: Callable[[], Collection[int]], seconds: float, kill: Callable[[], None]
 ) -> list[int]:
-    """Kill processes until there are none, and bury those of them that are our children.
+    """Kill processes until there are none, and reap those of them that are our children.
 
     Give those that do not die for so many seconds. `kill` kills what there is, once.
     """

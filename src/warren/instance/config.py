@@ -61,7 +61,7 @@ def load(path: Path) -> Config:
     """Read a file; where there is none, everything has its default. Raises UserMistake."""
     config = _read(path) if path.exists() else Config()
     for place, name in unknown_names(config):
-        # A user may be added later; until then the name admits no one.
+        # A user may be added later; until then the name admits no user.
         log.warning(
             "there is no user or group of this name", path=str(path), table=place, name=name
         )

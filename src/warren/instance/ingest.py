@@ -102,7 +102,7 @@ class Ingest:
 
     def configure(self, config: Config) -> None:
         """Hold submissions to another configuration from now on."""
-        # Who is let in at all is settled when the instance begins.
+        # Which users may submit at all is settled when the instance begins.
         self._config = config
 
     def methods(self) -> Methods:

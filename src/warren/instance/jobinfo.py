@@ -48,7 +48,7 @@ _CHUNK: Final = 2**16
 class JobInfo:
     """The `job-info` service: the owner reads everything, a user its own jobs.
 
-    Who wants no more of a watch closes its stream; there are no other cancellations.
+    A client that wants no more of a watch closes its stream: nothing else cancels it.
     """
 
     def __init__(self, kvs: Kvs, manager: JobManager, *, largest: int = LARGEST) -> None:

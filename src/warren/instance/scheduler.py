@@ -228,7 +228,7 @@ class JobScheduler:
     # Passes
 
     async def _schedule(self) -> None:
-        """Serve those for whom there is room, and write down what they got."""
+        """Allocate resources to the jobs that fit, and write down what they got."""
         now = self._clock.now()
         given: list[tuple[JobId, Mapping[str, Any]]] = []
         operations: list[Operation] = []

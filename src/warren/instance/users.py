@@ -1,4 +1,4 @@
-"""UserLookup users are: their names, and the groups that they are in, as the machine knows them."""
+"""Users: their names, and the groups that they are in, as the machine knows them."""
 
 import asyncio
 import grp

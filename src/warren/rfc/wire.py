@@ -19,7 +19,7 @@ ANY_NODE: Final = 0xFFFFFFFF
 """The node of a request that any broker may answer."""
 
 UNKNOWN_USER: Final = 0xFFFFFFFF
-"""The sender, whom the broker's socket puts in for us."""
+"""The sender, which the broker's socket puts in for us."""
 
 LONGEST: Final = 64 * 2**20
 """Bytes of the longest frame that is read; of a longer one, only what tells how to answer it."""

@@ -50,8 +50,8 @@ class Listening(asyncio.StreamReaderProtocol):
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        # The loop reads what has come before it looks at the clock: however late it is, who has
-        # spoken in time is heard in time.
+        # The loop reads what has come before it looks at the clock: however late it is, a
+        # client that has spoken in time is heard in time.
         self._cancel_timer()
         if not self._is_ours and data[:1] != _OUR_FIRST_BYTE:
             self._write_not_flux()

@@ -112,13 +112,13 @@ class Guests:
         self._shares: dict[int, Share] = {}
         self._known: set[int] = set()
         self._lookups = 0
-        """Connections of users of whom it is being found out whether there are such users."""
+        """Connections whose users are being looked up on this machine."""
 
     async def check_known(self, userid: int, known: Callable[[int], Awaitable[bool]]) -> None:
-        """Return if a guest is a user of this machine, who is remembered.
+        """Return if a guest is a user of this machine, and remember that.
 
-        Raises RpcError(EPERM) for one who is not, and RpcError(EMFILE) where too many are asked
-        about.
+        Raises RpcError(EPERM) for one that is not, and RpcError(EMFILE) where too many are being
+        looked up.
         """
         if userid in self._known:
             return

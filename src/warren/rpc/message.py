@@ -17,7 +17,7 @@ LONGEST: Final = 16 * 2**20
 """Bytes of the longest message that is read; a longer one ends the connection."""
 
 NOT_FLUX: Final = bytes([errno.EPROTONOSUPPORT])
-"""What a server says to clients that may be those of Flux, who read it as an errno (`foreign`).
+"""What a server says to clients that may be those of Flux, which read it as an errno (`foreign`).
 
 All others skip it before the first message, which it cannot begin."""
 
@@ -28,7 +28,7 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 class Cred(msgspec.Struct, frozen=True):
-    """Who sends: the user, and whether it is the owner of the instance."""
+    """The sender: its user id, and whether it is the owner of the instance."""
 
     userid: int
     owner: bool
@@ -64,7 +64,7 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
     streaming: bool = False
     userid: int | None = None
     owner: bool = False
-    """Who sent it: filled in by the bus for requests that it passes on, ignored from others."""
+    """The sender: filled in by the bus for requests that it passes on, ignored from others."""
 
 
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -121,7 +121,7 @@ def _count_separators(data: bytes) -> int:
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a service is asked, and by whom."""
+    """A request to a service, with the credentials of its sender."""
 
     topic: str
     payload: Payload

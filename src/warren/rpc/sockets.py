@@ -1,4 +1,4 @@
-"""Unix sockets by path, however long the path is, and who is at the other end."""
+"""Unix sockets by path, however long the path is, and the user at the other end."""
 
 import os
 import socket

@@ -356,7 +356,7 @@ class JobExec:
                 running.stuck.add(running.nodes[index].rank)
             status = _FAILED
         if status != 0:
-            # Who waits for this shell in a barrier would wait for ever.
+            # Shells that wait for this one in a barrier would wait for ever.
             self._barriers.abort(running.userid, running.barrier_prefix)
         exits.put_nowait((index, status))
 

@@ -26,7 +26,7 @@ class RemoteLauncher:
     """Asks the parent of shells, whenever there is one."""
 
     def __init__(self, handle: Handle, owner: int, suffix: str = "") -> None:
-        """`owner` is the instance's, as whom shells run that are of no other user.
+        """`owner` is the instance's, and that of the shells that are no other user's.
 
         `suffix` ends the name of the service, where there are several parents.
         """

@@ -404,7 +404,7 @@ def _step(subject: str, table: jobtables.Perilog, usual: float) -> Step:
 
 
 _NO_STEP: Final = Step(subject="", argv=(), per_rank=False, seconds=None, kill_seconds=0.0)
-"""Instead of commands that there are not."""
+"""Stands for commands that cannot be found."""
 
 
 def _problem(status: int) -> str | None:

@@ -44,7 +44,10 @@ async def update_jobspec(
 def _check_state(entry: ActiveJob, updates: Mapping[str, Any], cred: Cred) -> None:
     job = entry.with_pending_events()
     if job.immutable and not cred.owner:
-        raise RpcError(errno.EPERM, "the instance's owner has changed the job: only he may again")
+        raise RpcError(
+            errno.EPERM,
+            "the instance's owner has changed the job: only the owner may change it again",
+        )
     if job.state in (State.CLEANUP, State.INACTIVE):
         raise RpcError(errno.EINVAL, f"a job in state {job.state} cannot be changed")
     if job.state is State.RUN and updates.keys() - {DURATION}:

@@ -44,7 +44,7 @@ class UpdateResolver(Protocol):
 
 
 class JobManagerService:
-    """Checks who asks and what, then passes on."""
+    """Checks requests and their senders, then passes them on."""
 
     def __init__(
         self,

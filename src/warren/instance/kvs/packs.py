@@ -1,6 +1,6 @@
 """Packs: neighbours in a directory that were not used for long, compressed together.
 
-A store remembers far more jobs than it works on. What is over is kept for those who
+A store remembers far more jobs than it works on. What is over is kept for users that
 read it now and then: each of the directories in a pack has its name in the directory
 that it is in, and all of them have the pack for their value.
 """

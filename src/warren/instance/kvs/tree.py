@@ -107,8 +107,8 @@ class Namespace:
         self.guest_bytes = 0
         """Bytes that guests have written in this life, whatever became of them."""
         self.replaced: list[tuple[str, Any]] = []
-        """Values and links that gave way to directories on the way to a key: who waits for
-        them is to be told."""
+        """Values and links that gave way to directories on the way to a key: their
+        watchers are to be woken."""
         self._context = context
         self._last_directory: tuple[int, str, Directory] = (-1, "", self.root)
         """The directory in which this transaction was last: most of them have a next key there."""

@@ -1,4 +1,4 @@
-"""Watchers by key: only those are woken for whom something may have changed."""
+"""Watchers by key: only those are woken whose keys may have changed."""
 
 import asyncio
 from collections.abc import Sequence

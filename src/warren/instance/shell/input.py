@@ -1,7 +1,7 @@
 """What tasks read: sent to the job's service, or from a file (RFC 24).
 
 The leader takes what comes to `<service>.stdin`, writes it to `guest.input`, feeds its tasks, and
-has the other shells feed theirs; then it answers. So who sends one piece after the other
+has the other shells feed theirs; then it answers. So a sender of one piece after the other
 is never ahead of the slowest reader by more than a piece and a pipe. A task that has
 ended, or has closed its input, reads nothing and holds up no other.
 

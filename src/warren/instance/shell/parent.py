@@ -53,7 +53,7 @@ KILL_TIMEOUT: Final = 10.0
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Which shell to start, and for whom."""
+    """Which shell to start, and for which user."""
 
     id: int
     rank: int
@@ -67,7 +67,7 @@ class Shell(Protocol):
     """A shell's life, in a fresh process, which has nothing open but its standard streams."""
 
     def prepare(self, order: Order) -> bytes | None:
-        """Become whom the shell is to be run as; return what of the request is proven.
+        """Become the user of the shell; return what of the request is proven.
 
         Raises WarrenError or OSError where there can be no such shell.
         """

@@ -171,7 +171,7 @@ class ProcessSpawner:
                 except OSError as error:
                     if error.errno != errno.ENOEXEC:
                         raise
-                    # A script that does not name who reads it is sh's, as execvp has it.
+                    # A script that does not name its interpreter is sh's, as execvp has it.
                     read = [_SH, _which(command[0], environment), *command[1:]]
                     process = subprocess.Popen(read, **settings)  # noqa: ASYNC220
         except OSError as error:

@@ -138,8 +138,8 @@ class Unseen:
     async def read_from(self, seen: int) -> tuple[int, bytes, bool]:
         """Wait for something to see; return where it begins, what it is, and whether that is all.
 
-        `seen` is how much was seen before, and is not kept any longer. Who looks again because an
-        answer was lost sees the same again.
+        `seen` is how much was seen before, and is not kept any longer. A client that asks again
+        because an answer was lost gets the same again.
         """
         self.was_read = True
         if seen > self._first:

@@ -1,7 +1,7 @@
 """Dependencies on other jobs: `after`, `afterstart`, `afterany`, `afterok` and their like (RFC 26).
 
-Who waits for whom is in the jobspecs, and what came of it in the logs: what is kept here is
-made again from them after a restart.
+Which job waits for which is in the jobspecs, and what came of it in the logs: what is kept here
+is made again from them after a restart.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ class After:
         self._dependencies: dict[JobId, dict[str, _DependsOn]] = {}
         """What jobs wait for, by description."""
         self._dependents: dict[JobId, set[JobId]] = {}
-        """Who waits for a job."""
+        """The jobs that wait for a job."""
 
     def load(self, tap: Jobtap) -> Callbacks:
         self._tap = tap
