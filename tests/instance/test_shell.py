@@ -178,7 +178,7 @@ class Giving(ShellPlugin):
     """A plugin that sets a variable for all tasks."""
 
     async def init(self, shell: RunningShell) -> None:
-        shell.environment.update(GIVEN=shell.part.host, MINE="overridden")
+        shell.environment.update(GIVEN=shell.info.host, MINE="overridden")
 
 
 @virtually
@@ -205,7 +205,7 @@ class Failing(ShellPlugin):
 
     async def init(self, shell: RunningShell) -> None:
         await asyncio.sleep(self._seconds)
-        raise CannotRun(f"nothing works on {shell.part.host}")
+        raise CannotRun(f"nothing works on {shell.info.host}")
 
 
 class Waiting(ShellPlugin):

@@ -299,7 +299,7 @@ async def test_a_shell_leaves_when_it_has_answered_for_the_signal_that_ended_it(
             await asyncio.sleep(2.0 if answers else 1000.0)
 
     shell: Any = SimpleNamespace(
-        part=SimpleNamespace(rank=0, hosts=("a", "b")),
+        info=SimpleNamespace(rank=0, hosts=("a", "b")),
         peers=Peers(),
         check_permitted=lambda request: None,
         signal=lambda signum, ranks: None,

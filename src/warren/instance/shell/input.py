@@ -56,15 +56,15 @@ class Stdin(ShellPlugin):
     # At the shell's points
 
     async def init(self, shell: RunningShell) -> None:
-        part, stdin = shell.part, shell.part.options.stdin
+        info, stdin = shell.info, shell.info.options.stdin
         now = shell.clock.now()
-        header = stdio.header(now, part.size, [STREAM])
+        header = stdio.header(now, info.size, [STREAM])
         if stdin.type == "service":
             shell.serve(STREAM, Method(lambda request: self._serve(shell, request), guest=True))
             shell.initial_logs[KEY] = [header]
         elif stdin.type == "file":
-            for index in range(len(part.ranks)):
-                path = Path(part.cwd or "/", fill_in(stdin.path, part, index))
+            for index in range(len(info.ranks)):
+                path = Path(info.cwd or "/", fill_in(stdin.path, info, index))
                 try:
                     self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError as error:
@@ -72,10 +72,10 @@ class Stdin(ShellPlugin):
             shell.initial_logs[KEY] = [header, stdio.redirect(now, STREAM, stdio.ALL, stdin.path)]
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        if shell.part.options.stdin.type == "service" and task.terminal is not None:
+        if shell.info.options.stdin.type == "service" and task.terminal is not None:
             self._writers[task.rank] = task.terminal.writer()
             self._terminals[task.rank] = task.terminal
-        elif shell.part.options.stdin.type == "service":
+        elif shell.info.options.stdin.type == "service":
             task.stdin, writing = os.pipe()
             os.set_blocking(writing, False)
             self._writers[task.rank] = writing
@@ -105,7 +105,7 @@ class Stdin(ShellPlugin):
 
     async def _serve(self, shell: RunningShell, request: Request) -> Payload:
         shell.check_permitted(request)
-        if shell.part.rank == 0:
+        if shell.info.rank == 0:
             work = self._accept_once(shell, request.payload)
         else:
             work = self._accept_forwarded(request.payload)
@@ -152,14 +152,14 @@ class Stdin(ShellPlugin):
         if self._closed:
             raise RpcError(errno.EPIPE, "the job's standard input was closed before")
         # What is typed at a terminal may be a password, and is for the task alone.
-        typed = shell.part.options.pty.interactive and ranks is not None and set(ranks) == {0}
+        typed = shell.info.options.pty.interactive and ranks is not None and set(ranks) == {0}
         if not typed:
             await self._record(shell, chunk, ranks, eof=eof)
         self._closed = eof and ranks is None
         self._number += 1
         async with asyncio.TaskGroup() as feeding:
             feeding.create_task(self._feed(ranks, chunk, eof=eof))
-            for other in range(1, len(shell.part.hosts)):
+            for other in range(1, len(shell.info.hosts)):
                 passed = {**payload, "number": self._number}
                 feeding.create_task(shell.peers.ask(other, STREAM, passed))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from warren.base.clock import Clock
-from warren.instance.shell.part import Part
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.instance.shell.terminal import Terminal
 from warren.rfc.eventlog import Event
 from warren.rpc.bus import Method, Methods
@@ -91,8 +91,8 @@ class RunningShell(Protocol):
     """Whether the tasks were told to end, since the job is to."""
 
     @property
-    def part(self) -> Part:
-        """The part of the job. Not there yet in `connect`."""
+    def info(self) -> ShellInfo:
+        """What the shell knows of its job. Not there yet in `connect`."""
         ...
 
     @property
@@ -139,7 +139,7 @@ class ShellPlugin:
         """The shell has a connection, and has read nothing yet."""
 
     async def init(self, shell: RunningShell) -> None:
-        """The part of the job is known; no task is started anywhere."""
+        """The job is known (`info`); no task is started anywhere."""
 
     async def post_init(self, shell: RunningShell) -> None:
         """All shells of the job have come this far."""

@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import fluid, taskmap
 from warren.rpc.message import RpcError
 
@@ -55,9 +55,9 @@ class Aborted(Exception):
 class KeyValues:
     """What the tasks of a job tell each other, as one node has it."""
 
-    def __init__(self, part: Part) -> None:
-        self.name = fluid.f58plain(part.job)
-        mapping = taskmap.to_pmi(part.taskmap)
+    def __init__(self, info: ShellInfo) -> None:
+        self.name = fluid.f58plain(info.job)
+        mapping = taskmap.to_pmi(info.taskmap)
         self._known = {MAPPING: mapping if len(mapping) < VALUE_MAX else ""}
         self._fresh: dict[str, str] = {}
 
@@ -88,9 +88,11 @@ class KeyValues:
 class Client:
     """One task's side of the protocol, line by line; it knows no sockets."""
 
-    def __init__(self, part: Part, pairs: KeyValues, enter: Callable[["Client"], None]) -> None:
+    def __init__(
+        self, info: ShellInfo, pairs: KeyValues, enter: Callable[["Client"], None]
+    ) -> None:
         """`enter` is called when the task comes to a barrier, which is answered later."""
-        self._part = part
+        self._info = info
         self._pairs = pairs
         self._enter = enter
         self._greeted = False
@@ -143,7 +145,7 @@ class Client:
             case "get_my_kvsname":
                 return f"cmd=my_kvsname rc=0 kvsname={self._pairs.name}"
             case "get_universe_size":
-                return f"cmd=universe_size rc=0 size={self._part.size}"
+                return f"cmd=universe_size rc=0 size={self._info.size}"
             case "put":
                 return self._put(words, text)
             case "get":
@@ -237,8 +239,8 @@ class Pmi(ShellPlugin):
         self._pairs: KeyValues | None = None
 
     async def init(self, shell: RunningShell) -> None:
-        if shell.part.options.pmi:
-            self._pairs = KeyValues(shell.part)
+        if shell.info.options.pmi:
+            self._pairs = KeyValues(shell.info)
             if self._library.is_file():
                 # A user's own, as Flux's, speaks the same protocol.
                 shell.environment.setdefault(LIBRARY, str(self._library))
@@ -252,7 +254,7 @@ class Pmi(ShellPlugin):
         task.descriptors.append(theirs.fileno())
         task.environment["PMI_FD"] = str(theirs.fileno())
         task.environment["PMI_RANK"] = str(task.rank)
-        task.environment["PMI_SIZE"] = str(shell.part.size)
+        task.environment["PMI_SIZE"] = str(shell.info.size)
         task.environment.pop("PMI_SPAWNED", None)  # of a job that this one was submitted from
 
     async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
@@ -262,7 +264,7 @@ class Pmi(ShellPlugin):
         theirs.close()
         assert self._pairs is not None
         ours = self._sockets[task.rank]
-        client = Client(shell.part, self._pairs, lambda entered: self._enter(shell, entered))
+        client = Client(shell.info, self._pairs, lambda entered: self._enter(shell, entered))
         self._clients[client] = ours
         held = bytearray()
         asyncio.get_running_loop().add_reader(
@@ -328,7 +330,7 @@ class Pmi(ShellPlugin):
 
     def _enter(self, shell: RunningShell, client: Client) -> None:
         self._entered.append(client)
-        if len(self._entered) == len(shell.part.ranks):
+        if len(self._entered) == len(shell.info.ranks):
             entered, self._entered = self._entered, []
             shell.background(self._exchange(shell, entered))
 

@@ -37,18 +37,18 @@ class Pty(ShellPlugin):
         """Set when the interactive task has its terminal."""
 
     async def init(self, shell: RunningShell) -> None:
-        part = shell.part
-        if not part.options.pty.interactive or part.rank != 0:
+        info = shell.info
+        if not info.options.pty.interactive or info.rank != 0:
             return
-        if INTERACTIVE not in part.ranks:
+        if INTERACTIVE not in info.ranks:
             raise CannotRun("shell option pty.interactive: task 0 is not on the job's first node")
-        shell.init_context["pty"] = {"capture": part.options.pty.capture}
+        shell.init_context["pty"] = {"capture": info.options.pty.capture}
         shell.serve(RESIZE, Method(lambda request: self._resize(shell, request), guest=True))
-        if not part.options.pty.capture:
+        if not info.options.pty.capture:
             shell.serve(OUTPUT, Method(lambda request: self._output(shell, request), guest=True))
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        wanted = shell.part.options.pty
+        wanted = shell.info.options.pty
         if not wanted.has(task.rank):
             return
         is_interactive = wanted.interactive and task.rank == INTERACTIVE

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from warren.instance.shell.part import Part
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import fluid
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
@@ -45,12 +45,12 @@ class _Meeting:
 class Shells:
     """One shell's view of the job's other shells. Alone, it does not wait."""
 
-    def __init__(self, handle: Handle, part: Part) -> None:
+    def __init__(self, handle: Handle, info: ShellInfo) -> None:
         self._handle = handle
-        self._label = fluid.f58plain(part.job)
-        self._userid = part.userid
-        self._rank = part.rank
-        self._size = len(part.hosts)
+        self._label = fluid.f58plain(info.job)
+        self._userid = info.userid
+        self._rank = info.rank
+        self._size = len(info.hosts)
         self._meetings: dict[str, _Meeting] = {}
         self._gathered = asyncio.Event()
         self._gathered = asyncio.Event()

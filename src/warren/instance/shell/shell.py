@@ -17,13 +17,12 @@ from typing import Any, Final
 
 from warren.base.clock import Clock
 from warren.instance import keys
-from warren.instance.shell import output, plugins, usershell
-from warren.instance.shell import part as parts
+from warren.instance.shell import output, plugins, shellinfo, usershell
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.output import Output
-from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, ShellPlugin, TaskStart
 from warren.instance.shell.rendezvous import Shells
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
 from warren.instance.shell.templates import fill_in
@@ -57,7 +56,7 @@ class Shell:
     initial_logs: dict[str, list[Event]] = field(default_factory=dict)
     init_context: dict[str, Any] = field(default_factory=dict)
     ending: bool = False
-    _part: Part | None = None
+    _info: ShellInfo | None = None
     _peers: Shells | None = None
     _group: asyncio.TaskGroup | None = None
     _background: list[asyncio.Task[None]] = field(default_factory=list)
@@ -72,7 +71,7 @@ class Shell:
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> int:
-        """Run the part, and return the exit code."""
+        """Run the tasks of this node, and return the exit code."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 try:
@@ -101,45 +100,45 @@ class Shell:
         found = await self.handle.rpc(
             "job-info.lookup", {"id": self.job, "keys": ["J", "jobspec", "R"]}
         )
-        self._part = part = parts.read(found, self.job, self.rank, self.request)
-        self.environment.update(part.environment)
-        theirs = jobspec.system(part.jobspec).get("exec", {}).get("job_shell")
+        self._info = info = shellinfo.read(found, self.job, self.rank, self.request)
+        self.environment.update(info.environment)
+        theirs = jobspec.system(info.jobspec).get("exec", {}).get("job_shell")
         if theirs is not None:
             return await usershell.run(self, self.spawner, self._add_task, theirs, self.uri)
-        self._peers = Shells(self.handle, part)
+        self._peers = Shells(self.handle, info)
         written = await self._prepare()
         try:
             code = await self._run_tasks(written)
         finally:
             written.close()
         await self._call("finish")
-        await self._peers.leave(patient=part.options.exit_timeout is not None)
+        await self._peers.leave(patient=info.options.exit_timeout is not None)
         return code
 
     # Preparing
 
     async def _prepare(self) -> Output:
         """Do all that comes before the first task of the job, wherever it is."""
-        part = self.part
+        info = self.info
         self.environment.update(
             FLUX_URI=self.uri,
-            FLUX_JOB_ID=fluid.f58(part.job),
-            FLUX_JOB_SIZE=str(part.size),
-            FLUX_JOB_NNODES=str(len(part.hosts)),
-            FLUX_KVS_NAMESPACE=keys.guest_namespace(part.job),
+            FLUX_JOB_ID=fluid.f58(info.job),
+            FLUX_JOB_SIZE=str(info.size),
+            FLUX_JOB_NNODES=str(len(info.hosts)),
+            FLUX_KVS_NAMESPACE=keys.guest_namespace(info.job),
         )
         await self._call("init")
-        self._part = part = replace(part, environment=self.environment)
+        self._info = info = replace(info, environment=self.environment)
         await self._choose_cwd()
-        written = Output(self.clock, self.part, self._append_text)
-        if part.rank == 0:
+        written = Output(self.clock, self.info, self._append_text)
+        if info.rank == 0:
             written.truncate()
-        if self._methods or len(part.hosts) > 1:
+        if self._methods or len(info.hosts) > 1:
             # Before the log says that there is such a service: its readers ask at once.
             await self._offer()
-        if part.rank == 0:
+        if info.rank == 0:
             await self._write_initial_logs()
-        if len(part.hosts) > 1:
+        if len(info.hosts) > 1:
             await self.peers.gather()
         early, self._early_log = self._early_log, None
         await self.append("output", [*(early or ()), *written.redirections()])
@@ -148,29 +147,29 @@ class Shell:
 
     async def _choose_cwd(self) -> None:
         """Choose a working directory that exists, and log it if it is another one."""
-        cwd = self.part.cwd
+        cwd = self.info.cwd
         problem = self.spawner.directory_problem(cwd) if cwd is not None else None
         if problem is not None:
-            self._part = replace(self.part, cwd=_FALLBACK_CWD)
+            self._info = replace(self.info, cwd=_FALLBACK_CWD)
             await self.log(WARNING, f"working directory {cwd}: {problem}; going to {_FALLBACK_CWD}")
 
     async def _offer(self) -> None:
         methods: dict[str, Method | StreamingMethod] = dict(self._methods)
-        if self.part.rank == 0:
+        if self.info.rank == 0:
             methods.update(self.peers.methods())
         offered = asyncio.Event()
-        service = self.peers.service(self.part.rank)
+        service = self.peers.service(self.info.rank)
         self.background(self.handle.offer(service, methods, offered))
         await offered.wait()
 
     async def _write_initial_logs(self) -> None:
         """Begin the logs of the job, all at once."""
         now = self.clock.now()
-        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.part.hosts), **self.init_context}
+        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.info.hosts), **self.init_context}
         if self._methods:
             init["service"] = self.peers.service(0)
         logs = {
-            "output": [stdio.header(now, self.part.size)],
+            "output": [stdio.header(now, self.info.size)],
             "exec.eventlog": [Event(now, "shell.init", init)],
             **self.initial_logs,
         }
@@ -188,10 +187,10 @@ class Shell:
 
     async def _run_to_exit(self, written: Output) -> list[int]:
         """Start the tasks of this node, pass on what they print, and return their wait statuses."""
-        part = self.part
+        info = self.info
         async with asyncio.TaskGroup() as work:
             tended = []
-            for index in range(len(part.ranks)):
+            for index in range(len(info.ranks)):
                 start, task = await self._start(index, written)
                 tended.append(work.create_task(self._wait_task(start, task)))
                 if task is not None:
@@ -199,8 +198,8 @@ class Shell:
                         work.create_task(written.read(task, stream, index))
             await self._call("start")
             await self.peers.meet("start", {})
-            if part.rank == 0:
-                started = {"taskmap": taskmap.wrap(part.taskmap)}
+            if info.rank == 0:
+                started = {"taskmap": taskmap.wrap(info.taskmap)}
                 event = Event(self.clock.now(), "shell.start", started)
                 await self.append("exec.eventlog", [event])
             statuses = [await each for each in tended]
@@ -209,12 +208,12 @@ class Shell:
         return statuses
 
     async def _start(self, index: int, written: Output) -> tuple[TaskStart, Task | None]:
-        part = self.part
-        rank = part.ranks[index]
+        info = self.info
+        rank = info.ranks[index]
         start = TaskStart(
             rank=rank,
             index=index,
-            command=[fill_in(word, part, index) for word in part.command],
+            command=[fill_in(word, info, index) for word in info.command],
             environment={
                 **self.environment,
                 "FLUX_TASK_RANK": str(rank),
@@ -226,13 +225,13 @@ class Shell:
             stdin=start.stdin,
             descriptors=start.descriptors,
             before_exec=_call_all(start.before_exec) if start.before_exec else None,
-            group=not part.options.nosetpgrp,
+            group=not info.options.nosetpgrp,
             cpus=start.cpus,
             terminal=start.terminal,
         )
         task = None
         try:
-            task = await self.spawner.start(start.command, start.environment, part.cwd, inherited)
+            task = await self.spawner.start(start.command, start.environment, info.cwd, inherited)
             self._add_task(rank, task)
         except CannotStart as error:
             await self._log_now(ERROR, str(error))
@@ -249,9 +248,9 @@ class Shell:
     # What plugins may call
 
     @property
-    def part(self) -> Part:
-        assert self._part is not None
-        return self._part
+    def info(self) -> ShellInfo:
+        assert self._info is not None
+        return self._info
 
     @property
     def peers(self) -> Shells:
@@ -262,7 +261,7 @@ class Shell:
         self._methods[name] = method
 
     def check_permitted(self, request: Request) -> None:
-        if not request.cred.owner and request.cred.userid != self.part.userid:
+        if not request.cred.owner and request.cred.userid != self.info.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
@@ -280,7 +279,7 @@ class Shell:
             await self._append_text(key, _text(events))
 
     async def log(self, level: int, message: str) -> None:
-        if level > NOTICE + self.part.options.verbose:
+        if level > NOTICE + self.info.options.verbose:
             return
         if self._early_log is not None:
             self._early_log.append(self._log_event(level, message))

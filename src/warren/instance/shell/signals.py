@@ -54,9 +54,9 @@ class Kill(ShellPlugin):
         self._idle.clear()
         try:
             shell.signal(signum, wanted)
-            if shell.part.rank == 0:
+            if shell.info.rank == 0:
                 async with asyncio.TaskGroup() as passing:
-                    for other in range(1, len(shell.part.hosts)):
+                    for other in range(1, len(shell.info.hosts)):
                         passing.create_task(shell.peers.ask(other, "kill", request.payload))
         finally:
             self._requests -= 1
@@ -74,14 +74,14 @@ class SignalBeforeExpiration(ShellPlugin):
     """Sends a signal some time before the time limit (shell option `signal`)."""
 
     async def start(self, shell: RunningShell) -> None:
-        if shell.part.options.signal is not None and shell.part.expiration:
-            shell.background(self._warn(shell, *shell.part.options.signal))
+        if shell.info.options.signal is not None and shell.info.expiration:
+            shell.background(self._warn(shell, *shell.info.options.signal))
 
     async def _warn(self, shell: RunningShell, signum: int, seconds: float) -> None:
-        left = shell.part.expiration - shell.clock.now()
+        left = shell.info.expiration - shell.clock.now()
         await asyncio.sleep(max(left - seconds, 0.0))
-        if shell.part.rank == 0:
+        if shell.info.rank == 0:
             name = signal.Signals(signum).name if signum in set(signal.Signals) else str(signum)
-            left = round(shell.part.expiration - shell.clock.now())
+            left = round(shell.info.expiration - shell.clock.now())
             await shell.log(NOTICE, f"{left} seconds are left: {name} is sent to the tasks")
         shell.signal(signum)

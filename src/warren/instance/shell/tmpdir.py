@@ -34,14 +34,14 @@ class Tmpdir(ShellPlugin):
         self._directory: Path | None = None
 
     async def init(self, shell: RunningShell) -> None:
-        path = job_directory(self._root, shell.part.job, shell.part.rank)
+        path = job_directory(self._root, shell.info.job, shell.info.rank)
         try:
             _make(path)
         except OSError as error:
             raise CannotRun(f"the job's directory {path}: {error.strerror}") from error
         self._directory = path
         shell.environment[VARIABLE] = str(path)
-        files = jobspec.system(shell.part.jobspec).get("files")
+        files = jobspec.system(shell.info.jobspec).get("files")
         if files is not None:
             try:
                 extract(files, path)

@@ -35,18 +35,18 @@ async def run(
     """
     if not isinstance(program, str) or not program:
         raise CannotRun("attributes.system.exec.job_shell is not the path of a program")
-    part = shell.part
+    info = shell.info
     environment = {
-        **part.environment,
+        **info.environment,
         "FLUX_URI": uri,
-        "FLUX_JOB_ID": fluid.f58(part.job),
-        "FLUX_KVS_NAMESPACE": keys.guest_namespace(part.job),
-        "WARREN_SHELL_RANK": str(part.rank),
-        "WARREN_SHELL_SIZE": str(len(part.hosts)),
+        "FLUX_JOB_ID": fluid.f58(info.job),
+        "FLUX_KVS_NAMESPACE": keys.guest_namespace(info.job),
+        "WARREN_SHELL_RANK": str(info.rank),
+        "WARREN_SHELL_SIZE": str(len(info.hosts)),
     }
-    cwd = part.cwd if part.cwd is None or spawner.directory_problem(part.cwd) is None else "/"
+    cwd = info.cwd if info.cwd is None or spawner.directory_problem(info.cwd) is None else "/"
     try:
-        task = await spawner.start([program, str(part.job)], environment, cwd)
+        task = await spawner.start([program, str(info.job)], environment, cwd)
     except CannotStart as error:
         raise CannotRun(f"the job's own shell: {error}") from error
     begun(0, task)
@@ -66,6 +66,6 @@ async def _log_output(shell: RunningShell, task: Task, stream: str) -> None:
         kept, left = chunk[:left], left - len(chunk[:left])
         if kept:
             now = shell.clock.now()
-            context = {**stdio.data(now, stream, shell.part.rank, kept).context}
+            context = {**stdio.data(now, stream, shell.info.rank, kept).context}
             context["component"] = "flux-shell"
             await shell.append("exec.eventlog", [Event(now, "log", context)])

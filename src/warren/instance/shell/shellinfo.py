@@ -1,4 +1,4 @@
-"""One node's part of a job: which tasks it runs, and what they are given. Pure."""
+"""What a shell knows of its job: hosts, the tasks of its node, and what they are given. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +25,8 @@ _SIGNED_ATTRIBUTES: Final = ("cwd", "environment", "exec", "files", "shell")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """One node's part of a job."""
+class ShellInfo:
+    """What the shell on one node of a job knows of the job, as `flux_shell_get_info` has it."""
 
     job: JobId
     userid: int
@@ -70,8 +70,8 @@ class Part:
         return float(self.r["execution"].get("expiration") or 0.0)
 
 
-def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None = None) -> Part:
-    """Read a shell's part from a job's J, jobspec and R. Raises CannotRun.
+def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None = None) -> ShellInfo:
+    """Read what a shell is to know from a job's J, jobspec and R. Raises CannotRun.
 
     `proven` is the payload of J where that was proven; else the instance answers for it.
     """
@@ -95,7 +95,7 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
             **asked.get("environment", {}),
             **(signed["tasks"][0].get("attributes") or {}).get("environment", {}),
         }
-        return Part(
+        return ShellInfo(
             job=job,
             userid=request.userid,
             rank=rank,
