@@ -11,7 +11,7 @@ from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, Methods
 from warren.rpc.foreign import check_instance
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
-from warren.rpc.peer import WAITING, Peer, RequestHandler
+from warren.rpc.peer import MOST_WAITING, Peer, RequestHandler
 
 _NO_USER = Cred(0, False)
 
@@ -74,7 +74,7 @@ class Connection:
 
 @asynccontextmanager
 async def connect(
-    path: Path, serving: Bus | None = None, *, waiting: int = WAITING
+    path: Path, serving: Bus | None = None, *, waiting: int = MOST_WAITING
 ) -> AsyncIterator[Connection]:
     """Connect for the length of a block. Raises RpcError(ECONNRESET) where no server listens.
 

@@ -41,7 +41,7 @@ def default_limits() -> Limits:
     return Limits(connections=quarter, all_connections=3 * quarter)
 
 
-class Share:
+class Usage:
     """What one user has taken."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Guests:
     def __init__(self, limits: Limits, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
         self._limits = limits
         self._queue = FairQueue(fairness)
-        self._shares: dict[int, Share] = {}
+        self._usages: dict[int, Usage] = {}
         self._known: set[int] = set()
         self._lookups = 0
         """Connections whose users are being looked up on this machine."""
@@ -133,20 +133,20 @@ class Guests:
         self._known.add(userid)
 
     @contextmanager
-    def connect(self, userid: int) -> Iterator[Share]:
+    def connect(self, userid: int) -> Iterator[Usage]:
         """Have one more connection of a guest. Raises RpcError(EMFILE) if that is too many."""
-        share = self._shares.get(userid) or Share(userid, self._limits, self._queue)
-        if share.connections >= self._limits.connections:
+        usage = self._usages.get(userid) or Usage(userid, self._limits, self._queue)
+        if usage.connections >= self._limits.connections:
             raise RpcError(
-                errno.EMFILE, f"user {userid} has {share.connections} connections: close some"
+                errno.EMFILE, f"user {userid} has {usage.connections} connections: close some"
             )
-        if sum(each.connections for each in self._shares.values()) >= self._limits.all_connections:
+        if sum(each.connections for each in self._usages.values()) >= self._limits.all_connections:
             raise RpcError(errno.EMFILE, "guests have too many connections: try again later")
-        self._shares[userid] = share
-        share.connections += 1
+        self._usages[userid] = usage
+        usage.connections += 1
         try:
-            yield share
+            yield usage
         finally:
-            share.connections -= 1
-            if not share.connections:
-                del self._shares[userid]
+            usage.connections -= 1
+            if not usage.connections:
+                del self._usages[userid]
