@@ -2,7 +2,7 @@
 
 Each task has a socket, whose number it finds in PMI_FD. What tasks put is with their shell until
 all tasks are in a barrier; then the shells exchange it, and all tasks have everything.
-Who does not keep to the protocol is cut off, and the job with it.
+A task that does not keep to the protocol is cut off, and the job with it.
 
 Programs that do not speak it themselves load the library of libpmi.c, which does; they find
 it in FLUX_PMI_LIBRARY_PATH, as with Flux.
@@ -59,17 +59,17 @@ class KeyValues:
         self.name = fluid.f58plain(info.job)
         mapping = taskmap.to_pmi(info.taskmap)
         self._known = {MAPPING: mapping if len(mapping) < VALUE_MAX else ""}
-        self._fresh: dict[str, str] = {}
+        self._unexchanged: dict[str, str] = {}
 
     def put(self, key: str, value: str) -> bool:
         """Take a pair; False where it is too long."""
         if not 0 < len(key) < KEY_MAX or len(value) >= VALUE_MAX:
             return False
-        self._fresh[key] = value
+        self._unexchanged[key] = value
         return True
 
     def get(self, key: str) -> str | None:
-        return self._fresh.get(key, self._known.get(key))
+        return self._unexchanged.get(key, self._known.get(key))
 
     def at(self, index: int) -> tuple[str, str] | None:
         """Return a pair by its place, of those that were exchanged."""
@@ -77,12 +77,12 @@ class KeyValues:
 
     def fresh(self) -> dict[str, str]:
         """Return what was put here since the last exchange."""
-        return dict(self._fresh)
+        return dict(self._unexchanged)
 
     def learn(self, everything: Mapping[str, str]) -> None:
         """Take what all nodes have put."""
         self._known.update(everything)
-        self._fresh.clear()
+        self._unexchanged.clear()
 
 
 class Client:
@@ -95,7 +95,7 @@ class Client:
         self._info = info
         self._pairs = pairs
         self._enter = enter
-        self._greeted = False
+        self._initialized = False
         self._spawning = 0
         self.waiting = False
         """Whether it is in a barrier."""
@@ -118,7 +118,7 @@ class Client:
         command = words.get("cmd")
         if command is None:
             raise Broken(f"a line without a command: {text[:80]!r}")
-        if not self._greeted and command != "init":
+        if not self._initialized and command != "init":
             raise Broken(f"{command} before init")
         return self._command(command, words, text)
 
@@ -172,7 +172,7 @@ class Client:
             raise Broken("init without the client's version")
         if int(version) < 1:
             return "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1"
-        self._greeted = True
+        self._initialized = True
         return "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"
 
     def _put(self, words: Mapping[str, str], text: str) -> str:
@@ -232,9 +232,9 @@ class Pmi(ShellPlugin):
         self._library = library
         self._sockets: dict[int, socket.socket] = {}
         """Ours, by rank."""
-        self._theirs: dict[int, socket.socket] = {}
+        self._task_sockets: dict[int, socket.socket] = {}
         self._clients: dict[Client, socket.socket] = {}
-        self._entered: list[Client] = []
+        self._in_barrier: list[Client] = []
         self._exchanges = 0
         self._pairs: KeyValues | None = None
 
@@ -250,7 +250,7 @@ class Pmi(ShellPlugin):
             return
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self._sockets[task.rank], self._theirs[task.rank] = ours, theirs
+        self._sockets[task.rank], self._task_sockets[task.rank] = ours, theirs
         task.descriptors.append(theirs.fileno())
         task.environment["PMI_FD"] = str(theirs.fileno())
         task.environment["PMI_RANK"] = str(task.rank)
@@ -258,7 +258,7 @@ class Pmi(ShellPlugin):
         task.environment.pop("PMI_SPAWNED", None)  # of a job that this one was submitted from
 
     async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
-        theirs = self._theirs.pop(task.rank, None)
+        theirs = self._task_sockets.pop(task.rank, None)
         if theirs is None:
             return
         theirs.close()
@@ -329,9 +329,9 @@ class Pmi(ShellPlugin):
     # Barriers
 
     def _enter(self, shell: RunningShell, client: Client) -> None:
-        self._entered.append(client)
-        if len(self._entered) == len(shell.info.ranks):
-            entered, self._entered = self._entered, []
+        self._in_barrier.append(client)
+        if len(self._in_barrier) == len(shell.info.ranks):
+            entered, self._in_barrier = self._in_barrier, []
             shell.background(self._exchange(shell, entered))
 
     async def _exchange(self, shell: RunningShell, entered: list[Client]) -> None:

@@ -112,7 +112,7 @@ class Shell:
         finally:
             written.close()
         await self._call("finish")
-        await self._peers.leave(patient=info.options.exit_timeout is not None)
+        await self._peers.leave(wait_for_all=info.options.exit_timeout is not None)
         return code
 
     # Preparing
