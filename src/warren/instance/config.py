@@ -90,8 +90,8 @@ def parse(text: str, name: str = "the configuration") -> Config:
         _check_queues(config)
     except msgspec.ValidationError as error:
         problem, place = tables.explain(error, Config, decoded)
-        told = f"{place}: {problem}" if place else problem
-        raise UserMistake(f"{name}: {told}.") from error
+        message = f"{place}: {problem}" if place else problem
+        raise UserMistake(f"{name}: {message}.") from error
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
     return config

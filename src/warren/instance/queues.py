@@ -1,4 +1,4 @@
-"""The queues of the instance: their state, and what is asked of them over the bus.
+"""The queues of the instance: their state, and what is requested of them over the bus.
 
 Their state outlives a restart (KVS key `checkpoint.queues`), but for what was to last no
 longer than this life. What follows of it for a job is decided in `lifecycle`.
@@ -110,7 +110,7 @@ class Queues:
             raise RpcError(errno.EINVAL, refusal)
 
     async def resolve_updates(
-        self, spec: Mapping[str, Any], asked: Mapping[str, Any], userid: int, *, owner: bool
+        self, spec: Mapping[str, Any], requested: Mapping[str, Any], userid: int, *, owner: bool
     ) -> Mapping[str, Any]:
         """Return what updates of a job come to, the constraints of a new queue included.
 
@@ -119,7 +119,7 @@ class Queues:
         where another queue would not take it from its user.
         """
         try:
-            updates = placement.remade(spec, asked, self._limits)
+            updates = placement.remade(spec, requested, self._limits)
             changed = canonical.check(jobspecs.update(spec, updates))
             held = placement.limits_of(changed, self._limits)
         except UserMistake as mistake:
@@ -161,7 +161,7 @@ class Queues:
     # Of users
 
     def methods(self) -> Methods:
-        """Return what is asked of the job manager, and answered here."""
+        """Return what is requested of the job manager, and answered here."""
         return {
             "queue-list": Method(self._list, guest=True),
             "queue-status": Method(self._status, guest=True),

@@ -221,10 +221,10 @@ def check(scheduling: Mapping[str, Any]) -> None:
             path = f"graph.nodes[{index}].metadata.paths.containment"
             raise _bad(path, f"is {vertex.path!r} again")
         paths[vertex.path] = vertex.parent
-    told = list(_edges(scheduling))
+    relations = list(_edges(scheduling))
     named = dict(zip((node["id"] for node in _nodes(scheduling)), paths, strict=True))
     contained: set[str] = set()
-    for index, (source, target, *relation) in enumerate(told):
+    for index, (source, target, *relation) in enumerate(relations):
         if tuple(relation) != _CONTAINS:
             continue
         holder, held = named[source], named[target]

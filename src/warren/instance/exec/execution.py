@@ -266,9 +266,11 @@ class JobExec:
         if (reattach or history.tasks_started) and not known:
             note = "the job's shells were lost while the cluster was down"
             return await self._end_lost(running, note)
-        begun = history.started_at if history.started_at is not None else await running.guest.open()
+        started_at = (
+            history.started_at if history.started_at is not None else await running.guest.open()
+        )
         if mock is not None:
-            running.shells = SimulatedShells(self._clock, mock, begun)
+            running.shells = SimulatedShells(self._clock, mock, started_at)
         if reattach:
             await running.guest.log(("reattach", {}))
             running.shells_started.set()

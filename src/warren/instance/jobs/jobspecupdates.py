@@ -62,9 +62,9 @@ def _ask_plugins(
     wanted = dict(updates)
     validated, feasibility = True, False
     for key, value in updates.items():
-        asked = Update(key=key, value=value, userid=cred.userid, owner=cred.owner)
+        update = Update(key=key, value=value, userid=cred.userid, owner=cred.owner)
         try:
-            verdicts = [each for each in stack.collect(f"job.update.{key}", entry, asked) if each]
+            verdicts = [each for each in stack.collect(f"job.update.{key}", entry, update) if each]
         except Rejected as error:
             raise RpcError(errno.EINVAL, str(error)) from None
         if not verdicts:

@@ -39,7 +39,7 @@ class UpdateResolver(Protocol):
     """Returns what updates of a jobspec come to in its queue. Raises RpcError."""
 
     async def __call__(
-        self, spec: Mapping[str, Any], asked: Mapping[str, Any], userid: int, *, owner: bool
+        self, spec: Mapping[str, Any], requested: Mapping[str, Any], userid: int, *, owner: bool
     ) -> Mapping[str, Any]: ...
 
 
@@ -83,13 +83,13 @@ class JobManagerService:
 
     async def _raise(self, request: Request) -> Payload:
         entry = own_active_job(self._manager, request)
-        asked = read(request, requests.Raise)
+        payload = read(request, requests.Raise)
         check_size(request)
-        if not _ends_job(entry, asked):
+        if not _ends_job(entry, payload):
             own_charged_job(self._manager, request)
-        context = _exception(request, asked)
-        if asked.wait_status is not None:
-            context["wait_status"] = asked.wait_status
+        context = _exception(request, payload)
+        if payload.wait_status is not None:
+            context["wait_status"] = payload.wait_status
         self._manager.processor.post(entry, "exception", context)
         await self._manager.wait_committed()
         return {}
@@ -105,16 +105,16 @@ class JobManagerService:
     async def _urgency(self, request: Request) -> Payload:
         entry = own_running_job(self._manager, request)
         charge_quota(self._manager, entry, request)
-        asked = read(request, requests.Urgency)
-        if not urgency.HOLD <= asked.urgency <= urgency.EXPEDITE:
+        payload = read(request, requests.Urgency)
+        if not urgency.HOLD <= payload.urgency <= urgency.EXPEDITE:
             least, most = urgency.HOLD, urgency.EXPEDITE
             raise RpcError(errno.EINVAL, f"urgency is a number from {least} to {most}")
         before = entry.job.urgency
-        if not request.cred.owner and asked.urgency > urgency.DEFAULT:
+        if not request.cred.owner and payload.urgency > urgency.DEFAULT:
             raise RpcError(errno.EPERM, f"guests have an urgency of at most {urgency.DEFAULT}")
         if entry.job.state not in PENDING:
             raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
-        changed = {"urgency": asked.urgency, "userid": request.cred.userid}
+        changed = {"urgency": payload.urgency, "userid": request.cred.userid}
         self._manager.processor.post(entry, "urgency", changed)
         await self._manager.wait_committed()
         return {"old_urgency": before}
@@ -134,18 +134,18 @@ class JobManagerService:
 
     async def _memo(self, request: Request) -> Payload:
         entry = own_active_job(self._manager, request)
-        asked = read(request, requests.Memo)
-        if asked.memo:
-            self._manager.processor.check(entry, "memo", asked.memo)
+        payload = read(request, requests.Memo)
+        if payload.memo:
+            self._manager.processor.check(entry, "memo", payload.memo)
             if not request.cred.owner:
-                check_memo_size(entry, asked.memo)
+                check_memo_size(entry, payload.memo)
         charge_quota(self._manager, entry, request)
-        if not asked.memo:
+        if not payload.memo:
             return {}
-        if asked.volatile:
-            self._manager.processor.post_volatile(entry, "memo", asked.memo)
+        if payload.volatile:
+            self._manager.processor.post_volatile(entry, "memo", payload.memo)
         else:
-            self._manager.processor.post(entry, "memo", asked.memo)
+            self._manager.processor.post(entry, "memo", payload.memo)
         await self._manager.wait_committed()
         return {}
 
@@ -176,49 +176,53 @@ class JobManagerService:
     # Many jobs
 
     async def _raise_all(self, request: Request) -> Payload:
-        asked = read(request, requests.RaiseAll)
+        payload = read(request, requests.RaiseAll)
         size = check_size(request)
         entries = [
             entry
-            for entry in selected_jobs(self._manager, request, asked)
-            if entry.job.state.bit & asked.states
-            and (request.cred.owner or not is_log_full(entry) or _ends_job(entry, asked))
+            for entry in selected_jobs(self._manager, request, payload)
+            if entry.job.state.bit & payload.states
+            and (request.cred.owner or not is_log_full(entry) or _ends_job(entry, payload))
         ]
-        if not asked.dry_run:
+        if not payload.dry_run:
             for entry in entries:
-                if not (request.cred.owner or _ends_job(entry, asked)):
+                if not (request.cred.owner or _ends_job(entry, payload)):
                     self._manager.charge(entry, size)
             for entry in entries:
-                self._manager.processor.post(entry, "exception", _exception(request, asked))
+                self._manager.processor.post(entry, "exception", _exception(request, payload))
             await self._manager.wait_committed()
         return {"count": len(entries), "errors": 0}
 
     async def _kill_all(self, request: Request) -> Payload:
-        asked = read(request, requests.KillAll)
-        signum = checked_signal(asked.signum)
+        payload = read(request, requests.KillAll)
+        signum = checked_signal(payload.signum)
         entries = [
             entry
-            for entry in selected_jobs(self._manager, request, asked)
+            for entry in selected_jobs(self._manager, request, payload)
             if entry.job.state is State.RUN
         ]
-        if not asked.dry_run:
+        if not payload.dry_run:
             for entry in entries:
                 self._execution.kill(entry.job.id, signum)
         return {"count": len(entries), "errors": 0}
 
     async def _purge(self, request: Request) -> Payload:
-        asked = read(request, requests.PurgeAll)
-        age = asked.age_limit if asked.age_limit is not None and asked.age_limit >= 0 else None
-        number = asked.num_limit if asked.num_limit is not None and asked.num_limit >= 0 else None
-        jobs = self._manager.inactive_jobs.purgeable(RetentionLimits(age, number), asked.batch)
-        return {"count": await self._purged(jobs) if asked.force else len(jobs)}
+        payload = read(request, requests.PurgeAll)
+        age = (
+            payload.age_limit if payload.age_limit is not None and payload.age_limit >= 0 else None
+        )
+        number = (
+            payload.num_limit if payload.num_limit is not None and payload.num_limit >= 0 else None
+        )
+        jobs = self._manager.inactive_jobs.purgeable(RetentionLimits(age, number), payload.batch)
+        return {"count": await self._purged(jobs) if payload.force else len(jobs)}
 
     async def _purge_one(self, request: Request) -> Payload:
         found = permitted_job(self._manager, request)
-        asked = read(request, requests.Purge)
+        payload = read(request, requests.Purge)
         if isinstance(found, ActiveJob):
             raise RpcError(errno.EINVAL, "the job is active: cancel it first")
-        if asked.force:
+        if payload.force:
             await self._purged([found.id])
         return {}
 
@@ -231,9 +235,9 @@ class JobManagerService:
     # The job manager itself
 
     async def _getattr(self, request: Request) -> Payload:
-        asked = read(request, requests.GetAttr)
-        if asked.name != "max_jobid":
-            raise RpcError(errno.ENOENT, f"there is no attribute {asked.name!r}")
+        payload = read(request, requests.GetAttr)
+        if payload.name != "max_jobid":
+            raise RpcError(errno.ENOENT, f"there is no attribute {payload.name!r}")
         return {"value": self._manager.max_jobid()}
 
     async def _stats(self, request: Request) -> Payload:
@@ -252,39 +256,39 @@ class JobManagerService:
         return {"allocated": self._manager.allocations()}
 
     async def _jobtap(self, request: Request) -> Payload:
-        asked = read(request, requests.Jobtap)
-        if asked.load is not None or asked.remove is not None:
+        payload = read(request, requests.Jobtap)
+        if payload.load is not None or payload.remove is not None:
             raise RpcError(errno.ENOSYS, _NO_LOADING)
         return {"plugins": self._manager.plugins()}
 
     async def _jobtap_query(self, request: Request) -> Payload:
-        asked = read(request, requests.GetAttr)
-        return {"name": asked.name, **self._manager.query(asked.name)}
+        payload = read(request, requests.GetAttr)
+        return {"name": payload.name, **self._manager.query(payload.name)}
 
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
         """Return the events of jobs; from which moment on, `eventjournal` promises."""
-        asked = read(request, requests.Journal)
+        payload = read(request, requests.Journal)
         wanted = EventFilter(
-            full=asked.full,
-            allow=None if asked.allow is None else _chosen_names(asked.allow),
-            deny=_chosen_names(asked.deny or {}),
+            full=payload.full,
+            allow=None if payload.allow is None else _chosen_names(payload.allow),
+            deny=_chosen_names(payload.deny or {}),
         )
         async for entry in self._manager.journal(wanted):
             yield entry
 
 
-def _exception(request: Request, asked: requests.Raise | requests.RaiseAll) -> dict[str, Any]:
+def _exception(request: Request, payload: requests.Raise | requests.RaiseAll) -> dict[str, Any]:
     return {
-        "type": asked.type,
-        "severity": asked.severity,
-        "note": asked.note or "",
+        "type": payload.type,
+        "severity": payload.severity,
+        "note": payload.note or "",
         "userid": request.cred.userid,
     }
 
 
-def _ends_job(entry: ActiveJob, asked: requests.Raise | requests.RaiseAll) -> bool:
+def _ends_job(entry: ActiveJob, payload: requests.Raise | requests.RaiseAll) -> bool:
     """Return whether an exception ends a job: that must not fail."""
-    return asked.severity == 0 and entry.job.fatal is None
+    return payload.severity == 0 and entry.job.fatal is None
 
 
 def _chosen_names(names: dict[str, int]) -> frozenset[str]:

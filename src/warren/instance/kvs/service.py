@@ -58,17 +58,17 @@ class KvsService:
     # Reading
 
     async def _lookup(self, request: Request) -> Payload:
-        asked = Lookup(self._kvs, request, READDIR | READLINK | TREEOBJ)
+        lookup = Lookup(self._kvs, request, READDIR | READLINK | TREEOBJ)
         rootdir = request.payload.get("rootdir")
         if rootdir is None:
-            return {"val": await asked.object(asked.find())}
+            return {"val": await lookup.object(lookup.find())}
         if not request.cred.owner:
             raise RpcError(errno.EPERM, "only the instance owner reads below a rootref")
-        return {"val": asked.read_rootdir(rootdir)}
+        return {"val": lookup.read_rootdir(rootdir)}
 
     async def _list(self, request: Request) -> Payload:
-        asked = Lookup(self._kvs, request, 0)
-        found = asked.directory(asked.find())
+        lookup = Lookup(self._kvs, request, 0)
+        found = lookup.directory(lookup.find())
         return {"entries": {name: _kind(node) for name, node in sorted(found.items())}}
 
     async def _getroot(self, request: Request) -> Payload:

@@ -229,8 +229,8 @@ class Output:
             self._cut_off = True
             words = f"the output of {self._info.host} is cut off here: {error}"
             now = self._clock.now()
-            told = stdio.log(now, WARNING, words, rank=self._info.rank, component="shell")
-            kept = [told, *(event for event in events if not _is_data(event))]
+            warning = stdio.log(now, WARNING, words, rank=self._info.rank, component="shell")
+            kept = [warning, *(event for event in events if not _is_data(event))]
             await self._write_log(kept, "".join(map(eventlog.encode, kept)))
 
 

@@ -90,9 +90,9 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
             )
         blocks = task_map(per_node, spec, options)
         # The environment is in the signed request alone, and never changes after it.
-        asked = jobspecs.system(signed)
+        signed_system = jobspecs.system(signed)
         environment = {
-            **asked.get("environment", {}),
+            **signed_system.get("environment", {}),
             **(signed["tasks"][0].get("attributes") or {}).get("environment", {}),
         }
         return ShellInfo(
@@ -107,7 +107,7 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
             r=r,
             # What is null is to be unset, and nothing else is handed down.
             environment={name: value for name, value in environment.items() if value is not None},
-            cwd=asked.get("cwd"),
+            cwd=signed_system.get("cwd"),
             options=options,
         )
     except (UserMistake, ValueError, KeyError, TypeError, AttributeError) as error:

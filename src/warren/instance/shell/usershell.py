@@ -25,13 +25,13 @@ STREAMS: Final = ("stdout", "stderr")
 async def run(
     shell: RunningShell,
     spawner: Spawner,
-    begun: Callable[[int, Task], None],
+    on_start: Callable[[int, Task], None],
     program: Any,
     uri: str,
 ) -> int:
     """Run a job's own shell to its end, and return its exit code. Raises CannotRun.
 
-    `begun` is called with the process that signals go to.
+    `on_start` is called with the process that signals go to.
     """
     if not isinstance(program, str) or not program:
         raise CannotRun("attributes.system.exec.job_shell is not the path of a program")
@@ -49,7 +49,7 @@ async def run(
         task = await spawner.start([program, str(info.job)], environment, cwd)
     except CannotStart as error:
         raise CannotRun(f"the job's own shell: {error}") from error
-    begun(0, task)
+    on_start(0, task)
     async with asyncio.TaskGroup() as reading:
         for stream in STREAMS:
             reading.create_task(_log_output(shell, task, stream))
