@@ -15,7 +15,7 @@ from tests.harness import virtual
 from benchmarks.measure import Result, median_ms, percentile
 from warren.base.bytesize import GIB
 from warren.base.objects import Key, key_of
-from warren.base.placing import Held
+from warren.base.placing import HeldFlash
 from warren.conductor.conductor import Conductor
 from warren.controllers.breakdown import BreakdownController
 from warren.daemons.cluster import manifests
@@ -122,7 +122,7 @@ async def _measure_placement(kind: str, strategy: str) -> float:
         resources=made_of,
     )
     jobs = Jobs(job)
-    jobs.held = [Held(rabbit, nodes=WIRED, unit=1, units=500) for rabbit in hosts]
+    jobs.held = [HeldFlash(rabbit, nodes=WIRED, unit=1, units=500) for rabbit in hosts]
     spent = []
     async with opened() as api:
         await api.add(kinds.SYSTEM_CONFIGURATION, msgspec.to_builtins(configuration(hosts)))

@@ -26,7 +26,7 @@ from warren.dws import kinds
 from warren.instance import keys
 from warren.instance.jobs.eventjournal import SENTINEL
 from warren.instance.kvs import Kvs, put
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.journal.sqlite import SqliteJournal
 from warren.rfc import eventlog, fluid, jobspec, signed_request
 from warren.rfc.fluid import JobId
@@ -314,7 +314,7 @@ def age(directory: Path, before: StoreContent) -> None:
                 for start in range(0, count, 1000):
                     await kvs.commit(
                         [
-                            put(keys.of(job, key), value)
+                            put(keys.job_key(job, key), value)
                             for job in (made.next(day_ago) for _ in range(min(1000, count - start)))
                             for key, value in kept.items()
                         ]
@@ -351,7 +351,7 @@ async def run_on_disk(
         SqliteJournal(directory / "objects.db") as objects,
         SqliteJournal(directory / "jobs.db") as jobs,
     ):
-        async with opened(shape, lambda command, environment: Play(seconds=0)) as world:
+        async with opened(shape, lambda command, environment: TaskBehavior(seconds=0)) as world:
             world.clock = SystemClock()
             world.objects, world.jobs, world.copy_seconds = objects, jobs, 0.0
             if metrics is not None:

@@ -128,11 +128,11 @@ def test_what_waits_for_a_silent_server_dies_when_the_server_is_given_up(
             eventually(lambda: "D" in states(process.pid))
 
             # It is not another user's, and is not what those wait for that can be killed.
-            assert fuse.give_up([process.pid], USER + 1) == []
-            assert fuse.give_up([process.pid], 0) == []
-            assert fuse.give_up([os.getpid()], USER) == []
+            assert fuse.abort_servers([process.pid], USER + 1) == []
+            assert fuse.abort_servers([process.pid], 0) == []
+            assert fuse.abort_servers([os.getpid()], USER) == []
             assert "D" in states(process.pid)
-            assert len(fuse.give_up([process.pid], USER)) == 1
+            assert len(fuse.abort_servers([process.pid], USER)) == 1
             assert process.wait(60) == -9
         finally:
             _libc.umount2(os.fsencode(silent.place), _FORCE)  # it ends in any case
@@ -183,7 +183,7 @@ def test_servers_of_another_user_that_only_the_same_node_sees_go_on() -> None:
         _libc.umount2(os.fsencode(others.place), _DETACH)  # only the process sees it now
         let_look(process, mine)
 
-        assert len(fuse.give_up([process.pid], USER)) == 1
+        assert len(fuse.abort_servers([process.pid], USER)) == 1
         assert process.wait(60) == -9
 
 
@@ -206,7 +206,7 @@ def test_servers_of_the_subordinate_ids_of_a_user_namespace_are_given_up() -> No
         assert process.stdout.readline() == b"\n"
         let_look(process, mine)
 
-        assert len(fuse.give_up([process.pid], USER)) == 1
+        assert len(fuse.abort_servers([process.pid], USER)) == 1
         assert process.wait(60) == -9
 
 
@@ -215,9 +215,9 @@ def test_what_waits_for_a_server_in_the_middle_of_execve_dies_when_the_server_is
         process.kill()
         eventually(lambda: process_status(process.pid).startswith("D"))
 
-        assert fuse.give_up([process.pid], USER + 1) == []
+        assert fuse.abort_servers([process.pid], USER + 1) == []
         assert process_status(process.pid).startswith("D")
-        assert len(fuse.give_up([process.pid], USER)) == 1
+        assert len(fuse.abort_servers([process.pid], USER)) == 1
         assert process.wait(60) == -9
 
 

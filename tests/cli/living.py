@@ -20,7 +20,7 @@ from warren.instance.jobs.service import JobManagerService
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.rpc import server
-from warren.rpc.bus import Answer, Method
+from warren.rpc.bus import Method, MethodHandler
 from warren.rpc.server import AccessPolicy
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class Cluster:
     def events(self, id_: str) -> list[str]:
         return [event.name for event in self.life.log(fluid.parse(id_))]
 
-    def serve(self, **answers: Answer) -> None:
+    def serve(self, **answers: MethodHandler) -> None:
         """Have methods of the job manager answered by the test."""
         own = JobManagerService(self.life.manager, self.life.execution).methods()
         fakes: Mapping[str, Method] = {

@@ -16,7 +16,7 @@ from tests.instance.parts import virtually
 from tests.instance.test_shell import by_rank
 from warren.cli.job.attach import OutputPrinter, _forward_interrupts, _read_chunks, attach
 from warren.cli.job.terminal import set_pty_size
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.rfc import eventlog, jobspec, stdio
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId, f58
@@ -37,7 +37,10 @@ async def followed(instance: Instance, job: JobId, **options: Any) -> int:
 async def test_the_output_and_the_exit_code_are_the_jobs(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    async with machine(Play(output=b"\xff out\n", status=3 << 8)) as m, m.instance() as instance:
+    async with (
+        machine(TaskBehavior(output=b"\xff out\n", status=3 << 8)) as m,
+        m.instance() as instance,
+    ):
         assert await followed(instance, await instance.submit()) == 3
 
     told = b"warren: task(s) exited with exit code 3\n"
@@ -106,7 +109,7 @@ async def test_the_events_of_the_shells_are_shown_with_theirs(
 async def test_an_exception_is_shown_and_costs_the_exit_code(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         job = await instance.submit()
         following = asyncio.create_task(followed(instance, job))
         await instance.until(job, "start")
@@ -120,7 +123,7 @@ async def test_an_exception_is_shown_and_costs_the_exit_code(
 
 @virtually
 async def test_nothing_is_waited_for_beyond_an_event() -> None:
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         job = await instance.submit()
         async with asyncio.timeout(10):
             assert await followed(instance, job, wait_event="start") == 1
@@ -187,7 +190,7 @@ async def sent(
     pipe: tuple[int, int], data: bytes, most: int = 10**6, errnum: int = 0, absent: int = 0
 ) -> list[Payload]:
     """What the service of a job reads, of what a client that follows it has to send."""
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         service = Reading(instance, most, errnum, absent)
         os.write(pipe[1], data)
         os.close(pipe[1])
@@ -231,7 +234,7 @@ async def test_a_standard_input_that_was_closed_is_an_empty_one(
 async def test_a_job_that_cannot_have_all_of_its_input_is_cancelled(
     pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         Reading(instance, 0, errno.EFBIG, 0)
         os.write(pipe[1], b"much")
         job = await instance.submit()
@@ -288,7 +291,7 @@ class WithTerminal(Toy):
 
 def test_what_a_jobs_terminal_shows_is_shown_once(capfd: pytest.CaptureFixture[str]) -> None:
     async def shown() -> list[int]:
-        async with machine(Play(seconds=1)) as m, m.instance() as instance:
+        async with machine(TaskBehavior(seconds=1)) as m, m.instance() as instance:
             screen = Screen(instance, b"> hello\r\n", lost=2)
             job = await instance.submit()
             async with asyncio.timeout(60):
@@ -356,7 +359,7 @@ def test_an_interrupt_before_the_job_runs_is_the_tasks_when_they_start(
     pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def interrupted() -> int:
-        async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+        async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
             first = await instance.submit(nodes=4)
             job = await instance.submit()
             handle = instance.bus.handle()

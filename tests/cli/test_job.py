@@ -60,7 +60,7 @@ class Asked:
 def store(made: Cluster, id_: str, **values: Any) -> None:
     """Put values into a job's directory; underscores are dots."""
     operations = [
-        put(keys.of(fluid.parse(id_), key.replace("_", ".")), orjson.dumps(value))
+        put(keys.job_key(fluid.parse(id_), key.replace("_", ".")), orjson.dumps(value))
         for key, value in values.items()
     ]
     made.do(commit(made, operations))
@@ -72,7 +72,7 @@ async def commit(made: Cluster, operations: list[Any]) -> None:
 
 def log(made: Cluster, id_: str, path: str, *events: Event) -> None:
     text = "".join(map(eventlog.encode, events)).encode()
-    made.do(commit(made, [put(keys.of(fluid.parse(id_), path), text)]))
+    made.do(commit(made, [put(keys.job_key(fluid.parse(id_), path), text)]))
 
 
 @pytest.mark.parametrize("command", list(_COMMANDS))
@@ -105,11 +105,13 @@ def test_ids_are_spelled_in_every_way_and_read_in_every_way(owned: Cluster) -> N
 def test_a_jobspec_is_printed_as_it_is_now_as_it_was_and_as_it_was_signed(owned: Cluster) -> None:
     job = owned.submit(1)
     signed = signed_request.wrap(b'{"signed": true}', US)
-    owned.do(commit(owned, [put(keys.of(fluid.parse(job), "J"), signed.encode())]))
+    owned.do(commit(owned, [put(keys.job_key(fluid.parse(job), "J"), signed.encode())]))
     first = owned("job", "info", "-b", job, "jobspec").out
     log_ = eventlog.encode(Event(1.0, "jobspec-update", {"attributes.system.duration": 90.0}))
-    known = owned.life.kvs.lookup(keys.of(fluid.parse(job), "eventlog")).decode()
-    owned.do(commit(owned, [put(keys.of(fluid.parse(job), "eventlog"), (known + log_).encode())]))
+    known = owned.life.kvs.lookup(keys.job_key(fluid.parse(job), "eventlog")).decode()
+    owned.do(
+        commit(owned, [put(keys.job_key(fluid.parse(job), "eventlog"), (known + log_).encode())])
+    )
 
     now = json.loads(owned("job", "info", job, "jobspec").out)
     assert now["attributes"]["system"]["duration"] == 90.0
@@ -192,7 +194,7 @@ def test_a_key_that_cannot_be_read_is_refused_in_a_sentence(visited: Cluster) ->
 def test_an_eventlog_is_printed_as_text_as_json_and_while_it_grows(owned: Cluster) -> None:
     job = owned.give(owned.submit(1))
     lines = owned("job", "eventlog", job).lines
-    text = owned.life.kvs.lookup(keys.of(fluid.parse(job), "eventlog")).decode()
+    text = owned.life.kvs.lookup(keys.job_key(fluid.parse(job), "eventlog")).decode()
 
     assert [line.split()[1] for line in lines] == PLAIN
     assert lines[0].endswith(f"submit userid={US} urgency=16 flags=0 version=1")

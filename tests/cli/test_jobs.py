@@ -126,7 +126,7 @@ def test_every_format_with_a_name_can_be_used_and_is_told(owned: Cluster) -> Non
 
 def test_a_job_that_is_damaged_is_shown_as_such_in_every_format(owned: Cluster) -> None:
     well, broken = (owned.give(owned.submit(number)) for number in (1, 2))
-    key = keys.of(fluid.parse(broken), "jobspec")
+    key = keys.job_key(fluid.parse(broken), "jobspec")
 
     async def damage() -> None:
         await owned.life.kvs.commit([put(key, b"{")])

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.dws.builders import BINDING
 from warren.base.errors import UserMistake
-from warren.base.placing import Held
+from warren.base.placing import HeldFlash
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
 
@@ -23,7 +23,7 @@ class Jobs:
         self.asked: list[tuple[Any, ...]] = []
         """What was done for jobs, with what; by the name of the method."""
         self.passes: list[tuple[int, str | None]] = []
-        self.held: Sequence[Held] = ()
+        self.held: Sequence[HeldFlash] = ()
         self.allowed: dict[int, Sequence[str] | None] = {}
         """The nodes that jobs were released for."""
         self.enabled: dict[int, tuple[str, ...]] = {}
@@ -71,7 +71,7 @@ class Jobs:
         if self.refused is not None:
             raise UserMistake(self.refused)
 
-    async def flash(self, job: Job) -> Sequence[Held]:
+    async def flash(self, job: Job) -> Sequence[HeldFlash]:
         self.asked.append(("flash", job.id))
         return self.held
 

@@ -8,14 +8,14 @@ from tests.harness.world import DIRECTIVES, World, opened
 from warren.base.objects import Change, Key, key_of
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
 
 def in_a_world(action: Callable[[World, Control], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=5)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=5)) as world:
             await world.live(lambda control: action(world, control))
 
     virtual.run(main())
@@ -137,7 +137,7 @@ def test_a_finalizer_of_another_client_keeps_the_workflow_but_not_the_job() -> N
 
 
 def _inactive(control: Control, job: int) -> bool:
-    from warren.instance.jobs.manager import Inactive
+    from warren.instance.jobs.manager import InactiveJob
     from warren.rfc.fluid import JobId
 
-    return isinstance(control.instance.manager.find(JobId(job)), Inactive)
+    return isinstance(control.instance.manager.find(JobId(job)), InactiveJob)

@@ -20,7 +20,7 @@ from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.instance.storagetables import Storage
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
@@ -53,7 +53,7 @@ def kinds_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def held_by(control: Control, job: JobId) -> dict[str, int]:
-    r = control.instance.kvs.lookup(keys.of(job, "R"))
+    r = control.instance.kvs.lookup(keys.job_key(job, "R"))
     return {each.rabbit: each.gib for each in allocated_flash(r)}
 
 
@@ -166,7 +166,7 @@ def test_a_stop_after_any_write_leaves_the_allocation_where_it_was_reserved() ->
     async def once(write: int) -> bool:
         seam = Seam(stop_after=write)
         shape = ClusterShape(rabbits=1, capacity=12 * GIB)
-        async with opened(shape, lambda command, environment: Play()) as world:
+        async with opened(shape, lambda command, environment: TaskBehavior()) as world:
             await world.live(lambda control: set_up(world, control), seam)
             await world.live(lambda control: set_up(world, control))
         return len(seam.actions) == write
@@ -192,7 +192,7 @@ def test_what_can_never_be_placed_is_refused_at_submit() -> None:
 def in_a_world(action: Any) -> None:
     async def main() -> None:
         shape = ClusterShape(rabbits=2, capacity=64 * GIB)
-        async with opened(shape, lambda command, environment: Play(seconds=5)) as world:
+        async with opened(shape, lambda command, environment: TaskBehavior(seconds=5)) as world:
             await world.live(lambda control: action(world, control))
 
     virtual.run(main())

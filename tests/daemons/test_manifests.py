@@ -43,7 +43,7 @@ from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.dws.node import Copy, NodeTrouble, Progress
 from warren.dws.rabbits import links, rabbitstorages
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informers
 from warren.kube.leader import LEASE
@@ -327,8 +327,8 @@ STORIES: Sequence[Action] = (
 )
 
 
-def played(command: Sequence[str], environment: Mapping[str, str]) -> Play:
-    return Play(status=3 << 8 if "DW_JOB_EXT4" in environment else 0)
+def played(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
+    return TaskBehavior(status=3 << 8 if "DW_JOB_EXT4" in environment else 0)
 
 
 async def lived(told: Told) -> None:

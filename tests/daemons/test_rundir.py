@@ -39,8 +39,8 @@ def given(state: StateDir, limit: int = MIB) -> Path:
     settings = Config()
     rundir.prepare(state, settings)
     directory = rundir.directory(state, settings)
-    tmpdir.make_for(directory, 1, 0, 1000, 1000, limit)
-    return tmpdir.place(directory, 1, 0)
+    tmpdir.make_for_user(directory, 1, 0, 1000, 1000, limit)
+    return tmpdir.job_directory(directory, 1, 0)
 
 
 def test_it_is_in_the_state_directory_and_all_users_may_go_through(state: StateDir) -> None:
@@ -149,7 +149,7 @@ def test_every_namespace_sees_what_is_mounted_later(state: StateDir) -> None:
     rundir.prepare(state, Config())
     words = "echo ready; read go; ls -d $0; read end"
     unshare = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", words]
-    path = tmpdir.place(state.tmp, 1, 0)
+    path = tmpdir.job_directory(state.tmp, 1, 0)
     with subprocess.Popen(
         [*unshare, f"{path}/file"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as inside:
@@ -166,9 +166,9 @@ def test_every_namespace_sees_what_is_mounted_later(state: StateDir) -> None:
 @root
 def test_without_a_limit_directories_are_plain(state: StateDir) -> None:
     rundir.prepare(state, config.parse("exec.tmpdir-limit = 0"))
-    tmpdir.make_for(state.tmp, 1, 0, 1000, 1000, 0)
+    tmpdir.make_for_user(state.tmp, 1, 0, 1000, 1000, 0)
 
-    assert not tmpdir.place(state.tmp, 1, 0).is_mount()
+    assert not tmpdir.job_directory(state.tmp, 1, 0).is_mount()
 
 
 @root

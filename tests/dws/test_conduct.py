@@ -27,7 +27,7 @@ from tests.dws.builders import (
 from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Key, Remove, key_of
-from warren.base.placing import Held
+from warren.base.placing import HeldFlash
 from warren.base.times import rfc3339, rfc3339_micro
 from warren.dws import kinds, labels
 from warren.dws.binding import Phase
@@ -322,7 +322,7 @@ def test_a_starting_job_puts_what_is_shared_where_its_flash_is() -> None:
     }
     starting = seen(job(Phase.STARTING), at("Proposal"), **needs)
     assert needs_flash(starting)
-    flash = (Held("r0", 2, 1, 11), Held("r1", 1, 1, 5))
+    flash = (HeldFlash("r0", 2, 1, 11), HeldFlash("r1", 1, 1, 5))
     actions = decide(replace(starting, flash=flash))
     assert [each["spec"]["allocationSets"] for each in changes(actions, kinds.SERVERS)] == [
         [share_of("ost", 5 * GIB, r0=1, r1=1)],
@@ -490,7 +490,7 @@ def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
                 compute={"constraints": {"location": [first]}},
             )
         },
-        flash=(Held("r0", 2, 1, 4), Held("r1", 1, 1, 0), Held("r9", 0, 1, 8)),
+        flash=(HeldFlash("r0", 2, 1, 4), HeldFlash("r1", 1, 1, 0), HeldFlash("r9", 0, 1, 8)),
         policy=Policy(anywhere=True),
     )
     actions = decide(starting)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.dws.builders import breakdown, need
 from warren.base.bytesize import GIB
-from warren.base.placing import Held, Locality
+from warren.base.placing import HeldFlash, Locality
 from warren.dws.faults import Fault
 from warren.dws.jobs.placement import Policy, allocation_sets, reserve
 from warren.dws.jobs.resources import rewritten
@@ -82,7 +82,7 @@ def test_the_scheduler_is_told_of_it_in_words_of_dws() -> None:
 def test_servers_are_filled_in_so_that_each_node_has_what_it_must_be_wired_to() -> None:
     """Statement 002.20: all constraints are met, or told."""
     needs: list[AllocationNeed] = [need("ost", 2 * GIB, "AllocateAcrossServers", count=2)]
-    held = [Held("r0", 1, 1, 9), Held("r1", 1, 1, 9)]
+    held = [HeldFlash("r0", 1, 1, 9), HeldFlash("r1", 1, 1, 9)]
     (found,) = allocation_sets(needs, {"r0": 1, "r1": 1}, 0, held, (2,), (Locality.NODE,))
     assert [each["name"] for each in found["storage"]] == ["r0", "r1"]
     assert reserve(needs, 2, 0, None, (), (Locality.NODE,)).shared[0].constrained
@@ -121,7 +121,7 @@ def test_what_may_be_anywhere_is_as_many_allocations_as_its_rabbits_can_hold() -
         "with": [{"type": "ssd", "count": 25, "exclusive": True}],
     }
     assert found.constraints["rabbit-0"]["access"] == [{"type": "network", "priority": "mandatory"}]
-    held = [Held("r0", 2, 1, 25), Held("r5", 0, 1, 50), Held("r7", 0, 1, 25)]
+    held = [HeldFlash("r0", 2, 1, 25), HeldFlash("r5", 0, 1, 50), HeldFlash("r7", 0, 1, 25)]
     (servers,) = allocation_sets(needs, {"r0": 2}, 0, held, (4,), (Locality.ANY,))
     assert {each["name"]: each["allocationCount"] for each in servers["storage"]} == {
         "r0": 1,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.dws.builders import need
 from warren.base.bytesize import GIB
-from warren.base.placing import Held, Shared
+from warren.base.placing import AllocationSet, HeldFlash
 from warren.dws.breakdown.allocationneeds import RABBIT
 from warren.dws.faults import Fault
 from warren.dws.jobs.placement import Policy, Reservation, allocation_sets, reserve
@@ -53,7 +53,7 @@ def test_labels_and_keys_of_a_set_come_with_what_is_reserved() -> None:
     found = reserve(needs, 4, 0)
     assert found.beside == 3
     assert found.labels == ("tier=fast",)
-    assert found.shared == (Shared(1, 5, ("meta=",), MGT),)
+    assert found.shared == (AllocationSet(1, 5, ("meta=",), MGT),)
 
 
 def test_the_label_that_every_rabbit_carries_is_not_asked_of_the_scheduler() -> None:
@@ -68,39 +68,41 @@ def test_scale_goes_from_the_least_number_of_allocations_to_one_for_each_node(
 ) -> None:
     """Statement 002.18: 1 is the least number, and 10 the most."""
     (found,) = reserve([asking("ost", 1600, scale=scale)], 16, 0, largest=2000).shared
-    assert found == Shared(count, -(-1600 // count))
+    assert found == AllocationSet(count, -(-1600 // count))
 
 
 def test_the_least_number_is_what_it_takes_on_the_largest_rabbits() -> None:
     """Statement 002.18: less what is beside a node there."""
     needs = [asking("xfs", 200, "AllocatePerCompute"), asking("ost", 1600, scale=1)]
-    assert reserve(needs, 16, 0, largest=1000).shared == (Shared(2, 800),)
-    assert reserve(needs, 16, 0, largest=600).shared == (Shared(4, 400),)
-    assert reserve(needs, 16, 0).shared == (Shared(1, 1600),)
+    assert reserve(needs, 16, 0, largest=1000).shared == (AllocationSet(2, 800),)
+    assert reserve(needs, 16, 0, largest=600).shared == (AllocationSet(4, 400),)
+    assert reserve(needs, 16, 0).shared == (AllocationSet(1, 1600),)
 
 
 def test_the_most_is_bounded_by_what_makes_sense_of_the_capacity() -> None:
     """Statement 002.18: no allocation is smaller than a GiB, or than allocations can be."""
-    assert reserve([asking("ost", 5, scale=10)], 16, 0).shared == (Shared(5, 1),)
-    assert reserve([asking("ost", 16, scale=10)], 16, 4 * GIB).shared == (Shared(4, 4),)
+    assert reserve([asking("ost", 5, scale=10)], 16, 0).shared == (AllocationSet(5, 1),)
+    assert reserve([asking("ost", 16, scale=10)], 16, 4 * GIB).shared == (AllocationSet(4, 4),)
 
 
 def test_a_set_whose_allocations_are_apart_has_as_few_as_hold_it() -> None:
     """Statement 002.16: in proportion to nodes, several of them would be on one rabbit."""
     wanted = [asking("mgtmdt", 8, keys=MGT)]
-    assert reserve(wanted, 4, 0).shared == (Shared(1, 8, (), MGT),)
-    assert reserve(wanted, 4, 0, largest=3).shared == (Shared(3, 3, (), MGT),)
+    assert reserve(wanted, 4, 0).shared == (AllocationSet(1, 8, (), MGT),)
+    assert reserve(wanted, 4, 0, largest=3).shared == (AllocationSet(3, 3, (), MGT),)
 
 
 def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
     needs = [asking("mgt", 5, SINGLE), asking("ost", 1600, scale=10)]
     spec = rewritten([{**NODE, "count": 16}], needs, 0, 2000).resources
     assert counts(spec) == (1, 16)
-    assert reserve(needs, 16, 0, 800, (1, 3)).shared == (Shared(1, 5), Shared(3, 534))
+    assert reserve(needs, 16, 0, 800, (1, 3)).shared == (AllocationSet(1, 5), AllocationSet(3, 534))
     # But not where the breakdown says it.
-    assert reserve([asking("ost", 90, count=2)], 16, 0, None, (3,)).shared == (Shared(2, 45),)
+    assert reserve([asking("ost", 90, count=2)], 16, 0, None, (3,)).shared == (
+        AllocationSet(2, 45),
+    )
 
-    held = [Held(f"r{number}", 2, 1, 300) for number in range(8)]
+    held = [HeldFlash(f"r{number}", 2, 1, 300) for number in range(8)]
     per_rabbit = {each.rabbit: each.nodes for each in held}
     mgt, ost = allocation_sets(needs, per_rabbit, 0, held, counts(spec))
     assert mgt["storage"] == [{"name": "r0", "allocationCount": 1}]
@@ -183,7 +185,7 @@ def test_what_cannot_be_placed_is_told_with_the_reason(
 def test_an_r_that_holds_less_than_was_asked_for_is_told_with_the_arithmetic() -> None:
     needs = [asking("mgt", 5, SINGLE, labels=["tier=fast"], keys=MGT)]
     with pytest.raises(Fault) as caught:
-        allocation_sets(needs, {"r0": 2}, 0, [Held("r0", 2, 1, 9)])
+        allocation_sets(needs, {"r0": 2}, 0, [HeldFlash("r0", 2, 1, 9)])
     assert str(caught.value) == (
         "the storage cannot be placed because it is 1 allocation of 5 GiB on a rabbit of its own "
         "(colocation key 'lustre-mgt') on rabbits with tier=fast, and the job was given 9 GiB on r0"
@@ -215,7 +217,7 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
     """
     wanted = reserve(needs, sum(nodes for nodes, _ in shape), 0, gib)
     held = [
-        Held(
+        HeldFlash(
             f"r{number}",
             nodes,
             unit=1,
@@ -256,12 +258,12 @@ def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> No
     per_rabbit = {"r0": 4, "r1": 3}
     needs = policy.applied([asking("ost", 700)])
     wanted = reserve(needs, 7, 0)
-    assert wanted == Reservation(0, (Shared(7, 100),))
-    held = [Held("r0", 4, 1, 400), Held("r1", 3, 1, 300)]
+    assert wanted == Reservation(0, (AllocationSet(7, 100),))
+    held = [HeldFlash("r0", 4, 1, 400), HeldFlash("r1", 3, 1, 300)]
     (found,) = allocation_sets(needs, per_rabbit, 0, held, (7,))
     assert found["allocationSize"] == 100 * GIB
 
-    two = [Held("r0", 4, 1, 350), Held("r1", 3, 1, 350)]
+    two = [HeldFlash("r0", 4, 1, 350), HeldFlash("r1", 3, 1, 350)]
     (found,) = allocation_sets(
         Policy(scale=1).applied([asking("ost", 700)]), per_rabbit, 0, two, (2,)
     )
@@ -280,13 +282,13 @@ def test_what_a_breakdown_says_of_numbers_counts_for_more_than_the_site() -> Non
 def test_a_site_may_bound_how_many_allocations_a_set_has() -> None:
     policy = Policy(most={"mdt": 3})
     needs = policy.applied([asking("ost", 160), asking("mdt", 160)])
-    assert reserve(needs, 16, 0) == Reservation(10, (Shared(3, 54),))
-    assert reserve(needs, 2, 0).shared == (Shared(2, 80),)
+    assert reserve(needs, 16, 0) == Reservation(10, (AllocationSet(3, 54),))
+    assert reserve(needs, 2, 0).shared == (AllocationSet(2, 80),)
     # But a set has as many as it takes to hold it.
-    assert reserve(needs, 16, 0, largest=50).shared == (Shared(4, 40),)
+    assert reserve(needs, 16, 0, largest=50).shared == (AllocationSet(4, 40),)
 
 
 def test_a_sentence_names_a_few_of_many_rabbits() -> None:
-    held = [Held(f"r{number}", 1, 1, 1) for number in range(100)]
+    held = [HeldFlash(f"r{number}", 1, 1, 1) for number in range(100)]
     with pytest.raises(Fault, match=r"given 1 GiB on r0, .* on r7 and 92 rabbits more$"):
         allocation_sets([asking("mgt", 5, SINGLE)], {"r0": 1}, 0, held)

@@ -31,7 +31,7 @@ from tests.dws.builders import (
 )
 from warren.base.bytesize import GIB, TIB
 from warren.base.objects import Key, key_of
-from warren.base.placing import Held, Locality
+from warren.base.placing import HeldFlash, Locality
 from warren.dws import children, kinds, labels
 from warren.dws.breakdown.servers import check, report
 from warren.dws.faults import Fault
@@ -294,9 +294,9 @@ def spread(needs: list[AllocationNeed], floor: int = 1, **per_rabbit: int) -> li
     ]
 
 
-def plenty(per_rabbit: dict[str, int]) -> list[Held]:
+def plenty(per_rabbit: dict[str, int]) -> list[HeldFlash]:
     """Return more flash than is needed on each of a job's rabbits."""
-    return [Held(name, nodes, 1, 2**40) for name, nodes in sorted(per_rabbit.items())]
+    return [HeldFlash(name, nodes, 1, 2**40) for name, nodes in sorted(per_rabbit.items())]
 
 
 ACROSS, SINGLE = "AllocateAcrossServers", "AllocateSingleServer"
@@ -331,14 +331,14 @@ def test_no_allocation_is_smaller_than_the_floor() -> None:
 
 
 def test_an_allocation_is_where_the_jobs_flash_is() -> None:
-    held = [Held("r0", 3, 1, 4), Held("r1", 1, 1, 9)]
+    held = [HeldFlash("r0", 3, 1, 4), HeldFlash("r1", 1, 1, 9)]
     (found,) = allocation_sets([need("mgt", 5 * GIB, SINGLE)], {"r0": 3, "r1": 1}, GIB, held)
     assert found["storage"] == [{"name": "r1", "allocationCount": 1}]
 
 
 def test_flash_that_the_job_was_not_given_is_not_used() -> None:
     needs = [need("xfs", 2 * GIB), need("mgt", 5 * GIB, SINGLE)]
-    held = [Held("r0", 2, 1, 8), Held("r1", 1, 1, 6)]
+    held = [HeldFlash("r0", 2, 1, 8), HeldFlash("r1", 1, 1, 6)]
     with pytest.raises(Fault) as raised:
         allocation_sets(needs, {"r0": 2, "r1": 1}, GIB, held)
     assert str(raised.value) == (

@@ -39,9 +39,9 @@ from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import Service
 from warren.dws.offload.requests import Refusal
 from warren.instance.config import Config
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import Rabbit
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.kube.client import AlreadyExists, NotFound
 from warren.kube.informer import Informers
 from warren.kube.server.local import LocalClient
@@ -311,13 +311,13 @@ async def _lived(story: Story, stops: Sequence[int], found: Found, behaviour: Be
     kubelets = Kubelets(story.containers)
     applications = Applications()
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         tasks[environment["FLUX_JOB_ID"], environment["FLUX_TASK_RANK"]] += 1
         hosts = {*environment.get("NNF_CONTAINER_HOSTNAMES", "").split(",")} - {""}
         if story.containers is not None and (not hosts or hosts - kubelets.started):
             found.wrong.append(f"a task started before the containers on {hosts or 'any rabbit'}")
         # So long that it asks also where control is away in the meantime.
-        return Play(status=story.status, seconds=5.0 if story.asks else 1.0)
+        return TaskBehavior(status=story.status, seconds=5.0 if story.asks else 1.0)
 
     async with opened(play=play) as world:
         bad = frozenset(NODES[: story.tolerance])
@@ -422,7 +422,7 @@ async def _cancel(story: Story, world: World, control: Control, job: JobId, *, a
         return
 
     def is_there() -> bool:
-        if isinstance(control.instance.manager.find(job), Inactive):
+        if isinstance(control.instance.manager.find(job), InactiveJob):
             return True
         if story.cancelled == RUNNING:
             return bool(world.seen)

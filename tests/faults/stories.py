@@ -17,8 +17,8 @@ from warren.base.objects import key_of
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.instance.jobs.manager import Inactive
-from warren.instance.simulated import Play
+from warren.instance.jobs.manager import InactiveJob
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
 
@@ -38,13 +38,13 @@ _SLOW: Final = "reconcile took too long"
 class Story:
     """How it went."""
 
-    play: Play = field(default_factory=Play)
+    play: TaskBehavior = field(default_factory=TaskBehavior)
     """What each task does."""
     cancelled: float | None = None
     """When the user cancels the job, in seconds after it was submitted."""
     copying: float = 1.0
     """How long each copy takes."""
-    ended: Inactive | None = None
+    ended: InactiveJob | None = None
     events: Sequence[str] = ()
     met: Sequence[str] = ()
     """What befell whom, and when."""
@@ -111,7 +111,7 @@ def live(story: Story, schedule: Schedule, stops: Sequence[int] = ()) -> Story:
 async def _lived(story: Story, schedule: Schedule, stops: Sequence[int]) -> None:
     worlds: list[World] = []
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         path = environment["DW_JOB_scratch"]
         mounts = [place for flash in worlds[0].flash.values() for place in flash.mounts]
         story.started.append(frozenset(node for node, where in mounts if where == path))
@@ -160,14 +160,14 @@ async def _the_job(world: World, control: Control) -> JobId:
     return await world.submit(control, nodes=NODES, attributes={"dw": "\n".join(DIRECTIVES)})
 
 
-async def _ended(world: World, control: Control, job: JobId) -> Inactive:
+async def _ended(world: World, control: Control, job: JobId) -> InactiveJob:
     def over() -> bool:
         found = control.instance.manager.find(job)
-        return isinstance(found, Inactive) and not world.workflow(control)
+        return isinstance(found, InactiveJob) and not world.workflow(control)
 
     await _until(over)
     found = control.instance.manager.find(job)
-    assert isinstance(found, Inactive)
+    assert isinstance(found, InactiveJob)
     return found
 
 
@@ -181,7 +181,7 @@ async def _cancel(delay: float | None, world: World, control: Control, job: JobI
     if delay is None:
         return
     await asyncio.sleep(delay)
-    if not isinstance(control.instance.manager.find(job), Inactive):
+    if not isinstance(control.instance.manager.find(job), InactiveJob):
         await world.cancel(control, job)
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.faults.schedules import Dice, climate
 from tests.faults.stories import Story, assert_right, live, rabbit_of, same_luck
 from tests.harness.extent import extent
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 
 SCHEDULES = extent("WARREN_FAULT_SCHEDULES", usual=28, everything=1000)
@@ -69,7 +69,7 @@ def test_a_seed_always_tells_the_same_story() -> None:
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_a_job_that_fails_has_its_results_copied_out_and_leaves_nothing(seed: int) -> None:
-    story = Story(play=Play(status=3 << 8))
+    story = Story(play=TaskBehavior(status=3 << 8))
     with told(seed, story) as dice:
         live(story, Dice(climate(dice), dice), stops(dice))
         assert story.job.result is Result.FAILED
@@ -79,7 +79,7 @@ def test_a_job_that_fails_has_its_results_copied_out_and_leaves_nothing(seed: in
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_a_job_that_is_cancelled_at_any_time_leaves_nothing(seed: int) -> None:
-    story = Story(play=Play(seconds=5))
+    story = Story(play=TaskBehavior(seconds=5))
     with told(seed, story) as dice:
         story.cancelled = 10 ** dice.uniform(-1.5, 2)
         live(story, Dice(climate(dice), dice), stops(dice))

@@ -24,7 +24,7 @@ from tests.faults.stories import ALLOCATIONS, HOSTS, Story, assert_right, live
 from tests.harness.world import JOB_KINDS
 from warren.base.objects import Kind
 from warren.dws import kinds
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 
 SYSTEM = (kinds.STORAGE, kinds.NNF_NODE)
@@ -164,7 +164,7 @@ def test_a_copy_whose_progress_is_not_heard_is_not_made_again() -> None:
 
 
 def test_tasks_run_on_while_the_api_is_down() -> None:
-    story = lived(Story(play=Play(seconds=60)), outages=((30, 600),))
+    story = lived(Story(play=TaskBehavior(seconds=60)), outages=((30, 600),))
 
     assert_right(story)
     assert story.started[0] >= HOSTS
@@ -190,7 +190,7 @@ def test_what_is_made_after_its_owner_has_gone_goes_as_well(kind: Kind) -> None:
 @pytest.mark.parametrize("what", [GONE, LOST, TWICE, Belated(20)], ids=str)
 def test_a_job_that_fails_has_its_results_copied_out_through_faults(what: Mishap) -> None:
     lines = [the(1, verb, kind, what) for verb in ("patch", "delete") for kind in WRITTEN[verb]]
-    story = lived(Story(play=Play(status=3 << 8)), *lines)
+    story = lived(Story(play=TaskBehavior(status=3 << 8)), *lines)
 
     assert story.job.result is Result.FAILED
     assert set(story.copied) == set(ALLOCATIONS)
@@ -204,7 +204,7 @@ def test_a_job_that_fails_has_its_results_copied_out_through_faults(what: Mishap
 def test_a_job_that_is_cancelled_through_faults_leaves_nothing(delay: float, what: Mishap) -> None:
     verbs = ("create", "patch", "delete")
     lines = [first(2, verb, kind, what) for verb in verbs for kind in JOB_KINDS]
-    story = Story(cancelled=delay, play=Play(seconds=1000))
+    story = Story(cancelled=delay, play=TaskBehavior(seconds=1000))
     live(story, Script(*lines))
 
     assert story.met

@@ -60,7 +60,7 @@ class Client(Bus):
                 raise RpcError(61)
             self._answer(asked, await handle.rpc(asked.topic, payload))
         except RpcError as error:
-            if asked.answered:
+            if asked.wants_response:
                 self._send(
                     replace(_answer(asked), errnum=error.errnum, payload=str(error).encode())
                 )

@@ -37,9 +37,14 @@ from warren.dws.node import Copy
 from warren.instance import keys
 from warren.instance.config import Config
 from warren.instance.exec.perilog import Commands
-from warren.instance.jobs.manager import Entry, Inactive
+from warren.instance.jobs.manager import ActiveJob, InactiveJob
 from warren.instance.shell.shell import Shell
-from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
+from warren.instance.simulated import (
+    SimulatedCommands,
+    SimulatedLauncher,
+    SimulatedSpawner,
+    TaskBehavior,
+)
 from warren.journal import Journal, MemoryJournal
 from warren.kube.client import Client
 from warren.kube.server.local import LocalClient
@@ -124,7 +129,7 @@ class World:
     """What outlives every process. Use `opened`."""
 
     def __init__(
-        self, shape: ClusterShape, group: asyncio.TaskGroup, play: Callable[..., Play]
+        self, shape: ClusterShape, group: asyncio.TaskGroup, play: Callable[..., TaskBehavior]
     ) -> None:
         self.shape = shape
         self.clock: Clock = VirtualClock()
@@ -153,7 +158,7 @@ class World:
         self.network: Network | None = None
         """By which nodes reach the volumes of their rabbits; None where they are wired to them."""
         self.launcher = SimulatedLauncher(group, self._shell)
-        self.commands: Commands = SimulatedCommands(lambda argv, environment: Play())
+        self.commands: Commands = SimulatedCommands(lambda argv, environment: TaskBehavior())
         self.config = Config()
 
     # A life
@@ -233,7 +238,7 @@ class World:
         running = self._group.create_task(reconnecting.run())
         node = _Node(host, self)
 
-        def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+        def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
             path = environment.get("DW_JOB_scratch")
             if path is not None and not node.is_mounted(path):
                 self.without_storage.append(host)
@@ -259,7 +264,7 @@ class World:
         shell.run = run  # type: ignore[method-assign]
         return shell
 
-    def _played(self, command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def _played(self, command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         self.seen[environment["FLUX_TASK_RANK"]] = environment
         return self._play(command, environment)
 
@@ -301,20 +306,20 @@ class World:
 
     def eventlog(self, control: Control, job: JobId) -> list[Event]:
         """Return a job's events, as they are stored."""
-        return eventlog.decode(control.instance.kvs.lookup(keys.of(job, "eventlog")).decode())
+        return eventlog.decode(control.instance.kvs.lookup(keys.job_key(job, "eventlog")).decode())
 
-    def only_job(self, control: Control) -> Entry | Inactive | None:
+    def only_job(self, control: Control) -> ActiveJob | InactiveJob | None:
         found = list(control.instance.manager.jobs())
         assert len(found) <= 1
         return found[0] if found else None
 
-    async def ended(self, control: Control, job: JobId) -> Inactive:
+    async def ended(self, control: Control, job: JobId) -> InactiveJob:
         """Wait until a job is over and its Workflow is gone."""
         async with asyncio.timeout(_LONGEST):
             while True:
                 found = control.instance.manager.find(job)
                 workflows = list(control.api.store.objects_of(kinds.WORKFLOW))
-                if isinstance(found, Inactive) and not workflows:
+                if isinstance(found, InactiveJob) and not workflows:
                     return found
                 await asyncio.sleep(0.05)
 
@@ -345,7 +350,7 @@ async def submit(control: Control, spec: Mapping[str, Any], owner: int | None = 
 @asynccontextmanager
 async def opened(
     shape: ClusterShape | None = None,
-    play: Callable[..., Play] = lambda command, environment: Play(),
+    play: Callable[..., TaskBehavior] = lambda command, environment: TaskBehavior(),
 ) -> AsyncIterator[World]:
     """Make a world for the length of a block."""
     shape = shape or ClusterShape(global_file_systems=(GLOBAL,))

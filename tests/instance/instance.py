@@ -31,7 +31,12 @@ from warren.instance.scheduler import JobScheduler
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import Spawner
-from warren.instance.simulated import Play, SimulatedCommands, SimulatedLauncher, SimulatedSpawner
+from warren.instance.simulated import (
+    SimulatedCommands,
+    SimulatedLauncher,
+    SimulatedSpawner,
+    TaskBehavior,
+)
 from warren.journal import MemoryJournal
 from warren.lifecycle.job import Job
 from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio
@@ -43,7 +48,7 @@ from warren.rpc.message import Handle, RpcError
 
 NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
 
-Playwright = Callable[[Sequence[str], Mapping[str, str]], Play]
+Playwright = Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ class Instance:
         await self.bus.handle().rpc("job-manager.raise", {"id": job})
 
     def log(self, job: JobId, key: str = "eventlog") -> list[Event]:
-        text = self.kvs.get(keys.of(job, key))
+        text = self.kvs.get(keys.job_key(job, key))
         return eventlog.decode(text.decode()) if text is not None else []
 
     def names(self, job: JobId, key: str = "eventlog") -> list[str]:
@@ -126,7 +131,7 @@ class Machine:
         self.config = Exec()
         self.around = jobtables.JobManager()
         """The site's commands around jobs."""
-        self.commands: Commands = SimulatedCommands(lambda argv, environment: Play())
+        self.commands: Commands = SimulatedCommands(lambda argv, environment: TaskBehavior())
         self.drained: list[tuple[list[int], str]] = []
         """Ranks that were drained, and why."""
         self._group = group
@@ -165,11 +170,11 @@ class Machine:
         bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
         graph = configured_graph(resource_set.encode(NODES), settings)
-        scheduler = JobScheduler(kvs, self.clock, graph, manager.allocated)
+        scheduler = JobScheduler(kvs, self.clock, graph, manager.alloc_response)
         chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
         commands = SeamCommands(self.commands, seam)
         execution = JobExec(
-            kvs, self.clock, chosen, barriers, manager.executed, self._drain, self.config
+            kvs, self.clock, chosen, barriers, manager.start_response, self._drain, self.config
         )
         perilog = Perilog(SiteCommands(self.around), commands, self._drain, manager.wait_committed)
         manager.connect(scheduler, execution)
@@ -177,7 +182,7 @@ class Machine:
         bus.register("kvs", KvsService(kvs).methods())
         bus.register("barrier", barriers.methods())
         queues = Queues(kvs, manager, settings)
-        service = JobManagerService(manager, execution, queues.updates)
+        service = JobManagerService(manager, execution, queues.resolve_updates)
         ingest = Ingest(kvs, manager, self.clock, settings, queues)
         bus.register("job-manager", {**service.methods(), **queues.methods()})
         bus.register("job-ingest", ingest.methods())
@@ -228,9 +233,9 @@ class Machine:
 
 @asynccontextmanager
 async def machine(
-    play: Play | Playwright = lambda command, environment: Play(),
+    play: TaskBehavior | Playwright = lambda command, environment: TaskBehavior(),
 ) -> AsyncIterator[Machine]:
     """A machine for the length of a block. All tasks do what `play` says."""
-    playwright = (lambda command, environment: play) if isinstance(play, Play) else play
+    playwright = (lambda command, environment: play) if isinstance(play, TaskBehavior) else play
     async with asyncio.TaskGroup() as group:
         yield Machine(group, playwright)

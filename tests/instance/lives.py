@@ -13,6 +13,7 @@ from tests.instance.parts import OWNER, living, settle, unkept
 from warren.base.clock import Clock
 from warren.instance import keys, users
 from warren.instance.config import Config
+from warren.instance.configservice import Configuration
 from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import LARGEST, JobInfo
 from warren.instance.joblist import MOST_BYTES, JobList
@@ -21,10 +22,9 @@ from warren.instance.jobs.manager import JobManager
 from warren.instance.jobs.service import JobManagerService
 from warren.instance.kvs import Kvs, Quota, put
 from warren.instance.kvs.service import KvsService
-from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.queues import Queues
-from warren.instance.reloading import Configuration
-from warren.instance.users import Who
+from warren.instance.users import UserLookup
 from warren.journal import Journal, MemoryJournal
 from warren.lifecycle.job import Job
 from warren.lifecycle.selection import MOST_COMPARISONS
@@ -103,7 +103,7 @@ class PaperScheduler:
     async def give(self, job: JobId) -> None:
         """Answer with resources, once that is written down."""
         if job in self.waiting:
-            await self._kvs.commit([put(keys.of(job, "R"), orjson.dumps(R))])
+            await self._kvs.commit([put(keys.job_key(job, "R"), orjson.dumps(R))])
             self.say_given(job)
 
     def say_given(self, job: JobId) -> None:
@@ -157,7 +157,7 @@ class PaperExecution:
     def expiration(self, job: JobId, expiration: float) -> None:
         self.expirations.append((job, expiration))
 
-    def restarted(self) -> None:
+    def end_unclaimed_shells(self) -> None:
         self.asked_at_restart = [message["id"] for message in self.started]
 
     def _end(self, job: JobId, status: int) -> None:
@@ -253,19 +253,19 @@ class Life:
         """Have the job manager accept a job of any user's, whatever ingest would say."""
         submitted = {"userid": userid, "urgency": 16, "flags": flags, "version": 1}
         kept = spec(**options)
-        stored = [put(keys.of(job, "jobspec"), orjson.dumps(kept))]
+        stored = [put(keys.job_key(job, "jobspec"), orjson.dumps(kept))]
         await self.manager.submit(job, submitted, kept, stored)
         return job
 
     async def submit_as(self, userid: int, flags: int = 0, **options: Any) -> JobId:
         """Have a user's job accepted, past ingest, which wants a signature."""
-        job = JobId(self.manager.latest() + (1 << 24))
+        job = JobId(self.manager.max_jobid() + (1 << 24))
         await self.accept(job, userid, flags, **options)
         return job
 
     def log(self, job: JobId) -> list[Event]:
         """A job's events, as far as they are durable."""
-        text = self.kvs.get(keys.of(job, "eventlog"))
+        text = self.kvs.get(keys.job_key(job, "eventlog"))
         return eventlog.decode(text.decode()) if text is not None else []
 
     def names(self, job: JobId) -> list[str]:
@@ -301,7 +301,7 @@ async def alive(
     validators: Sequence[Validator] = (),
     frobnicators: Sequence[Frobnicator] = (),
     config: Config = Config(),  # noqa: B008 - it is frozen
-    who: Who = users.who,
+    look_up_user: UserLookup = users.look_up_user,
     clock: Clock | None = None,
     generous: bool = True,
     seconds: float = 1.0,
@@ -314,14 +314,14 @@ async def alive(
     kvs = Kvs(journal or MemoryJournal(), OWNER, quota=Quota(config.kvs.user_limit))
     bus = Bus(OWNER)
     manager = JobManager(kvs, clock, bus.handle(), config)
-    scheduler = PaperScheduler(kvs, manager.allocated, generous=generous)
-    execution = PaperExecution(manager.executed, seconds)
+    scheduler = PaperScheduler(kvs, manager.alloc_response, generous=generous)
+    execution = PaperExecution(manager.start_response, seconds)
     manager.connect(scheduler, execution)
     for plugin in plugins:
         manager.load(plugin)
     bus.register("kvs", KvsService(kvs).methods())
-    queues = Queues(kvs, manager, config, who)
-    service = JobManagerService(manager, execution, queues.updates)
+    queues = Queues(kvs, manager, config, look_up_user)
+    service = JobManagerService(manager, execution, queues.resolve_updates)
     ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 
 from tests.instance.parts import OWNER
-from warren.instance.shell import part as parts
-from warren.instance.shell.part import Part
+from warren.instance.shell import shellinfo
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import jobspec, resource_set, signed_request
 from warren.rfc.fluid import JobId
 
@@ -15,7 +15,7 @@ JOB = JobId(6731191091817518)
 """ƒuZZybuNNy"""
 
 
-def part(
+def info(
     *,
     rank: int = 0,
     nodes: Sequence[Sequence[int]] = ((0, 1, 2, 3),),
@@ -24,8 +24,8 @@ def part(
     change: Mapping[str, Any] | None = None,
     expiration: float = 0.0,
     **asked: Any,
-) -> Part:
-    """Read a part as a shell does. `nodes` are their cores, `change` replaces keys of the task."""
+) -> ShellInfo:
+    """Read a job as a shell does. `nodes` are their cores, `change` replaces keys of the task."""
     spec = jobspec.make(**{"command": ["app"], "nodes": len(nodes), **asked})
     spec["tasks"][0].update(change or {})
     if options is not None:
@@ -39,4 +39,4 @@ def part(
         "jobspec": orjson.dumps(jobspec.without_environment(spec)).decode(),
         "R": orjson.dumps(resource_set.encode(ranks, expiration=expiration)).decode(),
     }
-    return parts.read(found, JOB, rank)
+    return shellinfo.read(found, JOB, rank)

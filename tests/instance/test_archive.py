@@ -74,9 +74,11 @@ async def test_the_archive_has_the_records_of_services_but_neither_request_nor_o
         (job,) = await one_after_another(life, 1)
         await life.kvs.commit(
             [
-                put(keys.of(job, "rabbit.computes"), b'["node0"]'),
-                symlink(keys.of(job, "data.dws.computes"), keys.of(job, "rabbit.computes")),
-                put(keys.of(job, "guest.output"), b"secret"),
+                put(keys.job_key(job, "rabbit.computes"), b'["node0"]'),
+                symlink(
+                    keys.job_key(job, "data.dws.computes"), keys.job_key(job, "rabbit.computes")
+                ),
+                put(keys.job_key(job, "guest.output"), b"secret"),
             ]
         )
         await life.manager.inactive_jobs.purge([job])

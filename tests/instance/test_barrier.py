@@ -197,7 +197,7 @@ async def test_who_comes_to_a_barrier_that_is_broken_off_is_sent_away() -> None:
         meeting = Meeting(group)
         early = meeting.enter("0")
         await settle()
-        meeting.barriers.break_off(OWNER, "f1-")
+        meeting.barriers.abort(OWNER, "f1-")
 
         assert await early == errno.ECANCELED
         assert await meeting.enter("1") == errno.ECANCELED
@@ -212,7 +212,7 @@ async def test_who_has_met_all_others_passes_again_though_one_of_them_has_failed
         for who in ("0", "1", "2"):
             meeting.enter(who)
         await settle()
-        meeting.barriers.break_off(OWNER, "f1-")
+        meeting.barriers.abort(OWNER, "f1-")
 
         assert await meeting.enter("1") == 0
 
@@ -223,7 +223,7 @@ async def test_a_name_can_be_met_at_again_when_its_barrier_is_forgotten() -> Non
         meeting = Meeting(group)
         meeting.enter("0", size=2)
         await settle()
-        meeting.barriers.break_off(OWNER, "f1-")
+        meeting.barriers.abort(OWNER, "f1-")
         meeting.barriers.forget(OWNER, "f1-")
         late = meeting.enter("1", size=2)
         await settle()

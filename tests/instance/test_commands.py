@@ -111,7 +111,7 @@ def test_what_lasts_stays_until_its_own_job_is_cleared(tmp_path: Path) -> None:
         return len(pids_by_variable("=".join(mark)))
 
     async def story() -> None:
-        commands = ProcessCommands(mark, onto=lambda node: ["env", f"ON={node}"])
+        commands = ProcessCommands(mark, enter_node=lambda node: ["env", f"ON={node}"])
         starts = ("/bin/sh", "-c", 'test "$ON" = n1 && (sleep 1000 >/dev/null 2>&1 &)')
         for job in ("f1", "f2"):
             command = await commands.start(starts, {"WARREN_NODE": "n1"}, job)
@@ -131,7 +131,7 @@ def test_what_lasts_stays_until_its_own_job_is_cleared(tmp_path: Path) -> None:
 def test_a_command_for_a_whole_job_that_is_not_there_is_said_to_be_so_wherever_it_is_to_run() -> (
     None
 ):
-    commands = ProcessCommands(("WARREN_CLUSTER", "x"), onto=lambda node: ["env"])
+    commands = ProcessCommands(("WARREN_CLUSTER", "x"), enter_node=lambda node: ["env"])
 
     async def start() -> None:
         await commands.start(("/no/such/program",), {"WARREN_NODE": "n1"}, "f1")

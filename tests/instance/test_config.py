@@ -10,7 +10,7 @@ from tests.instance.parts import GUEST, OWNER, unkept
 from warren.base.errors import UserMistake
 from warren.instance import config
 from warren.instance.config import Config
-from warren.instance.reloading import Configuration
+from warren.instance.configservice import Configuration
 from warren.instance.servicetables import Sched
 from warren.rpc.bus import Bus
 
@@ -180,7 +180,7 @@ def test_both_names_of_flux_coral2_restrict_persistent_storage() -> None:
 
 def test_the_conductor_has_the_configuration_of_its_instance() -> None:
     given = config.parse('[rabbit]\nsetup_timeout = "10m"\n[storage]\nscale = 3')
-    assert config.from_plain(config.plain(given)) == given
+    assert config.from_builtins(config.to_builtins(given)) == given
 
 
 def test_nodes_are_left_out_by_rank_or_by_name() -> None:
@@ -204,8 +204,8 @@ def test_who_is_not_there_yet_is_named_and_not_refused(tmp_path: Path) -> None:
 def test_what_is_not_as_it_would_be_anyway_can_be_read_back() -> None:
     text = {"queues": {"a": {"hosts": "n1", "policy": {"limits": {"duration": "1h"}}}}}
 
-    assert config.plain(msgspec.convert(text, Config)) == text
-    assert config.plain(Config()) == {}
+    assert config.to_builtins(msgspec.convert(text, Config)) == text
+    assert config.to_builtins(Config()) == {}
 
 
 def test_all_users_may_read_the_configuration() -> None:
@@ -224,7 +224,7 @@ def test_a_bad_file_is_not_kept(tmp_path: Path) -> None:
     given.write_text("[exec]\nkill = 1\n")
 
     with pytest.raises(UserMistake):
-        config.keep(given, kept)
+        config.install(given, kept)
 
     assert config.load(kept).exec.kill_timeout == "1s"
 

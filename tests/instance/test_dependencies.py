@@ -13,8 +13,8 @@ from tests.instance.parts import GUEST, OWNER, opened, settle, virtually
 from tests.lifecycle import stories
 from warren.instance.jobs.jobtap import Plugin
 from warren.instance.jobs.plugins import builtin
-from warren.instance.jobs.plugins.after import SCHEMES, Answer, judge
-from warren.instance.jobs.plugins.singleton import Alike
+from warren.instance.jobs.plugins.after import SCHEMES, DependencyState, dependency_state
+from warren.instance.jobs.plugins.singleton import SameNameJobs
 from warren.instance.kvs import unlink
 from warren.journal import MemoryJournal
 from warren.lifecycle.states import Result, State
@@ -67,8 +67,8 @@ MET = {
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_dependency_is_met_by_the_ends_that_its_scheme_names(scheme: str, end: str) -> None:
-    assert judge(scheme, stories.job(*ENDS[end])) is (
-        Answer.MET if end in MET[scheme] else Answer.NEVER
+    assert dependency_state(scheme, stories.job(*ENDS[end])) is (
+        DependencyState.MET if end in MET[scheme] else DependencyState.NEVER
     )
 
 
@@ -78,7 +78,9 @@ def test_before_the_end_only_a_start_meets_anything(scheme: str, events: int) ->
     lives = stories.job(*STARTED[:events])
     started = scheme in ("after", "afterstart") and events == len(STARTED)
 
-    assert judge(scheme, lives) is (Answer.MET if started else Answer.WAIT)
+    assert dependency_state(scheme, lives) is (
+        DependencyState.MET if started else DependencyState.WAIT
+    )
 
 
 @pytest.mark.parametrize("scheme", ["after", "afterstart", "afterany", "afterok"])
@@ -285,13 +287,13 @@ async def test_a_job_that_waits_for_a_moment_can_be_cancelled() -> None:
 
 
 def test_of_jobs_that_are_alike_the_oldest_goes_on_when_all_wait() -> None:
-    alike = Alike()
-    assert alike.released() is None
+    alike = SameNameJobs()
+    assert alike.next_released() is None
     alike.active = {JobId(1), JobId(2), JobId(3)}
     alike.waiting = {JobId(2), JobId(3)}
-    assert alike.released() is None
+    assert alike.next_released() is None
     alike.active = {JobId(2), JobId(3)}
-    assert alike.released() == 2
+    assert alike.next_released() == 2
 
 
 @virtually

@@ -15,7 +15,7 @@ from warren.instance.exec.execution import Launcher, ShellsLost, ShellStuck
 from warren.instance.jobtables import Exec
 from warren.instance.kvs import put
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
-from warren.instance.simulated import Play, SimulatedSpawner
+from warren.instance.simulated import SimulatedSpawner, TaskBehavior
 from warren.lifecycle.states import Result, State
 from warren.rfc import eventlog, fluid
 from warren.rfc.fluid import JobId
@@ -52,18 +52,18 @@ async def test_the_guest_namespace_is_the_users_while_the_job_runs() -> None:
     async with machine() as m, m.instance() as instance:
         job = await instance.submit()
         await instance.until(job, "start")
-        assert instance.kvs.owner(keys.guest(job)) == instance.job(job).userid
+        assert instance.kvs.owner(keys.guest_namespace(job)) == instance.job(job).userid
 
         await instance.until(job, "release")
-        assert instance.kvs.owner(keys.guest(job)) is None
+        assert instance.kvs.owner(keys.guest_namespace(job)) is None
 
 
 @virtually
 async def test_a_job_ends_with_the_greatest_status_of_its_shells() -> None:
     """Statement 003.10: exit codes are collected."""
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
-        return Play(status=int(environment["FLUX_TASK_RANK"]) << 8)
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
+        return TaskBehavior(status=int(environment["FLUX_TASK_RANK"]) << 8)
 
     async with machine(play) as m, m.instance() as instance:
         job = await instance.submit(nodes=4)
@@ -78,7 +78,7 @@ async def test_a_job_ends_with_the_greatest_status_of_its_shells() -> None:
 
 @virtually
 async def test_a_task_that_heeds_a_signal_ends_at_once() -> None:
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         job = await instance.submit(nodes=2)
         await instance.until(job, "start")
         await asyncio.sleep(1)
@@ -94,7 +94,7 @@ async def test_a_task_that_heeds_a_signal_ends_at_once() -> None:
 @virtually
 async def test_a_stubborn_task_is_killed_a_step_later() -> None:
     """Statement 003.11: after a cancellation lingering tasks and shells are cleaned up."""
-    async with machine(Play(seconds=1000, stubborn=True)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000, stubborn=True)) as m, m.instance() as instance:
         job = await instance.submit(nodes=2)
         await instance.until(job, "shell.start", "guest.exec.eventlog")
         await instance.cancel(job)
@@ -147,7 +147,7 @@ async def test_a_stubborn_shell_is_killed_five_steps_later() -> None:
 @virtually
 async def test_a_job_whose_time_is_up_ends_with_the_exception_timeout() -> None:
     """Statement 003.11: when its time is up, a job's tasks and shells are cleaned up."""
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         job = await instance.submit(duration=30.0)
         await instance.until(job)
 
@@ -160,7 +160,7 @@ async def test_a_job_whose_time_is_up_ends_with_the_exception_timeout() -> None:
 
 @virtually
 async def test_a_job_that_ends_in_time_does_not_time_out() -> None:
-    async with machine(Play(seconds=29)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=29)) as m, m.instance() as instance:
         job = await instance.submit(duration=30.0)
         await instance.until(job)
         await asyncio.sleep(100)
@@ -172,7 +172,7 @@ async def test_a_job_that_ends_in_time_does_not_time_out() -> None:
 @virtually
 async def test_a_user_sends_signals_to_the_tasks() -> None:
     """Statement 003.10: the shell propagates signals."""
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         job = await instance.submit()
         await instance.until(job, "shell.start", "guest.exec.eventlog")
         await instance.bus.handle().rpc("job-manager.kill", {"id": job, "signum": signal.SIGUSR2})
@@ -188,7 +188,7 @@ async def test_a_job_whose_tasks_end_well_when_they_are_told_to_has_not_succeede
             return Obliging()
 
     async with machine() as m, m.instance() as instance:
-        m.spawner = lambda rank: Spawner(lambda command, environment: Play())
+        m.spawner = lambda rank: Spawner(lambda command, environment: TaskBehavior())
         job = await instance.submit(nodes=2)
         await instance.until(job, "shell.start", "guest.exec.eventlog")
         await instance.cancel(job)
@@ -259,7 +259,7 @@ async def test_nodes_where_something_of_a_shell_does_not_die_are_drained() -> No
 
 @virtually
 async def test_signals_get_stronger_and_rarer_until_the_nodes_are_drained() -> None:
-    async with machine(Play(seconds=1000)) as m:
+    async with machine(TaskBehavior(seconds=1000)) as m:
         m.launcher = launcher = Unkillable(m.launcher, 1)
         m.config = Exec(kill_timeout="1s", max_kill_count=3)
         async with m.instance() as instance:
@@ -285,7 +285,7 @@ async def test_signals_get_stronger_and_rarer_until_the_nodes_are_drained() -> N
 
 @virtually
 async def test_a_job_of_which_something_cannot_be_killed_has_failed_and_lets_go() -> None:
-    async with machine(Play(seconds=1000, status=0)) as m:
+    async with machine(TaskBehavior(seconds=1000, status=0)) as m:
         m.launcher = Unkillable(m.launcher, 0, 1)
         m.config = Exec(max_kill_count=1)
         async with m.instance() as instance:
@@ -301,7 +301,7 @@ async def test_a_job_of_which_something_cannot_be_killed_has_failed_and_lets_go(
 
 @virtually
 async def test_nodes_that_wait_for_a_stuck_one_are_released_before_it() -> None:
-    async with machine(Play(seconds=1000)) as m:
+    async with machine(TaskBehavior(seconds=1000)) as m:
         m.launcher = Unkillable(m.launcher, 2)
         m.config = Exec(max_kill_count=1)
         async with m.instance() as instance:
@@ -355,7 +355,7 @@ async def test_not_even_a_launcher_that_does_not_answer_holds_a_job_for_ever() -
 @pytest.mark.parametrize(("then", "took"), [(100.0, 100.0), (20.0, 20.0)])
 @virtually
 async def test_a_time_limit_that_is_changed_holds_from_then_on(then: float, took: float) -> None:
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         job = await instance.submit(duration=30.0)
         began = await instance.until(job, "start")
         await asyncio.sleep(10)
@@ -368,7 +368,7 @@ async def test_a_time_limit_that_is_changed_holds_from_then_on(then: float, took
 
 @virtually
 async def test_a_time_limit_that_is_lifted_holds_no_more() -> None:
-    async with machine(Play(seconds=50)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=50)) as m, m.instance() as instance:
         job = await instance.submit(duration=30.0)
         await instance.until(job, "start")
         instance.execution.expiration(job, 0.0)
@@ -387,9 +387,9 @@ PATIENT = {"shell": {"options": {"exit-timeout": "none"}}}
 
 @virtually
 async def test_the_end_of_the_leader_is_told_with_the_nodes_that_go_on() -> None:
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         rank = int(environment["FLUX_TASK_RANK"])
-        return Play(seconds=10.0 * (rank + 1), status=rank << 8)
+        return TaskBehavior(seconds=10.0 * (rank + 1), status=rank << 8)
 
     async with machine(play) as m, m.instance() as instance:
         job = await instance.submit(nodes=3, attributes=PATIENT)
@@ -405,9 +405,9 @@ async def test_the_end_of_the_leader_is_told_with_the_nodes_that_go_on() -> None
 
 @virtually
 async def test_the_end_of_a_leader_is_told_once_in_however_many_lives() -> None:
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         rank = int(environment["FLUX_TASK_RANK"])
-        return Play(seconds=(1.0, 5.0, 50.0)[rank], status=(rank == 1) << 8)
+        return TaskBehavior(seconds=(1.0, 5.0, 50.0)[rank], status=(rank == 1) << 8)
 
     async with machine(play) as m:
         async with m.instance() as instance:
@@ -423,7 +423,7 @@ async def test_the_end_of_a_leader_is_told_once_in_however_many_lives() -> None:
 @virtually
 async def test_how_a_job_has_ended_is_written_down_before_it_is_told() -> None:
     """Statement 003.36: the guest namespace is complete before the job manager is told."""
-    async with machine(Play(status=3 << 8)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(status=3 << 8)) as m, m.instance() as instance:
         job = await instance.submit()
         finished = await instance.until(job, "finish")
 
@@ -435,7 +435,7 @@ async def test_how_a_job_has_ended_is_written_down_before_it_is_told() -> None:
 
 @virtually
 async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> None:
-    async with machine(Play(seconds=1000)) as m:
+    async with machine(TaskBehavior(seconds=1000)) as m:
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
             await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -444,7 +444,9 @@ async def test_a_job_that_never_became_recoverable_is_not_taken_up_again() -> No
                 for event in instance.log(job, "guest.exec.eventlog")
                 if event.name != "recoverable"
             )
-            await instance.kvs.commit([put("exec.eventlog", kept.encode(), keys.guest(job))])
+            await instance.kvs.commit(
+                [put("exec.eventlog", kept.encode(), keys.guest_namespace(job))]
+            )
         async with m.instance() as instance:
             await instance.until(job)
 
@@ -476,13 +478,15 @@ async def test_what_its_user_makes_of_a_jobs_log_stops_no_other_users_jobs(
     damage: bytes, all_of_it: bool
 ) -> None:
     """The guest namespace is the user's (003.16): an instance that fails of it never starts."""
-    async with machine(Play(seconds=100)) as m:
+    async with machine(TaskBehavior(seconds=100)) as m:
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "shell.start", "guest.exec.eventlog")
-            key = keys.of(job, "guest.exec.eventlog")
+            key = keys.job_key(job, "guest.exec.eventlog")
             before = b"" if all_of_it else instance.kvs.lookup(key)
-            await instance.kvs.commit([put("exec.eventlog", before + damage, keys.guest(job))])
+            await instance.kvs.commit(
+                [put("exec.eventlog", before + damage, keys.guest_namespace(job))]
+            )
         async with m.instance() as instance:
             other = await instance.submit()
             await instance.until(job)
@@ -525,7 +529,7 @@ class Slow(Around):
 
 @virtually
 async def test_a_job_that_loses_a_shell_ends_with_an_exception() -> None:
-    async with machine(Play(seconds=1000)) as m:
+    async with machine(TaskBehavior(seconds=1000)) as m:
         m.launcher = Losing(m.launcher)
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
@@ -538,7 +542,7 @@ async def test_a_job_that_loses_a_shell_ends_with_an_exception() -> None:
 
 @virtually
 async def test_a_job_whose_shells_were_lost_with_the_machine_ends_with_an_exception() -> None:
-    async with machine(Play(seconds=1000)) as m:
+    async with machine(TaskBehavior(seconds=1000)) as m:
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
             await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -561,9 +565,9 @@ async def test_a_job_whose_shells_were_lost_with_the_machine_ends_with_an_except
 async def test_tasks_that_are_known_to_have_run_are_not_run_again() -> None:
     runs = []
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         runs.append(environment["FLUX_TASK_RANK"])
-        return Play(seconds=1000)
+        return TaskBehavior(seconds=1000)
 
     async with machine(play) as m:
         async with m.instance(lambda bus: Slow(m.launcher)) as instance:
@@ -635,7 +639,7 @@ async def test_the_end_of_a_job_does_not_disturb_one_whose_name_begins_with_its_
 
 @virtually
 async def test_a_job_runs_on_while_the_instance_is_away() -> None:
-    async with machine(Play(seconds=50, output=b"hello\n")) as m:
+    async with machine(TaskBehavior(seconds=50, output=b"hello\n")) as m:
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
             await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -652,7 +656,7 @@ async def test_a_job_runs_on_while_the_instance_is_away() -> None:
 
 @virtually
 async def test_how_a_job_has_ended_is_not_forgotten_when_its_shells_are() -> None:
-    async with machine(Play(status=3 << 8)) as m:
+    async with machine(TaskBehavior(status=3 << 8)) as m:
         m.journal = journal = LastWords(b'"complete"')
         async with m.instance() as instance:
             job = await instance.submit(nodes=2)
@@ -670,7 +674,7 @@ async def test_how_a_job_has_ended_is_not_forgotten_when_its_shells_are() -> Non
 
 @virtually
 async def test_a_job_is_found_running_by_the_next_instance() -> None:
-    async with machine(Play(seconds=50)) as m:
+    async with machine(TaskBehavior(seconds=50)) as m:
         async with m.instance() as instance:
             job = await instance.submit(duration=20.0)
             began = await instance.until(job, "start")
@@ -685,7 +689,7 @@ async def test_a_job_is_found_running_by_the_next_instance() -> None:
 
 @virtually
 async def test_a_time_limit_that_passed_during_an_outage_ends_the_job_at_once() -> None:
-    async with machine(Play(seconds=1000)) as m:
+    async with machine(TaskBehavior(seconds=1000)) as m:
         async with m.instance() as instance:
             job = await instance.submit(duration=20.0)
             began = await instance.until(job, "start")
@@ -699,7 +703,7 @@ async def test_a_time_limit_that_passed_during_an_outage_ends_the_job_at_once() 
 
 @virtually
 async def test_an_instance_that_comes_and_goes_does_no_harm() -> None:
-    async with machine(Play(seconds=10, output=b"hello\n")) as m:
+    async with machine(TaskBehavior(seconds=10, output=b"hello\n")) as m:
         async with m.instance() as instance:
             job = await instance.submit(nodes=4)
             await instance.until(job, "start")
@@ -718,7 +722,7 @@ async def test_an_instance_that_comes_and_goes_does_no_harm() -> None:
 
 @virtually
 async def test_shells_without_a_job_are_ended() -> None:
-    async with machine(Play(seconds=1000)) as m:
+    async with machine(TaskBehavior(seconds=1000)) as m:
         await m.launcher.start(JobId(7), 0, "node0", 1000)
         async with m.instance() as instance:
             await settle()
@@ -728,7 +732,7 @@ async def test_shells_without_a_job_are_ended() -> None:
 
 @virtually
 async def test_a_job_that_was_cancelled_just_when_its_shells_were_started_leaves_nothing() -> None:
-    async with machine(Play(seconds=1000)) as m:
+    async with machine(TaskBehavior(seconds=1000)) as m:
         async with m.instance(lambda bus: Slow(m.launcher)) as instance:
             job = await instance.submit(nodes=2)
             while not await m.launcher.started_jobs():  # noqa: ASYNC110

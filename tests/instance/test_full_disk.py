@@ -9,7 +9,7 @@ import pytest
 from tests.instance.lives import Life, alive
 from tests.instance.parts import GUEST, OWNER, settle, virtually
 from tests.journal.journals import SmallJournal
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.kvs import create_namespace
 from warren.rfc import treeobj
 from warren.rfc.fluid import JobId
@@ -49,7 +49,7 @@ async def test_on_a_full_disk_a_running_job_ends_in_the_room_that_was_set_aside(
         refused = await refusal(life, "job-ingest.submit", J="")
         assert refused.errnum == errno.ENOSPC
         assert str(refused) == "the disk is full"
-        assert [cast(Inactive, each).id for each in life.manager.jobs()] == [job]
+        assert [cast(InactiveJob, each).id for each in life.manager.jobs()] == [job]
 
         journal.room = 2 * ROOM
         await asyncio.sleep(5)

@@ -13,7 +13,7 @@ import pytest
 from tests.harness import users
 from tests.rpc.test_munge import NOW, FakeLibrary
 from warren.instance.shell import imp
-from warren.instance.shell.imp import Refused
+from warren.instance.shell.imp import IdentityRefused
 from warren.rfc import signed_request
 from warren.rpc import munge
 from warren.rpc.munge import Munge
@@ -60,7 +60,7 @@ def test_a_credential_may_have_expired_for_munge_and_been_used(
 
 
 def refused(asked: Callable[[], Any]) -> str:
-    with pytest.raises(Refused) as error:
+    with pytest.raises(IdentityRefused) as error:
         asked()
     return str(error.value)
 
@@ -155,7 +155,7 @@ def become(body: str, user: str, **environment: str) -> str:
         "user = imp.account(int(sys.argv[1]))\n"
         "try:\n"
         "    imp.become(user)\n"
-        "except imp.Refused as error:\n"
+        "except imp.IdentityRefused as error:\n"
         "    sys.exit(print('refused:', error))\n"
     )
     done = subprocess.run(
@@ -255,7 +255,7 @@ def test_a_kernel_that_does_not_do_what_it_says_is_not_believed() -> None:
             "try:\n"
             "    imp.become(imp.account(int(sys.argv[1])))\n"
             f"    {body}"
-            "except imp.Refused as error:\n"
+            "except imp.IdentityRefused as error:\n"
             "    print(error)\n"
             "except PermissionError:\n"
             "    print('has not become')\n"

@@ -15,8 +15,8 @@ from warren.instance import config, keys
 from warren.instance.config import Config
 from warren.instance.jobs import summary
 from warren.instance.jobs.jobtap import Callbacks, Jobtap
-from warren.instance.jobs.manager import Inactive
-from warren.instance.jobs.purging import Limits, due, limits
+from warren.instance.jobs.manager import InactiveJob
+from warren.instance.jobs.purging import RetentionLimits, jobs_to_purge, read_limits
 from warren.instance.jobtables import JobManager
 from warren.instance.kvs import put, unlink
 from warren.journal import MemoryJournal
@@ -29,9 +29,9 @@ from warren.rfc.fluid import JobId
 LOST = f"job-lost+found.job.{fluid.f58plain(JOB)}"
 
 
-def over(life: Life, job: JobId = JOB) -> Inactive:
+def over(life: Life, job: JobId = JOB) -> InactiveJob:
     found = life.manager.find(job)
-    assert isinstance(found, Inactive)
+    assert isinstance(found, InactiveJob)
     return found
 
 
@@ -84,7 +84,7 @@ async def test_a_restart_does_not_read_the_log_of_a_job_that_is_over() -> None:
         await settle()
         assert life.kvs.get(keys.summary(JOB)) is not None
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.of(JOB, "eventlog"), b"rubbish")])
+        await kvs.commit([put(keys.job_key(JOB, "eventlog"), b"rubbish")])
     async with alive(journal) as life:
         assert over(life).job.result is Result.COMPLETED
 
@@ -135,7 +135,9 @@ async def test_a_job_of_which_something_is_found_broken_is_still_there(broken: s
     async with alive(journal) as life:
         await settle()
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.of(JOB, key), value) for key, value in BROKEN[broken].items()])
+        await kvs.commit(
+            [put(keys.job_key(JOB, key), value) for key, value in BROKEN[broken].items()]
+        )
     async with alive(journal) as life:
         for _ in range(2):
             found = over(life)
@@ -178,7 +180,7 @@ async def test_the_journal_leaves_out_what_cannot_be_read() -> None:
         well = await life.submit()
         await life.until(well)
     async with opened(journal) as kvs:
-        await kvs.commit([unlink(keys.of(JOB, "eventlog"))])
+        await kvs.commit([unlink(keys.job_key(JOB, "eventlog"))])
     async with alive(journal) as life:
         told = life.bus.handle().stream("job-manager.events-journal", {"full": True})
         assert [(await anext(told))["id"], (await anext(told))["id"]] == [well, -1]
@@ -191,21 +193,25 @@ async def test_the_journal_leaves_out_what_cannot_be_read() -> None:
 @pytest.mark.parametrize(
     ("kept", "ended", "gone"),
     [
-        (Limits(), [1, 2, 3], 0),
-        (Limits(number=2), [1, 2, 3], 1),
-        (Limits(number=0), [1, 2, 3], 3),
-        (Limits(number=9), [1, 2, 3], 0),
-        (Limits(age=98), [1, 2, 3], 2),
-        (Limits(age=0), [1, 2, 3], 3),
-        (Limits(age=98, number=0), [1, 2, 3], 3),
-        (Limits(age=1000, number=1), [1, 2, 3], 2),
+        (RetentionLimits(), [1, 2, 3], 0),
+        (RetentionLimits(number=2), [1, 2, 3], 1),
+        (RetentionLimits(number=0), [1, 2, 3], 3),
+        (RetentionLimits(number=9), [1, 2, 3], 0),
+        (RetentionLimits(age=98), [1, 2, 3], 2),
+        (RetentionLimits(age=0), [1, 2, 3], 3),
+        (RetentionLimits(age=98, number=0), [1, 2, 3], 3),
+        (RetentionLimits(age=1000, number=1), [1, 2, 3], 2),
     ],
 )
-def test_the_oldest_go_beyond_either_limit(kept: Limits, ended: list[float], gone: int) -> None:
+def test_the_oldest_go_beyond_either_limit(
+    kept: RetentionLimits, ended: list[float], gone: int
+) -> None:
     jobs: list[Any] = [_Over(JobId(10 + at), moment) for at, moment in enumerate(ended)]
 
-    assert due(jobs, len(jobs), kept, 100.0) == [each.id for each in jobs[:gone]]
-    assert due(jobs, len(jobs), kept, 100.0, most=1) == [each.id for each in jobs[:gone]][:1]
+    assert jobs_to_purge(jobs, len(jobs), kept, 100.0) == [each.id for each in jobs[:gone]]
+    assert (
+        jobs_to_purge(jobs, len(jobs), kept, 100.0, most=1) == [each.id for each in jobs[:gone]][:1]
+    )
 
 
 class _Over:
@@ -214,10 +220,10 @@ class _Over:
 
 
 def test_limits_are_read_as_a_configuration_has_them() -> None:
-    assert limits("1h", 5) == Limits(3600.0, 5)
-    assert limits(60.0, None) == Limits(60.0)
+    assert read_limits("1h", 5) == RetentionLimits(3600.0, 5)
+    assert read_limits(60.0, None) == RetentionLimits(60.0)
     with pytest.raises(BadFormat, match="is not a duration"):
-        limits("long", None)
+        read_limits("long", None)
 
 
 class Mourner:
@@ -253,7 +259,7 @@ async def test_jobs_that_are_too_many_are_purged() -> None:
         await settle()
 
         assert [each.job.id for each in life.manager.jobs()] == jobs[3:]
-        assert life.kvs.get(keys.of(jobs[0], "J")) is None
+        assert life.kvs.get(keys.job_key(jobs[0], "J")) is None
         assert mourner.heard[:2] == [("add", jobs[0]), ("add", jobs[1])]
         assert [job for what, job in mourner.heard if what == "remove"] == jobs[:3]
 
@@ -269,7 +275,7 @@ async def test_jobs_that_are_too_old_are_purged_when_their_time_comes() -> None:
         assert life.manager.find(job) is not None
         await asyncio.sleep(20)
         assert life.manager.find(job) is None
-        assert life.manager.latest() == job
+        assert life.manager.max_jobid() == job
     async with alive(journal) as life:
         assert await life.submit() > job
 

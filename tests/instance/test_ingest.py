@@ -246,9 +246,9 @@ async def test_frobnicators_add_to_what_the_queue_has_made_of_a_jobspec() -> Non
         asked = spec()
         job = await life.submit_spec(asked)
 
-        kept = orjson.loads(life.kvs.lookup(keys.of(job, "jobspec")))
+        kept = orjson.loads(life.kvs.lookup(keys.job_key(job, "jobspec")))
         assert kept["attributes"]["system"]["constraints"] == {"ranks": ["0"]}
-        signed = signed_request.unwrap(life.kvs.lookup(keys.of(job, "J")).decode())
+        signed = signed_request.unwrap(life.kvs.lookup(keys.job_key(job, "J")).decode())
         assert orjson.loads(signed.payload) == asked
 
 
@@ -320,13 +320,13 @@ async def test_the_environment_is_kept_in_the_signed_request_alone() -> None:
         asked["tasks"][0]["attributes"] = {"environment": {"SECRET": "2"}, "mine": "1"}
         job = await life.submit_spec(asked)
 
-        kept = orjson.loads(life.kvs.lookup(keys.of(job, "jobspec")))
+        kept = orjson.loads(life.kvs.lookup(keys.job_key(job, "jobspec")))
         assert "environment" not in kept["attributes"]["system"]
         assert kept["attributes"]["system"]["cwd"] == "/somewhere"
         assert kept["tasks"][0]["attributes"] == {"mine": "1"}
-        signed = signed_request.unwrap(life.kvs.lookup(keys.of(job, "J")).decode())
+        signed = signed_request.unwrap(life.kvs.lookup(keys.job_key(job, "J")).decode())
         assert orjson.loads(signed.payload) == asked
-        assert b"SECRET" not in life.kvs.lookup(keys.of(job, "eventlog"))
+        assert b"SECRET" not in life.kvs.lookup(keys.job_key(job, "eventlog"))
 
 
 @virtually

@@ -10,10 +10,10 @@ from tests.instance.lives import PLAIN, alive, spec
 from tests.instance.parts import OWNER, LastWords, opened, settle, virtually
 from tests.instance.test_execution import EXECUTION
 from warren.instance import keys
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.rfc import eventlog, fluid, jobspec, signed_request, stdio, treeobj
 
-PRINTING = Play(output=b"printed\n", seconds=100)
+PRINTING = TaskBehavior(output=b"printed\n", seconds=100)
 
 
 @virtually
@@ -49,11 +49,11 @@ async def test_what_ingest_stores_is_in_the_forms_of_the_rfcs() -> None:
         job = await life.submit()
         await life.until(job, "priority")
 
-        signed = signed_request.unwrap(life.kvs.lookup(keys.of(job, "J")).decode())
+        signed = signed_request.unwrap(life.kvs.lookup(keys.job_key(job, "J")).decode())
         assert (signed.userid, orjson.loads(signed.payload)) == (OWNER, spec())
-        kept = orjson.loads(life.kvs.lookup(keys.of(job, "jobspec")))
+        kept = orjson.loads(life.kvs.lookup(keys.job_key(job, "jobspec")))
         assert jobspec.check(kept) == kept == jobspec.without_environment(spec())
-        *lines, end = life.kvs.lookup(keys.of(job, "eventlog")).decode().split("\n")
+        *lines, end = life.kvs.lookup(keys.job_key(job, "eventlog")).decode().split("\n")
         assert end == ""
         for line, name in zip(lines, PLAIN[:4], strict=True):
             event = json.loads(line)
@@ -72,9 +72,9 @@ async def test_a_guest_namespace_is_seen_through_its_link_and_changes_nothing_el
     """
     async with machine(PRINTING) as m, m.instance() as instance:
         job = await instance.submit()
-        assert instance.kvs.owner(keys.guest(job)) is None
+        assert instance.kvs.owner(keys.guest_namespace(job)) is None
         await instance.until(job, "shell.start", "guest.exec.eventlog")
-        kvs, guest = instance.kvs, keys.guest(job)
+        kvs, guest = instance.kvs, keys.guest_namespace(job)
         assert kvs.owner(guest) == OWNER
         execution = eventlog.decode(kvs.lookup("exec.eventlog", guest).decode())
         assert [event.name for event in execution][:3] == EXECUTION[:3]
@@ -85,10 +85,10 @@ async def test_a_guest_namespace_is_seen_through_its_link_and_changes_nothing_el
         await handle.rpc("kvs.commit", {"namespace": guest, "ops": [written]})
 
         assert kvs.lookup("application.state", guest) == b"halfway"
-        assert kvs.lookup(keys.of(job, "guest.application.state")) == b"halfway"
+        assert kvs.lookup(keys.job_key(job, "guest.application.state")) == b"halfway"
         assert kvs.version("primary") == root
         output = kvs.lookup("output", guest)
-        assert output == kvs.lookup(keys.of(job, "guest.output"))
+        assert output == kvs.lookup(keys.job_key(job, "guest.output"))
         assert eventlog.decode(output.decode())[0].name == "header"
         await instance.until(job)
 
@@ -107,12 +107,14 @@ async def test_a_guest_namespace_is_kept_with_its_job_before_its_end_is_told() -
             await asyncio.sleep(200)
         journal.words = None
         async with opened(journal) as kvs:
-            assert kvs.owner(keys.guest(job)) is None
-            execution = eventlog.decode(kvs.lookup(keys.of(job, "guest.exec.eventlog")).decode())
+            assert kvs.owner(keys.guest_namespace(job)) is None
+            execution = eventlog.decode(
+                kvs.lookup(keys.job_key(job, "guest.exec.eventlog")).decode()
+            )
             assert [event.name for event in execution] == EXECUTION
-            output = eventlog.decode(kvs.lookup(keys.of(job, "guest.output")).decode())
+            output = eventlog.decode(kvs.lookup(keys.job_key(job, "guest.output")).decode())
             assert [piece.data for piece in stdio.read(output) if piece.data] == [b"printed\n"]
-            told = eventlog.decode(kvs.lookup(keys.of(job, "eventlog")).decode())
+            told = eventlog.decode(kvs.lookup(keys.job_key(job, "eventlog")).decode())
             assert "finish" not in [event.name for event in told]
         async with m.instance() as instance:
             await instance.until(job)

@@ -40,7 +40,7 @@ async def submitted(jobids: JobIdAllocator, kvs: Kvs) -> JobId:
     """Return a number whose commit has come to its end."""
     job, operations = jobids.next()
     await kvs.commit([*operations, put(fluid.kvs(job), b"")])
-    jobids.committed(job)
+    jobids.set_durable(job)
     return job
 
 

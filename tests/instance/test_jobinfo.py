@@ -35,8 +35,10 @@ async def with_others(life: Life) -> JobId:
 
 async def execution_begins(life: Life, job: JobId, userid: int = OWNER) -> str:
     """Make a job's guest namespace, as execution does."""
-    guest = keys.guest(job)
-    await life.kvs.commit([create_namespace(guest, userid), link(keys.of(job, "guest"), guest)])
+    guest = keys.guest_namespace(job)
+    await life.kvs.commit(
+        [create_namespace(guest, userid), link(keys.job_key(job, "guest"), guest)]
+    )
     return guest
 
 
@@ -93,7 +95,7 @@ async def test_a_lookup_gives_what_it_is_asked_for() -> None:
 async def test_a_key_is_looked_up_once_and_no_more_is_given_than_fits_a_message() -> None:
     async with alive() as life:
         job = await life.submit()
-        size = len(life.kvs.lookup(keys.of(job, "J")))
+        size = len(life.kvs.lookup(keys.job_key(job, "J")))
     async with alive(largest_lookup=size) as life:
         job = await life.submit()
         handle = life.bus.handle()
@@ -168,7 +170,7 @@ async def test_a_guest_reads_what_was_stored_of_its_job() -> None:
         job = JobId((await guest("job-ingest.submit", {"J": token}))["id"])
         await life.until(job)
         stored = ["R", "J", "jobspec", "eventlog"]
-        kept = {key: life.kvs.lookup(keys.of(job, key)).decode() for key in stored}
+        kept = {key: life.kvs.lookup(keys.job_key(job, key)).decode() for key in stored}
 
         found = dict(await guest("job-info.lookup", {"id": job, "keys": stored}))
         assert found.pop("id") == job
@@ -251,7 +253,7 @@ async def test_the_owner_of_a_job_reads_all_of_it_while_it_lives_and_afterwards(
     async with alive(generous=False) as life:
         await with_others(life)
         guest = await execution_begins(life, OTHERS, GUEST)
-        await life.kvs.commit([put(keys.of(OTHERS, "data.trace"), DATA["data.trace"])])
+        await life.kvs.commit([put(keys.job_key(OTHERS, "data.trace"), DATA["data.trace"])])
         own = {key.removeprefix("guest."): value for key, value in DATA.items() if "guest" in key}
         steps = [
             {"key": key, "flags": 0, "dirent": treeobj.val(value)} for key, value in own.items()
@@ -266,7 +268,7 @@ async def test_the_owner_of_a_job_reads_all_of_it_while_it_lives_and_afterwards(
                 assert await life.bus.handle(user).rpc("job-info.lookup", request) == expected
             stranger = life.bus.handle(GUEST + 1).rpc("job-info.lookup", request)
             assert await refused(stranger) == errno.EPERM
-            await life.kvs.commit([graft(keys.of(OTHERS, "guest"), guest)])
+            await life.kvs.commit([graft(keys.job_key(OTHERS, "guest"), guest)])
 
 
 @virtually
@@ -275,12 +277,12 @@ async def test_a_guest_can_make_no_link_out_of_its_job() -> None:
         job = await with_others(life)
         guest = await execution_begins(life, OTHERS, GUEST)
         ask = life.bus.handle(GUEST).rpc
-        for target in (treeobj.symlink("."), treeobj.symlink(keys.of(job, "R"), "primary")):
+        for target in (treeobj.symlink("."), treeobj.symlink(keys.job_key(job, "R"), "primary")):
             operation = {"key": "way", "flags": 0, "dirent": target}
             linking = ask("kvs.commit", {"namespace": guest, "ops": [operation]})
             assert await refused(linking) == errno.EPERM
 
-        for key in ("guest.way", "guest.way.R", f"guest.{keys.of(job, 'R')}"):
+        for key in ("guest.way", "guest.way.R", f"guest.{keys.job_key(job, 'R')}"):
             lookup = ask("job-info.lookup", {"id": OTHERS, "keys": [key]})
             assert await refused(lookup) == errno.ENOENT
 
@@ -314,7 +316,7 @@ async def test_what_cannot_be_read_of_a_job_is_told_as_damaged(
         await life.until(job, "start")
         life.manager.post(job, "resource-update", {"expiration": 2000})
         await life.until(job)
-        await life.kvs.commit([put(keys.of(job, key), damage)])
+        await life.kvs.commit([put(keys.job_key(job, key), damage)])
         wanted = "R" if key == "eventlog" else key
         ask = life.bus.handle()
 
@@ -421,7 +423,7 @@ async def test_a_watch_of_the_eventlog_ends_with_clean() -> None:
         for watch in (early, late):
             assert await watch.ended()
             assert watch.names == PLAIN
-            assert "".join(watch.lines).encode() == life.kvs.lookup(keys.of(job, "eventlog"))
+            assert "".join(watch.lines).encode() == life.kvs.lookup(keys.job_key(job, "eventlog"))
 
 
 @virtually
@@ -465,7 +467,7 @@ async def test_a_watch_of_the_execution_follows_it_home_and_ends_with_done() -> 
         await life.kvs.commit([keys.log_execution(job, Event(1.0, "init"))])
         assert not await watch.ended()
         done = keys.log_execution(job, Event(1.0, "done"))
-        await life.kvs.commit([done, graft(keys.of(job, "guest"), guest)])
+        await life.kvs.commit([done, graft(keys.job_key(job, "guest"), guest)])
 
         assert await watch.ended()
         assert watch.names == ["init", "done"]
@@ -547,7 +549,7 @@ async def test_a_sentinel_parts_what_was_there_from_what_comes() -> None:
         await settle()
         guest = await execution_begins(life, job)
         await life.kvs.commit([keys.log_execution(job, Event(1.0, "done"))])
-        await life.kvs.commit([graft(keys.of(job, "guest"), guest)])
+        await life.kvs.commit([graft(keys.job_key(job, "guest"), guest)])
         await life.cancel(job)
         await life.until(job)
 
@@ -651,7 +653,7 @@ async def test_a_watch_begun_after_a_restart_goes_on_where_the_log_was() -> None
         await settle()
         assert watch.names == ["init"]
         done = keys.log_execution(job, Event(1.0, "done"))
-        await life.kvs.commit([done, graft(keys.of(job, "guest"), keys.guest(job))])
+        await life.kvs.commit([done, graft(keys.job_key(job, "guest"), keys.guest_namespace(job))])
 
         assert await watch.ended()
         assert watch.names == ["init", "done"]

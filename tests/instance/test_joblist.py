@@ -129,7 +129,7 @@ async def test_a_job_that_is_over_and_damaged_is_listed_as_such(damage: str) -> 
         await life.until(well)
         await life.until(broken)
     async with opened(journal) as kvs:
-        place = keys.of(broken, key)
+        place = keys.job_key(broken, key)
         await kvs.commit([put(place, value) if value else unlink(place)])
     async with alive(journal) as life:
         for _ in range(2):

@@ -264,7 +264,7 @@ async def test_only_those_are_woken_who_wait_for_what_has_changed(
         return False
 
     async def follow(kvs: Kvs, name: str, key: str, namespace: str) -> None:
-        async for _ in kvs.follow(key, namespace, final=lambda: final(name), also="also"):
+        async for _ in kvs.follow(key, namespace, is_final=lambda: final(name), also_watch="also"):
             asked.append(name)
 
     async with opened() as kvs, living() as group:
@@ -291,20 +291,20 @@ async def test_a_follower_goes_along_with_its_key_and_leaves_nothing_behind() ->
         seen: list[bytes] = []
 
         async def follow() -> None:
-            async for chunk in kvs.follow("job.guest.log", also="job.eventlog"):
+            async for chunk in kvs.follow("job.guest.log", also_watch="job.eventlog"):
                 seen.append(chunk)
 
         follower = group.create_task(follow())
         await settle()
-        watched = set(kvs._watches._spaces)
+        watched = set(kvs._watches._namespaces)
         await kvs.commit([create_namespace("guest", GUEST), link("job.guest", "guest")])
         await settle()
-        assert set(kvs._watches._spaces) == {*watched, "guest"}
+        assert set(kvs._watches._namespaces) == {*watched, "guest"}
         await kvs.commit([append("log", b"one", "guest")])
         await settle()
         await kvs.commit([unlink("job.guest")])
         await settle()
-        assert set(kvs._watches._spaces) == watched
+        assert set(kvs._watches._namespaces) == watched
         await kvs.commit([append("job.guest.log", b"one, two")])
         await settle()
 

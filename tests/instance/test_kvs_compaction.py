@@ -169,7 +169,7 @@ def packed(kvs: Kvs) -> int:
         count = int(inside and "J" in node)
         for name, each in node.items():
             if isinstance(each, Pack):
-                count += counted(kvs._context.open.entries(each)[name], True)
+                count += counted(kvs._context.packs.entries(each)[name], True)
             else:
                 count += counted(each, inside)
         return count

@@ -111,7 +111,7 @@ async def test_a_removal_takes_nothing_back_and_gives_nothing_twice() -> None:
 async def test_a_follower_ends_when_nothing_is_left_and_nothing_will_come() -> None:
     over = False
     async with opened() as kvs, living() as group:
-        follower = Follower(kvs, "log", group, final=lambda: over, also="job")
+        follower = Follower(kvs, "log", group, is_final=lambda: over, also_watch="job")
         await kvs.commit([append("log", b"one")])
         await settle()
         assert not follower.ended
@@ -127,7 +127,9 @@ async def test_a_follower_ends_when_nothing_is_left_and_nothing_will_come() -> N
 async def test_a_follower_may_be_told_of_the_end_by_another_key() -> None:
     over = False
     async with opened() as kvs, living() as group:
-        follower = Follower(kvs, "job.guest.log", group, final=lambda: over, also="job.eventlog")
+        follower = Follower(
+            kvs, "job.guest.log", group, is_final=lambda: over, also_watch="job.eventlog"
+        )
         await settle()
         over = True
         await kvs.commit([append("job.eventlog", b"clean")])

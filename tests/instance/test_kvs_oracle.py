@@ -27,7 +27,7 @@ from warren.instance.kvs import (
 )
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import unlink
-from warren.instance.kvs.past import Past
+from warren.instance.kvs.pastroot import PastRoot
 from warren.instance.kvs.service import KvsService
 from warren.journal import MemoryJournal
 from warren.rfc import treeobj
@@ -42,7 +42,7 @@ class Refused(Exception):
     """What a strict transaction comes to, by its errnum."""
 
 
-def names_of(key: str) -> list[str]:
+def parse_key(key: str) -> list[str]:
     return [name for name in key.split(".") if name]
 
 
@@ -78,7 +78,7 @@ class Oracle:
             del self.spaces[name]
             return
         space = self.spaces[name]
-        names = names_of(key)
+        names = parse_key(key)
         if strict:
             names = redirected(space, names)
         old = at(space, names)
@@ -112,7 +112,7 @@ class Oracle:
             found = found.get(each) if isinstance(found, dict) else None
             if isinstance(found, tuple):
                 target, elsewhere = found
-                further = [*names_of(target), *names[depth + 1 :]]
+                further = [*parse_key(target), *names[depth + 1 :]]
                 return self.find(further, elsewhere or name, left - 1) if left else errno.ELOOP
         return errno.ENOENT if found is None else found
 
@@ -131,7 +131,7 @@ def redirected(space: Tree, names: list[str]) -> list[str]:
             if isinstance(found, tuple):
                 if found[1]:
                     raise Refused(errno.EINVAL)
-                names = [*names_of(found[0]), *names[depth:]]
+                names = [*parse_key(found[0]), *names[depth:]]
                 break
         else:
             return names
@@ -218,7 +218,7 @@ def agree(kvs: Kvs, oracle: Oracle) -> None:
     assert set(kvs.namespaces()) == set(oracle.spaces)
     for space in SPACES:
         for key in (".", *KEYS):
-            expected = oracle.find(names_of(key), space)
+            expected = oracle.find(parse_key(key), space)
             shown = sorted(expected) if isinstance(expected, dict) else expected
             assert found(kvs, key, space) == shown, (key, space)
 
@@ -329,7 +329,7 @@ def test_a_root_that_was_given_out_says_what_was_then_and_makes_it_again(
                 given_out.append((answer["rootref"], copy.deepcopy(oracle.spaces[PRIMARY])))
             for ref, then in given_out:
                 assert ref == made_ref(then, algorithm)
-                assert told(Past(kvs.blob), treeobj.dirref(ref)) == then
+                assert told(PastRoot(kvs.blob), treeobj.dirref(ref)) == then
                 ops = [{"key": "copy", "flags": 0, "dirent": treeobj.dirref(ref)}]
                 await bus.handle().rpc("kvs.commit", {"ops": ops})
                 found = kvs.find(["copy"]).node
@@ -357,7 +357,7 @@ def made(tree: Tree, algorithm: treeobj.Algorithm) -> dict[str, Any]:
     return treeobj.directory(entries)
 
 
-def told(past: Past, obj: Any) -> Any:
+def told(past: PastRoot, obj: Any) -> Any:
     """What a client learns of a tree that goes down from its root, blob by blob."""
     if obj["type"] in ("dir", "dirref"):
         return {name: told(past, each) for name, each in past.entries(obj).items()}

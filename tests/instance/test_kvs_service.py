@@ -426,7 +426,7 @@ async def test_the_latest_blobs_are_kept_and_what_was_committed_stays() -> None:
 
         assert await refused(ask("content.load", first)) == errno.ENOENT
         assert kvs.lookup("kept") == b"first" * 50
-        assert kvs.refs._stored._size <= 1000
+        assert kvs.refs._client_blobs._size <= 1000
         shown = await ask("kvs.lookup", {"key": "kept", "flags": 16})
         assert shown["val"] == treeobj.valref([first["ref"]])
         assert await ask("content.validate", first) == {}

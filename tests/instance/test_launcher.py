@@ -6,7 +6,7 @@ import pytest
 
 from tests.instance.parts import OWNER, settle, virtually
 from warren.instance.exec.execution import ShellsLost
-from warren.instance.exec.launcher import Refused, RemoteLauncher
+from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
 from warren.rpc.message import Payload, Request
@@ -181,7 +181,7 @@ async def test_why_a_shell_could_not_be_is_told_to_who_waits_until_it_is_forgott
     await settle()
     await parent.exited(0, 256, "not proven")
     for asked in (waiting, parent.launcher.wait(JOB, 0)):
-        with pytest.raises(Refused, match="not proven"):
+        with pytest.raises(ShellRefused, match="not proven"):
             await asked
 
     await parent.launcher.forget(JOB)

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import pytest
 
-from tests.instance.shells import part
-from warren.instance.shell.part import Part
+from tests.instance.shells import info
 from warren.instance.shell.plugins import RunningShell
 from warren.instance.shell.pmi import LIBRARY, Aborted, Client, KeyValues, Pmi
+from warren.instance.shell.shellinfo import ShellInfo
 
 BUILD = Path(__file__).parents[2] / "tools/pmi"
 
@@ -51,7 +51,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "lib/warren/libpmi.so"
 
 
-def called(library: Path, program: str, found: Part, rank: int = 0) -> tuple[Any, int]:
+def called(library: Path, program: str, found: ShellInfo, rank: int = 0) -> tuple[Any, int]:
     """Run calls as a task of a job; return what they said, or why they ended the job, and the code.
 
     At a barrier the others put `theirs`.
@@ -78,7 +78,7 @@ def called(library: Path, program: str, found: Part, rank: int = 0) -> tuple[Any
     return ended[0] if ended else json.loads(done.stdout), done.returncode
 
 
-def _serve(wire: socket.socket, found: Part, ended: list[str]) -> None:
+def _serve(wire: socket.socket, found: ShellInfo, ended: list[str]) -> None:
     pairs = KeyValues(found)
     client = Client(found, pairs, lambda _: None)
     with wire.makefile("rwb", buffering=0) as lines:
@@ -95,9 +95,9 @@ def _serve(wire: socket.socket, found: Part, ended: list[str]) -> None:
             lines.write(answer.encode() + b"\n")
 
 
-def job(nodes: int = 2, tasks: int = 6, scheme: str = "block", value: str = "") -> Part:
+def job(nodes: int = 2, tasks: int = 6, scheme: str = "block", value: str = "") -> ShellInfo:
     taskmap = {"taskmap": {"scheme": scheme, "value": value}}
-    return part(nodes=[range(4)] * nodes, tasks=tasks, options=taskmap)
+    return info(nodes=[range(4)] * nodes, tasks=tasks, options=taskmap)
 
 
 @NEEDS_COMPILER
@@ -164,13 +164,13 @@ said["narrow"] = pmi.PMI_KVS_Get(name, b"mine", text, 6)
         (job(scheme="cyclic"), 3, [1, 3, 5]),
         (job(scheme="cyclic", value="2"), 4, [0, 1, 4]),
         # Where the mapping is too long for a value, a task knows of none beside it.
-        (part(nodes=[range(200)] * 2, tasks=400,
+        (info(nodes=[range(200)] * 2, tasks=400,
               options={"taskmap": {"scheme": "cyclic"}}), 7, [7]),
     ],
 )  # fmt: skip
 @NEEDS_COMPILER
 def test_a_program_knows_who_is_on_its_node(
-    library: Path, found: Part, rank: int, ranks: list[int]
+    library: Path, found: ShellInfo, rank: int, ranks: list[int]
 ) -> None:
     program = f"""{BEGUN}
 ask("PMI_Get_clique_size")
@@ -235,7 +235,7 @@ def test_where_there_is_no_compiler_nothing_is_built(tmp_path: Path) -> None:
 
 def given(library: Path, *, pmi: str = "simple", **environment: str) -> str | None:
     """Return where the tasks of a job look for the library."""
-    shell = SimpleNamespace(part=part(options={"pmi": pmi}), environment=environment)
+    shell = SimpleNamespace(info=info(options={"pmi": pmi}), environment=environment)
     asyncio.run(Pmi(library).init(cast(RunningShell, shell)))
     return shell.environment.get(LIBRARY)  # type: ignore[no-any-return]
 

@@ -774,7 +774,7 @@ async def test_the_backlog_may_be_of_any_length() -> None:
     async with alive(generous=False) as life:
         jobs = [await life.submit() for _ in range(5)]
         await settle()
-        reader = EventJournal(life.manager._known, behind=3).follow(EventFilter())
+        reader = EventJournal(life.manager._known, most_behind=3).follow(EventFilter())
 
         assert [(await anext(reader))["id"] for _ in range(6)] == [*jobs, -1]
 
@@ -807,10 +807,10 @@ async def test_a_job_that_is_not_there_takes_no_events() -> None:
 async def test_answers_about_jobs_that_are_not_there_are_no_trouble() -> None:
     async with alive() as life:
         for type_ in ("start", "finish", "release", "exception"):
-            life.manager.executed({"id": JobId(5), "type": type_, "data": {}})
+            life.manager.start_response({"id": JobId(5), "type": type_, "data": {}})
         life.scheduler.given[JobId(5)] = R
-        life.manager.allocated({"id": JobId(5), "type": 0, "R": R})
-        life.manager.allocated({"id": JobId(5), "type": 3})
+        life.manager.alloc_response({"id": JobId(5), "type": 0, "R": R})
+        life.manager.alloc_response({"id": JobId(5), "type": 3})
 
         assert life.scheduler.given == {}
         assert list(life.manager.jobs()) == []
@@ -824,11 +824,11 @@ async def test_what_is_stored_with_a_job_comes_with_its_submit() -> None:
             JobId(1 << 24),
             {"userid": 1000, "urgency": 16, "flags": 0, "version": 1},
             spec(),
-            [put(keys.of(1 << 24, "jobspec"), b"{}")],
+            [put(keys.job_key(1 << 24, "jobspec"), b"{}")],
         )
         assert len(journal.records) >= 1
         assert life.names(JobId(1 << 24))[0] == "submit"
-        assert life.kvs.get(keys.of(1 << 24, "jobspec")) == b"{}"
+        assert life.kvs.get(keys.job_key(1 << 24, "jobspec")) == b"{}"
 
 
 # What a log tells besides
@@ -852,7 +852,7 @@ async def test_a_job_that_ends_well_after_a_fatal_exception_has_not_succeeded() 
         job = await life.submit()
         await life.until(job, "start")
         life.manager.post(job, "exception", {"type": "cancel", "severity": 0, "note": ""})
-        life.manager.executed({"id": job, "type": "finish", "data": {"status": 0}})
+        life.manager.start_response({"id": job, "type": "finish", "data": {"status": 0}})
         await life.until(job)
 
         assert life.job(job).wait_status == 256

@@ -40,7 +40,7 @@ STORIES = {
     "cancelled while it runs": [*PLAIN[:6], "exception", *PLAIN[6:]],
 }
 
-HELD = [
+TASK_SIGNALS = [
     *["submit", "validate", "dependency-add", "dependency-remove", "depend", "priority"],
     *["alloc", "prolog-start", "prolog-finish", "start", "finish", "epilog-start"],
     *["epilog-finish", "release", "free", "clean"],
@@ -61,7 +61,9 @@ async def stored(names: Sequence[str], job: JobId = JOB, **replaced: bytes) -> M
     }
     journal = MemoryJournal()
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.of(job, key), value) for key, value in values.items() if value])
+        await kvs.commit(
+            [put(keys.job_key(job, key), value) for key, value in values.items() if value]
+        )
     return journal
 
 
@@ -89,7 +91,7 @@ async def test_a_job_goes_on_from_wherever_its_log_ends(story: str) -> None:
             assert len(life.execution.started) <= 1
 
 
-@pytest.mark.parametrize("names", cuts(HELD))
+@pytest.mark.parametrize("names", cuts(TASK_SIGNALS))
 @virtually
 async def test_what_a_plugin_held_when_it_died_it_lets_go_of_again(names: list[str]) -> None:
     async with alive(await stored(names), plugins=[Perilog()]) as life:
@@ -97,7 +99,7 @@ async def test_what_a_plugin_held_when_it_died_it_lets_go_of_again(names: list[s
 
         assert all_names[: len(names)] == names
         once = [name for name in all_names if name not in ("priority", "flux-restart")]
-        assert sorted(once) == sorted(name for name in HELD if name != "priority")
+        assert sorted(once) == sorted(name for name in TASK_SIGNALS if name != "priority")
 
 
 @virtually
@@ -229,7 +231,7 @@ async def test_the_id_of_a_lost_job_is_not_given_again() -> None:
     async with alive(journal) as life:
         lost = await life.submit()
     async with opened(journal) as kvs:
-        await kvs.commit([put(keys.of(lost, "eventlog"), b"rubbish")])
+        await kvs.commit([put(keys.job_key(lost, "eventlog"), b"rubbish")])
     async with alive(journal) as life:
         await settle()
         assert life.manager.find(lost) is None
@@ -294,9 +296,9 @@ async def test_an_event_that_is_not_allowed_where_it_stands_makes_a_job_unreplay
 @virtually
 async def test_what_a_lost_job_has_printed_is_kept_with_it() -> None:
     journal = await stored(PLAIN[:6], eventlog=b"rubbish")
-    guest = keys.guest(JOB)
+    guest = keys.guest_namespace(JOB)
     async with opened(journal) as kvs:
-        await kvs.commit([create_namespace(guest, OWNER), link(keys.of(JOB, "guest"), guest)])
+        await kvs.commit([create_namespace(guest, OWNER), link(keys.job_key(JOB, "guest"), guest)])
         await kvs.commit([append("output", b"printed", guest)])
     for _ in range(2):
         async with alive(journal) as life:

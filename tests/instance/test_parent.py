@@ -21,10 +21,10 @@ from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
 from warren.base.processes import parents, pids_by_variable, status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
-from warren.instance.exec.launcher import Refused, RemoteLauncher
+from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
 from warren.instance.shell.parent import Order, ShellParent
-from warren.instance.shell.signals import PASSED
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
 from warren.rpc.message import Request
@@ -188,7 +188,7 @@ def test_a_shell_that_has_started_is_not_started_again(site: Site) -> None:
         (site.place / f"{JOB}-0").unlink()
         async with instance(site) as launcher:
             # This one does not know, and asks.
-            launcher._greeted.set()
+            launcher._hello_received.set()
             await start(launcher, JOB)
             assert parents()[first[0]]
             assert not (site.place / f"{JOB}-0").exists()
@@ -239,7 +239,7 @@ def test_a_signal_for_tasks_does_not_kill_a_shell_that_cannot_pass_it_on_yet(sit
     async def main() -> None:
         async with instance(site) as launcher:
             await start(launcher, JOB)
-            await launcher.kill(JOB, PASSED + signal.SIGINT)
+            await launcher.kill(JOB, TASK_SIGNAL_OFFSET + signal.SIGINT)
             site.let_end(JOB, 0, 3)
             assert await launcher.wait(JOB, 0) == 3 << 8
 
@@ -325,7 +325,7 @@ def test_what_waits_in_execve_for_ever_holds_nothing_up(site: Site) -> None:
             (of_shell,) = (
                 cgroup._path
                 for base in cgroups.job_cgroups(str(site.place))
-                for name, cgroup in base.inner()
+                for name, cgroup in base.children()
                 if name.startswith(f"{JOB}-0.")
             )
             (of_shell / "cgroup.procs").write_text(str(hanging))
@@ -364,11 +364,11 @@ def test_a_shell_that_cannot_be_says_why(site: Site) -> None:
         async with instance(site) as launcher:
             await start(launcher, JOB, 0, "refusing")
             words = f"not as user {os.geteuid()} by None"
-            with pytest.raises(Refused, match=words):
+            with pytest.raises(ShellRefused, match=words):
                 await launcher.wait(JOB, 0)
         async with instance(site) as launcher:
             # Also to an instance that comes later.
-            with pytest.raises(Refused, match=words):
+            with pytest.raises(ShellRefused, match=words):
                 await launcher.wait(JOB, 0)
             await launcher.forget(JOB)
             with pytest.raises(ShellsLost, match="restarted"):
@@ -392,7 +392,7 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
     try:
         parent._start({"id": JOB, "rank": 0, "host": "node0", "userid": 1})
         [shell] = parent._shells.values()
-        assert shell.end() == {
+        assert shell.report() == {
             "id": JOB,
             "rank": 0,
             "status": 1 << 8,
@@ -400,8 +400,8 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
             "left": [],
         }
     finally:
-        os.close(parent._notes)
-        os.close(parent._noting)
+        os.close(parent._notes_reader)
+        os.close(parent._notes_writer)
         for each in cgroups.job_cgroups(str(tmp_path)):
             assert each.remove()
 

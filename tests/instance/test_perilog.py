@@ -12,7 +12,7 @@ from tests.instance.parts import virtually
 from warren.instance.config import parse
 from warren.instance.exec.perilog import Command, CommandNotStarted
 from warren.instance.jobtables import JobManager
-from warren.instance.simulated import Play, SimulatedCommands
+from warren.instance.simulated import SimulatedCommands, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
@@ -36,19 +36,19 @@ def around(prolog: str = "", epilog: str = "") -> JobManager:
 class Recorded(SimulatedCommands):
     """Commands that are written down, and do what a test says of their name and node."""
 
-    def __init__(self, **plays: Play) -> None:
+    def __init__(self, **plays: TaskBehavior) -> None:
         super().__init__(self._played)
         self.plays = plays
         self.run: list[tuple[str, str]] = []
         """Name and node of each."""
         self.environments: list[Mapping[str, str]] = []
 
-    def _played(self, argv: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def _played(self, argv: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         node = environment.get("WARREN_NODE", "")
         self.run.append((argv[0], node))
         self.environments.append(environment)
         play = self.plays.get(f"{argv[0]}_{node}") or self.plays.get(argv[0])
-        return play or Play()
+        return play or TaskBehavior()
 
 
 async def lived(m: Machine, instance: Instance, **options: object) -> JobId:
@@ -66,7 +66,7 @@ def moments(instance: Instance, job: JobId) -> Mapping[str, float]:
 async def test_tasks_wait_for_the_prolog_and_nodes_for_the_epilog() -> None:
     async with machine() as m:
         m.around = around()
-        m.commands = commands = Recorded(pro=Play(seconds=20), epi=Play(seconds=30))
+        m.commands = commands = Recorded(pro=TaskBehavior(seconds=20), epi=TaskBehavior(seconds=30))
         async with m.instance() as instance:
             job = await lived(m, instance, nodes=3)
 
@@ -103,7 +103,7 @@ async def test_a_command_per_rank_runs_on_each_of_the_jobs_nodes() -> None:
 async def test_a_prolog_that_fails_on_a_node_ends_the_job_and_drains_the_node() -> None:
     async with machine() as m:
         m.around = around("per-rank = true")
-        m.commands = Recorded(pro_node1=Play(status=3 << 8))
+        m.commands = Recorded(pro_node1=TaskBehavior(status=3 << 8))
         async with m.instance() as instance:
             job = await lived(m, instance, nodes=2)
 
@@ -119,7 +119,7 @@ async def test_a_prolog_that_fails_on_a_node_ends_the_job_and_drains_the_node() 
 async def test_a_prolog_for_the_whole_job_drains_no_node() -> None:
     async with machine() as m:
         m.around = around()
-        m.commands = Recorded(pro=Play(status=9))
+        m.commands = Recorded(pro=TaskBehavior(status=9))
         async with m.instance() as instance:
             job = await lived(m, instance, nodes=2)
 
@@ -131,7 +131,9 @@ async def test_a_prolog_for_the_whole_job_drains_no_node() -> None:
 async def test_the_first_failure_ends_the_others_where_the_site_wants_that() -> None:
     async with machine() as m:
         m.around = around("per-rank = true\nexit-on-first-error = true")
-        m.commands = Recorded(pro=Play(seconds=500), pro_node1=Play(seconds=5, status=256))
+        m.commands = Recorded(
+            pro=TaskBehavior(seconds=500), pro_node1=TaskBehavior(seconds=5, status=256)
+        )
         async with m.instance() as instance:
             job = await lived(m, instance, nodes=3)
 
@@ -144,7 +146,7 @@ async def test_the_first_failure_ends_the_others_where_the_site_wants_that() -> 
 async def test_an_epilog_that_fails_is_told_and_does_not_fail_the_job() -> None:
     async with machine() as m:
         m.around = around("", "per-rank = true")
-        m.commands = commands = Recorded(epi=Play(status=256))
+        m.commands = commands = Recorded(epi=TaskBehavior(status=256))
         async with m.instance() as instance:
             job = await lived(m, instance)
             await asyncio.sleep(1)
@@ -167,7 +169,7 @@ async def test_a_prolog_that_takes_too_long_is_ended(
 ) -> None:
     async with machine() as m:
         m.around = around('per-rank = true\ntimeout = "1m"\nkill-timeout = "10s"')
-        m.commands = Recorded(pro=Play(seconds=500, stubborn=stubborn))
+        m.commands = Recorded(pro=TaskBehavior(seconds=500, stubborn=stubborn))
         async with m.instance() as instance:
             job = await lived(m, instance)
 
@@ -183,7 +185,7 @@ async def test_a_prolog_has_half_an_hour_where_the_site_says_nothing_and_an_epil
 ):
     async with machine() as m:
         m.around = around()
-        m.commands = Recorded(pro=Play(seconds=2000), epi=Play(seconds=2000))
+        m.commands = Recorded(pro=TaskBehavior(seconds=2000), epi=TaskBehavior(seconds=2000))
         async with m.instance() as instance:
             job = await instance.submit()
             await asyncio.sleep(5000)
@@ -202,7 +204,7 @@ async def test_a_job_that_is_cancelled_in_its_prolog_has_it_ended_and_its_epilog
 ) -> None:
     async with machine() as m:
         m.around = around("per-rank = true")
-        m.commands = commands = Recorded(pro=Play(seconds=500, stubborn=stubborn))
+        m.commands = commands = Recorded(pro=TaskBehavior(seconds=500, stubborn=stubborn))
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "prolog-start")
@@ -224,7 +226,7 @@ async def test_a_job_that_is_cancelled_in_its_prolog_has_it_ended_and_its_epilog
 async def test_a_prolog_runs_to_its_end_where_exceptions_are_not_to_end_it() -> None:
     async with machine() as m:
         m.around = around("cancel-on-exception = false")
-        m.commands = Recorded(pro=Play(seconds=50))
+        m.commands = Recorded(pro=TaskBehavior(seconds=50))
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "prolog-start")
@@ -240,7 +242,7 @@ async def test_a_prolog_runs_to_its_end_where_exceptions_are_not_to_end_it() -> 
 async def test_an_epilog_is_ended_by_an_exception_where_the_site_wants_that() -> None:
     async with machine() as m:
         m.around = around("", "cancel-on-exception = true")
-        m.commands = Recorded(epi=Play(seconds=50))
+        m.commands = Recorded(epi=TaskBehavior(seconds=50))
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "epilog-start")
@@ -285,7 +287,7 @@ async def test_a_command_that_cannot_be_run_has_failed() -> None:
 async def test_a_command_that_was_running_is_run_again_in_the_next_life(held: str) -> None:
     async with machine() as m:
         m.around = around()
-        m.commands = commands = Recorded(**{held[:3]: Play(seconds=50)})
+        m.commands = commands = Recorded(**{held[:3]: TaskBehavior(seconds=50)})
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, f"{held}-start")
@@ -302,7 +304,7 @@ async def test_a_command_that_was_running_is_run_again_in_the_next_life(held: st
 async def test_a_prolog_is_not_run_again_for_a_job_that_was_cancelled_in_it() -> None:
     async with machine() as m:
         m.around = around()
-        m.commands = commands = Recorded(pro=Play(seconds=50, stubborn=True))
+        m.commands = commands = Recorded(pro=TaskBehavior(seconds=50, stubborn=True))
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "prolog-start")
@@ -318,7 +320,7 @@ async def test_a_prolog_is_not_run_again_for_a_job_that_was_cancelled_in_it() ->
 async def test_a_job_is_not_held_by_a_command_that_the_site_has_taken_away() -> None:
     async with machine() as m:
         m.around = around()
-        m.commands = Recorded(pro=Play(seconds=50))
+        m.commands = Recorded(pro=TaskBehavior(seconds=50))
         async with m.instance() as instance:
             job = await instance.submit()
             await instance.until(job, "prolog-start")

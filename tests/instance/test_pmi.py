@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.instance.shells import part
-from warren.instance.shell.part import Part
+from tests.instance.shells import info
 from warren.instance.shell.pmi import Aborted, Broken, Client, KeyValues
+from warren.instance.shell.shellinfo import ShellInfo
 
 NODES = ((0, 1), (0, 1))
 NAME = "fuZZybuNNy"
@@ -15,8 +15,8 @@ NAME = "fuZZybuNNy"
 class Wire:
     """A client of a job's first node, that has said hello if it is polite."""
 
-    def __init__(self, found: Part | None = None, *, polite: bool = True) -> None:
-        found = found or part(nodes=NODES, tasks=4)
+    def __init__(self, found: ShellInfo | None = None, *, polite: bool = True) -> None:
+        found = found or info(nodes=NODES, tasks=4)
         self.entered = 0
         self.pairs = KeyValues(found)
         self.client = Client(found, self.pairs, self._enter)
@@ -88,7 +88,7 @@ def test_what_others_have_put_is_there_after_an_exchange() -> None:
 
 def test_a_mapping_that_is_no_value_is_unknown() -> None:
     scattered = {"taskmap": {"scheme": "cyclic"}}
-    wire = Wire(part(nodes=[range(200)] * 2, tasks=400, options=scattered))
+    wire = Wire(info(nodes=[range(200)] * 2, tasks=400, options=scattered))
 
     answer = wire.ask(f"cmd=get kvsname={NAME} key=PMI_process_mapping")
     assert answer == "cmd=get_result rc=0 msg=success value="

@@ -15,7 +15,7 @@ from tests.instance.lives import Life, alive, spec
 from tests.instance.parts import GUEST, OWNER, SlowDisk, refused, settle, virtually
 from warren.instance import config, keys
 from warren.instance.kvs import put
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.instance.users import User
 from warren.journal import MemoryJournal
 from warren.lifecycle.states import State
@@ -59,7 +59,7 @@ async def start_all(life: Life) -> None:
 
 
 def kept(life: Life, job: JobId) -> dict[str, Any]:
-    found: dict[str, Any] = orjson.loads(life.kvs.lookup(keys.of(job, "jobspec")))
+    found: dict[str, Any] = orjson.loads(life.kvs.lookup(keys.job_key(job, "jobspec")))
     return found["attributes"]["system"]  # type: ignore[no-any-return]
 
 
@@ -129,7 +129,7 @@ async def test_a_job_names_no_queue_where_there_are_none() -> None:
 )
 @virtually
 async def test_a_queue_is_for_the_users_and_groups_that_it_names(user: User, errnum: int) -> None:
-    async with alive(config=SITE, who=known({GUEST: user})) as life:
+    async with alive(config=SITE, look_up_user=known({GUEST: user})) as life:
         payload = orjson.dumps(spec(attributes={"queue": "closed"}))
         token = f"{signed_request.unsigned_part(payload, GUEST, 'munge')}.MUNGE:AAAA:"
         asked = life.bus.handle(GUEST).rpc("job-ingest.submit", {"J": token})
@@ -145,7 +145,7 @@ async def test_who_cannot_be_looked_up_now_may_try_again() -> None:
     async def nobody_answers(userid: int) -> User:
         raise TimeoutError
 
-    async with alive(config=SITE, who=nobody_answers) as life:
+    async with alive(config=SITE, look_up_user=nobody_answers) as life:
         assert await refused(life.submit(attributes={"queue": "closed"})) == errno.EAGAIN
 
 
@@ -352,7 +352,9 @@ def test_those_jobs_are_before_the_scheduler_whose_queues_are_started(
         lasting: set[str] = set()
         for actions in lives:
             started = set(lasting)
-            async with alive(journal, config=SITE, generous=False, who=known(alices)) as life:
+            async with alive(
+                journal, config=SITE, generous=False, look_up_user=known(alices)
+            ) as life:
                 for action, name in actions:
                     if action == "submit":
                         jobs[await life.submit(attributes={"queue": name})] = name
@@ -548,9 +550,9 @@ async def test_guests_may_look_and_change_nothing() -> None:
 async def test_an_update_is_judged_as_a_submission_is(
     updates: dict[str, Any], owner: bool, result: Any
 ) -> None:
-    async with alive(config=SITE, who=known({GUEST: User("bob")})) as life:
+    async with alive(config=SITE, look_up_user=known({GUEST: User("bob")})) as life:
         job = jobspec.update(spec(duration=600), {"attributes.system.queue": "batch"})
-        asked = life.queues.updates(job, updates, GUEST, owner=owner)
+        asked = life.queues.resolve_updates(job, updates, GUEST, owner=owner)
         if isinstance(result, str):
             with pytest.raises(RpcError, match=result):
                 await asked
@@ -561,23 +563,25 @@ async def test_an_update_is_judged_as_a_submission_is(
 @virtually
 async def test_a_job_in_a_closed_queue_may_change_but_not_come_from_another_one() -> None:
     async with alive(config=SITE) as life:
-        job = life.queues.placed(spec(duration=600, attributes={"queue": "debug"}))
+        job = life.queues.with_queue_defaults(spec(duration=600, attributes={"queue": "debug"}))
         await ask(life, "queue-enable", enable=False, all=True, reason="we move")
         shorter, away = {"attributes.system.duration": 60}, {"attributes.system.queue": "batch"}
 
-        assert await life.queues.updates(job, shorter, GUEST, owner=False) == shorter
+        assert await life.queues.resolve_updates(job, shorter, GUEST, owner=False) == shorter
         with pytest.raises(RpcError, match="job submission to batch is disabled: we move"):
-            await life.queues.updates(job, away, GUEST, owner=False)
-        assert (await life.queues.updates(job, away, OWNER, owner=True)).keys() > away.keys()
+            await life.queues.resolve_updates(job, away, GUEST, owner=False)
+        assert (
+            await life.queues.resolve_updates(job, away, OWNER, owner=True)
+        ).keys() > away.keys()
 
 
 @virtually
 async def test_the_owner_is_not_held_to_the_limits_of_a_queue() -> None:
-    async with alive(config=SITE, who=known({})) as life:
+    async with alive(config=SITE, look_up_user=known({})) as life:
         job = jobspec.update(spec(duration=600), {"attributes.system.queue": "debug"})
         longer = {"attributes.system.duration": 1e6}
 
-        assert await life.queues.updates(job, longer, GUEST, owner=True) == longer
+        assert await life.queues.resolve_updates(job, longer, GUEST, owner=True) == longer
 
 
 # With real parts
@@ -585,7 +589,7 @@ async def test_the_owner_is_not_held_to_the_limits_of_a_queue() -> None:
 
 @virtually
 async def test_jobs_of_every_queue_live_their_whole_lives() -> None:
-    async with machine(Play(seconds=3)) as world, world.instance(settings=SITE) as flux:
+    async with machine(TaskBehavior(seconds=3)) as world, world.instance(settings=SITE) as flux:
         owner = flux.bus.handle()
         jobs = [
             await flux.submit(),

@@ -32,7 +32,9 @@ async def submitted(life: Life, userid: int, **options: Any) -> JobId:
 
 async def written(life: Life, job: JobId, count: int, who: int = GUEST) -> None:
     ops = [{"key": "a", "flags": 0, "dirent": treeobj.val(bytes(count))}]
-    await life.bus.handle(who).rpc("kvs.commit", {"namespace": keys.guest(job), "ops": ops})
+    await life.bus.handle(who).rpc(
+        "kvs.commit", {"namespace": keys.guest_namespace(job), "ops": ops}
+    )
 
 
 def test_bytes_are_counted_by_user_and_given_back_by_job() -> None:
@@ -97,22 +99,22 @@ async def test_one_users_requests_fill_its_own_part_and_no_others() -> None:
 async def test_what_is_written_for_all_of_a_users_jobs_is_counted_together() -> None:
     async with alive(config=LIMITED, generous=False) as life:
         jobs = [await submitted(life, GUEST) for _ in range(2)]
-        await life.kvs.commit([create_namespace(keys.guest(job), GUEST) for job in jobs])
+        await life.kvs.commit([create_namespace(keys.guest_namespace(job), GUEST) for job in jobs])
 
         await written(life, jobs[0], 600_000)
         assert await refused(written(life, jobs[1], 600_000)) == errno.ENOSPC
         await written(life, jobs[1], 600_000, OWNER)
         memo: dict[str, Any] = {"id": jobs[1]}
         adding = life.bus.handle(GUEST)
-        held = life.kvs.quota.bytes_of(keys.guest(jobs[1]))
+        held = life.kvs.quota.bytes_of(keys.guest_namespace(jobs[1]))
         whole: dict[str, Any] = {f"b{n}": "x" * 7_000 for n in range(9)}
         for each in ({name: text} for name, text in whole.items()):
             await adding.rpc("job-manager.memo", {"id": jobs[1], "memo": each})
-        counted = life.kvs.quota.bytes_of(keys.guest(jobs[1]))
+        counted = life.kvs.quota.bytes_of(keys.guest_namespace(jobs[1]))
         assert counted > held + 9 * 7_000
         # What is refused for its size counts for nothing.
         assert await refused(_often(1, adding, {**memo, "memo": {"c": "x" * 7_000}})) == errno.EFBIG
-        assert life.kvs.quota.bytes_of(keys.guest(jobs[1])) == counted
+        assert life.kvs.quota.bytes_of(keys.guest_namespace(jobs[1])) == counted
         again = {**memo, "memo": {"b0": "x" * 7_000}}
         assert await refused(_often(100, adding, again)) == errno.ENOSPC
         # The way out is never closed.
@@ -129,17 +131,17 @@ async def test_jobs_that_are_over_count_until_they_are_purged_and_over_restarts(
     journal = MemoryJournal()
     async with alive(journal, config=LIMITED, generous=False) as life:
         waits = await submitted(life, GUEST, **LARGE)
-        held = life.kvs.quota.bytes_of(keys.guest(waits))
+        held = life.kvs.quota.bytes_of(keys.guest_namespace(waits))
         assert held > 400_000 + PER_JOB
     async with alive(journal, config=LIMITED) as life:
-        assert life.kvs.quota.bytes_of(keys.guest(waits)) >= held
+        assert life.kvs.quota.bytes_of(keys.guest_namespace(waits)) >= held
         await life.until(waits, "clean")
         over = await submitted(life, GUEST, **LARGE)
         await life.until(over, "clean")
     async with alive(journal, config=LIMITED) as life:
         assert await refused(submitted(life, GUEST, **LARGE)) == errno.ENOSPC
         await life.bus.handle().rpc("job-manager.purge-id", {"id": over, "force": True})
-        assert life.kvs.quota.bytes_of(keys.guest(over)) == 0
+        assert life.kvs.quota.bytes_of(keys.guest_namespace(over)) == 0
         await submitted(life, GUEST, **LARGE)
 
 
@@ -163,20 +165,20 @@ async def test_what_is_small_as_a_text_and_large_in_memory_is_counted_as_it_is_t
             await refused(submitted(life, GUEST, attributes={"a": [{}] * 15_000})) == errno.ENOSPC
         )
         job = await submitted(life, GUEST)
-        await life.kvs.commit([create_namespace(keys.guest(job), GUEST)])
+        await life.kvs.commit([create_namespace(keys.guest_namespace(job), GUEST)])
         writing = life.bus.handle(GUEST)
 
         deep = [{"key": f"{each}{'.a' * 60}", "flags": 0, "dirent": treeobj.val(b"")}
                 for each in range(20)]  # fmt: skip
-        before = life.kvs.quota.bytes_of(keys.guest(job))
-        await writing.rpc("kvs.commit", {"namespace": keys.guest(job), "ops": deep})
+        before = life.kvs.quota.bytes_of(keys.guest_namespace(job))
+        await writing.rpc("kvs.commit", {"namespace": keys.guest_namespace(job), "ops": deep})
         # Each name is a directory of its own.
-        assert life.kvs.quota.bytes_of(keys.guest(job)) - before > 20 * 60 * 200
+        assert life.kvs.quota.bytes_of(keys.guest_namespace(job)) - before > 20 * 60 * 200
 
-        held = life.kvs.quota.bytes_of(keys.guest(job))
+        held = life.kvs.quota.bytes_of(keys.guest_namespace(job))
         memo = {"id": job, "memo": {str(each): {} for each in range(500)}}
         await writing.rpc("job-manager.memo", memo)
-        assert life.kvs.quota.bytes_of(keys.guest(job)) - held > 500 * 64
+        assert life.kvs.quota.bytes_of(keys.guest_namespace(job)) - held > 500 * 64
 
 
 @virtually
@@ -184,14 +186,16 @@ async def test_what_small_things_take_is_counted_after_a_restart_too() -> None:
     journal = MemoryJournal()
     async with alive(journal, config=LIMITED, generous=False) as life:
         job = await submitted(life, GUEST, attributes={"a": [{}] * 3000})
-        await life.kvs.commit([create_namespace(keys.guest(job), GUEST)])
+        await life.kvs.commit([create_namespace(keys.guest_namespace(job), GUEST)])
         tree = {"a": {"type": "dir", "ver": 1, "data": {
             str(each): {"type": "dir", "ver": 1, "data": {"b": treeobj.val(b"")}}
             for each in range(200)
         }}}  # fmt: skip
         ops = [{"key": key, "flags": 0, "dirent": each} for key, each in tree.items()]
-        await life.bus.handle(GUEST).rpc("kvs.commit", {"namespace": keys.guest(job), "ops": ops})
-        held = life.kvs.quota.bytes_of(keys.guest(job))
+        await life.bus.handle(GUEST).rpc(
+            "kvs.commit", {"namespace": keys.guest_namespace(job), "ops": ops}
+        )
+        held = life.kvs.quota.bytes_of(keys.guest_namespace(job))
         assert held > 3000 * 64 + 200 * 300
     async with alive(journal, config=LIMITED) as life:
-        assert life.kvs.quota.bytes_of(keys.guest(job)) > 3000 * 64 + 200 * 300
+        assert life.kvs.quota.bytes_of(keys.guest_namespace(job)) > 3000 * 64 + 200 * 300

@@ -31,31 +31,31 @@ async def running(life: Life) -> JobId:
     """Return a job four nodes."""
     job = await life.submit()
     await life.until(job, "priority")
-    await life.kvs.commit([put(keys.of(job, "R"), orjson.dumps(R))])
+    await life.kvs.commit([put(keys.job_key(job, "R"), orjson.dumps(R))])
     life.scheduler.waiting.pop(job)
     life.scheduler.given[job] = R
-    life.manager.allocated({"id": job, "type": 0, "R": R})
+    life.manager.alloc_response({"id": job, "type": 0, "R": R})
     await life.until(job, "alloc")
     return job
 
 
 def released(life: Life, job: JobId, ranks: str, *, final: bool = False) -> None:
     data = {"ranks": ranks, "final": final}
-    life.manager.executed({"id": job, "type": "release", "data": data})
+    life.manager.start_response({"id": job, "type": "release", "data": data})
 
 
 def finished(life: Life, job: JobId) -> None:
-    life.manager.executed({"id": job, "type": "finish", "data": {"status": 0}})
+    life.manager.start_response({"id": job, "type": "finish", "data": {"status": 0}})
 
 
 def test_a_part_and_what_is_left_are_the_whole() -> None:
-    one, rest = subset.part(R, {1, 2, 9}), subset.without_freed(R, {1, 2, 9})
+    one, rest = subset.only_ranks(R, {1, 2, 9}), subset.without_freed(R, {1, 2, 9})
 
     assert "scheduling" not in one
     assert subset.ranks(one) == {1, 2}
     assert subset.ranks(rest) == {0, 3}
     assert subset.without_freed(R, ()) is R
-    whole = subset.together([one, rest])
+    whole = subset.union([one, rest])
     assert resource_set.decode(whole) == NODES
 
 
@@ -63,9 +63,9 @@ def test_cores_of_one_node_are_put_together() -> None:
     halves = [
         resource_set.encode([resource_set.Rank(0, "node0", (core,), (core,))]) for core in (1, 0)
     ]
-    (both,) = resource_set.decode(subset.together(halves))
+    (both,) = resource_set.decode(subset.union(halves))
     assert (both.cores, both.gpus) == ((0, 1), (0, 1))
-    assert resource_set.decode(subset.together([])) == []
+    assert resource_set.decode(subset.union([])) == []
 
 
 @virtually
@@ -200,7 +200,7 @@ def test_cores_that_come_back_early_are_free_and_the_rest_is_not(restarted: bool
         scheduler.hello(JobId(1), whole, [1])
     else:
         scheduler.hello(JobId(1), whole, ())
-        scheduler.free(JobId(1), subset.part(whole, {1}), final=False)
+        scheduler.free(JobId(1), subset.only_ranks(whole, {1}), final=False)
     assert [use.taken for use in graph.node_use()] == [2, 0, 2, 2]
 
     scheduler.free(JobId(1), subset.without_freed(whole, {1}), final=True)

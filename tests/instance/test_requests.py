@@ -358,7 +358,7 @@ async def test_another_duration_of_a_running_job_is_another_expiration() -> None
         life.scheduler.waiting.pop(job)
         life.scheduler.given[job] = started
         await life.kvs.commit(r_of(job, started))
-        life.manager.allocated({"id": job, "type": 0, "R": started})
+        life.manager.alloc_response({"id": job, "type": 0, "R": started})
         await ask(life, "update", id=job, updates={DURATION: 500})
 
         end = 1_790_000_500.0
@@ -373,7 +373,7 @@ async def test_another_duration_of_a_running_job_is_another_expiration() -> None
 
 
 def r_of(job: JobId, r: Payload) -> Any:
-    return [put(keys.of(job, "R"), orjson.dumps(r))]
+    return [put(keys.job_key(job, "R"), orjson.dumps(r))]
 
 
 @pytest.mark.parametrize(
@@ -550,7 +550,7 @@ async def test_the_job_manager_tells_of_itself() -> None:
 
 
 async def queued_behind(life: Life) -> JobId:
-    job = JobId(life.manager.latest() + 1)
+    job = JobId(life.manager.max_jobid() + 1)
     submitted = {"userid": OWNER, "urgency": 0, "flags": 0, "version": 1}
     await life.manager.submit(job, submitted, spec(), [])
     return job

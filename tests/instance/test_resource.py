@@ -16,7 +16,7 @@ from warren.base.bytesize import GIB
 from warren.base.errors import UserMistake
 from warren.instance.config import Config
 from warren.instance.kvs import Kvs, append, unlink
-from warren.instance.ports import SUCCESS, Message
+from warren.instance.protocols import SUCCESS, Message
 from warren.instance.resource import Resources, configured_graph
 from warren.instance.scheduler import JobScheduler
 from warren.instance.servicetables import Resource
@@ -34,14 +34,14 @@ HOSTS = ("node0", "node1", "node2", "node3")
 LOG = "resource.eventlog"
 
 
-NOTHING = Config()
+INHERIT_NOTHING = Config()
 
 
 class Desk:
     """The service on four nodes with two cores each, and the scheduler that it tells."""
 
     def __init__(
-        self, journal: Journal, hosts: tuple[str, ...] = HOSTS, config: Config = NOTHING
+        self, journal: Journal, hosts: tuple[str, ...] = HOSTS, config: Config = INHERIT_NOTHING
     ) -> None:
         self.r = describe("test", [Chassis(rabbit="rabbit0", capacity=GIB, hosts=hosts)], cores=2)
         self.answers: list[Message] = []
@@ -100,7 +100,7 @@ class Desk:
 
 @asynccontextmanager
 async def opened(
-    journal: Journal | None = None, hosts: tuple[str, ...] = HOSTS, config: Config = NOTHING
+    journal: Journal | None = None, hosts: tuple[str, ...] = HOSTS, config: Config = INHERIT_NOTHING
 ) -> AsyncIterator[Desk]:
     desk = Desk(journal or MemoryJournal(), hosts, config)
     async with living(desk.kvs.run, desk.scheduler.run, desk.resources.run):

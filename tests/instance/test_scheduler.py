@@ -14,7 +14,7 @@ from tests.instance.parts import OWNER, SlowDisk, living, refused, settle, virtu
 from warren.base.bytesize import GIB
 from warren.instance import keys
 from warren.instance.kvs import Kvs
-from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.scheduler import JobScheduler
 from warren.instance.servicetables import Sched
 from warren.journal import Journal, MemoryJournal
@@ -108,7 +108,7 @@ async def test_resources_are_written_down_before_they_are_given() -> None:
         disk.free.set()
         await settle()
         assert desk.served == [1]
-        stored = orjson.loads(desk.kvs.lookup(keys.of(1, "R")))
+        stored = orjson.loads(desk.kvs.lookup(keys.job_key(1, "R")))
         assert resource_set.without_scheduling(stored) == desk.r(1)
         assert "graph" in stored["scheduling"]
 
@@ -317,7 +317,7 @@ async def test_what_jobs_had_before_a_restart_they_still_have() -> None:
     async with opened(journal) as desk:
         desk.ask(1, nodes=3)
         await settle()
-        r = orjson.loads(desk.kvs.lookup(keys.of(1, "R")))
+        r = orjson.loads(desk.kvs.lookup(keys.job_key(1, "R")))
 
     async with opened(journal) as desk:
         assert desk.scheduler.hello(JobId(1), r, ()) is None
@@ -513,7 +513,7 @@ async def test_after_a_restart_a_job_holds_again_what_it_has_made() -> None:
         jobspec = {**spec(tasks=1), "resources": flash(3)}
         desk.scheduler.alloc({"id": 1, "priority": 16, "jobspec": jobspec})
         await settle()
-        r = orjson.loads(desk.kvs.lookup(keys.of(1, "R")))
+        r = orjson.loads(desk.kvs.lookup(keys.job_key(1, "R")))
         async with opened() as other:
             # What there is may be known before the jobs are, or after them.
             other.scheduler.set_external("default/kept", {"rabbit0": 3 * GIB}, JobId(1))

@@ -14,9 +14,9 @@ from tests.instance.parts import OWNER, virtually
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import ERROR, Connection, RunningShell, ShellPlugin
 from warren.instance.shell.shell import Shell
-from warren.instance.shell.signals import PASSED
-from warren.instance.shell.tasks import NOTHING, CannotStart, Inherited, Spawner, Task
-from warren.instance.simulated import Play, SimulatedSpawner
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
+from warren.instance.shell.tasks import INHERIT_NOTHING, CannotStart, Inherited, Spawner, Task
+from warren.instance.simulated import SimulatedSpawner, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio, treeobj
 from warren.rfc.eventlog import Event
@@ -27,9 +27,9 @@ from warren.rpc.message import Payload, RpcError
 # Tasks
 
 
-def by_rank(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+def by_rank(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
     rank = environment["FLUX_TASK_RANK"]
-    return Play(output=f"I am {rank}\n".encode(), seconds=int(rank) + 1)
+    return TaskBehavior(output=f"I am {rank}\n".encode(), seconds=int(rank) + 1)
 
 
 @virtually
@@ -37,10 +37,10 @@ async def test_every_task_is_told_who_it_is() -> None:
     """Statement 003.10: the shell examines jobspec and R and launches tasks."""
     seen: dict[str, Mapping[str, str]] = {}
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         assert command == ["app", "-x"]
         seen[environment["FLUX_TASK_RANK"]] = environment
-        return Play()
+        return TaskBehavior()
 
     async with machine(play) as m, m.instance() as instance:
         mine = {"MINE": "1", "FLUX_TASK_RANK": "mine"}
@@ -92,7 +92,7 @@ async def test_the_output_of_all_tasks_is_written_down() -> None:
 
 @virtually
 async def test_output_that_is_not_utf_8_arrives_as_it_was() -> None:
-    async with machine(Play(output=b"\xff\0\xfe caf\xc3")) as m, m.instance() as instance:
+    async with machine(TaskBehavior(output=b"\xff\0\xfe caf\xc3")) as m, m.instance() as instance:
         job = await instance.submit()
         await instance.until(job)
 
@@ -140,7 +140,7 @@ class Chatty:
 class Chattering:
     """A spawner of chatty tasks."""
 
-    def unusable(self, directory: str) -> str | None:
+    def directory_problem(self, directory: str) -> str | None:
         return None
 
     def __init__(self, pieces: int, seconds: float = 0) -> None:
@@ -152,7 +152,7 @@ class Chattering:
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         return Chatty(self._pieces, self._seconds)
 
@@ -178,16 +178,16 @@ class Giving(ShellPlugin):
     """A plugin that sets a variable for all tasks."""
 
     async def init(self, shell: RunningShell) -> None:
-        shell.environment.update(GIVEN=shell.part.host, MINE="overridden")
+        shell.environment.update(GIVEN=shell.info.host, MINE="overridden")
 
 
 @virtually
 async def test_a_plugin_sets_variables_for_the_tasks_of_its_node() -> None:
     seen: dict[str, str] = {}
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         seen[environment["FLUX_TASK_RANK"]] = environment["GIVEN"] + environment["MINE"]
-        return Play()
+        return TaskBehavior()
 
     async with machine(play) as m, m.instance() as instance:
         m.plugins = lambda rank: [Giving()]
@@ -205,7 +205,7 @@ class Failing(ShellPlugin):
 
     async def init(self, shell: RunningShell) -> None:
         await asyncio.sleep(self._seconds)
-        raise CannotRun(f"nothing works on {shell.part.host}")
+        raise CannotRun(f"nothing works on {shell.info.host}")
 
 
 class Waiting(ShellPlugin):
@@ -252,14 +252,14 @@ class Refusing(SimulatedSpawner):
     """A spawner on a node where nothing can be started."""
 
     def __init__(self) -> None:
-        super().__init__(lambda command, environment: Play())
+        super().__init__(lambda command, environment: TaskBehavior())
 
     async def start(
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         raise CannotStart(f"{command[0]}: No such file or directory")
 
@@ -287,7 +287,7 @@ async def test_a_job_of_which_no_task_can_start_ends_at_once_on_all_nodes() -> N
 
 @virtually
 async def test_a_shell_that_dies_while_others_wait_for_it_breaks_them_off() -> None:
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         m.plugins = lambda rank: [Waiting()] if rank == 1 else []
         job = await instance.submit(nodes=2)
         await instance.until(job, "start")
@@ -308,8 +308,8 @@ async def test_a_shell_that_dies_while_others_wait_for_it_breaks_them_off() -> N
     [
         (signal.SIGTERM, signal.SIGTERM),
         (signal.SIGUSR1, signal.SIGKILL),
-        (PASSED + signal.SIGUSR1, signal.SIGUSR1),
-        (PASSED + signal.SIGSTOP, signal.SIGSTOP),
+        (TASK_SIGNAL_OFFSET + signal.SIGUSR1, signal.SIGUSR1),
+        (TASK_SIGNAL_OFFSET + signal.SIGSTOP, signal.SIGSTOP),
     ],
 )
 def test_a_signal_to_a_shell_is_one_to_its_tasks(sent: int, ends_by: int) -> None:
@@ -370,7 +370,7 @@ class Recording:
 def _shell(handle: Connection) -> Shell:
     return Shell(
         handle=handle,
-        spawner=SimulatedSpawner(lambda command, environment: Play()),
+        spawner=SimulatedSpawner(lambda command, environment: TaskBehavior()),
         clock=VirtualClock(),
         plugins=[],
         job=JobId(1),
@@ -401,7 +401,7 @@ async def test_a_shell_writes_one_thing_after_the_other() -> None:
     shell = _shell(handle)
     async with asyncio.TaskGroup() as group:
         for number in range(5):
-            group.create_task(shell._say(ERROR, str(number)))
+            group.create_task(shell._log_now(ERROR, str(number)))
 
     assert [each["sequence"] for each in handle.commits] == [1, 2, 3, 4, 5]
     assert handle.complaints == ["0", "1", "2", "3", "4"]
@@ -434,7 +434,7 @@ async def test_nothing_is_lost_when_the_instance_restarts_again_and_again() -> N
 class Cleaning(SimulatedSpawner):
     """A spawner that remembers that it has cleaned up."""
 
-    def __init__(self, play: Play) -> None:
+    def __init__(self, play: TaskBehavior) -> None:
         super().__init__(lambda command, environment: play)
         self.clean = False
 
@@ -470,14 +470,16 @@ class Breaking(Recording):
 async def test_a_shell_that_cannot_meet_the_others_ends_its_tasks_and_says_so() -> None:
     handle = Breaking(lambda topic, payload: payload.get("name") == "f2-end", nodes=2)
     shell = _shell(handle)
-    shell.spawner = spawner = Cleaning(Play(seconds=1000))
+    shell.spawner = spawner = Cleaning(TaskBehavior(seconds=1000))
 
     assert await shell.run() == 1
     assert handle.complaints == ["the shell cannot go on: no more"]
     assert spawner.clean
 
 
-@pytest.mark.parametrize("spawner", [Cleaning(Play(output=b"x\n", seconds=1000)), Chattering(1000)])
+@pytest.mark.parametrize(
+    "spawner", [Cleaning(TaskBehavior(output=b"x\n", seconds=1000)), Chattering(1000)]
+)
 @virtually
 async def test_a_shell_that_may_not_write_any_more_ends_its_tasks(spawner: Spawner) -> None:
     printed = []

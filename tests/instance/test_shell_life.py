@@ -16,14 +16,14 @@ from tests.instance import instance as instances
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.parts import virtually
 from tests.instance.test_shell import Chattering, Waiting
-from warren.instance.shell.ends import FirstExit
+from warren.instance.shell.firstexit import FirstExit
 from warren.instance.shell.input import Stdin
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
 from warren.instance.shell.pty import Pty
 from warren.instance.shell.signals import Kill, SignalBeforeExpiration
-from warren.instance.shell.tasks import NOTHING, Inherited, Task
-from warren.instance.simulated import Play, SimulatedSpawner
+from warren.instance.shell.tasks import INHERIT_NOTHING, Inherited, Task
+from warren.instance.simulated import SimulatedSpawner, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import stdio
 from warren.rfc.fluid import JobId, f58plain
@@ -127,7 +127,7 @@ async def test_output_beyond_the_limit_is_dropped_and_told_once() -> None:
 @virtually
 async def test_what_would_not_go_into_one_message_goes_into_several() -> None:
     """Each byte of this is six in the log, and what may wait is more than a message holds."""
-    async with machine(Play(output=b"\0" * 5_000_000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(output=b"\0" * 5_000_000)) as m, m.instance() as instance:
         sizes = []
         served: Any = instance.bus._services["kvs"]
 
@@ -147,11 +147,11 @@ async def test_what_would_not_go_into_one_message_goes_into_several() -> None:
 # Ends
 
 
-def unequal(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+def unequal(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
     """The first task ends after a second, with an exit code if the command says so."""
     if environment["FLUX_TASK_RANK"] == "0":
-        return Play(seconds=1, status=int(command[1]) << 8)
-    return Play(seconds=1000)
+        return TaskBehavior(seconds=1, status=int(command[1]) << 8)
+    return TaskBehavior(seconds=1000)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -197,7 +197,7 @@ async def test_a_job_that_does_not_run_without_all_its_tasks_ends_with_the_first
 
 @virtually
 async def test_tasks_that_end_in_time_are_let_be() -> None:
-    async with machine(Play(seconds=20)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=20)) as m, m.instance() as instance:
         with_usual(m)
         job = await submit(instance, nodes=3)
         await instance.until(job)
@@ -206,9 +206,9 @@ async def test_tasks_that_end_in_time_are_let_be() -> None:
         assert instance.took(job) < 21
 
 
-def one_after_the_other(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+def one_after_the_other(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
     """Each task ends two seconds after the one before it."""
-    return Play(seconds=1 + 2 * int(environment["FLUX_TASK_RANK"]))
+    return TaskBehavior(seconds=1 + 2 * int(environment["FLUX_TASK_RANK"]))
 
 
 @pytest.mark.parametrize("tasks", [2, 4])
@@ -257,7 +257,7 @@ async def test_tasks_that_do_run_on_are_ended_when_the_instance_is_back() -> Non
 async def test_a_signal_comes_before_the_time_limit(
     option: Any, seconds: float, signum: int
 ) -> None:
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         with_usual(m)
         job = await submit(instance, {"signal": option}, nodes=2, duration=100.0)
         await instance.until(job)
@@ -270,7 +270,7 @@ async def test_a_signal_comes_before_the_time_limit(
 
 @virtually
 async def test_the_job_service_is_the_users_and_understands_what_it_is_told() -> None:
-    async with machine(Play(seconds=1000)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
         with_usual(m)
         job = await submit(instance, nodes=2)
         await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -300,9 +300,9 @@ async def test_a_shell_leaves_when_it_has_answered_for_the_signal_that_ended_it(
             await asyncio.sleep(2.0 if answers else 1000.0)
 
     shell: Any = SimpleNamespace(
-        part=SimpleNamespace(rank=0, hosts=("a", "b")),
+        info=SimpleNamespace(rank=0, hosts=("a", "b")),
         peers=Peers(),
-        permit=lambda request: None,
+        check_permitted=lambda request: None,
         signal=lambda signum, ranks: None,
         serve=lambda name, method: served.append(method),
     )
@@ -328,7 +328,7 @@ def late(rank: int) -> SimulatedSpawner:
             await asyncio.sleep(60)
             return await super().start(*about)
 
-    return Late(lambda command, environment: Play(seconds=1000))
+    return Late(lambda command, environment: TaskBehavior(seconds=1000))
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -353,14 +353,14 @@ class Reader(SimulatedSpawner):
     """A spawner of tasks that print all that they read."""
 
     def __init__(self) -> None:
-        super().__init__(lambda command, environment: Play())
+        super().__init__(lambda command, environment: TaskBehavior())
 
     async def start(
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         assert inherited.stdin is not None
         reading = os.dup(inherited.stdin)
@@ -422,7 +422,7 @@ async def test_input_that_comes_before_the_tasks_waits_for_them(nodes: int) -> N
 
 @virtually
 async def test_a_terminal_is_its_users_alone() -> None:
-    async with machine(Play(seconds=100)) as m, m.instance() as instance:
+    async with machine(TaskBehavior(seconds=100)) as m, m.instance() as instance:
         m.plugins = lambda rank: [Pty(), Stdin()]
         job = await submit(instance, {"pty": {"interactive": 1}})
         await instance.until(job, "shell.start", "guest.exec.eventlog")
@@ -444,7 +444,7 @@ class Deaf(SimulatedSpawner):
     """A spawner of tasks that read nothing for a while, and whose pipes outlive them."""
 
     def __init__(self) -> None:
-        super().__init__(lambda command, environment: Play(seconds=60))
+        super().__init__(lambda command, environment: TaskBehavior(seconds=60))
         self.pipes: list[int] = []
 
     async def start(
@@ -452,7 +452,7 @@ class Deaf(SimulatedSpawner):
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         assert inherited.stdin is not None
         self.pipes.append(os.dup(inherited.stdin))
@@ -560,9 +560,9 @@ async def test_plugins_are_called_at_each_point_in_order() -> None:
     notes: dict[int, list[str]] = {0: [], 1: []}
     commands: list[list[str]] = []
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         commands.append([*command, environment["OF"]])
-        return Play(seconds=1, status=256)
+        return TaskBehavior(seconds=1, status=256)
 
     async with machine(play) as m, m.instance() as instance:
         m.plugins = lambda rank: [Noting(notes[rank])]
@@ -628,7 +628,7 @@ async def test_an_option_that_makes_no_sense_is_told_to_the_author() -> None:
 @virtually
 async def test_shells_find_each_other_though_the_instance_forgets_who_was_there(late: int) -> None:
     """A shell that has gone on vouches for those who never heard that all were there."""
-    async with machine(Play(seconds=3)) as m:
+    async with machine(TaskBehavior(seconds=3)) as m:
         m.plugins = lambda rank: [Waiting()] if rank == late else []
         async with m.instance() as instance:
             job = await submit(instance, nodes=3)

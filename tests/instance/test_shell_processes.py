@@ -17,7 +17,7 @@ from tests.instance import instance as instances
 from tests.instance.instance import Instance, Machine, machine
 from warren.base.clock import SystemClock
 from warren.instance.exec.execution import ShellsLost
-from warren.instance.shell.tmpdir import place, sweep
+from warren.instance.shell.tmpdir import job_directory, sweep
 from warren.lifecycle.states import Result
 from warren.rfc import idset, stdio
 from warren.rfc.fluid import JobId, f58plain
@@ -146,7 +146,7 @@ async def test_a_task_has_a_directory_of_its_job_that_goes_with_it(at: Place) ->
         job = await ran(instance, "sh", "-c", script, nodes=2)
 
         for rank in range(2):
-            path = place(at.processes.tmp, job, rank)
+            path = job_directory(at.processes.tmp, job, rank)
             assert instance.printed(job)[str(rank)] == f"700\n{path}\n".encode()
         assert list(at.processes.tmp.iterdir()) == []
 
@@ -162,7 +162,7 @@ async def test_tasks_find_warren_wherever_it_is_installed(at: Place) -> None:
 
 
 def test_what_killed_shells_have_left_is_swept_away(tmp_path: Path) -> None:
-    left = place(tmp_path, 1, 0) / "locked" / "below"
+    left = job_directory(tmp_path, 1, 0) / "locked" / "below"
     left.mkdir(parents=True)
     left.parent.chmod(0)
     (tmp_path / "another's").mkdir()
@@ -458,7 +458,7 @@ async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
         try:
             await user.rpc(f"{service(job)}.stdin", {"ranks": "0", "data": typed})
         except RpcError as error:
-            if not error.lost:
+            if not error.unserved:
                 raise
             await asyncio.sleep(0.02)
         else:
@@ -472,7 +472,7 @@ async def looked(user: Reconnecting, job: JobId, until: bytes = b"") -> bytes:
         try:
             answer = await user.rpc(f"{service(job)}.pty-output", {"seen": len(seen)})
         except RpcError as error:
-            if not error.lost:
+            if not error.unserved:
                 raise
             await asyncio.sleep(0.02)
             continue

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from warren.instance.shell.options import CannotRun
-from warren.instance.shell.part import as_signed
+from warren.instance.shell.shellinfo import as_signed
 
 
 def spec(*commands: str, **system: Any) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from tests.harness.seam import Seam
 from tests.instance.instance import Instance, Machine, machine
 from tests.instance.parts import OWNER
 from warren.instance import config, keys
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.kvs import Kvs
-from warren.instance.simulated import Play, SimulatedCommands
+from warren.instance.simulated import SimulatedCommands, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import fluid
 from warren.rfc import jobspec as jobspecs
@@ -32,10 +32,10 @@ class Story:
     result: Result
     note: str | None = None
     """Of the first fatal exception."""
-    play: Play = field(default_factory=Play)
+    play: TaskBehavior = field(default_factory=TaskBehavior)
     site: str = ""
     """The instance's configuration."""
-    commands: Mapping[str, Play] = field(default_factory=dict)
+    commands: Mapping[str, TaskBehavior] = field(default_factory=dict)
     """What the site's commands do."""
     cancelled: bool = False
     """Whether a user cancels each job once it has started."""
@@ -44,15 +44,15 @@ class Story:
     run: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """How often each command was run, by job, name and node."""
 
-    def tasks(self, command: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def tasks(self, command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         self.started[environment["FLUX_JOB_ID"], environment["FLUX_TASK_RANK"]] += 1
         return self.play
 
-    def around(self, argv: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def around(self, argv: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         self.run[environment["FLUX_JOB_ID"], argv[0], environment["WARREN_NODE"]] += 1
-        return self.commands.get(argv[0], Play())
+        return self.commands.get(argv[0], TaskBehavior())
 
-    async def live(self, instance: Instance) -> list[Inactive]:
+    async def live(self, instance: Instance) -> list[InactiveJob]:
         """Do what users would, as far as it is not done, and wait for the ends of all jobs."""
         known = {jobspecs.name(each.jobspec): each.job.id for each in instance.manager.jobs()}
         for name, options in self.jobs.items():
@@ -63,7 +63,7 @@ class Story:
                 await cancelled(instance, job)
         return [await ended(instance, job) for job in known.values()]
 
-    def came_true(self, ended: Inactive) -> bool:
+    def came_true(self, ended: InactiveJob) -> bool:
         fatal = ended.job.fatal_exception
         noted = self.note is None or (fatal is not None and fatal.note == self.note)
         return noted and ended.job.result is self.result
@@ -71,7 +71,7 @@ class Story:
 
 async def cancelled(instance: Instance, job: JobId) -> None:
     """Cancel a job once it has started, unless it is over."""
-    while not (instance.job(job).started or isinstance(instance.manager.find(job), Inactive)):  # noqa: ASYNC110
+    while not (instance.job(job).started or isinstance(instance.manager.find(job), InactiveJob)):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     try:
         await instance.cancel(job)
@@ -79,11 +79,11 @@ async def cancelled(instance: Instance, job: JobId) -> None:
         return
 
 
-async def ended(instance: Instance, job: JobId) -> Inactive:
+async def ended(instance: Instance, job: JobId) -> InactiveJob:
     """Wait until a job is over, and nothing is done for it any more."""
     while True:
         found = instance.manager.find(job)
-        if isinstance(found, Inactive) and instance.names(job)[-1] == "clean":
+        if isinstance(found, InactiveJob) and instance.names(job)[-1] == "clean":
             return found
         await asyncio.sleep(0.05)
 
@@ -103,24 +103,24 @@ STORIES: Mapping[str, Callable[[], Story]] = {
         result=Result.COMPLETED,
     ),
     "failing": lambda: Story(
-        jobs={"one": {"nodes": 2}}, play=Play(status=7 << 8), result=Result.FAILED
+        jobs={"one": {"nodes": 2}}, play=TaskBehavior(status=7 << 8), result=Result.FAILED
     ),
     "cancelled": lambda: Story(
         jobs={"one": {"nodes": 2}, "waits": {"nodes": 3}},
-        play=Play(seconds=1e6),
+        play=TaskBehavior(seconds=1e6),
         cancelled=True,
         result=Result.CANCELED,
     ),
     "stubborn": lambda: Story(
         jobs={"one": {"nodes": 2}},
-        play=Play(seconds=1e6, stubborn=True),
+        play=TaskBehavior(seconds=1e6, stubborn=True),
         site="[exec]\nkill-timeout = 0.5",
         cancelled=True,
         result=Result.CANCELED,
     ),
     "out of time": lambda: Story(
         jobs={"one": {"nodes": 2, "duration": 2.0}},
-        play=Play(seconds=1e6),
+        play=TaskBehavior(seconds=1e6),
         result=Result.TIMEOUT,
         note="resource allocation expired",
     ),
@@ -137,7 +137,7 @@ STORIES: Mapping[str, Callable[[], Story]] = {
     "failing in its prolog": lambda: Story(
         jobs={"one": {"nodes": 2}},
         site=COMMANDS,
-        commands={"pro": Play(status=256)},
+        commands={"pro": TaskBehavior(status=256)},
         result=Result.FAILED,
     ),
 }
@@ -183,7 +183,9 @@ def at_work(m: Machine, labels: Iterable[str]) -> set[str]:
     kvs, found = Kvs(m.journal, OWNER), set()
     for label in labels:
         job = fluid.parse(label)
-        logs = [kvs.get(keys.of(job, key)) or b"" for key in ("eventlog", "guest.exec.eventlog")]
+        logs = [
+            kvs.get(keys.job_key(job, key)) or b"" for key in ("eventlog", "guest.exec.eventlog")
+        ]
         if any(name in log for log in logs for name in (b'"start"', b'"shell.start"')):
             found.add(label)
     return found

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from warren.base.processes import descendants, parents, pids_by_variable, send
+from warren.base.processes import descendants, parents, pids_by_variable, send_signal
 
 
 def spawning(program: str, *words: str) -> Any:
@@ -172,7 +172,7 @@ ON_A_TERMINAL = """
     writer = terminal.writer()
     started = spawner.start(["sh", "-c", words[0]], os.environ, None, Inherited(terminal=terminal))
     task = await started
-    terminal.begun()
+    terminal.close_task_end()
 """
 
 
@@ -286,9 +286,9 @@ def test_a_signal_goes_to_no_process_that_is_not_meant_any_more() -> None:
     with subprocess.Popen(["sleep", "1000"]) as process:
         answers = iter([[process.pid], []])
 
-        assert send(lambda: next(answers), signal.SIGKILL) == set()
+        assert send_signal(lambda: next(answers), signal.SIGKILL) == set()
         assert process.poll() is None
-        assert send(lambda: [process.pid], signal.SIGKILL) == {process.pid}
+        assert send_signal(lambda: [process.pid], signal.SIGKILL) == {process.pid}
 
 
 def test_what_an_ended_task_has_left_in_its_group_gets_the_signals_of_the_group() -> None:

@@ -29,7 +29,7 @@ def really(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None
 async def opened(terminal: Terminal) -> AsyncIterator[int]:
     """A terminal whose task has begun; gives the task's end."""
     task = os.dup(terminal.task_end)
-    terminal.begun()
+    terminal.close_task_end()
     try:
         yield task
     finally:
@@ -54,7 +54,7 @@ async def test_what_is_typed_is_not_printed_unless_a_user_sits_there() -> None:
     for terminal, printed in ((Terminal(), b"done"), (Terminal(echo=True), b"typed\r\ndone")):
         async with opened(terminal) as task:
             writer = terminal.writer()
-            os.write(writer, terminal.typed(b"typed\n", eof=False))
+            os.write(writer, terminal.encode_input(b"typed\n", eof=False))
             os.close(writer)
             assert os.read(task, 100) == b"typed\n"
             os.write(task, b"done")
@@ -70,8 +70,8 @@ async def test_a_task_that_reads_lines_reads_their_end(typed: bytes) -> None:
     terminal = Terminal()
     async with opened(terminal) as task:
         writer = terminal.writer()
-        os.write(writer, terminal.typed(typed, eof=False))
-        os.write(writer, terminal.typed(b"", eof=True))
+        os.write(writer, terminal.encode_input(typed, eof=False))
+        os.write(writer, terminal.encode_input(b"", eof=True))
         os.close(writer)
         read = b""
         while chunk := os.read(task, 100):
@@ -87,7 +87,7 @@ async def test_a_task_that_reads_keys_reads_no_end() -> None:
         modes[3] &= ~termios.ICANON
         termios.tcsetattr(task, termios.TCSANOW, modes)
 
-        assert terminal.typed(b"q", eof=True) == b"q"
+        assert terminal.encode_input(b"q", eof=True) == b"q"
 
 
 @really
@@ -117,17 +117,17 @@ async def test_a_closed_terminal_leaves_no_descriptor() -> None:
 async def test_who_looks_sees_each_byte_once_and_then_the_end() -> None:
     unseen = Unseen()
     unseen.add(b"one")
-    assert await unseen.look(0) == (0, b"one", False)
-    assert await unseen.look(0) == (0, b"one", False), "an answer that was lost"
-    looking = asyncio.create_task(unseen.look(3))
+    assert await unseen.read_from(0) == (0, b"one", False)
+    assert await unseen.read_from(0) == (0, b"one", False), "an answer that was lost"
+    looking = asyncio.create_task(unseen.read_from(3))
     await asyncio.sleep(0)
     assert not looking.done()
     unseen.add(b"two")
     assert await looking == (3, b"two", False)
     unseen.end()
-    assert await unseen.look(4) == (4, b"wo", False)
-    assert await unseen.look(6) == (6, b"", True)
-    assert await unseen.look(99) == (6, b"", True)
+    assert await unseen.read_from(4) == (4, b"wo", False)
+    assert await unseen.read_from(6) == (6, b"", True)
+    assert await unseen.read_from(99) == (6, b"", True)
 
 
 async def fill(task: int) -> int:
@@ -147,24 +147,24 @@ async def test_a_task_that_is_not_attached_to_waits_and_loses_nothing() -> None:
     async with opened(terminal) as task:
         reading = asyncio.create_task(terminal.read())
         await fill(task)
-        _, kept, _ = await terminal.unseen.look(0)
+        _, kept, _ = await terminal.unseen.read_from(0)
         await fill(task)
         await asyncio.sleep(0.01)
-        assert (await terminal.unseen.look(0))[1] == kept, "it goes on reading"
+        assert (await terminal.unseen.read_from(0))[1] == kept, "it goes on reading"
         assert not reading.done()
         reading.cancel()
 
 
 @really
 async def test_what_was_seen_is_not_written_down() -> None:
-    terminal = WatchedTerminal(patience=100)
+    terminal = WatchedTerminal(drain_timeout=100)
     async with opened(terminal) as task:
         reading = asyncio.create_task(terminal.read())
         os.write(task, b"seen")
-        assert await terminal.unseen.look(0) == (0, b"seen", False)
-        terminal.ended()
+        assert await terminal.unseen.read_from(0) == (0, b"seen", False)
+        terminal.task_ended()
         os.close(task)
-        assert await terminal.unseen.look(4) == (4, b"", True)
+        assert await terminal.unseen.read_from(4) == (4, b"", True)
         assert await reading == b""
 
 
@@ -172,22 +172,22 @@ async def test_what_was_seen_is_not_written_down() -> None:
 @really
 async def test_what_is_never_attached_to_is_written_down_in_the_end(looked: bool) -> None:
     # Who never looked is not waited for at all.
-    terminal = WatchedTerminal(patience=0.01 if looked else 1000)
+    terminal = WatchedTerminal(drain_timeout=0.01 if looked else 1000)
     async with opened(terminal) as task:
         reading = asyncio.create_task(terminal.read())
         os.write(task, b"unseen")
         if looked:
-            assert await terminal.unseen.look(0) == (0, b"unseen", False)
-        terminal.ended()
+            assert await terminal.unseen.read_from(0) == (0, b"unseen", False)
+        terminal.task_ended()
         os.close(task)
         assert [await reading, await terminal.read()] == [b"unseen", b""]
 
 
 @really
 async def test_what_an_ended_task_has_left_prints_no_more_than_is_kept() -> None:
-    terminal = WatchedTerminal(most=10, patience=0.01)
+    terminal = WatchedTerminal(most=10, drain_timeout=0.01)
     async with opened(terminal) as task:
-        terminal.ended()
+        terminal.task_ended()
         written = await fill(task)
         read = await terminal.read()
         os.close(task)

@@ -130,11 +130,11 @@ def test_a_job_that_does_not_say_how_long_takes_as_long_as_it_may_or_no_time() -
     limited = spec()
     limited["attributes"]["system"]["duration"] = 60.0
 
-    assert testexec.read_test(limited) == testexec.Show(seconds=60.0)
-    found = testexec.read_test(spec())
+    assert testexec.read_mock_run(limited) == testexec.MockRun(seconds=60.0)
+    found = testexec.read_mock_run(spec())
     assert found is not None
     assert found.seconds < 0.001
 
 
 def test_a_job_that_wants_nothing_shown_is_run() -> None:
-    assert testexec.read_test(jobspec.make(command=["app"], tasks=1)) is None
+    assert testexec.read_mock_run(jobspec.make(command=["app"], tasks=1)) is None

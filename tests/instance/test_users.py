@@ -5,12 +5,12 @@ import grp
 import os
 import pwd
 
-from warren.instance.users import User, is_known, unknown, who
+from warren.instance.users import User, look_up_user, unknown_names, user_exists
 
 
 def ask(userid: int) -> User:
     async def asked() -> User:
-        return await who(userid)
+        return await look_up_user(userid)
 
     return asyncio.run(asked())
 
@@ -28,14 +28,14 @@ def test_a_number_that_no_user_has_is_nameless_and_in_no_group() -> None:
     free = next(number for number in range(2_000_000, 3_000_000) if number not in taken)
 
     assert ask(free) == User(None)
-    assert not asyncio.run(is_known(free))
-    assert asyncio.run(is_known(os.getuid()))
+    assert not asyncio.run(user_exists(free))
+    assert asyncio.run(user_exists(os.getuid()))
 
 
 def test_names_of_no_user_or_group_are_unknown() -> None:
     user, group = pwd.getpwuid(0).pw_name, grp.getgrgid(0).gr_name
 
-    assert list(unknown([user, "no-such-user"], [group, "no-such-group"])) == [
+    assert list(unknown_names([user, "no-such-user"], [group, "no-such-group"])) == [
         "no-such-user",
         "no-such-group",
     ]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from warren.base.processes import die_with_parent
 from warren.instance.shell.guard import run_guarded
-from warren.instance.shell.imp import Refused
+from warren.instance.shell.imp import IdentityRefused
 from warren.instance.shell.parent import Order, ShellParent
 
 socket, marker, directory = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
@@ -28,7 +28,7 @@ class ToyShell:
 
     def prepare(self, order: Order) -> bytes | None:
         if order.host == "refusing":
-            raise Refused(f"not as user {order.userid} by {order.J}")
+            raise IdentityRefused(f"not as user {order.userid} by {order.J}")
         return b"proven"
 
     def clean(self, order: Order) -> int | None:
@@ -65,7 +65,7 @@ def live() -> int:
     unfinished = directory / "parent.new"
     unfinished.write_text(str(os.getpid()))
     unfinished.rename(directory / "parent")
-    here = ShellParent(socket, ToyShell(), str(directory), patience=patience)
+    here = ShellParent(socket, ToyShell(), str(directory), kill_timeout=patience)
     if sys.argv[4] != "cgroups":
         here._cgroups = None
     here.run()

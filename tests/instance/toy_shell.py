@@ -8,7 +8,7 @@ from pathlib import Path
 
 from warren.base.clock import SystemClock
 from warren.base.processes import die_with_parent
-from warren.instance.shell.binding import NodeCores
+from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.shell import Shell
 from warren.instance.shell.tasks import ProcessSpawner

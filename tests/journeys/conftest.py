@@ -15,7 +15,7 @@ import pytest
 
 from warren.base.clock import SystemClock
 from warren.base.objects import Kind, Object
-from warren.base.processes import send
+from warren.base.processes import send_signal
 from warren.daemons import clustershape
 from warren.daemons.clustershape import ClusterShape
 from warren.daemons.nodes import Nodes
@@ -99,7 +99,7 @@ class Cluster:
 
     def _kill_one_and_all(self) -> bool:
         """Kill every process that is there; return whether there was none."""
-        return not send(self.processes, signal.SIGKILL)
+        return not send_signal(self.processes, signal.SIGKILL)
 
     def status(self) -> dict[str, Any]:
         """Return what it says of itself. It runs."""

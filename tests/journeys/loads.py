@@ -28,7 +28,7 @@ async def answered(cluster: Cluster, action: Callable[[Handle], Awaitable[T]]) -
             async with connect(cluster.state.socket) as handle:
                 return await action(handle)
         except RpcError as error:
-            if not error.lost:
+            if not error.unserved:
                 raise
         await asyncio.sleep(0.02)
 
@@ -49,7 +49,7 @@ async def cancel(handle: Handle, job: JobId) -> bool:
     try:
         await handle.rpc("job-manager.raise", {"id": job, "type": "cancel", "severity": 0})
     except RpcError as error:
-        if error.lost:
+        if error.unserved:
             raise
         return False
     return True

@@ -121,7 +121,7 @@ class Line:
 class Process:
     """A process that would like to lead, and how it went."""
 
-    def __init__(self, play: "Play", identity: str, **options: Any) -> None:
+    def __init__(self, play: "TaskBehavior", identity: str, **options: Any) -> None:
         self.identity = identity
         self.line = Line(play.store)
         self.grace = 0.0
@@ -177,7 +177,7 @@ class Process:
         await self.stop()
 
 
-class Play:
+class TaskBehavior:
     """A store with Leases, and those who lead now."""
 
     def __init__(self, store: Store) -> None:
@@ -193,10 +193,10 @@ class Play:
 
 
 @asynccontextmanager
-async def played() -> AsyncIterator[Play]:
+async def played() -> AsyncIterator[TaskBehavior]:
     store = Store(MemoryJournal(), VirtualClock(), AdmitAll())
     async with alongside(store.run()):
-        yield Play(store)
+        yield TaskBehavior(store)
 
 
 # Becoming the leader
@@ -543,7 +543,7 @@ async def test_there_are_never_two_leaders_and_after_all_trouble_there_is_one(se
 
     names = itertools.count()
 
-    def born(play: Play) -> Process:
+    def born(play: TaskBehavior) -> Process:
         process = play.process(f"p-{next(names)}", jitter=chance.random)
         process.line.faults = trouble
         process.grace = chance.choice([0, 1, 4.9])

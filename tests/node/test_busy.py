@@ -823,7 +823,7 @@ def test_flash_of_a_process_that_was_killed_and_does_not_die_is_taken(
                 _take(rabbit, process)
                 assert rabbit.volumes() == []
             finally:
-                fuse.give_up([process.pid], user.userid)
+                fuse.abort_servers([process.pid], user.userid)
     eventually(lambda: rabbit.disk.loops() == [])
 
 

@@ -102,7 +102,7 @@ lists = st.sets(numbers, min_size=2).map(lambda found: ",".join(map(str, sorted(
 def test_a_count_reads_back_and_gives_the_most_that_it_allows(value: Any, limit: int) -> None:
     count = counts.parse(value)
     allowed = [number for number in range(1, limit + 1) if number in count]
-    assert count.most(limit) == (allowed[-1] if allowed else None)
+    assert count.greatest(limit) == (allowed[-1] if allowed else None)
 
     again = counts.parse(counts.encode(count))
     assert [number for number in range(100) if number in again] == [

@@ -60,7 +60,7 @@ FULL = {
 
 
 def test_a_graph_is_written_tersely_with_an_edge_from_each_parent() -> None:
-    graph = jgf.encode(map(jgf.line, TREE))["graph"]
+    graph = jgf.encode(map(jgf.encode_vertex, TREE))["graph"]
     assert graph["directed"] is False
     assert graph["nodes"][1] == {
         "id": "1",
@@ -74,7 +74,7 @@ def test_a_graph_is_written_tersely_with_an_edge_from_each_parent() -> None:
 
 
 def test_a_graph_reads_back() -> None:
-    written = jgf.encode(map(jgf.line, TREE))
+    written = jgf.encode(map(jgf.encode_vertex, TREE))
     assert list(jgf.decode(written)) == TREE
     assert list(jgf.edges(written)) == [Edge(source="0", target="1"), Edge(source="1", target="2")]
     jgf.check(written)
@@ -105,7 +105,7 @@ def test_edges_tell_their_relation_in_each_way_that_there_has_been() -> None:
 
 @pytest.mark.parametrize("writer", ["fluxion", "fluxion:jgf"])
 def test_a_graph_may_tell_its_writer(writer: str) -> None:
-    written = jgf.encode(map(jgf.line, TREE))
+    written = jgf.encode(map(jgf.encode_vertex, TREE))
     jgf.check({**written, "writer": writer})
     jgf.check({"graph": written["graph"]})
 
@@ -208,7 +208,7 @@ def test_every_tree_reads_back_and_holds_together(plan: list[tuple[int, dict[str
         path = f"{tree[parent % len(tree)].path}/v{number}"
         tree.append(Vertex(type="v", path=path, metadata=metadata))
 
-    written = orjson.loads(orjson.dumps(jgf.encode(map(jgf.line, tree))))
+    written = orjson.loads(orjson.dumps(jgf.encode(map(jgf.encode_vertex, tree))))
 
     jgf.check(written)
     assert list(jgf.decode(written)) == tree
@@ -232,7 +232,7 @@ def test_the_graphs_of_flux_coral2_are_read() -> None:
         "/ElCapitan/chassis1",
     ]
     assert sum(each.type == "ssd" for each in found) == 72
-    assert jgf.encode(map(jgf.line, found))["graph"]["nodes"] == [
+    assert jgf.encode(map(jgf.encode_vertex, found))["graph"]["nodes"] == [
         {"id": node["id"], "metadata": node["metadata"]}
         for node in r["scheduling"]["graph"]["nodes"]
     ]

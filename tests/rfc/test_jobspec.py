@@ -270,7 +270,7 @@ def test_whatever_can_be_scheduled_is_accepted_and_counted(
         )
     )
     found = jobspec.summary(accepted)
-    assert (found.slots, found.tasks, found.choice) == counted
+    assert (found.slots, found.tasks, found.moldable) == counted
 
 
 @pytest.mark.parametrize(

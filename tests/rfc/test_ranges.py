@@ -123,15 +123,15 @@ def test_each_acceptable_count_follows_from_the_one_before(text: str, counts: li
     [("3-30", 100, 30), ("3-30", 7, 7), ("3-30", 2, None), ("4+:4", 11, 8), ("2+:2:^", 255, 16)],
 )
 def test_the_most_that_is_there_is_taken(text: str, limit: int, most: int | None) -> None:
-    assert ranges.parse(text).most(limit) == most
+    assert ranges.parse(text).greatest(limit) == most
 
 
 @pytest.mark.parametrize("operator", ["+", "*", "^"])
 def test_ranges_of_astronomical_size_are_answered_at_once(operator: Operator) -> None:
     huge = 2**63 - 1
     assert huge in Range(min=1, max=huge)
-    assert Range(min=2, operand=huge, operator=operator).most(huge - 1) == 2
-    assert Range(min=huge, operand=huge, operator=operator).most(huge) == huge
+    assert Range(min=2, operand=huge, operator=operator).greatest(huge - 1) == 2
+    assert Range(min=huge, operand=huge, operator=operator).greatest(huge) == huge
 
 
 numbers = st.integers(1, 40) | st.integers(1, 2**63 - 1)
@@ -165,7 +165,7 @@ def test_counts_are_those_that_repeated_application_finds(made: Range, limit: in
         step = {"+": count + made.operand, "*": count * made.operand}
         count = step[made.operator] if made.operator in step else count ** min(made.operand, 9)
     assert list(made.counts(limit)) == found
-    assert made.most(limit) == (found[-1] if found else None)
+    assert made.greatest(limit) == (found[-1] if found else None)
     assert (limit in made) == (limit in found)
 
 

@@ -170,7 +170,7 @@ def test_the_writer_of_the_graph_is_fluxion_if_no_other_is_told() -> None:
 
 
 def test_no_nodes_are_a_set_too() -> None:
-    empty = resource_set.of([])
+    empty = resource_set.from_ranks([])
     r = resource_set.write(empty)
     assert r["execution"]["nodelist"] == r["execution"]["R_lite"] == []
     assert resource_set.read(r) == empty
@@ -234,7 +234,7 @@ def test_a_difference_leaves_nodes_out_of_which_nothing_is_left() -> None:
         Rank(0, "n0", (0, 1), (0,)),
         Rank(1, "n1", (0,)),
     )
-    all_of_1 = resource_set.of([Rank(1, "n1", (0, 1, 2))])
+    all_of_1 = resource_set.from_ranks([Rank(1, "n1", (0, 1, 2))])
     assert resource_set.difference(A, all_of_1) == ResourceSet(
         ranks=(Rank(0, "n0", (0, 1), (0,)),), properties={"big": (0,)}, expiration=9.0
     )
@@ -252,13 +252,13 @@ def test_an_intersection_has_what_is_in_both() -> None:
 def test_sets_that_know_a_rank_by_different_hosts_have_nothing_to_do_with_each_other(
     operation: Any,
 ) -> None:
-    other = resource_set.of([Rank(1, "other", (0,))])
+    other = resource_set.from_ranks([Rank(1, "other", (0,))])
     with pytest.raises(BadFormat, match="rank 1 is n1 in one set and other in the other"):
         operation(A, other)
 
 
 def test_a_node_of_gpus_alone_may_be_left_over_but_not_be_written() -> None:
-    left = resource_set.difference(A, resource_set.of([Rank(0, "n0", (0, 1))]))
+    left = resource_set.difference(A, resource_set.from_ranks([Rank(0, "n0", (0, 1))]))
     assert left.ranks[0] == Rank(0, "n0", (), (0,))
     with pytest.raises(BadFormat, match="rank 0 has no core"):
         resource_set.write(left)
@@ -295,7 +295,7 @@ def test_nodes_are_appended_after_the_greatest_rank() -> None:
         (6, "n1"),
     ]
     assert both.properties == {"big": (4, 5, 6), "odd": (6,)}
-    assert resource_set.append(resource_set.of([]), B) == replace(
+    assert resource_set.append(resource_set.from_ranks([]), B) == replace(
         resource_set.remap(B), scheduling=None
     )
 
@@ -323,7 +323,7 @@ def alike(draw: st.DrawFn) -> ResourceSet:
         if number & 31
     ]
     known = tuple(rank.rank for rank in ranks)
-    return replace(resource_set.of(ranks), properties={"a": known[:2], "b": known[1:]})
+    return replace(resource_set.from_ranks(ranks), properties={"a": known[:2], "b": known[1:]})
 
 
 @given(alike(), alike())

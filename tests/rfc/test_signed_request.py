@@ -134,7 +134,7 @@ def test_what_munge_signs_is_a_digest_of_header_and_payload() -> None:
 def test_a_request_is_proven_by_a_credential_that_fits(age: float) -> None:
     request = munged()
     credential = Credential(
-        userid=5588, payload=signed_request.proof(request.signed), encoded=1000.0 - age
+        userid=5588, payload=signed_request.proof(request.signed), encoded_at=1000.0 - age
     )
     signed_request.prove(request, credential, now=1000.0, ttl=60.0)
 
@@ -146,14 +146,14 @@ def test_a_request_is_proven_by_a_credential_that_fits(age: float) -> None:
         ({"payload": b""}, "not over this request"),
         ({"payload": signed_request.proof("")}, "not over this request"),
         ({"payload": b"\x02" + hashlib.sha256(b"").digest()}, "not over this request"),
-        ({"encoded": 939.0}, "signed 61 s ago, and holds for 60 s"),
+        ({"encoded_at": 939.0}, "signed 61 s ago, and holds for 60 s"),
     ],
 )
 def test_a_credential_that_does_not_fit_proves_nothing(
     changed: dict[str, Any], problem: str
 ) -> None:
     request = munged()
-    good = {"userid": 5588, "payload": signed_request.proof(request.signed), "encoded": 1000.0}
+    good = {"userid": 5588, "payload": signed_request.proof(request.signed), "encoded_at": 1000.0}
     with pytest.raises(NotProven, match=problem):
         signed_request.prove(request, Credential(**{**good, **changed}), now=1000.0, ttl=60.0)
 

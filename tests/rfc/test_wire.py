@@ -27,7 +27,7 @@ REQUESTS = st.builds(
     matchtag=NUMBERS,
     nodeid=NUMBERS,
     streaming=st.booleans(),
-    answered=st.booleans(),
+    wants_response=st.booleans(),
     userid=NUMBERS,
     roles=st.builds(Role, st.integers(0, 7)),
     routes=ROUTES,
@@ -113,7 +113,7 @@ def test_a_message_that_is_too_long_comes_without_its_payload(message: Message, 
     frames = Frames(told.append, longest)
     parts = [data[start : start + size] for start in range(0, len(data), size)]
     found = [message for part in parts for message in frames.feed(part)]
-    assert found == [replace(long, payload=None, cut=True), NEXT]
+    assert found == [replace(long, payload=None, truncated=True), NEXT]
     assert told == []
 
 

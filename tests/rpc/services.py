@@ -14,8 +14,8 @@ from tests.harness import virtual
 from warren.rpc import client, server, sockets
 from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.message import LONGEST, Handle, Payload, Request, RpcError
-from warren.rpc.peer import WAITING
-from warren.rpc.server import AccessPolicy, Bounds
+from warren.rpc.peer import MOST_WAITING
+from warren.rpc.server import AccessPolicy, ServerLimits
 
 OWNER = os.getuid()
 GUEST = OWNER + 1
@@ -101,7 +101,9 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serve a bus at a path for the length of a block."""
     running = asyncio.ensure_future(
-        server.serve(bus, path, AccessPolicy(guests=True), Bounds(longest=longest, silence=silence))
+        server.serve(
+            bus, path, AccessPolicy(guests=True), ServerLimits(longest=longest, silence=silence)
+        )
     )
     try:
         await eventually(lambda: running.done() or _listens(path))
@@ -123,7 +125,7 @@ def _listens(path: Path) -> bool:
 
 @asynccontextmanager
 async def connected(
-    path: Path, offered: Bus | None = None, waiting: int = WAITING
+    path: Path, offered: Bus | None = None, waiting: int = MOST_WAITING
 ) -> AsyncIterator[client.Connection]:
     """Connect for the length of a block. What the block raises comes out alone."""
     try:

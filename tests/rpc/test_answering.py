@@ -10,7 +10,7 @@ import pytest
 
 from tests.journal.running import really, virtually
 from warren.rpc import sockets
-from warren.rpc.client import ANSWERS_WITHIN, answering, connect
+from warren.rpc.client import ANSWER_TIMEOUT, connect, fail_unless_alive
 from warren.rpc.message import Payload, RpcError
 
 DAY = 86_400.0
@@ -39,10 +39,10 @@ class Answers:
 async def test_an_instance_that_answers_nothing_is_waited_for_half_a_minute() -> None:
     began = asyncio.get_running_loop().time()
     with pytest.raises(RpcError, match=rf"^the instance at {SOCKET} has not answered") as silent:
-        async with answering(Answers(DAY), SOCKET):
+        async with fail_unless_alive(Answers(DAY), SOCKET):
             await asyncio.sleep(DAY)
     assert silent.value.errnum == errno.ETIMEDOUT
-    assert asyncio.get_running_loop().time() - began == 2 * ANSWERS_WITHIN
+    assert asyncio.get_running_loop().time() - began == 2 * ANSWER_TIMEOUT
 
 
 @pytest.mark.parametrize("error", [errno.ENOSYS, errno.EPERM])
@@ -51,7 +51,7 @@ async def test_one_that_answers_anything_is_waited_for_as_long_as_the_work_takes
     error: int,
 ) -> None:
     began = asyncio.get_running_loop().time()
-    async with answering(Answers(ANSWERS_WITHIN - 1, error), SOCKET):
+    async with fail_unless_alive(Answers(ANSWER_TIMEOUT - 1, error), SOCKET):
         await asyncio.sleep(DAY)
     assert asyncio.get_running_loop().time() - began == DAY
 
@@ -59,7 +59,7 @@ async def test_one_that_answers_anything_is_waited_for_as_long_as_the_work_takes
 @virtually
 async def test_what_the_work_raises_comes_out_as_it_is() -> None:
     with pytest.raises(TimeoutError, match=r"^its own$"):
-        async with answering(Answers(DAY), SOCKET):
+        async with fail_unless_alive(Answers(DAY), SOCKET):
             raise TimeoutError("its own")
 
 
@@ -68,9 +68,9 @@ async def test_work_that_is_over_at_once_does_not_wait_for_the_answer() -> None:
     """And asks nothing: a broker of Flux hangs up after the first request, and says why."""
     began = asyncio.get_running_loop().time()
     silent = Answers(DAY)
-    async with answering(silent, SOCKET):
-        await asyncio.sleep(ANSWERS_WITHIN - 1)
-    assert asyncio.get_running_loop().time() - began == ANSWERS_WITHIN - 1
+    async with fail_unless_alive(silent, SOCKET):
+        await asyncio.sleep(ANSWER_TIMEOUT - 1)
+    assert asyncio.get_running_loop().time() - began == ANSWER_TIMEOUT - 1
     assert silent.asked == []
 
 
@@ -78,7 +78,7 @@ async def test_work_that_is_over_at_once_does_not_wait_for_the_answer() -> None:
 async def test_a_request_to_a_process_that_is_stopped_ends(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     with sockets.listen(path), pytest.raises(RpcError, match="is stopped"):
-        async with connect(path) as handle, answering(handle, path, within=0.1):
+        async with connect(path) as handle, fail_unless_alive(handle, path, within=0.1):
             await handle.rpc("job-info.lookup")
 
 

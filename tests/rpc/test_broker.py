@@ -133,7 +133,7 @@ def test_a_stream_ends_with_enodata_and_is_cancelled_when_it_is_left_before(
         fake.answer(request, {"n": 3})
         await following
         cancel = await fake.received.get()
-        assert (cancel.topic, cancel.answered) == ("job-manager.events-journal-cancel", False)
+        assert (cancel.topic, cancel.wants_response) == ("job-manager.events-journal-cancel", False)
         assert json.loads(cancel.payload or b"") == {"matchtag": request.matchtag}
 
     live(tmp_path, story)
@@ -166,7 +166,7 @@ def test_an_answer_that_cannot_be_read_costs_a_stream_no_other(tmp_path: Path, h
 def test_a_reader_that_does_not_keep_up_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(broker, "WAITING", 2)
+    monkeypatch.setattr(broker, "MOST_WAITING", 2)
 
     async def story(fake: Fake, connection: Broker) -> None:
         stream = connection.stream("resource.journal")
@@ -228,7 +228,7 @@ def test_requests_of_others_are_answered_by_the_way_they_came(tmp_path: Path) ->
         found = await answered(request("dws.fail", roles=Role.OWNER))
         assert (found.errnum, b"bug" in (found.payload or b"")) == (errno.EIO, False)
         # Of one that wants no answer, there is none.
-        fake.send(request("dws.disconnect", roles=Role.OWNER, answered=False))
+        fake.send(request("dws.disconnect", roles=Role.OWNER, wants_response=False))
         assert (await answered(request("dws.create", roles=Role.OWNER))).errnum == 0
 
     live(tmp_path, story, bus=bus)
@@ -332,7 +332,7 @@ def test_a_broker_that_speaks_otherwise_is_left(tmp_path: Path) -> None:
 def test_a_broker_that_takes_no_connection_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, greeting: bytes, errnum: int, words: str
 ) -> None:
-    monkeypatch.setattr(broker, "_GREETING", 0.1)
+    monkeypatch.setattr(broker, "_GREETING_TIMEOUT", 0.1)
 
     async def story(fake: Fake, connection: Broker) -> None:
         raise AssertionError("it was taken")

@@ -174,7 +174,7 @@ async def test_a_client_of_ours_is_told_that_the_socket_is_a_brokers(
         with pytest.raises(RpcError) as failed:
             await asked
         assert failed.value.errnum == errno.EPROTONOSUPPORT
-        assert not failed.value.lost  # so that none asks again and again
+        assert not failed.value.unserved  # so that none asks again and again
         assert str(failed.value) == (
             f"the socket {path} is a Flux broker's, and no Warren instance listens there: name a "
             "cluster with --statedir, or ask the broker with flux"

@@ -20,7 +20,7 @@ from warren.rpc.bus import Bus, Method, StreamingMethod
 from warren.rpc.client import Reconnecting
 from warren.rpc.guests import Guests, Limits
 from warren.rpc.message import Payload, Request, RpcError
-from warren.rpc.server import AccessPolicy, Bounds
+from warren.rpc.server import AccessPolicy, ServerLimits
 
 FEW = Limits(connections=2, all_connections=3, requests=4, waiting=100_000)
 AT_ONCE = Fairness(allowance=1e9)
@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def open_to(bus: Bus, path: Path, access: AccessPolicy) -> AsyncIterator[None]:
     running = asyncio.ensure_future(
-        server.serve(bus, path, access, Bounds(guests=FEW, fairness=AT_ONCE))
+        server.serve(bus, path, access, ServerLimits(guests=FEW, fairness=AT_ONCE))
     )
     try:
         await eventually(path.is_socket)
@@ -91,7 +91,7 @@ async def test_a_guest_that_is_no_user_of_this_machine_is_told_so(path: Path) ->
     async def is_known(userid: int) -> bool:
         return known[userid]
 
-    access = AccessPolicy(guests=True, known=is_known)
+    access = AccessPolicy(guests=True, is_user=is_known)
     async with open_to(bus_with(Services(), owner=GUEST), path, access):
         known[OWNER] = False
         error = await refused(path)
@@ -108,7 +108,7 @@ async def test_a_guest_that_is_no_user_of_this_machine_is_told_so(path: Path) ->
 @really
 async def test_those_who_are_asked_about_are_few(path: Path) -> None:
     answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-    access = AccessPolicy(guests=True, known=lambda userid: answer)
+    access = AccessPolicy(guests=True, is_user=lambda userid: answer)
     async with (
         open_to(bus_with(Services(), owner=GUEST), path, access),
         connected(path) as first,
@@ -166,14 +166,14 @@ def test_guests_leave_something_to_each_other_and_to_the_owner() -> None:
             with pytest.raises(RpcError) as failed, known.connect(userid):
                 pass
             assert failed.value.errnum == errno.EMFILE
-    with known.connect(3) as share:
-        assert share.connections == 1
-    assert known._shares == {}
+    with known.connect(3) as usage:
+        assert usage.connections == 1
+    assert known._usages == {}
 
 
 def test_a_quarter_of_what_may_be_open_is_the_owners() -> None:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    found = guests.limits()
+    found = guests.default_limits()
 
     assert found.connections == files // 4
     assert found.all_connections <= files - files // 4
@@ -350,8 +350,8 @@ async def test_guests_requests_are_answered_in_turns_and_the_owners_are_not(
 
     async def asked(bus: Bus, path: Path) -> int:
         bus.register("test", {"heavy": Method(heavy, guest=True)})
-        bounds = Bounds(fairness=Fairness(allowance=0.0, refill=0.0, rest=10.0))
-        running = asyncio.ensure_future(server.serve(bus, path, AccessPolicy(guests=True), bounds))
+        limits = ServerLimits(fairness=Fairness(allowance=0.0, refill=0.0, rest=10.0))
+        running = asyncio.ensure_future(server.serve(bus, path, AccessPolicy(guests=True), limits))
         await eventually(path.is_socket)
         async with connected(path) as handle:
             ticking = asyncio.ensure_future(tick())

@@ -96,4 +96,4 @@ def test_a_request_is_short_on_the_wire() -> None:
     ],
 )
 def test_an_error_says_whether_to_ask_again(errnum: int, lost: bool) -> None:
-    assert RpcError(errnum).lost is lost
+    assert RpcError(errnum).unserved is lost

@@ -89,7 +89,7 @@ def test_a_credential_tells_who_has_encoded_what_and_when(
     found, now = credentials
     decoded = found.decode(found.encode(payload))
     assert (decoded.payload, decoded.userid) == (payload, os.getuid())
-    assert abs(decoded.encoded - now) < 60
+    assert abs(decoded.encoded_at - now) < 60
 
 
 def test_a_credential_is_read_as_often_as_it_is_asked(credentials: tuple[Munge, float]) -> None:

@@ -44,7 +44,7 @@ def test_the_peer_is_who_the_kernel_says(tmp_path: Path) -> None:
         listener.setblocking(True)
         far, _ = listener.accept()
         with far:
-            assert sockets.peer(far) == sockets.peer(near) == os.getuid()
+            assert sockets.peer_userid(far) == sockets.peer_userid(near) == os.getuid()
 
 
 @pytest.mark.parametrize("there", ["nothing", "deeper/nothing", "dead", "file"])

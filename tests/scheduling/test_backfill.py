@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.systems import Oracle, matched, parts, system, together, want
-from warren.base.placing import Shared
+from warren.base.placing import AllocationSet
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import Blocked, PendingJob, RunningJob, Start, decide
 from warren.scheduling.graph import Graph, Refusal
@@ -111,7 +111,7 @@ def test_a_job_for_other_nodes_passes_one_whose_moment_is_not_known(
 def test_flash_that_is_promised_on_one_rabbit_is_left_alone() -> None:
     graph = Graph(system((4, 64), quantum=None))
     running = have(graph, (want(1, ssd=50), NOW + 60))
-    large = want(1, shared=(Shared(1, 50),))
+    large = want(1, shared=(AllocationSet(1, 50),))
     queue = waiting((large, 10), (want(1, ssd=14), 1000), (want(1, ssd=10), 1000), (large, 10))
 
     assert decided(graph, queue, running) == ([2], {1: NOW + 60})
@@ -384,7 +384,7 @@ def test_so_does_every_job_that_wants_flash_on_any_of_its_nodes_rabbits(
     r: dict[str, Any], wanted: list[tuple[Request, float]], gib: list[int], backfilling: bool
 ) -> None:
     shared = [
-        (replace(one, shared=(Shared(1, more),)) if more and one.nodes else one, duration)
+        (replace(one, shared=(AllocationSet(1, more),)) if more and one.nodes else one, duration)
         for (one, duration), more in zip(wanted, gib, strict=False)
     ]
     all_begin_in_time(r, shared, backfilling)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
-from warren.base.placing import Shared
+from warren.base.placing import AllocationSet
 from warren.dws.faults import Fault
 from warren.dws.jobs.resources import rewritten
 from warren.rfc import jobspec
@@ -64,9 +64,9 @@ def test_nodes_are_as_many_on_each_of_so_many_chassis() -> None:
 
 def test_shared_flash_is_on_chassis_that_have_all_their_nodes() -> None:
     graph = Graph(system((3, 9), (3, 9), (3, 20), **POOLS))
-    request = want(3, ssd=3, chassis=1, shared=(Shared(1, 5),))
+    request = want(3, ssd=3, chassis=1, shared=(AllocationSet(1, 5),))
     assert given_to(graph, request) == [("r2", 3, 14)]
-    request = want(6, ssd=3, chassis=2, shared=(Shared(1, 5),))
+    request = want(6, ssd=3, chassis=2, shared=(AllocationSet(1, 5),))
     assert given_to(graph, request) == [("r0", 3, 9), ("r2", 3, 14)]
 
 
@@ -105,7 +105,7 @@ def test_a_jobspec_of_chassis_gets_its_flash_there() -> None:
     ssd = {"type": "ssd", "count": 15, "exclusive": True}
     assert found[0] == {"type": "chassis", "count": 2, "with": [node, ssd]}
     assert from_jobspec({**plain, "resources": found}) == want(
-        6, chassis=2, ssd=5, shared=(Shared(1, 2),)
+        6, chassis=2, ssd=5, shared=(AllocationSet(1, 2),)
     )
     assert rewritten(found, needs, 0).resources == found
     with pytest.raises(Fault, match="leave its ssds out"):
@@ -126,7 +126,7 @@ def test_chassis_are_found_whenever_there_are_such(
 ) -> None:
     """With one allocation more, or none, against every choice of chassis."""
     graph = Graph(system(*shape, **POOLS))
-    shared = (Shared(1, alone),) if alone else ()
+    shared = (AllocationSet(1, alone),) if alone else ()
     found = graph.match(want(count * nodes, ssd=beside, chassis=count, shared=shared))
     fits = any(
         all(n >= nodes and gib >= nodes * beside for n, gib in chosen)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import need
 from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
-from warren.base.placing import Held, Locality, Place, Shared, placement, units
+from warren.base.placing import AllocationSet, HeldFlash, Locality, RabbitRoom, placement, units
 from warren.dws.jobs.placement import allocation_sets, reserve
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.rfc import resource_set
@@ -30,9 +30,9 @@ def given_to(graph: Graph, request: Any) -> list[tuple[str, int, int]]:
 
 def test_an_allocation_is_on_one_rabbit_of_the_jobs_nodes() -> None:
     graph = Graph(system((2, 64), (2, 64), **POOLS))
-    assert given_to(graph, want(2, shared=(Shared(1, 50),))) == [("r0", 2, 50)]
-    assert given_to(graph, want(4, shared=(Shared(1, 50),))) == [("r0", 2, 50), ("r1", 2, 0)]
-    assert given_to(graph, want(4, ssd=10, shared=(Shared(1, 40),))) == [
+    assert given_to(graph, want(2, shared=(AllocationSet(1, 50),))) == [("r0", 2, 50)]
+    assert given_to(graph, want(4, shared=(AllocationSet(1, 50),))) == [("r0", 2, 50), ("r1", 2, 0)]
+    assert given_to(graph, want(4, ssd=10, shared=(AllocationSet(1, 40),))) == [
         ("r0", 2, 60),
         ("r1", 2, 20),
     ]
@@ -40,15 +40,21 @@ def test_an_allocation_is_on_one_rabbit_of_the_jobs_nodes() -> None:
 
 def test_allocations_are_shared_out_between_the_rabbits_of_the_jobs_nodes() -> None:
     graph = Graph(system((2, 64), (2, 64), **POOLS))
-    assert given_to(graph, want(4, shared=(Shared(2, 50),))) == [("r0", 2, 50), ("r1", 2, 50)]
-    assert given_to(graph, want(4, shared=(Shared(3, 20),))) == [("r0", 2, 40), ("r1", 2, 20)]
+    assert given_to(graph, want(4, shared=(AllocationSet(2, 50),))) == [
+        ("r0", 2, 50),
+        ("r1", 2, 50),
+    ]
+    assert given_to(graph, want(4, shared=(AllocationSet(3, 20),))) == [
+        ("r0", 2, 40),
+        ("r1", 2, 20),
+    ]
 
 
 def test_nodes_follow_an_allocation_to_the_rabbit_that_has_room() -> None:
     graph = Graph(system((4, 20), (4, 64), **POOLS))
-    assert given_to(graph, want(2, shared=(Shared(1, 50),))) == [("r0", 1, 0), ("r1", 1, 50)]
-    assert given_to(graph, want(1, shared=(Shared(1, 50),))) == [("r1", 1, 50)]
-    assert given_to(graph, want(3, ssd=7, shared=(Shared(1, 50),))) == [
+    assert given_to(graph, want(2, shared=(AllocationSet(1, 50),))) == [("r0", 1, 0), ("r1", 1, 50)]
+    assert given_to(graph, want(1, shared=(AllocationSet(1, 50),))) == [("r1", 1, 50)]
+    assert given_to(graph, want(3, ssd=7, shared=(AllocationSet(1, 50),))) == [
         ("r0", 2, 14),
         ("r1", 1, 57),
     ]
@@ -56,8 +62,11 @@ def test_nodes_follow_an_allocation_to_the_rabbit_that_has_room() -> None:
 
 def test_flash_that_is_given_in_quanta_holds_whole_quanta_of_each_allocation() -> None:
     graph = Graph(system((2, 12), (2, 12), quantum=4))
-    assert given_to(graph, want(4, ssd=1, shared=(Shared(1, 3),))) == [("r0", 2, 12), ("r1", 2, 8)]
-    refusal = graph.match(want(4, ssd=1, shared=(Shared(1, 5),)))
+    assert given_to(graph, want(4, ssd=1, shared=(AllocationSet(1, 3),))) == [
+        ("r0", 2, 12),
+        ("r1", 2, 8),
+    ]
+    refusal = graph.match(want(4, ssd=1, shared=(AllocationSet(1, 5),)))
     assert isinstance(refusal, Refusal)
     assert refusal.never
 
@@ -65,8 +74,8 @@ def test_flash_that_is_given_in_quanta_holds_whole_quanta_of_each_allocation() -
 def test_a_rabbit_that_is_not_ready_holds_nothing_for_its_nodes() -> None:
     graph = Graph(system((2, 64), (2, 64), **POOLS))
     graph.set_rabbit("r0", up=False, state="Disabled")
-    assert given_to(graph, want(3, shared=(Shared(1, 50),))) == [("r0", 2, 0), ("r1", 1, 50)]
-    refusal = graph.match(want(3, shared=(Shared(2, 50),)))
+    assert given_to(graph, want(3, shared=(AllocationSet(1, 50),))) == [("r0", 2, 0), ("r1", 1, 50)]
+    refusal = graph.match(want(3, shared=(AllocationSet(2, 50),)))
     assert refusal == Refusal(
         "waits for 2 allocations of 50 GiB, on rabbits of 3 nodes; not ready: r0 (Disabled)"
     )
@@ -74,7 +83,7 @@ def test_a_rabbit_that_is_not_ready_holds_nothing_for_its_nodes() -> None:
 
 def test_what_is_reserved_is_kept_from_others_until_it_is_given_back() -> None:
     graph = Graph(system((2, 64), **POOLS))
-    found = matched(graph, want(1, shared=(Shared(1, 50),)))
+    found = matched(graph, want(1, shared=(AllocationSet(1, 50),)))
     graph.take(found)
     refusal = graph.match(want(1, ssd=20))
     assert isinstance(refusal, Refusal)
@@ -91,23 +100,23 @@ def test_what_is_reserved_is_kept_from_others_until_it_is_given_back() -> None:
     ("request_", "words"),
     [
         (
-            want(1, shared=(Shared(1, 65),)),
+            want(1, shared=(AllocationSet(1, 65),)),
             "The job's storage cannot be placed because an allocation of 65 GiB is on one rabbit, "
             "and the largest has 64 GiB.",
         ),
         (
-            want(2, ssd=20, shared=(Shared(1, 50),)),
+            want(2, ssd=20, shared=(AllocationSet(1, 50),)),
             "The job's storage cannot be placed because an allocation of 50 GiB is on one rabbit, "
             "and the largest has 64 GiB, 20 GiB of it beside a node.",
         ),
         (
-            want(3, shared=(Shared(3, 60),)),
+            want(3, shared=(AllocationSet(3, 60),)),
             "The job's storage cannot be placed because it is 3 allocations of 60 GiB, 180 GiB "
             "together, on rabbits of the job's own nodes, and 3 nodes can have no more than "
             "2 rabbits with 128 GiB together, of which each allocation is on one.",
         ),
         (
-            want(1, ssd=1, shared=(Shared(2, 40),)),
+            want(1, ssd=1, shared=(AllocationSet(2, 40),)),
             "The job's storage cannot be placed because it is 2 allocations of 40 GiB and 1 GiB "
             "beside each node, 81 GiB together, on rabbits of the job's own nodes, and 1 node "
             "can have no more than 1 rabbit with 64 GiB together, of which each allocation is on "
@@ -206,7 +215,7 @@ def test_one_allocation_is_placed_whenever_some_choice_of_nodes_has_room_for_it(
     graph = Graph(r)
     for number in late:
         graph.set_rabbit(f"r{number}", up=False)
-    request = want(nodes, ssd=beside, shared=(Shared(1, gib),))
+    request = want(nodes, ssd=beside, shared=(AllocationSet(1, gib),))
     found = graph.match(request)
     assert isinstance(found, Allocation) == _fits(graph, nodes, beside, gib, late)
     assert graph.fits(request) == isinstance(found, Allocation)
@@ -237,10 +246,10 @@ def test_an_r_without_a_graph_holds_no_flash() -> None:
     del r["scheduling"]
     assert allocated_flash(orjson.dumps(r)) == []
     assert allocated_flash(orjson.dumps(system((2, 64), (1, 8), **POOLS))) == [
-        Held("r0", 2, 1, 64),
-        Held("r1", 1, 1, 8),
+        HeldFlash("r0", 2, 1, 64),
+        HeldFlash("r1", 1, 1, 8),
     ]
-    assert allocated_flash(orjson.dumps(system((2, 65), quantum=4))) == [Held("r0", 2, 4, 16)]
+    assert allocated_flash(orjson.dumps(system((2, 65), quantum=4))) == [HeldFlash("r0", 2, 4, 16)]
     with pytest.raises(BadFormat, match=r"^R cannot be read: "):
         allocated_flash('{"scheduling": {"graph": {"nodes": [{}]}}}')
 
@@ -275,9 +284,9 @@ def test_flash_beside_nodes_is_on_rabbits_with_all_labels() -> None:
 def test_nodes_follow_allocations_to_the_rabbits_that_carry_their_labels() -> None:
     """Statement 002.15: labels of rabbits."""
     graph = carrying(set(), {FAST}, {FAST})
-    request = want(2, shared=(Shared(1, 5, (FAST,)),))
+    request = want(2, shared=(AllocationSet(1, 5, (FAST,)),))
     assert given_to(graph, request) == [("r0", 1, 0), ("r1", 1, 5)]
-    assert given_to(graph, want(2, shared=(Shared(2, 5, (FAST,), KEY),))) == [
+    assert given_to(graph, want(2, shared=(AllocationSet(2, 5, (FAST,), KEY),))) == [
         ("r1", 1, 5),
         ("r2", 1, 5),
     ]
@@ -286,12 +295,12 @@ def test_nodes_follow_allocations_to_the_rabbits_that_carry_their_labels() -> No
 def test_sets_with_one_key_get_rabbits_of_their_own_and_nodes_there() -> None:
     """Statement 002.16: exclusive keys."""
     graph = carrying(set(), set())
-    pair = (Shared(1, 5, (), KEY), Shared(1, 3, (), KEY))
+    pair = (AllocationSet(1, 5, (), KEY), AllocationSet(1, 3, (), KEY))
     assert given_to(graph, want(2, shared=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
     # Though the first one has much more room than the second.
     uneven = Graph(system((2, 64), (2, 8), **POOLS))
     assert given_to(uneven, want(2, shared=pair)) == [("r0", 1, 5), ("r1", 1, 3)]
-    other = (Shared(1, 5, (), KEY), Shared(1, 3, (), ("another",)))
+    other = (AllocationSet(1, 5, (), KEY), AllocationSet(1, 3, (), ("another",)))
     assert given_to(graph, want(2, shared=other)) == [("r0", 2, 8)]
 
 
@@ -304,17 +313,17 @@ def test_sets_with_one_key_get_rabbits_of_their_own_and_nodes_there() -> None:
             "nodes that would do has that.",
         ),
         (
-            want(2, shared=(Shared(1, 5, ("tier=cheap",)),)),
+            want(2, shared=(AllocationSet(1, 5, ("tier=cheap",)),)),
             "it is 1 allocation of 5 GiB on rabbits with tier=cheap, and there is no such rabbit "
             "of its nodes.",
         ),
         (
-            want(4, shared=(Shared(2, 5, (FAST,), KEY),)),
+            want(4, shared=(AllocationSet(2, 5, (FAST,), KEY),)),
             "it is 2 allocations of 5 GiB each on a rabbit of its own (colocation key "
             "'lustre-mgt') on rabbits with tier=fast, and there is no more than 1 such rabbit.",
         ),
         (
-            want(1, shared=(Shared(1, 5, (), KEY), Shared(1, 3, (), KEY))),
+            want(1, shared=(AllocationSet(1, 5, (), KEY), AllocationSet(1, 3, (), KEY))),
             "2 allocations with the colocation key 'lustre-mgt' are each on a rabbit of its own, "
             "and 1 node can have no more than 1 rabbit.",
         ),
@@ -342,7 +351,7 @@ def test_what_a_rabbit_carried_is_read_again_from_r() -> None:
     """Set by set, storage is placed by what the scheduler saw, whatever has changed since."""
     graph = carrying({"rabbit=other", FAST})
     (found,) = allocated_flash(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
-    assert found == Held("r0", 1, 1, 5, frozenset({FAST}))
+    assert found == HeldFlash("r0", 1, 1, 5, frozenset({FAST}))
     graph.set_rabbit("r0", up=True, labels={"a=1"})
     (found,) = allocated_flash(orjson.dumps(written(graph, matched(graph, want(1, ssd=5)))))
     assert found.labels == {"a=1"}
@@ -361,7 +370,7 @@ def test_what_a_rabbit_carried_is_read_again_from_r() -> None:
     st.integers(1, 4),
     st.lists(
         st.builds(
-            Shared,
+            AllocationSet,
             st.integers(1, 2),
             st.integers(1, 5),
             st.sampled_from([(), (FAST,), ("a=1",)]),
@@ -373,7 +382,7 @@ def test_what_a_rabbit_carried_is_read_again_from_r() -> None:
     ),
 )
 def test_what_is_matched_is_what_storage_can_be_placed_on(
-    shape: list[tuple[int, int, set[str]]], nodes: int, shared: list[Shared]
+    shape: list[tuple[int, int, set[str]]], nodes: int, shared: list[AllocationSet]
 ) -> None:
     """Statements 002.7, 002.15, 002.16: what R holds is enough, keeps all, and is all used."""
     graph = Graph(system(*((n, gib) for n, gib, _ in shape), **POOLS))
@@ -383,21 +392,21 @@ def test_what_is_matched_is_what_storage_can_be_placed_on(
     if isinstance(found, Refusal):
         return
     given_ = allocated_flash(orjson.dumps(written(graph, found)))
-    counts = placement(shared, [Place(e.nodes, e.unit, e.units, e.labels) for e in given_])
+    counts = placement(shared, [RabbitRoom(e.nodes, e.unit, e.units, e.labels) for e in given_])
     assert counts is not None
     for number, each in enumerate(given_):
         there = [one for one, own in zip(shared, counts, strict=True) for _ in range(own[number])]
         assert sum(one.gib for one in there) == each.gib
         assert all(each.labels >= set(one.labels) for one in there)
-        keys = [key for one in there for key in one.apart]
+        keys = [key for one in there for key in one.colocation_keys]
         assert len(keys) == len(set(keys))
 
 
 # Storage that all nodes must be wired to (seed statements 002.20, 002.23, 002.24)
 
 
-def near(count: int, gib: int, **more: Any) -> Shared:
-    return Shared(count, gib, locality=Locality.NODE, **more)
+def near(count: int, gib: int, **more: Any) -> AllocationSet:
+    return AllocationSet(count, gib, locality=Locality.NODE, **more)
 
 
 def test_nodes_are_gathered_on_rabbits_that_hold_what_they_must_be_wired_to() -> None:
@@ -448,8 +457,8 @@ def test_nodes_are_gathered_whenever_there_is_such_a_choice(
 
 def anywhere(
     count: int, gib: int, labels: tuple[str, ...] = (), apart: tuple[str, ...] = ()
-) -> Shared:
-    return Shared(count, gib, labels, apart, Locality.ANY)
+) -> AllocationSet:
+    return AllocationSet(count, gib, labels, apart, Locality.ANY)
 
 
 def test_what_may_be_anywhere_is_on_rabbits_of_the_jobs_nodes_while_these_have_room() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.scheduling.systems import matched, parts, system, taken, together, want
 from tests.scheduling.test_properties import requests, systems
-from warren.base.placing import Shared
+from warren.base.placing import AllocationSet
 from warren.rfc import jgf
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.matching import Group, MatchPolicy, node_counts
@@ -102,23 +102,23 @@ def test_flash_is_counted_as_given_out_though_it_is_back() -> None:
 
 
 def test_an_allocation_that_is_shared_goes_where_the_policy_has_room_for_its_nodes() -> None:
-    one = want(2, shared=(Shared(2, 4),))
+    one = want(2, shared=(AllocationSet(2, 4),))
     graph = Graph(THREE)
     assert ranks(graph, one) == [0, 1]
     graph.set_policy(MatchPolicy.SPREAD)
     assert ranks(graph, one) == [4, 8]
     # Where the nodes of the policy's choice have no room, others do.
-    assert len(ranks(graph, want(3, shared=(Shared(1, 16),)))) == 3
+    assert len(ranks(graph, want(3, shared=(AllocationSet(1, 16),)))) == 3
     graph.take(matched(graph, want(2, ssd=8, constraint='{"ranks":["8-11"]}')))
     graph.take(matched(graph, want(2, ssd=8, constraint='{"ranks":["4-7"]}')))
-    assert ranks(graph, want(1, shared=(Shared(1, 16),))) == [0]
+    assert ranks(graph, want(1, shared=(AllocationSet(1, 16),))) == [0]
 
 
 def test_nodes_on_no_chassis_are_taken_first_where_no_flash_is_wanted() -> None:
     r = system((2, 4), (2, 4))
     vertices = jgf.decode(r["scheduling"])
     moved = (replace(each, path=each.path.replace("chassis1/n", "n")) for each in vertices)
-    graph = Graph({**r, "scheduling": jgf.encode(map(jgf.line, moved))})
+    graph = Graph({**r, "scheduling": jgf.encode(map(jgf.encode_vertex, moved))})
     graph.set_policy(MatchPolicy.PACK)
 
     assert ranks(graph, want(1, exclusive=True)) == [2]
@@ -144,7 +144,9 @@ def test_the_policy_changes_where_jobs_are_and_not_whether_there_is_room(
     graph.set_policy(policy)
     held: list[Allocation] = []
     for request, gib in wanted:
-        each = replace(request, shared=(Shared(1, gib),)) if gib and request.nodes else request
+        each = (
+            replace(request, shared=(AllocationSet(1, gib),)) if gib and request.nodes else request
+        )
         by_rank = graph.copy()
         by_rank.set_policy(MatchPolicy.FIRST)
         found = graph.match(each)

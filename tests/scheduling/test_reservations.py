@@ -22,12 +22,12 @@ from tests.scheduling.test_backfill import (
     waiting,
     whole,
 )
-from warren.base.placing import Locality, Shared
+from warren.base.placing import AllocationSet, Locality
 from warren.scheduling.backfill import RunningJob, Start, decide
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
 
-ANYWHERE = Shared(1, 1, locality=Locality.ANY)
+ANYWHERE = AllocationSet(1, 1, locality=Locality.ANY)
 
 LOW, HIGH = '{"ranks":["0-1"]}', '{"ranks":["2-3"]}'
 
@@ -242,8 +242,8 @@ def at(ranks: str, **options: Any) -> Request:
         (at("0", ssd=1), at("1", ssd=1), True),
         (at("0", ssd=1), at("1"), False),
         (at("0"), at("1", ssd=1), False),
-        (at("0", shared=(Shared(1, 1),)), at("1", ssd=1), True),
-        (at("0", shared=(Shared(1, 1),)), at("2", ssd=1), False),
+        (at("0", shared=(AllocationSet(1, 1),)), at("1", ssd=1), True),
+        (at("0", shared=(AllocationSet(1, 1),)), at("2", ssd=1), False),
         (at("0", shared=(ANYWHERE,)), at("2", ssd=1), True),
         (at("0", shared=(ANYWHERE,)), at("2"), False),
     ],

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.scheduling.systems import Oracle, matched, parts, system, together, want
 from tests.scheduling.test_backfill import FOUR, NOW, have, waiting, whole
-from warren.base.placing import Shared
+from warren.base.placing import AllocationSet
 from warren.rfc.fluid import JobId, f58
 from warren.scheduling import tags
 from warren.scheduling.backfill import PendingJob, RunningJob, Start, decide
@@ -113,7 +113,7 @@ def test_flash_that_no_node_count_brings_is_never_there(graph: Graph) -> None:
 
 def test_one_allocation_waits_for_a_rabbit_with_room(graph: Graph) -> None:
     running = have(graph, (want(1, ssd=2), inf), (want(1, ssd=4, constraint=HIGH), inf))
-    reason = alone(graph, want(2, shared=(Shared(1, 8),)), running)
+    reason = alone(graph, want(2, shared=(AllocationSet(1, 8),)), running)
 
     assert reason.kinds == (ReasonKind.FLASH,)
     assert reason.sentence == (
@@ -121,7 +121,7 @@ def test_one_allocation_waits_for_a_rabbit_with_room(graph: Graph) -> None:
         "of that, the rabbits have 6 GiB, 4 GiB free"
     )
     graph.give_back(running[0].allocation)
-    assert graph.fits(want(2, shared=(Shared(1, 8),)))
+    assert graph.fits(want(2, shared=(AllocationSet(1, 8),)))
 
 
 def test_a_rabbit_that_is_down_is_named_with_its_state(graph: Graph) -> None:
@@ -274,13 +274,13 @@ def test_a_job_behind_a_reservation_is_told_whose_it_is(graph: Graph) -> None:
 def test_flash_that_is_reserved_is_told_as_nodes_are() -> None:
     graph = Graph(system((4, 64), quantum=None))
     running = have(graph, (want(1, ssd=50), NOW + 60))
-    queue = waiting((want(1, shared=(Shared(1, 50),)), 10), (want(1, ssd=14), inf),
+    queue = waiting((want(1, shared=(AllocationSet(1, 50),)), 10), (want(1, ssd=14), inf),
                     (want(1, ssd=15), inf))  # fmt: skip
 
     assert why(graph, queue, running, job=2).kinds == (ReasonKind.TURN,)
     assert why(graph, [queue[0], queue[2]], running).kinds == (ReasonKind.FLASH,)
     queue[1] = replace(queue[1], request=want(1, ssd=14), duration=inf)
-    late = waiting((want(1, shared=(Shared(1, 60),)), 10), (want(1, ssd=14), inf))
+    late = waiting((want(1, shared=(AllocationSet(1, 60),)), 10), (want(1, ssd=14), inf))
     assert why(graph, late, running).numbers == {"behind": [1], "reserved_at": NOW + 60}
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.scheduling.systems import matched, system, taken, want, written
 from warren.base.bytesize import GIB
-from warren.base.placing import Held, Shared
+from warren.base.placing import AllocationSet, HeldFlash
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import Vertex
 from warren.scheduling import flash
@@ -198,12 +198,15 @@ def test_ssds_that_are_down_are_there_and_not_ready(properties: dict[str, str], 
 @pytest.mark.parametrize(
     ("quantum", "found"),
     [
-        (2, [Held("r0", nodes=2, unit=2, units=2), Held("r1", nodes=1, unit=2, units=1)]),
-        (None, [Held("r0", nodes=2, unit=1, units=4), Held("r1", nodes=1, unit=1, units=2)]),
+        (2, [HeldFlash("r0", nodes=2, unit=2, units=2), HeldFlash("r1", nodes=1, unit=2, units=1)]),
+        (
+            None,
+            [HeldFlash("r0", nodes=2, unit=1, units=4), HeldFlash("r1", nodes=1, unit=1, units=2)],
+        ),
     ],
 )
 def test_what_is_held_is_told_in_the_order_of_the_nodes(
-    quantum: int | None, found: list[Held]
+    quantum: int | None, found: list[HeldFlash]
 ) -> None:
     graph = Graph(system((2, 4), (2, 8), quantum=quantum))
 
@@ -225,7 +228,7 @@ def test_a_job_without_flash_holds_none_and_an_r_without_a_graph_tells_nothing()
 
     graph = Graph(system((2, 4)))
     r = written(graph, matched(graph, want(1)))
-    assert allocated_flash(orjson.dumps(r)) == [Held("r0", nodes=1, unit=1, units=0)]
+    assert allocated_flash(orjson.dumps(r)) == [HeldFlash("r0", nodes=1, unit=1, units=0)]
     del r["scheduling"]
     assert allocated_flash(orjson.dumps(r)) == []
 
@@ -250,25 +253,25 @@ def of_sizes(*sizes: int) -> Graph:
 def test_an_allocation_that_no_rabbit_has_room_for_is_told_with_the_largest_rabbit() -> None:
     graph = of_sizes(8, 16)
 
-    assert graph.fits(want(1, shared=(Shared(1, 16),)))
-    reason = refused(graph, want(2, shared=(Shared(1, 4), Shared(1, 17))))
+    assert graph.fits(want(1, shared=(AllocationSet(1, 16),)))
+    reason = refused(graph, want(2, shared=(AllocationSet(1, 4), AllocationSet(1, 17))))
     assert "an allocation of 17 GiB is on one rabbit, and the largest has 16 GiB." in reason
-    reason = refused(graph, want(2, ssd=2, shared=(Shared(1, 15),)))
+    reason = refused(graph, want(2, ssd=2, shared=(AllocationSet(1, 15),)))
     assert "the largest has 16 GiB, 2 GiB of it beside a node." in reason
 
 
 def test_allocations_that_have_no_room_together_are_told_with_all_rabbits() -> None:
-    reason = refused(of_sizes(8, 16), want(2, shared=(Shared(3, 9),)))
+    reason = refused(of_sizes(8, 16), want(2, shared=(AllocationSet(3, 9),)))
 
     assert "3 allocations of 9 GiB, 27 GiB together" in reason
     assert "2 nodes can have no more than 2 rabbits with 24 GiB together" in reason
-    reason = refused(of_sizes(8, 16), want(1, shared=(Shared(2, 9),)))
+    reason = refused(of_sizes(8, 16), want(1, shared=(AllocationSet(2, 9),)))
     assert "1 node can have no more than 1 rabbit with 16 GiB together" in reason
 
 
 def test_only_rabbits_of_nodes_that_would_do_are_counted() -> None:
     where = '{"hostlist":["n[0-1]"]}'
-    reason = refused(of_sizes(8, 16), want(1, constraint=where, shared=(Shared(1, 9),)))
+    reason = refused(of_sizes(8, 16), want(1, constraint=where, shared=(AllocationSet(1, 9),)))
     assert "the largest has 8 GiB." in reason
 
 

@@ -61,7 +61,7 @@ def test_a_job_gets_nodes_of_rabbits_that_make_what_it_asks_for(kind: str, nodel
         ended = await world.ended(control, job)
 
         assert ended.job.result is Result.COMPLETED, world.eventlog(control, job)
-        r = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
+        r = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "R")))
         assert r["execution"]["nodelist"] == [nodelist]
         await world.assert_nothing_left(control)
 

@@ -22,7 +22,7 @@ from warren.dws.rabbits import outofservice
 from warren.dws.rabbits.outofservice import Action
 from warren.instance import keys
 from warren.instance.config import Config
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import Rabbit
 from warren.kube.server.local import LocalClient
 from warren.rfc.fluid import JobId
@@ -78,7 +78,7 @@ def lived(
 
 
 async def let_go(world: World, control: Control, job: JobId) -> None:
-    await world.until(lambda: isinstance(control.instance.manager.find(job), Inactive))
+    await world.until(lambda: isinstance(control.instance.manager.find(job), InactiveJob))
 
     def annotations() -> Any:
         return world.workflow(control)["metadata"].get("annotations", {})
@@ -128,7 +128,7 @@ def test_of_a_job_that_was_let_go_there_is_a_summary_afterwards() -> None:
     async def story(world: World, control: Control, job: JobId) -> None:
         await let_go(world, control, job)
         await world.ended(control, job)
-        found = orjson.loads(control.instance.kvs.lookup(keys.of(job, "rabbit_storage")))
+        found = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "rabbit_storage")))
         assert found["desired"] == "PostRun"
         assert found["ready"] is False
         assert found["mounted"] == "compute-[00-03]"
@@ -191,7 +191,7 @@ def test_a_guests_word_disables_no_rabbit(of_guest: bool) -> None:
         raised = {"type": "dws-epilog-timeout", "severity": 0, "note": "", "userid": userid}
         control.instance.manager.processor.post(entry, "exception", raised)
         await asyncio.sleep(5)
-        over = isinstance(control.instance.manager.find(job), Inactive)
+        over = isinstance(control.instance.manager.find(job), InactiveJob)
         state_of_rabbit = rabbit(control).spec.state
         assert (over, state_of_rabbit) == ((False, "Enabled") if of_guest else (True, "Disabled"))
         await world.ended(control, job)

@@ -17,7 +17,7 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.instance import config, keys
 from warren.instance.exec.launcher import RemoteLauncher
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.rfc import jobspec, signed_request, treeobj
 from warren.rpc import server
 from warren.rpc.client import connect
@@ -133,7 +133,7 @@ WHAT_EACH_GETS: Mapping[str, tuple[str, str, str]] = {
 
 def payload(topic: str, job: int, token: str) -> dict[str, Any]:
     """Return a request about a job that does no harm."""
-    guest = {"namespace": keys.guest(job)}
+    guest = {"namespace": keys.guest_namespace(job)}
     more: dict[str, dict[str, Any]] = {
         "barrier.enter": {"name": "meeting", "nprocs": 1, "who": "me"},
         "dws.storage": {"id": job},
@@ -203,9 +203,9 @@ async def told(world: World, control: Control, first: int, second: int, ask: Ask
     submitted = await bus.handle(first).rpc("job-ingest.submit", {"J": token})
     job = submitted["id"]
     await world.until(
-        lambda: b"start" in (control.instance.kvs.get(keys.of(job, "eventlog")) or b"")
+        lambda: b"start" in (control.instance.kvs.get(keys.job_key(job, "eventlog")) or b"")
     )
-    await world.until(lambda: control.instance.kvs.get(keys.of(job, "guest.output")))
+    await world.until(lambda: control.instance.kvs.get(keys.job_key(job, "guest.output")))
 
     async def asked(topic: str, streaming: bool) -> tuple[str, ...]:
         request = payload(topic, job, token)
@@ -219,8 +219,8 @@ async def told(world: World, control: Control, first: int, second: int, ask: Ask
     return {topic: await asked(topic, each) for topic, each in sorted(bus.topics().items())}
 
 
-def long_play(command: object, environment: object) -> Play:
-    return Play(seconds=1000, stubborn=True)
+def long_play(command: object, environment: object) -> TaskBehavior:
+    return TaskBehavior(seconds=1000, stubborn=True)
 
 
 def test_each_topic_has_its_answers_for_owner_user_and_stranger() -> None:

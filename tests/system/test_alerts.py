@@ -11,7 +11,7 @@ from tests.system.test_health import R0, R1, make, patch
 from warren.base.objects import Key, Object
 from warren.daemons.compose import Control
 from warren.dws import kinds
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
 
@@ -30,7 +30,7 @@ def told(world: World, control: Control, job: JobId) -> list[str]:
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_job_hears_that_its_rabbit_fails_loses_a_link_and_is_back(restarted: bool) -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=600.0)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=600.0)) as world:
             jobs: list[JobId] = []
 
             async def begin(control: Control) -> None:
@@ -81,7 +81,7 @@ def storage_links(control: Control, rabbit: str) -> dict[str, Any]:
 
 def test_a_drain_is_told_with_who_and_why() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=60.0)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=60.0)) as world:
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, nodes=2, attributes=THERE)

@@ -7,7 +7,7 @@ from tests.harness import virtual
 from tests.harness.world import World, opened
 from warren.daemons.compose import Control
 from warren.instance import config
-from warren.instance.simulated import Play, SimulatedCommands
+from warren.instance.simulated import SimulatedCommands, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import fluid
 
@@ -21,9 +21,9 @@ per-rank = true
 def test_a_node_on_which_the_prolog_fails_gets_no_jobs_any_more() -> None:
     run: list[str] = []
 
-    def play(argv: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def play(argv: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         run.append(environment["WARREN_NODE"])
-        return Play(status=256 if environment["WARREN_NODE"] == "compute-01" else 0)
+        return TaskBehavior(status=256 if environment["WARREN_NODE"] == "compute-01" else 0)
 
     async def story(world: World, control: Control) -> None:
         failed = await world.submit(control, nodes=3)

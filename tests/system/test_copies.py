@@ -17,7 +17,7 @@ from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.dws.copies.retries import Retries
 from warren.dws.node import Copy, CopyFailed, NodeTrouble, Progress
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 
@@ -102,7 +102,7 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def lived(world: World, control: Control) -> Inactive:
+async def lived(world: World, control: Control) -> InactiveJob:
     job = await world.submit(control, attributes=DW)
     ended = await world.ended(control, job)
     await world.assert_nothing_left(control)

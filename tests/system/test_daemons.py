@@ -12,7 +12,7 @@ from tests.harness.world import World, opened
 from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.instance import config
-from warren.instance.simulated import Play, SimulatedCommands
+from warren.instance.simulated import SimulatedCommands, TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
@@ -38,7 +38,7 @@ BOTH = f"{JOBDW} requires=copy-offload,user-container-manager"
 class Recorded(SimulatedCommands):
     """Commands that are written down, and do what a test says of their name and node."""
 
-    def __init__(self, world: World, **plays: Play) -> None:
+    def __init__(self, world: World, **plays: TaskBehavior) -> None:
         super().__init__(self._played)
         self.world, self.plays = world, plays
         self.run: list[tuple[str, str]] = []
@@ -48,13 +48,13 @@ class Recorded(SimulatedCommands):
         """Whether the job's storage was mounted on the node when each was started."""
         self.cleared: list[str] = []
 
-    def _played(self, argv: Sequence[str], environment: Mapping[str, str]) -> Play:
+    def _played(self, argv: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
         name, node = argv[0].strip("/").replace("/", "_"), environment["WARREN_NODE"][-2:]
         self.run.append((argv[0], environment["WARREN_NODE"]))
         self.environments.append(environment)
         mounts = [place for each in self.world.flash.values() for place in each.mounts]
         self.mounted.append(any(host == environment["WARREN_NODE"] for host, _ in mounts))
-        return self.plays.get(f"{name}_{node}") or self.plays.get(name) or Play()
+        return self.plays.get(f"{name}_{node}") or self.plays.get(name) or TaskBehavior()
 
     async def clear(self, job: str | None = None) -> None:
         if job is not None:
@@ -64,7 +64,7 @@ class Recorded(SimulatedCommands):
 def in_a_world(
     story: Callable[[World, Control, Recorded], Awaitable[None]],
     site: str = SITE,
-    **plays: Play,
+    **plays: TaskBehavior,
 ) -> None:
     async def main() -> None:
         async with opened() as world:
@@ -174,7 +174,7 @@ def test_a_daemon_that_does_not_start_fails_the_job_and_drains_no_node() -> None
         assert await drained(control) == {}
         await world.assert_nothing_left(control)
 
-    in_a_world(story, offload_start_01=Play(status=3 << 8))
+    in_a_world(story, offload_start_01=TaskBehavior(status=3 << 8))
 
 
 def test_a_daemon_that_takes_too_long_to_start_fails_the_job() -> None:
@@ -185,7 +185,7 @@ def test_a_daemon_that_takes_too_long_to_start_fails_the_job() -> None:
         note = "prolog of the daemon 'copy-offload' timed out on compute-00"
         assert failures(world, control, job) == [(0, note)]
 
-    in_a_world(story, offload_start=Play(seconds=1000))
+    in_a_world(story, offload_start=TaskBehavior(seconds=1000))
 
 
 def test_a_node_on_which_a_daemon_does_not_stop_gets_no_jobs_any_more() -> None:
@@ -202,7 +202,7 @@ def test_a_node_on_which_a_daemon_does_not_stop_gets_no_jobs_any_more() -> None:
         assert commands.cleared == [fluid.f58(job)]
         await world.assert_nothing_left(control)
 
-    in_a_world(story, offload_stop_01=Play(seconds=1000))
+    in_a_world(story, offload_stop_01=TaskBehavior(seconds=1000))
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_a_command_that_was_cut_short_is_run_again_when_nothing_of_it_is_left(co
         async with opened() as world:
             world.config = config.parse(SITE)
             world.commands = commands = Recorded(
-                world, offload_start=Play(seconds=5), offload_stop=Play(seconds=5)
+                world, offload_start=TaskBehavior(seconds=5), offload_stop=TaskBehavior(seconds=5)
             )
             await world.live(lambda control: begins(world, control, commands))
             await world.live(lambda control: goes_on(world, control, commands))
@@ -308,7 +308,7 @@ def test_daemons_of_a_job_that_runs_are_left_alone_by_a_restart() -> None:
         assert commands.cleared == [fluid.f58(entry.job.id)]
 
     async def main() -> None:
-        play = lambda command, environment: Play(seconds=50)  # noqa: E731
+        play = lambda command, environment: TaskBehavior(seconds=50)  # noqa: E731
         async with opened(play=play) as world:
             world.config = config.parse(SITE)
             world.commands = commands = Recorded(world)

@@ -14,7 +14,7 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control, placement_policy
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit, RabbitPolicy
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.instance.storagetables import Storage
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
@@ -30,7 +30,7 @@ def lived(*lives: tuple[Config, Callable[[World, Control], Awaitable[None]]]) ->
     """Live once or more often on the same cluster, each time with a configuration."""
 
     async def main() -> None:
-        async with opened(SITE, lambda command, environment: Play(seconds=60.0)) as world:
+        async with opened(SITE, lambda command, environment: TaskBehavior(seconds=60.0)) as world:
             for config, life in lives:
                 world.config = config
                 await world.live(lambda control, life=life: life(world, control))  # type: ignore[misc]

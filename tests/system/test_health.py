@@ -13,7 +13,7 @@ from warren.base.objects import Change, Key, Kind, Object, Remove
 from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.rabbits import rabbitstorages
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.kube.client import Client, Event, Listing
 from warren.kube.informer import Informer
 from warren.kube.server.local import LocalClient
@@ -97,7 +97,7 @@ def lived(*lives: Callable[[World, Control], Awaitable[None]], seconds: float = 
     """Live once or more often on the same cluster, on which tasks take so long."""
 
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=seconds)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=seconds)) as world:
             for life in lives:
                 await world.live(lambda control, life=life: life(world, control))  # type: ignore[misc]
 

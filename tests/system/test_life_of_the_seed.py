@@ -15,8 +15,8 @@ from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.dws.node import Copy, CopyFailed, Progress
 from warren.instance import keys
-from warren.instance.jobs.manager import Inactive
-from warren.instance.simulated import Play
+from warren.instance.jobs.manager import InactiveJob
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 from warren.rfc.fluid import JobId
@@ -87,15 +87,15 @@ def lived(
     directives: Sequence[str] = DIRECTIVES,
     meanwhile: Callable[[World, Control, JobId], Awaitable[None]] | None = None,
     machine: Callable[[World], Callable[[str, str], Machine]] | None = None,
-) -> tuple[Inactive, dict[str, bytes]]:
+) -> tuple[InactiveJob, dict[str, bytes]]:
     """Have a job live; return how it ended, and its keys in the KVS."""
 
-    async def main() -> tuple[Inactive, dict[str, bytes]]:
-        async with opened(play=lambda *_: Play(seconds=10)) as world:
+    async def main() -> tuple[InactiveJob, dict[str, bytes]]:
+        async with opened(play=lambda *_: TaskBehavior(seconds=10)) as world:
             if machine is not None:
                 world.machine = machine(world)
 
-            async def life(control: Control) -> tuple[Inactive, dict[str, bytes]]:
+            async def life(control: Control) -> tuple[InactiveJob, dict[str, bytes]]:
                 attributes = {"dw": "\n".join(directives)}
                 job = await world.submit(control, attributes=attributes)
                 following = asyncio.ensure_future(trail.follow(world, control, job))
@@ -106,7 +106,7 @@ def lived(
                 following.cancel()
                 await world.assert_nothing_left(control)
                 kvs = control.instance.kvs
-                place = keys.of(job, "").rstrip(".")
+                place = keys.job_key(job, "").rstrip(".")
                 names = [name for name in kvs.names(place) if name.startswith("rabbit")]
                 return ended, {name: kvs.lookup(f"{place}.{name}") for name in names}
 

@@ -14,7 +14,7 @@ from warren.dws.rabbits.health import REASON
 from warren.dws.rabbits.rabbitstorages import NODE_NAME
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.policy import Queue
 from warren.scheduling.tags import UNTAGGED
@@ -27,7 +27,7 @@ def lived(*lives: Life, config: Config | None = None, network: Network | None = 
     """Live once or more often on the same cluster, by what a site wants."""
 
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=1.0)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=1.0)) as world:
             world.config = config or Config()
             world.network = network
             for life in lives:

@@ -11,15 +11,15 @@ from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.dws.objects.workflows import State as WorkflowState
 from warren.instance import keys
-from warren.instance.jobs.manager import Inactive
-from warren.instance.simulated import Play
+from warren.instance.jobs.manager import InactiveJob
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result, State
 from warren.rfc.fluid import JobId
 
 DW = {"dw": "\n".join(DIRECTIVES)}
 
 
-async def to_the_end(world: World, control: Control) -> Inactive:
+async def to_the_end(world: World, control: Control) -> InactiveJob:
     job = await world.submit(control, attributes=DW)
     return await world.ended(control, job)
 
@@ -63,7 +63,7 @@ def test_its_workflow_goes_through_all_seven_states() -> None:
 
             async def life(control: Control) -> list[str]:
                 ended = await to_the_end(world, control)
-                return control.instance.kvs.names(keys.of(ended.job.id, "").rstrip("."))
+                return control.instance.kvs.names(keys.job_key(ended.job.id, "").rstrip("."))
 
             return await world.live(life) or []
 
@@ -84,9 +84,9 @@ def test_the_records_of_its_storage_are_found_under_the_name_of_their_service() 
                 ended = await to_the_end(world, control)
                 kvs, job = control.instance.kvs, ended.job.id
                 return (
-                    kvs.get(keys.of(job, "data.dws.rabbit_workflow")),
-                    kvs.get(keys.of(job, "rabbit_workflow")),
-                    kvs.names(keys.of(job, "data.dws")),
+                    kvs.get(keys.job_key(job, "data.dws.rabbit_workflow")),
+                    kvs.get(keys.job_key(job, "rabbit_workflow")),
+                    kvs.names(keys.job_key(job, "data.dws")),
                 )
 
             found = await world.live(life)
@@ -145,7 +145,7 @@ def test_its_resources_carry_flash_of_its_own_chassis() -> None:
 
             async def life(control: Control) -> None:
                 ended = await to_the_end(world, control)
-                r = orjson.loads(control.instance.kvs.lookup(keys.of(ended.job.id, "R")))
+                r = orjson.loads(control.instance.kvs.lookup(keys.job_key(ended.job.id, "R")))
                 vertices = [node["metadata"] for node in r["scheduling"]["graph"]["nodes"]]
 
                 assert r["execution"]["nodelist"] == ["compute-[00-03]"]
@@ -160,7 +160,7 @@ def test_its_resources_carry_flash_of_its_own_chassis() -> None:
 
 def test_a_job_that_fails_still_has_its_results_copied_out() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(status=3 << 8)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(status=3 << 8)) as world:
 
             async def life(control: Control) -> None:
                 ended = await to_the_end(world, control)
@@ -199,7 +199,7 @@ def test_a_job_cancelled_in_any_state_of_its_workflow_leaves_nothing(state: Work
 
 def test_a_job_cancelled_while_its_tasks_run_is_copied_out_all_the_same() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=1000)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=1000)) as world:
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes=DW)
@@ -217,8 +217,8 @@ def test_a_job_cancelled_while_its_tasks_run_is_copied_out_all_the_same() -> Non
 
 
 def test_tasks_that_ignore_a_signal_are_killed() -> None:
-    def stubborn(command: object, environment: object) -> Play:
-        return Play(seconds=1000, stubborn=True)
+    def stubborn(command: object, environment: object) -> TaskBehavior:
+        return TaskBehavior(seconds=1000, stubborn=True)
 
     async def main() -> None:
         async with opened(play=stubborn) as world:
@@ -239,7 +239,7 @@ def test_tasks_that_ignore_a_signal_are_killed() -> None:
 
 def test_a_job_that_outlives_its_time_limit_is_ended() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=1000)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=1000)) as world:
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes=DW, duration=30.0)
@@ -255,7 +255,7 @@ def test_a_job_that_outlives_its_time_limit_is_ended() -> None:
 
 def test_a_deleted_workflow_ends_its_job_with_a_reason() -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(seconds=1000)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=1000)) as world:
 
             async def life(control: Control) -> None:
                 job = await world.submit(control, attributes=DW)

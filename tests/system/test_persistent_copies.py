@@ -19,7 +19,7 @@ from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import Copy
 from warren.dws.objects.workflows import State
 from warren.dws.persistent.sharing import Sharing
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 from warren.rfc.fluid import JobId
@@ -60,7 +60,7 @@ def watched(world: World) -> Callable[[str, str], Machine]:
 
 def told(
     story: Callable[[World, Workloads, Control], Awaitable[None]],
-    play: Callable[..., Play] = lambda *_: Play(),
+    play: Callable[..., TaskBehavior] = lambda *_: TaskBehavior(),
     *names: str,
 ) -> None:
     async def main() -> None:
@@ -138,7 +138,7 @@ def test_a_copy_does_not_wait_for_jobs_on_other_nodes_nor_touch_what_they_have()
         await world.ended(control, job)
         await free(world, control)
 
-    told(story, lambda *_: Play(seconds=1000))
+    told(story, lambda *_: TaskBehavior(seconds=1000))
 
 
 def on(*nodes: str) -> dict[str, object]:
@@ -190,7 +190,7 @@ def test_workflows_that_copy_to_the_same_storage_in_any_order_all_come_to_their_
         assert len(list(world.copies())) == 2 * 2 * 2 * 2
         await free(world, control)
 
-    told(story, lambda *_: Play(), "aa", "zz")
+    told(story, lambda *_: TaskBehavior(), "aa", "zz")
 
 
 def lines(*names: str) -> str:

@@ -20,7 +20,7 @@ from warren.dws import kinds, labels
 from warren.dws.persistent import sharing
 from warren.dws.persistent.sharing import Sharing
 from warren.instance import keys
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc import hostlist
 from warren.rfc.fluid import JobId
@@ -38,7 +38,7 @@ EVERY = extent("WARREN_STOPS_EVERY", usual=13, everything=1)
 
 def told(
     story: Callable[[World, Workloads, Control], Awaitable[None]],
-    play: Callable[..., Play] = lambda *_: Play(),
+    play: Callable[..., TaskBehavior] = lambda *_: TaskBehavior(),
     *,
     owner: int | None = None,
 ) -> None:
@@ -67,7 +67,7 @@ def names(world: World, control: Control, job: JobId) -> list[str]:
 
 
 def nodes_of(control: Control, job: JobId) -> str:
-    found = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
+    found = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "R")))
     return ",".join(found["execution"]["nodelist"])
 
 
@@ -127,7 +127,7 @@ def test_several_jobs_use_it_at_once_and_each_node_has_its_own_part() -> None:
         await world.ended(control, later)
         assert reaching(control) == {"rabbit-0", "rabbit-1"}
 
-    told(story, lambda *_: Play(seconds=1000))
+    told(story, lambda *_: TaskBehavior(seconds=1000))
 
 
 def reaching(control: Control) -> set[str]:

@@ -18,8 +18,8 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.instance import keys
-from warren.instance.jobs.known import Inactive
-from warren.instance.simulated import Play
+from warren.instance.jobs.known import InactiveJob
+from warren.instance.simulated import TaskBehavior
 from warren.kube.client import NotFound
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
@@ -37,7 +37,7 @@ EVERY = extent("WARREN_STOPS_EVERY", usual=13, everything=1)
 
 def told(
     story: Callable[[World, Control], Awaitable[None]],
-    play: Callable[..., Play] = lambda *_: Play(),
+    play: Callable[..., TaskBehavior] = lambda *_: TaskBehavior(),
 ) -> None:
     async def main() -> None:
         async with opened(SITE, play) as world:
@@ -51,9 +51,9 @@ def told(
     virtual.run(main())
 
 
-def held(command: Sequence[str], environment: Any) -> Play:
+def held(command: Sequence[str], environment: Any) -> TaskBehavior:
     """Have commands named `hold` run for a while, and all others end at once."""
-    return Play(seconds=100 if command[0] == "hold" else 0)
+    return TaskBehavior(seconds=100 if command[0] == "hold" else 0)
 
 
 def instance(control: Control) -> Any:
@@ -72,7 +72,7 @@ async def done(world: World, control: Control, job: JobId) -> Result | None:
     while True:
         found = control.instance.manager.find(job)
         made = [each["metadata"]["name"] for each in control.api.store.objects_of(kinds.WORKFLOW)]
-        if isinstance(found, Inactive) and BINDING.workflow(job).name not in made:
+        if isinstance(found, InactiveJob) and BINDING.workflow(job).name not in made:
             return found.job.result
         await asyncio.sleep(0.05)
 
@@ -85,7 +85,7 @@ async def run(world: World, control: Control, attributes: Any, **options: Any) -
 
 
 def nodes_of(control: Control, job: JobId) -> str:
-    found = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
+    found = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "R")))
     return ",".join(found["execution"]["nodelist"])
 
 
@@ -138,7 +138,7 @@ def test_who_creates_what_is_there_already_gets_it_and_no_flash() -> None:
         again = await world.submit(control, nodes=4, attributes=CREATE)
         assert await done(world, control, again) is Result.COMPLETED
         assert control.api.store.get(kinds.SERVERS, PERS)["spec"] == before
-        r = orjson.loads(control.instance.kvs.lookup(keys.of(again, "R")))
+        r = orjson.loads(control.instance.kvs.lookup(keys.job_key(again, "R")))
         types = [each["metadata"]["type"] for each in r["scheduling"]["graph"]["nodes"]]
         assert "ssd" not in types
         assert volumes(world) == 2

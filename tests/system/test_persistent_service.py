@@ -19,7 +19,7 @@ from warren.daemons.compose import Control
 from warren.dws import kinds, labels
 from warren.dws.persistent import expiry
 from warren.instance.config import Config
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.instance.storagetables import Storage
 from warren.kube.client import Conflict, NotFound
 from warren.lifecycle.states import Result
@@ -38,7 +38,7 @@ TEAM = 77
 
 def told(
     story: Callable[[World, Control], Awaitable[None]],
-    play: Callable[..., Play] = lambda *_: Play(),
+    play: Callable[..., TaskBehavior] = lambda *_: TaskBehavior(),
     owner: int = ALICE,
     most: float | None = None,
 ) -> None:
@@ -199,7 +199,7 @@ def test_what_a_job_uses_is_not_destroyed_and_says_which_job_that_is() -> None:
         await asked(control, US, "destroy", name="pers")
         await world.until(lambda: is_gone(control))
 
-    told(story, lambda *_: Play(seconds=1000), owner=US)
+    told(story, lambda *_: TaskBehavior(seconds=1000), owner=US)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_what_jobs_use_is_destroyed_when_the_last_has_ended_and_no_more_begin() 
         await asyncio.sleep(5)
         assert is_gone(control)
 
-    told(story, lambda *_: Play(seconds=100_000), owner=US)
+    told(story, lambda *_: TaskBehavior(seconds=100_000), owner=US)
 
 
 def test_an_expiry_is_put_off_and_taken_back() -> None:

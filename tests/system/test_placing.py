@@ -74,7 +74,7 @@ def test_a_job_gets_nodes_of_rabbits_that_carry_the_labels_of_its_storage() -> N
         job = await world.submit(control, nodes=2, attributes=FAST)
         ended = await world.ended(control, job)
         assert ended.job.result is Result.COMPLETED, world.eventlog(control, job)
-        r = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
+        r = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "R")))
         assert r["execution"]["nodelist"] == ["compute-[02-03]"]
 
         await label(control, "rabbit-2", "fast")
@@ -123,7 +123,7 @@ def test_a_job_is_on_as_many_chassis_as_it_says_with_its_flash() -> None:
             job = await submit(control, {**spec, "resources": [{**on, "with": inside}]})
             ended = await world.ended(control, job)
             assert ended.job.result is Result.COMPLETED, world.eventlog(control, job)
-            r = orjson.loads(control.instance.kvs.lookup(keys.of(job, "R")))
+            r = orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "R")))
             assert r["execution"]["nodelist"] == [hosts]
             await world.assert_nothing_left(control)
 

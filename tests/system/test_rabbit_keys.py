@@ -27,7 +27,7 @@ def record(rabbit: Rabbit, key: str) -> Any:
     async def life(world: World, control: Control) -> Any:
         job = await world.submit(control, attributes=DW)
         assert (await world.ended(control, job)).job.result is Result.COMPLETED
-        found = control.instance.kvs.get(keys.of(job, key))
+        found = control.instance.kvs.get(keys.job_key(job, key))
         return None if found is None else orjson.loads(found)
 
     return virtual.run(main())

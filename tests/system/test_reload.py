@@ -13,8 +13,8 @@ from tests.system.test_alerts import storage_links
 from tests.system.test_health import R0, patch
 from tests.system.test_timeouts import LONG, slow
 from warren.daemons.compose import Control
-from warren.instance.jobs.manager import Inactive
-from warren.instance.simulated import Play
+from warren.instance.jobs.manager import InactiveJob
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
@@ -32,7 +32,7 @@ def lived(story: Story, *what: str, **play: Any) -> None:
     """Live a story, in which nodes are slow to do something, or nothing."""
 
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(**play)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(**play)) as world:
             world.machine = slow(*what)(world)
             await world.live(lambda control: story(world, control))
 
@@ -56,7 +56,7 @@ def test_a_limit_holds_for_jobs_that_are_there_already(what: str, limit: str, wo
             await load(control, f"rabbit.{limit} = 30")
         await asyncio.sleep(10)
         await load(control, f"rabbit.{limit} = 30")
-        await world.until(lambda: isinstance(control.instance.manager.find(job), Inactive))
+        await world.until(lambda: isinstance(control.instance.manager.find(job), InactiveJob))
         log = world.eventlog(control, job)
         (told,) = (each for each in log if each.name == "exception")
         assert told.context["note"].startswith(words)

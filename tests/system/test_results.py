@@ -10,7 +10,7 @@ from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from warren.daemons.compose import Control
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rpc.message import RpcError
 
@@ -21,7 +21,7 @@ def saved(attributes: dict[str, Any], rabbit: Rabbit, type: str = "cancel") -> t
     """Return how a job ends that an exception ends while it runs, and whether it was copied out."""
 
     async def main() -> Any:
-        async with opened(play=lambda command, environment: Play(seconds=600.0)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(seconds=600.0)) as world:
             world.config = Config(rabbit=rabbit)
             return await world.live(lambda control: life(world, control))
 

@@ -11,7 +11,7 @@ from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
 from warren.dws.node import Copy, Progress
 from warren.dws.objects.workflows import State
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 
@@ -65,7 +65,7 @@ def test_a_node_that_is_silent_for_a_while_in_any_state_delays_the_job(
     """And nothing more: no task starts without its storage, and nothing is left in the end."""
 
     async def main() -> None:
-        async with opened(play=lambda *arguments: Play(seconds=1.0)) as world:
+        async with opened(play=lambda *arguments: TaskBehavior(seconds=1.0)) as world:
             silent: dict[str, asyncio.Event] = {}
             kind = type("Some", (Silent,), {"silent": silent})
             world.machine = lambda name, rabbit: kind(name, world.flash[rabbit], seconds=1.0)

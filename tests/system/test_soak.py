@@ -22,8 +22,8 @@ from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.persistent.sharing import Sharing
 from warren.dws.storage.nnfstorage import volume
 from warren.instance import keys
-from warren.instance.jobs.manager import Inactive
-from warren.instance.simulated import Play
+from warren.instance.jobs.manager import InactiveJob
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result
 from warren.rfc.fluid import JobId
@@ -150,7 +150,7 @@ class Soak:
 
     async def _cancel(self, control: Control, job: JobId) -> None:
         await asyncio.sleep(self._dice.random() * 20)
-        if not isinstance(control.instance.manager.find(job), Inactive):
+        if not isinstance(control.instance.manager.find(job), InactiveJob):
             await self._world.cancel(control, job)
 
     async def _look_all_the_time(self, control: Control) -> None:
@@ -182,7 +182,7 @@ def promised(world: World, control: Control) -> Bits:
     graph = the_graph(control)
     found = []
     for each in control.instance.manager.jobs():
-        if isinstance(each, Inactive):
+        if isinstance(each, InactiveJob):
             continue
         try:
             names = {event.name for event in world.eventlog(control, each.job.id)}
@@ -190,7 +190,7 @@ def promised(world: World, control: Control) -> Bits:
             continue  # it is about to be submitted
         if "alloc" not in names or "free" in names:
             continue
-        r = orjson.loads(control.instance.kvs.lookup(keys.of(each.job.id, "R")))
+        r = orjson.loads(control.instance.kvs.lookup(keys.job_key(each.job.id, "R")))
         given = parts(graph, graph.decode(r))
         # Of nodes that went back early, the flash has stayed.
         found.append({part: bits for part, bits in given.items() if not _freed(part, each.job)})
@@ -211,9 +211,9 @@ def the_graph(control: Control) -> Graph:
 def test_after_any_number_of_rounds_nothing_is_lost_and_nothing_is_given_twice() -> None:
     dice = random.Random(7)
 
-    def play(command: object, environment: object) -> Play:
+    def play(command: object, environment: object) -> TaskBehavior:
         status = dice.choice([0, 0, 0, 3 << 8])
-        return Play(seconds=dice.random() * 20, status=status, stubborn=dice.random() < 0.1)
+        return TaskBehavior(seconds=dice.random() * 20, status=status, stubborn=dice.random() < 0.1)
 
     async def main() -> Soak:
         async with opened(play=play) as world:

@@ -12,7 +12,7 @@ from tests.harness.world import DIRECTIVES, World, opened
 from warren.daemons.compose import Control
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.persistent.sharing import Sharing
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 
@@ -39,7 +39,7 @@ class SlowToMount(SimulatedMachine):
         await super().mount(group, name, file_system, path, shared, profile)
 
 
-async def live(world: World, control: Control) -> Inactive:
+async def live(world: World, control: Control) -> InactiveJob:
     """Do what a user would: submit, if the job is not there, and wait for its end."""
     known = world.only_job(control)
     if known is not None:
@@ -50,7 +50,7 @@ async def live(world: World, control: Control) -> Inactive:
 
 async def stopped_after(
     write: int,
-    right: Callable[[World, Inactive], bool],
+    right: Callable[[World, InactiveJob], bool],
     between: Callable[[World], Awaitable[None]],
 ) -> bool:
     """Stop after a write, then live to the end; return whether there was such a write."""
@@ -80,7 +80,7 @@ def each_write(shard: int, once: Callable[[int], Awaitable[bool]]) -> int:
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_when_shells_and_mounts_die_too_the_job_completes_or_says_why_not(shard: int) -> None:
-    def right(world: World, ended: Inactive) -> bool:
+    def right(world: World, ended: InactiveJob) -> bool:
         if ended.job.result is Result.COMPLETED:
             return True
         return (

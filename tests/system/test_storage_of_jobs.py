@@ -28,7 +28,7 @@ async def asked(control: Control, job: int, userid: int | None = None) -> Any:
 
 
 def kept(control: Control, job: JobId) -> Any:
-    return orjson.loads(control.instance.kvs.lookup(keys.of(job, "rabbit_storage")))
+    return orjson.loads(control.instance.kvs.lookup(keys.job_key(job, "rabbit_storage")))
 
 
 def test_it_is_told_live_and_kept_when_teardown_begins() -> None:
@@ -46,7 +46,7 @@ def test_it_is_told_live_and_kept_when_teardown_begins() -> None:
         assert found["rabbits"] == {"rabbit-0": found["bytes"]}
         assert found["bytes"] > 4 << 30
         assert found["waits"].startswith("waits for DataOut on rabbit-0")
-        assert control.instance.kvs.get(keys.of(job, "rabbit_storage")) is None
+        assert control.instance.kvs.get(keys.job_key(job, "rabbit_storage")) is None
         with pytest.raises(RpcError) as refused:
             await asked(control, job, os.getuid() + 1)
         assert refused.value.errnum == errno.ENOENT

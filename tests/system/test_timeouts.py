@@ -13,9 +13,9 @@ from warren.controllers.machine import Machine
 from warren.daemons.compose import Control
 from warren.dws.node import Copy, Progress
 from warren.instance.config import Config
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import Rabbit
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
 
@@ -74,11 +74,11 @@ def lived(
     copy_seconds: float = 1.0,
     task_seconds: float = 1.0,
     restarted: bool = False,
-) -> tuple[Inactive, list[tuple[float, str, dict[str, Any]]]]:
+) -> tuple[InactiveJob, list[tuple[float, str, dict[str, Any]]]]:
     """Return how a job ended, and its events, each with the seconds since it was submitted."""
 
     async def main() -> Any:
-        async with opened(play=lambda *arguments: Play(seconds=task_seconds)) as world:
+        async with opened(play=lambda *arguments: TaskBehavior(seconds=task_seconds)) as world:
             world.config = Config(rabbit=rabbit)
             world.machine = machine(world)
             world.copy_seconds = copy_seconds
@@ -92,7 +92,9 @@ def lived(
                 if not submitted:
                     submitted.append(await world.submit(control, attributes=DW))
                 (job,) = submitted
-                await world.until(lambda: isinstance(control.instance.manager.find(job), Inactive))
+                await world.until(
+                    lambda: isinstance(control.instance.manager.find(job), InactiveJob)
+                )
                 ended = await world.ended(control, job)
                 await world.assert_nothing_left(control)
                 log = world.eventlog(control, job)

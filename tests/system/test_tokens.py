@@ -15,7 +15,7 @@ from tests.harness.world import World, opened
 from warren.base.objects import Change, Object, key_of
 from warren.daemons.compose import Control
 from warren.dws import containerauth, kinds
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result
 from warren.rpc.message import RpcError
 
@@ -87,8 +87,8 @@ def test_tasks_have_the_token_and_no_record_of_the_job_has_it() -> None:
         await world.until(lambda: not list(store.objects_of(kinds.SECRET)))
         running.cancel()
 
-    def play(command: Sequence[str], environment: Mapping[str, str]) -> Play:
-        return Play(seconds=5)
+    def play(command: Sequence[str], environment: Mapping[str, str]) -> TaskBehavior:
+        return TaskBehavior(seconds=5)
 
     async def main() -> None:
         async with opened(play=play) as world:

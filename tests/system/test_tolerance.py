@@ -14,7 +14,7 @@ from warren.dws import kinds
 from warren.dws.faults import Fault
 from warren.dws.node import Copy, Progress
 from warren.instance.config import Config
-from warren.instance.jobs.manager import Inactive
+from warren.instance.jobs.manager import InactiveJob
 from warren.instance.rabbittable import Rabbit
 from warren.lifecycle.states import Result
 from warren.node.simulated import SimulatedMachine
@@ -105,7 +105,7 @@ def lived(
                 (job,) = submitted
 
                 def running() -> bool:
-                    over = isinstance(control.instance.manager.find(job), Inactive)
+                    over = isinstance(control.instance.manager.find(job), InactiveJob)
                     return over or len(world.seen) == 8
 
                 await world.until(running)

@@ -19,7 +19,7 @@ from warren.daemons.clustershape import ClusterShape
 from warren.daemons.compose import Control
 from warren.dws import kinds
 from warren.instance.config import Config
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.kube.server.local import LocalClient
 from warren.lifecycle.policy import Queue
 from warren.lifecycle.states import State
@@ -33,7 +33,7 @@ FLASH = "#DW jobdw type=xfs capacity={gib}GiB name=scratch"
 
 def lived(life: Callable[[World, Control], Awaitable[None]], config: Config | None = None) -> None:
     async def main() -> None:
-        async with opened(SITE, lambda command, environment: Play(seconds=600.0)) as world:
+        async with opened(SITE, lambda command, environment: TaskBehavior(seconds=600.0)) as world:
             world.config = config or Config()
             await world.live(lambda control: to_the_end(world, control))
 

@@ -20,7 +20,7 @@ from warren.base.errors import UserMistake
 from warren.daemons.compose import Control
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
-from warren.instance.simulated import Play
+from warren.instance.simulated import TaskBehavior
 from warren.lifecycle.states import Result, State
 from warren.rfc import jobspec, treeobj
 from warren.rpc.bus import Method
@@ -34,7 +34,7 @@ DW = {"dw": "\n".join(DIRECTIVES)}
 
 def in_a_world(action: Callable[[World, Control], Awaitable[None]], **play: Any) -> None:
     async def main() -> None:
-        async with opened(play=lambda command, environment: Play(**play)) as world:
+        async with opened(play=lambda command, environment: TaskBehavior(**play)) as world:
             await world.live(lambda control: action(world, control))
 
     virtual.run(main())

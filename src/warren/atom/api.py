@@ -102,7 +102,7 @@ class Api:
         return response
 
     async def _handle_allowed(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        user = sockets.peer(request.get_extra_info("socket"))
+        user = sockets.peer_userid(request.get_extra_info("socket"))
         if user not in self._users:
             log.warning("not let in", uid=user, method=request.method, path=_path(request))
             return _refusal(403, f"user {user} may not ask here: see allow-users")

@@ -8,7 +8,7 @@ import pwd
 def groups_of(userid: int) -> frozenset[int]:
     """Return the groups that a user is in, by number; none for a user without an entry.
 
-    Asked of the name service each time: a member who has left is none any more.
+    The name service is asked each time: a user that has left a group is not in it any more.
     """
     try:
         found = pwd.getpwuid(userid)

@@ -11,7 +11,7 @@ MIB: Final = Bytes(2**20)
 GIB: Final = Bytes(2**30)
 TIB: Final = Bytes(2**40)
 
-_MANY: Final = 10 * 1024
+_TIB_FROM: Final = 10 * 1024
 """GiB that are better told in TiB."""
 
 _POWERS: Final = {"B": 0, "KiB": 1, "MiB": 2, "GiB": 3, "TiB": 4, "PiB": 5}
@@ -39,7 +39,7 @@ def gib(size: int, *, up: bool) -> str:
 
     What is asked for is rounded up and what is there down, so that the more is the more.
     """
-    if size < _MANY:
+    if size < _TIB_FROM:
         return f"{size} GiB"
     tenths = -(-size * 10 // 1024) if up else size * 10 // 1024
     return f"{tenths // 10}.{tenths % 10} TiB" if tenths % 10 else f"{tenths // 10} TiB"

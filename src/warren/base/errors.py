@@ -1,6 +1,6 @@
 """Errors named after their remedy: wait, or tell the author.
 
-Each room derives its own. Anything that is neither is a bug of ours.
+Each package derives its own. Anything that is neither is a bug of ours.
 The text of each is one sentence to the person who can act.
 """
 
@@ -10,10 +10,10 @@ class WarrenError(Exception):
 
 
 class Retryable(WarrenError):
-    """The world may heal by itself: come back after `delay` seconds."""
+    """The failure may be temporary: retry after `delay` seconds."""
 
     delay = 5.0
 
 
 class UserMistake(WarrenError):
-    """Only the person who asked can fix this: say it plainly, do not retry."""
+    """Only the author of the request can fix this: report it, do not retry."""

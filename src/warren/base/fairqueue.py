@@ -33,21 +33,21 @@ class Fairness:
     """After a slice the loop is left to others for this many times its length."""
 
 
-USUAL: Final = Fairness()
+DEFAULT_FAIRNESS: Final = Fairness()
 
 
 class FairQueue:
     """Guests' work at one event loop."""
 
-    def __init__(self, fairness: Fairness = USUAL) -> None:
+    def __init__(self, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
         self._fairness = fairness
         self._accounts: dict[int, tuple[float, float]] = {}
         """What each user had left of the allowance, and when. It outlives their connections."""
         self._queues: dict[int, deque[asyncio.Future[None]]] = {}
         """The steps that wait, by user, in the order in which users are served."""
-        self._taken = False
+        self._slot_taken = False
         """Whether a guest has the slot, or the loop is left to others."""
-        self._slice = 0.0
+        self._slice_used = 0.0
         """Seconds of the slice that is being taken."""
 
     async def run(self, userid: int, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -59,11 +59,11 @@ class FairQueue:
         answer: Any = None
         thrown: BaseException | None = None
         while True:
-            mine = False
+            has_slot = False
             if thrown is None and self._overdrawn(userid):
                 try:
-                    yield from self._wait(userid)
-                    mine = True
+                    yield from self._wait_for_slot(userid)
+                    has_slot = True
                 except BaseException as error:
                     thrown = error
             began = _now()
@@ -74,8 +74,8 @@ class FairQueue:
             finally:
                 cost = _now() - began
                 self._charge(userid, cost)
-                if mine:
-                    self._leave(cost)
+                if has_slot:
+                    self._release_slot(cost)
             answer = thrown = None
             try:
                 answer = yield awaited
@@ -85,63 +85,66 @@ class FairQueue:
     # What has been taken
 
     def _overdrawn(self, userid: int) -> bool:
-        return self._left(userid, _now()) <= 0
+        return self._allowance_left(userid, _now()) <= 0
 
     def _charge(self, userid: int, cost: float) -> None:
         now = _now()
-        self._accounts[userid] = max(self._left(userid, now) - cost, -self._fairness.debt), now
+        self._accounts[userid] = (
+            max(self._allowance_left(userid, now) - cost, -self._fairness.debt),
+            now,
+        )
 
-    def _left(self, userid: int, now: float) -> float:
+    def _allowance_left(self, userid: int, now: float) -> float:
         allowance = self._fairness.allowance
         had, since = self._accounts.get(userid, (allowance, now))
         return min(allowance, had + (now - since) * self._fairness.refill)
 
     # The queue
 
-    def _wait(self, userid: int) -> Generator[Any, None, None]:
+    def _wait_for_slot(self, userid: int) -> Generator[Any, None, None]:
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(userid, deque()).append(slot)
-        self._next()
+        self._grant_slot()
         try:
             yield from slot
         except BaseException:
             if slot.done() and not slot.cancelled():
-                self._leave(0.0)  # it came too late
+                self._release_slot(0.0)  # it came too late
             else:
-                self._give_up(userid, slot)
+                self._remove_from_queue(userid, slot)
             raise
 
-    def _give_up(self, userid: int, slot: "asyncio.Future[None]") -> None:
+    def _remove_from_queue(self, userid: int, slot: "asyncio.Future[None]") -> None:
         queue = self._queues.get(userid, deque())
         if slot in queue:
             queue.remove(slot)
             if not queue:
                 del self._queues[userid]
 
-    def _next(self) -> None:
+    def _grant_slot(self) -> None:
         """Give the slot to the first step of the user whose queue has waited longest."""
-        while self._queues and not self._taken:
+        while self._queues and not self._slot_taken:
             userid = next(iter(self._queues))
             queue = self._queues.pop(userid)
             slot = queue.popleft()
             if queue:
                 self._queues[userid] = queue  # behind all others
             if not slot.done():  # else it was cancelled just now
-                self._taken = True
+                self._slot_taken = True
                 slot.set_result(None)
 
-    def _leave(self, cost: float) -> None:
+    def _release_slot(self, cost: float) -> None:
         """Return the slot after a step; after a whole slice others come first."""
-        self._slice += cost
-        if self._slice < self._fairness.slice:
-            self._rested()
+        self._slice_used += cost
+        if self._slice_used < self._fairness.slice:
+            self._end_rest()
         else:
-            rest, self._slice = self._slice * self._fairness.rest, 0.0
-            asyncio.get_running_loop().call_later(rest, self._rested)
+            rest, self._slice_used = self._slice_used * self._fairness.rest, 0.0
+            asyncio.get_running_loop().call_later(rest, self._end_rest)
 
-    def _rested(self) -> None:
-        self._taken = False
-        self._next()
+    def _end_rest(self) -> None:
+        self._slot_taken = False
+        self._grant_slot()
 
 
 def _now() -> float:

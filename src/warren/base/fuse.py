@@ -13,19 +13,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from warren.base.looks import SILENT, look
+from warren.base.childcalls import SILENT, call_in_child
 from warren.base.processes import status
 
 _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CLOEXEC: Final = 1
 _CREATE: Final = 6
 """FSCONFIG_CMD_CREATE."""
-_WAITS: Final = ("request_wait_answer", "fuse_")
+_FUSE_CHANNELS: Final = ("request_wait_answer", "fuse_")
 """Where Linux waits for a server's answer, as /proc/PID/task/TID/wchan begins (proc(5))."""
 _syscall: Final = ctypes.CDLL(None, use_errno=True).syscall
 
 
-def give_up(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:
+def abort_servers(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -> list[int]:
     """Abort the servers that processes may wait for which work for a user; return their devices.
 
     Where a thread waits in FUSE and cannot be killed, these are all of the user's servers, for
@@ -40,19 +40,21 @@ def give_up(processes: Iterable[int], userid: int, proc: Path = Path("/proc")) -
         for thread in _threads(proc / str(process))
         if _is_waiting(thread)
     ]
-    answers = look(waits_for, threads)
+    answers = call_in_child(wait_channel, threads)
     # What waits for FUSE in the middle of execve(2) does not even answer what it waits for.
     stuck = [
         Path(thread)
         for thread, answer in zip(threads, answers, strict=True)
-        if answer is SILENT or answer.startswith(_WAITS)
+        if answer is SILENT or answer.startswith(_FUSE_CHANNELS)
     ]
     if not stuck or userid == 0:
         return []
     users = [range(userid, userid + 1)]
-    own = _users(proc / "self")
+    own = _user_namespace_ids(proc / "self")
     # A user namespace that has other ids than ours was made with those that its user may have.
-    users += [each for thread in stuck if (found := _users(thread)) != own for each in found]
+    users += [
+        each for thread in stuck if (found := _user_namespace_ids(thread)) != own for each in found
+    ]
     with suppress(OSError), _control() as control:
         known = sorted(int(each) for each in os.listdir(control))
         return [each for each in known if _abort(control, each, users)]
@@ -75,7 +77,7 @@ def _is_waiting(thread: Path) -> bool:
         return False
 
 
-def waits_for(thread: str) -> str:
+def wait_channel(thread: str) -> str:
     """Return where a thread waits in the kernel (proc_pid_wchan(5)). It may never answer."""
     try:
         return Path(thread, "wchan").read_text()
@@ -83,7 +85,7 @@ def waits_for(thread: str) -> str:
         return ""
 
 
-def _users(thread: Path) -> list[range]:
+def _user_namespace_ids(thread: Path) -> list[range]:
     """Return the ids that a thread's user namespace has, as they are here (user_namespaces(7))."""
     try:
         lines = (thread / "uid_map").read_text().splitlines()

@@ -14,7 +14,7 @@ from typing import Final
 from warren.base.bytesize import gib
 from warren.base.words import plural
 
-_EFFORT: Final = 4096
+_MOST_TRIES: Final = 4096
 """How often it is tried whether a place would do, where the first choice did not work out."""
 
 
@@ -30,7 +30,7 @@ class Locality(Enum):
 
 
 @dataclass(frozen=True)
-class Shared:
+class AllocationSet:
     """Allocations of one size that several rabbits may hold, if they meet what is said."""
 
     count: int
@@ -38,21 +38,21 @@ class Shared:
     """Of each, in whole GiB."""
     labels: tuple[str, ...] = ()
     """What a rabbit must carry, each as `key=value`."""
-    apart: tuple[str, ...] = ()
+    colocation_keys: tuple[str, ...] = ()
     """Keys: no rabbit holds two allocations that have one in common."""
     locality: Locality = Locality.JOB
 
     @property
     def constrained(self) -> bool:
-        return bool(self.labels or self.apart or self.locality is Locality.NODE)
+        return bool(self.labels or self.colocation_keys or self.locality is Locality.NODE)
 
-    def allowed(self, nodes: int, labels: Collection[str] | None) -> bool:
+    def allows_rabbit(self, nodes: int, labels: Collection[str] | None) -> bool:
         """Return whether a rabbit with so many of the job's nodes and such labels may hold one."""
-        return bool(nodes or self.locality is Locality.ANY) and carries(labels, self.labels)
+        return bool(nodes or self.locality is Locality.ANY) and has_labels(labels, self.labels)
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldFlash:
     """The flash that a job holds on one rabbit, in `unit`s of so many GiB."""
 
     rabbit: str
@@ -69,7 +69,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Place:
+class RabbitRoom:
     """A rabbit, as far as its flash is not taken by what is beside the job's nodes."""
 
     nodes: int
@@ -82,12 +82,12 @@ class Place:
     """None where it is not known yet what the rabbit carries: it may be anything."""
 
 
-def description(each: Shared) -> str:
+def description(each: AllocationSet) -> str:
     """Write allocations for a person, with what they demand of rabbits."""
     said = f"{plural(each.count, 'allocation')} of {gib(each.gib, up=True)}"
-    if each.apart:
+    if each.colocation_keys:
         own = "on a rabbit of its own" if each.count == 1 else "each on a rabbit of its own"
-        keys = " and ".join(repr(key) for key in each.apart)
+        keys = " and ".join(repr(key) for key in each.colocation_keys)
         said += f" {own} (colocation key {keys})"
     if each.locality is Locality.NODE:
         said += " on whose rabbits all nodes are"
@@ -101,12 +101,14 @@ def units(gib: int, unit: int) -> int:
     return -(-gib // max(unit, 1))
 
 
-def carries(labels: Collection[str] | None, wanted: Sequence[str]) -> bool:
+def has_labels(labels: Collection[str] | None, wanted: Sequence[str]) -> bool:
     """Return whether a rabbit that carries some labels has all that are wanted."""
     return not wanted or labels is None or all(each in labels for each in wanted)
 
 
-def placement(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]] | None:
+def placement(
+    wanted: Sequence[AllocationSet], places: Sequence[RabbitRoom]
+) -> list[list[int]] | None:
     """Return for each entry of `wanted` how many of its allocations each place holds.
 
     None if they do not fit. What may be on any rabbit is placed last, what is constrained first,
@@ -123,8 +125,8 @@ def placement(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[in
     ordered = [wanted[index] for index in order]
     if any(_never_fits(each, places) for each in ordered):
         return None
-    found = _at_first(ordered, places)
-    if found is None and (len(ordered) > 1 or any(each.apart for each in ordered)):
+    found = _placed_in_order(ordered, places)
+    if found is None and (len(ordered) > 1 or any(each.colocation_keys for each in ordered)):
         found = _Search(ordered, places).found()
     if found is None or any(
         each.locality is Locality.NODE
@@ -136,24 +138,26 @@ def placement(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[in
     return [by_entry[index] for index in range(len(wanted))]
 
 
-def precedence(each: Shared) -> tuple[bool, bool, int]:
+def precedence(each: AllocationSet) -> tuple[bool, bool, int]:
     """Return a key that sorts entries by which is placed first."""
     return (each.locality is Locality.ANY, not each.constrained, -each.gib)
 
 
-def _never_fits(each: Shared, places: Sequence[Place]) -> bool:
+def _never_fits(each: AllocationSet, places: Sequence[RabbitRoom]) -> bool:
     """Return whether an entry would not fit even if it were alone."""
     left = each.count
     for place in places:
-        if each.allowed(place.nodes, place.labels):
+        if each.allows_rabbit(place.nodes, place.labels):
             room = max(place.room, 0) // max(units(each.gib, place.unit), 1)
-            left -= min(room, 1) if each.apart else room
+            left -= min(room, 1) if each.colocation_keys else room
             if left <= 0:
                 return False
     return True
 
 
-def _at_first(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[int]] | None:
+def _placed_in_order(
+    wanted: Sequence[AllocationSet], places: Sequence[RabbitRoom]
+) -> list[list[int]] | None:
     """Place entries in order, without ever taking anything back."""
     room = [place.room for place in places]
     kept: list[set[str]] = [set() for _ in places]
@@ -162,7 +166,8 @@ def _at_first(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[in
         heap = [
             (not place.nodes, 0, -place.nodes, number)
             for number, place in enumerate(places)
-            if each.allowed(place.nodes, place.labels) and kept[number].isdisjoint(each.apart)
+            if each.allows_rabbit(place.nodes, place.labels)
+            and kept[number].isdisjoint(each.colocation_keys)
         ]
         heapify(heap)
         left = each.count
@@ -175,8 +180,8 @@ def _at_first(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[in
             room[number] -= need
             counts[number] += 1
             left -= 1
-            if each.apart:
-                kept[number].update(each.apart)
+            if each.colocation_keys:
+                kept[number].update(each.colocation_keys)
                 heappop(heap)
             else:
                 heapreplace(heap, (away, counts[number], nodes, number))
@@ -188,13 +193,13 @@ def _at_first(wanted: Sequence[Shared], places: Sequence[Place]) -> list[list[in
 class _Search:
     """Goes through choices in the order in which they are preferred, depth first."""
 
-    def __init__(self, wanted: Sequence[Shared], places: Sequence[Place]) -> None:
+    def __init__(self, wanted: Sequence[AllocationSet], places: Sequence[RabbitRoom]) -> None:
         self._wanted = wanted
         self._places = places
         self._room = [place.room for place in places]
-        self._kept: list[set[str]] = [set() for _ in places]
+        self._keys_used: list[set[str]] = [set() for _ in places]
         self._counts = [[0] * len(places) for _ in wanted]
-        self._effort = _EFFORT
+        self._tries_left = _MOST_TRIES
 
     def found(self) -> list[list[int]] | None:
         """Return the first choice that works out, if one does before the effort is spent."""
@@ -229,25 +234,25 @@ class _Search:
             ),
         )
         for number in order:
-            if self._effort <= 0:
+            if self._tries_left <= 0:
                 return
-            self._effort -= 1
+            self._tries_left -= 1
             place = self._places[number]
             if (
                 self._room[number] >= units(each.gib, place.unit)
-                and each.allowed(place.nodes, place.labels)
-                and self._kept[number].isdisjoint(each.apart)
+                and each.allows_rabbit(place.nodes, place.labels)
+                and self._keys_used[number].isdisjoint(each.colocation_keys)
             ):
                 yield number
 
     def _take(self, entry: int, number: int) -> None:
         each = self._wanted[entry]
         self._room[number] -= units(each.gib, self._places[number].unit)
-        self._kept[number].update(each.apart)
+        self._keys_used[number].update(each.colocation_keys)
         self._counts[entry][number] += 1
 
     def _take_back(self, entry: int, number: int) -> None:
         each = self._wanted[entry]
         self._room[number] += units(each.gib, self._places[number].unit)
-        self._kept[number].difference_update(each.apart)
+        self._keys_used[number].difference_update(each.colocation_keys)
         self._counts[entry][number] -= 1

@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 _DELETE: Final = "\x7f"
-_BEYOND: Final = re.compile(r"[^\x00-\x7e]")
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7e]")
 """What JSON leaves as it is: in a JSON text it stands in strings alone."""
 
 
@@ -26,7 +26,7 @@ def printable_json(text: str) -> str:
 
     JSON escapes but some of those that are not.
     """
-    return _BEYOND.sub(
+    return _NOT_ASCII.sub(
         lambda found: found[0] if found[0].isprintable() else _escaped(found[0]), text
     )
 

@@ -1,6 +1,6 @@
 """Processes of this machine, as /proc shows them.
 
-What a process can keep from being answered is asked in a child (`looks.py`).
+What a process can keep from being answered is asked in a child (`childcalls.py`).
 """
 
 import ctypes
@@ -12,21 +12,21 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from warren.base.looks import look
+from warren.base.childcalls import call_in_child
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _prctl: Final = ctypes.CDLL(None).prctl
 """Found once, before any shell is forked."""
 
-_AT_ONCE: Final = 256
+_MOST_HANDLES: Final = 256
 """Processes that are held at a time: each takes a descriptor."""
 
-_SOON, _LATE = 0.005, 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.1
 """Seconds after which what has been killed is looked at again, at first and at last."""
 
 
-def numbers() -> list[int]:
+def pids() -> list[int]:
     """Return the numbers of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
@@ -45,7 +45,7 @@ def status(place: Path) -> dict[str, str]:
 def parents() -> dict[int, int]:
     """Return the parent of every living process; those that have ended and wait are not alive."""
     found: dict[int, int] = {}
-    for process in numbers():
+    for process in pids():
         with suppress(OSError, KeyError, ValueError):
             known = status(Path(f"/proc/{process}"))
             # The first thread may have ended, and others go on.
@@ -54,20 +54,22 @@ def parents() -> dict[int, int]:
     return found
 
 
-def descendants(ancestor: int, but: Collection[int] = ()) -> list[int]:
+def descendants(ancestor: int, excluded: Collection[int] = ()) -> list[int]:
     """Return the living processes below one, except for `but` and what is below those."""
     known = parents()
     found: list[int] = []
     generation = [ancestor]
     while generation:
         generation = [
-            child for child, parent in known.items() if parent in generation and child not in but
+            child
+            for child, parent in known.items()
+            if parent in generation and child not in excluded
         ]
         found.extend(generation)
     return found
 
 
-def send(processes: Callable[[], Collection[int]], signum: int) -> set[int]:
+def send_signal(processes: Callable[[], Collection[int]], signum: int) -> set[int]:
     """Send a signal to the processes that `processes` gives, and return those that it went to.
 
     It never goes to a process that has got the number of one that has ended: `processes` is
@@ -76,10 +78,10 @@ def send(processes: Callable[[], Collection[int]], signum: int) -> set[int]:
     """
     sent: set[int] = set()
     numbers = list(processes())
-    for start in range(0, len(numbers), _AT_ONCE):
+    for start in range(0, len(numbers), _MOST_HANDLES):
         with ExitStack() as handles:
             held = {}
-            for number in numbers[start : start + _AT_ONCE]:
+            for number in numbers[start : start + _MOST_HANDLES]:
                 with suppress(ProcessLookupError):
                     held[number] = os.pidfd_open(number)
                     handles.callback(os.close, held[number])
@@ -97,20 +99,20 @@ def kill(processes: Callable[[], Collection[int]]) -> None:
     def running() -> set[int]:
         return set(processes()) - stopped
 
-    while new := send(running, signal.SIGSTOP):
+    while new := send_signal(running, signal.SIGSTOP):
         stopped.update(new)
-    send(processes, signal.SIGKILL)
+    send_signal(processes, signal.SIGKILL)
 
 
-def end(
+def kill_until_gone(
     processes: Callable[[], Collection[int]], seconds: float, kill: Callable[[], None]
 ) -> list[int]:
-    """Kill processes until there are none, and bury those of them that are our children.
+    """Kill processes until there are none, and reap those of them that are our children.
 
     Give those that do not die for so many seconds. `kill` kills what there is, once.
     """
     last = time.monotonic() + seconds
-    pause = _SOON
+    pause = _FIRST_PAUSE
     while left := processes():
         if time.monotonic() > last:
             return sorted(left)
@@ -119,7 +121,7 @@ def end(
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass
         time.sleep(pause)
-        pause = min(pause * 2, _LATE)
+        pause = min(pause * 2, _LONGEST_PAUSE)
     return []
 
 
@@ -130,11 +132,11 @@ def pids_by_variable(marker: str) -> list[int]:
     secret of those who start such processes.
     """
     others = [process for process in parents() if process != os.getpid()]
-    answers = look(carries, others, marker)
+    answers = call_in_child(has_variable, others, marker)
     return [process for process, answer in zip(others, answers, strict=True) if answer is True]
 
 
-def carries(process: int, marker: str) -> bool:
+def has_variable(process: int, marker: str) -> bool:
     """Return whether a process carries an environment entry. It may never answer."""
     try:
         return marker.encode() in Path(f"/proc/{process}/environ").read_bytes().split(b"\0")

@@ -113,10 +113,10 @@ def _first_error(error: BaseException) -> BaseException:
 
 def ask_instance(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
     """Do something with the instance of a cluster. Raises UserMistake where none runs."""
-    from warren.rpc.client import answering, connect
+    from warren.rpc.client import connect, fail_unless_alive
 
     async def connected() -> T:
-        async with connect(path) as handle, answering(handle, path):
+        async with connect(path) as handle, fail_unless_alive(handle, path):
             return await work(handle)
 
     path = socket_of(state)
@@ -130,12 +130,12 @@ def ask_flux(state: StateDir, work: Callable[["Handle"], Awaitable[T]]) -> T:
 
     The latter where FLUX_URI is that of one, and for what both know.
     """
-    from warren.rpc.client import answering, connect
+    from warren.rpc.client import connect, fail_unless_alive
     from warren.rpc.message import RpcError
 
     async def connected() -> T:
         try:
-            async with connect(path) as handle, answering(handle, path):
+            async with connect(path) as handle, fail_unless_alive(handle, path):
                 return await work(handle)
         except RpcError as error:
             if error.errnum != errno.EPROTONOSUPPORT:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from warren.base.placing import Held
+from warren.base.placing import HeldFlash
 from warren.dws.binding import Binding
 from warren.dws.jobs.jobsnapshot import Job
 
@@ -62,7 +62,7 @@ class WorkloadManager(Protocol):
         """Raise UserMistake for a job that its site does not allow, before it has a Workflow."""
         ...
 
-    async def flash(self, job: Job) -> Sequence[Held]:
+    async def flash(self, job: Job) -> Sequence[HeldFlash]:
         """Return the flash that a job was given, rabbit by rabbit, in the order of its nodes."""
         ...
 

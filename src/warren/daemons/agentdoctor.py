@@ -76,7 +76,7 @@ class _Doctor:
             case Sort.PROCESS:
                 # Still the agent's: another process may have its number by now.
                 stray = {int(finding.name)}
-                processes.send(lambda: stray & {*self._orphaned_processes()}, signal.SIGKILL)
+                processes.send_signal(lambda: stray & {*self._orphaned_processes()}, signal.SIGKILL)
             case Sort.MOUNT:
                 await self._node.machine.unmount(finding.name)
             case Sort.DEVICE:

@@ -30,7 +30,7 @@ from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher, SpreadLauncher
 from warren.instance.shell import tmpdir
-from warren.instance.shell.binding import NodeCores
+from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.parent import LISTENER, Order, ShellParent
 from warren.journal import MemoryJournal
@@ -135,7 +135,7 @@ def _start_shells(socket: Path, task: BatchTask, resources: ResourceSet) -> None
     """Run the parent of a node's shells, until the instance has gone."""
     shell = _BatchShell(socket, task.tmp, resources.ranks[task.rank].cores)
     cluster = f"{socket}:{task.rank}"
-    ShellParent(socket, shell, cluster, place=f"-{task.rank}", lasting=False).run()
+    ShellParent(socket, shell, cluster, suffix=f"-{task.rank}", outlives_instance=False).run()
 
 
 # The first process

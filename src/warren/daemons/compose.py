@@ -220,7 +220,7 @@ def drain_policy(rabbit: rabbittable.Rabbit, resources: Resources) -> DrainPolic
     return DrainPolicy(
         drain_compute_nodes=rabbit.drain_compute_nodes,
         soft_drain=rabbit.soft_drain,
-        drainable=resources.of_queues(queues) if queues else None,
+        drainable=resources.hosts_of_queues(queues) if queues else None,
     )
 
 
@@ -380,7 +380,7 @@ async def _follow_settings(handle: Handle, conductor: Conductor) -> None:
     with suppress(RpcError):  # the instance has gone away: others see to that
         async with aclosing(handle.stream("config.watch")) as news:  # type: ignore[type-var]
             async for each in news:
-                conductor.configure(conductor_settings(config.from_plain(each)))
+                conductor.configure(conductor_settings(config.from_builtins(each)))
     await asyncio.Event().wait()
 
 

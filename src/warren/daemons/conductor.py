@@ -85,7 +85,7 @@ class InstanceType:
 
 
 async def _inspect(handle: InstanceConnection) -> ConnectedInstance:
-    settings = config.from_plain(await handle.rpc("config.get"))
+    settings = config.from_builtins(await handle.rpc("config.get"))
 
     def build(
         client: Client,
@@ -178,7 +178,7 @@ class _ConductorProcess:
                         f"The instance at {self.socket} has a conductor: stop that one, or run "
                         "the cluster with --separate --no-conductor."
                     ) from error
-                if not error.lost:
+                if not error.unserved:
                     raise UserMistake(
                         f"The instance at {self.socket} refuses its conductor: {error}. Run it as "
                         "the instance's owner."

@@ -35,7 +35,7 @@ async def wait_for_room(
     why = _shortage(place, needed)
     if why is not None:
         for journal in journals:
-            sqlite.give_up(journal)
+            sqlite.release_reserve(journal)
         why = _shortage(place, needed)
     if why is None:
         return

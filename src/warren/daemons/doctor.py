@@ -61,7 +61,7 @@ class Doctor:
             case Sort.PROCESS:
                 # Still in its job's cgroup: another process may have its number by now.
                 stray = {int(finding.name)}
-                processes.send(lambda: stray & self._processes().keys(), signal.SIGKILL)
+                processes.send_signal(lambda: stray & self._processes().keys(), signal.SIGKILL)
             case Sort.OBJECT:
                 # One that is gone, or another of its name by now, is no orphan any more.
                 with suppress(NotFound, Conflict):
@@ -123,7 +123,7 @@ class Doctor:
 
         Where there are no cgroups, only the parent of the shells can tell what is whose.
         """
-        found = cgroups.jobs(str(self._state.path))
+        found = cgroups.job_processes(str(self._state.path))
         return {process: fluid.f58(fluid.JobId(job)) for process, job in found.items()}
 
     async def _active(self) -> set[str]:

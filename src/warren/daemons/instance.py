@@ -9,6 +9,7 @@ from warren.base.clock import Clock
 from warren.daemons.system import Part
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
+from warren.instance.configservice import Configuration
 from warren.instance.content import Content
 from warren.instance.exec.draining import drainer
 from warren.instance.exec.execution import JobExec, Launcher
@@ -24,7 +25,6 @@ from warren.instance.kvs import Kvs, Quota
 from warren.instance.kvs.service import KvsService
 from warren.instance.kvs.watching import KvsWatch
 from warren.instance.queues import Queues
-from warren.instance.reloading import Configuration
 from warren.instance.resource import Resources, configured_graph
 from warren.instance.scheduler import JobScheduler
 from warren.instance.shell import imp
@@ -98,11 +98,11 @@ def assemble(
     kvs = Kvs(dependencies.jobs, owner, config.content.hash, quota=quota)
     barriers = Barriers()
     manager = JobManager(kvs, clock, handle, config)
-    scheduler = JobScheduler(kvs, clock, graph, manager.allocated, config.sched)
+    scheduler = JobScheduler(kvs, clock, graph, manager.alloc_response, config.sched)
     resources = Resources(kvs, clock, r, graph, scheduler, queue_limits)
     drain = drainer(handle)
     launcher = dependencies.launcher(bus, handle)
-    execution = JobExec(kvs, clock, launcher, barriers, manager.executed, drain, config.exec)
+    execution = JobExec(kvs, clock, launcher, barriers, manager.start_response, drain, config.exec)
     manager.connect(scheduler, execution)
     perilog_plugins = {
         each.name: Perilog(each, dependencies.commands, drain, manager.wait_committed)
@@ -113,7 +113,7 @@ def assemble(
     others = [each for each in perilog_plugins.values() if each is not site]
     for plugin in (*builtin(clock, owner), *others, *plugins, site):
         manager.load(plugin)
-    service = JobManagerService(manager, execution, queues.updates)
+    service = JobManagerService(manager, execution, queues.resolve_updates)
     ingest = Ingest(
         kvs,
         manager,

@@ -28,7 +28,7 @@ from warren.instance.config import Config
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.execution import Launcher
 from warren.instance.exec.launcher import RemoteLauncher
-from warren.instance.users import is_known
+from warren.instance.users import user_exists
 from warren.journal import Journal, files
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import http, kubeconfig
@@ -125,7 +125,7 @@ def access_policy(settings: Config) -> AccessPolicy:
     """Return the users that may connect to the socket."""
     access = settings.access
     return AccessPolicy(
-        guests=access.allow_guest_user, root_owns=access.allow_root_owner, known=is_known
+        guests=access.allow_guest_user, root_owns=access.allow_root_owner, is_user=user_exists
     )
 
 

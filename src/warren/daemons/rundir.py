@@ -12,7 +12,7 @@ from warren.base.errors import UserMistake
 from warren.daemons.statedir import StateDir, lock_holder
 from warren.instance import config as configuration
 from warren.instance.config import Config
-from warren.instance.shell import bounded
+from warren.instance.shell import tmpfs
 
 log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ def prepare(state: StateDir, config: Config) -> None:
             return
         bounds = os.geteuid() == 0 and config.exec.tmpdir_limit > 0
         if os.geteuid() == 0 and path.is_mount() and not bounds:
-            bounded.detach(path)
+            tmpfs.detach(path)
     except OSError as error:
         raise UserMistake(
             f"Jobs cannot have their directories in {path}: {error.strerror}. Set exec.rundir to a "
@@ -47,7 +47,7 @@ def prepare(state: StateDir, config: Config) -> None:
         ) from error
     if bounds and not path.is_mount():
         try:
-            bounded.share(path)
+            tmpfs.mount_shared(path)
         except OSError as error:
             log.warning("directories of jobs are not bounded", why=error.strerror, path=str(path))
 
@@ -62,7 +62,7 @@ def release(state: StateDir) -> None:
         for each in {path, state.tmp}:
             try:
                 if each.is_mount():
-                    bounded.detach(each)
+                    tmpfs.detach(each)
             except OSError as error:
                 log.warning("directories stay mounted", why=error.strerror, path=str(each))
     if path != state.tmp:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from warren.base import bounds
+from warren.base import userlimits
 from warren.base.clock import SystemClock
 from warren.base.processes import die_with_parent
 from warren.daemons import clustershape, logs, rundir
@@ -18,14 +18,14 @@ from warren.daemons.nodes import Nodes
 from warren.daemons.statedir import StateDir, hold_lock, write_lock_holder
 from warren.instance import config
 from warren.instance.shell import imp, tmpdir
-from warren.instance.shell.binding import NodeCores
+from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.builtin import builtin
 from warren.instance.shell.emulated import EmulatedNode
 from warren.instance.shell.guard import run_guarded
 from warren.instance.shell.parent import Order, ShellParent
 from warren.instance.shell.plugins import ShellPlugin
 from warren.instance.shell.shell import Shell
-from warren.instance.shell.signals import HELD
+from warren.instance.shell.signals import TASK_SIGNALS
 from warren.instance.shell.tasks import ProcessSpawner
 from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
@@ -57,12 +57,14 @@ class NodeShell:
             if self._owner == 0:
                 self._give_directory(order, self._owner, os.getegid())
             self._nodes.enter(order.host)
-            bounds.raise_oom_score()
+            userlimits.raise_oom_score()
             return None
         settings = config.load(self._state.config)
         if not settings.access.allow_guest_user:
             # It could not reach the instance, and would try for ever.
-            raise imp.Refused("jobs of guests do not run: access.allow-guest-user is not set")
+            raise imp.IdentityRefused(
+                "jobs of guests do not run: access.allow-guest-user is not set"
+            )
         sign = settings.sign
         credentials = munge.of_this_machine(sign.munge.socket_path)
         request = imp.proven_payload(
@@ -70,14 +72,14 @@ class NodeShell:
         )
         user = imp.account(order.userid)
         if user is None:
-            raise imp.Refused(f"there is no user {order.userid} on this machine")
+            raise imp.IdentityRefused(f"there is no user {order.userid} on this machine")
         self._give_directory(order, user.userid, user.group)
         self._nodes.enter(order.host)
         imp.become(user)
         return request
 
     def _give_directory(self, order: Order, userid: int, group: int) -> None:
-        tmpdir.make_for(self._rundir, order.id, order.rank, userid, group, self._limit)
+        tmpdir.make_for_user(self._rundir, order.id, order.rank, userid, group, self._limit)
 
     def live(self, order: Order, request: bytes | None) -> int:
         # Now, since a change of user would undo it.
@@ -135,9 +137,11 @@ async def _run_shell(
     )
     loop = asyncio.get_running_loop()
     ours = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGHUP)
-    for signum in (*ours, *HELD):
+    for signum in (*ours, *TASK_SIGNALS):
         loop.add_signal_handler(signum, shell.deliver, signum)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)  # before there are tasks, which inherit it
+    signal.pthread_sigmask(
+        signal.SIG_UNBLOCK, TASK_SIGNALS
+    )  # before there are tasks, which inherit it
     async with asyncio.TaskGroup() as tasks:
         connected = tasks.create_task(reconnecting.run())
         code = await shell.run()

@@ -169,7 +169,7 @@ async def _end_holder(lock: Path, process: int, seconds: float) -> None:
     def holding() -> list[int]:
         return [process] if lock_holder(lock) == process else []
 
-    processes.send(holding, signal.SIGTERM)
+    processes.send_signal(holding, signal.SIGTERM)
     await _wait_ended(holding, seconds)
 
 
@@ -183,5 +183,5 @@ async def _wait_ended(remaining: Callable[[], Sequence[int]], seconds: float) ->
         if time.monotonic() > end + _KILL_TIMEOUT:
             return
         if time.monotonic() > end:
-            processes.send(remaining, signal.SIGKILL)
+            processes.send_signal(remaining, signal.SIGKILL)
         await asyncio.sleep(0.02)

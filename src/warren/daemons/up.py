@@ -183,7 +183,7 @@ async def _run(
     # What cannot be is not remembered: all of that was refused before anything is written.
     with private_umask():
         if config_file is not None:
-            config.keep(config_file, state.config)
+            config.install(config_file, state.config)
         clustershape.save(state.shape, shape)
     settings = config.load(state.config)
     state.set_guest_access(guests=settings.access.allow_guest_user)

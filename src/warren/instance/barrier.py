@@ -9,12 +9,12 @@ from typing import Final
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
 
-_MOST: Final = 4096
+_MOST_BARRIERS: Final = 4096
 """Barriers of one guest, and sixteen times as many that have entered them."""
-_EACH: Final = 16
-_WIDEST: Final = 2**16
-"""Who may meet in one of a guest's."""
-_LONGEST: Final = 256
+_ENTRIES_PER_BARRIER: Final = 16
+_LARGEST_SIZE: Final = 2**16
+"""How many may meet in one of a guest's."""
+_LONGEST_NAME: Final = 256
 """Characters of a guest's names."""
 
 
@@ -26,9 +26,9 @@ class _Barrier:
 
 
 class Barriers:
-    """The `barrier` service. Who enters twice, after a lost connection, counts once."""
+    """The `barrier` service. One that enters twice, after a lost connection, counts once."""
 
-    def __init__(self, most: int = _MOST) -> None:
+    def __init__(self, most: int = _MOST_BARRIERS) -> None:
         """A guest has no more than `most` barriers."""
         self._most = most
         self._barriers: dict[str, _Barrier] = {}
@@ -74,18 +74,21 @@ class Barriers:
         return {}
 
     def _check_guest(self, name: str, size: int, who: str) -> None:
-        if size > _WIDEST or len(who) > _LONGEST or len(name) > _LONGEST:
-            words = f"a barrier is for up to {_WIDEST}, with names of up to {_LONGEST} characters"
+        if size > _LARGEST_SIZE or len(who) > _LONGEST_NAME or len(name) > _LONGEST_NAME:
+            words = (
+                f"a barrier is for up to {_LARGEST_SIZE}, with names of up to {_LONGEST_NAME} "
+                "characters"
+            )
             raise RpcError(errno.EINVAL, words)
         if name not in self._barriers and self._guests[_user(name)] >= self._most:
             words = f"there are {self._most} barriers of this user: those of a job go with it"
             raise RpcError(errno.ENOSPC, words)
         known = name in self._barriers and who in self._barriers[name].entered
-        if not known and self._entered[_user(name)] >= _EACH * self._most:
+        if not known and self._entered[_user(name)] >= _ENTRIES_PER_BARRIER * self._most:
             words = "too many have entered barriers of this user: those of a job go with it"
             raise RpcError(errno.ENOSPC, words)
 
-    def break_off(self, userid: int, prefix: str) -> None:
+    def abort(self, userid: int, prefix: str) -> None:
         """A participant has gone: fail those that wait, and those that come later."""
         self._broken.add(f"{userid} {prefix}")
         for name, barrier in self._barriers.items():
@@ -96,7 +99,7 @@ class Barriers:
 
     def forget(self, userid: int, prefix: str) -> None:
         """Remove barriers that cannot be completed any more; fail those that wait in one."""
-        self.break_off(userid, prefix)
+        self.abort(userid, prefix)
         self._broken.remove(f"{userid} {prefix}")
         for name in [name for name in self._barriers if name.startswith(f"{userid} {prefix}")]:
             self._entered[_user(name)] -= len(self._barriers[name].entered)

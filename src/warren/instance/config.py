@@ -61,7 +61,7 @@ def load(path: Path) -> Config:
     """Read a file; where there is none, everything has its default. Raises UserMistake."""
     config = _read(path) if path.exists() else Config()
     for place, name in unknown_names(config):
-        # A user may be added later; until then the name admits no one.
+        # A user may be added later; until then the name admits no user.
         log.warning(
             "there is no user or group of this name", path=str(path), table=place, name=name
         )
@@ -75,7 +75,7 @@ def check(given: Path) -> None:
     _read(given)
 
 
-def keep(given: Path, path: Path) -> None:
+def install(given: Path, path: Path) -> None:
     """Check a configuration file, and copy it to where the instance has its own."""
     check(given)
     files.replace(path, given.read_bytes())
@@ -90,8 +90,8 @@ def parse(text: str, name: str = "the configuration") -> Config:
         _check_queues(config)
     except msgspec.ValidationError as error:
         problem, place = tables.explain(error, Config, decoded)
-        told = f"{place}: {problem}" if place else problem
-        raise UserMistake(f"{name}: {told}.") from error
+        message = f"{place}: {problem}" if place else problem
+        raise UserMistake(f"{name}: {message}.") from error
     except UserMistake as mistake:
         raise UserMistake(f"{name}: {mistake}") from mistake
     return config
@@ -110,17 +110,17 @@ def unknown_names(config: Config) -> Iterator[tuple[str, str]]:
     """Return the names of users and groups that do not exist, each with its table."""
     tables = {f"queues.{name}.policy": queue.policy for name, queue in config.queues.items()}
     for place, table in {"policy": config.policy, **tables}.items():
-        for name in users.unknown(table.access.allow_user, table.access.allow_group):
+        for name in users.unknown_names(table.access.allow_user, table.access.allow_group):
             yield f"{place}.access", name
 
 
-def plain(config: Config) -> dict[str, Any]:
+def to_builtins(config: Config) -> dict[str, Any]:
     """Return a configuration as a file would have it, without what is at its default."""
     return msgspec.to_builtins(config)  # type: ignore[no-any-return]
 
 
-def from_plain(decoded: Mapping[str, Any]) -> Config:
-    """Return the configuration that `plain` has written."""
+def from_builtins(decoded: Mapping[str, Any]) -> Config:
+    """Return the configuration that `to_builtins` has written."""
     return msgspec.convert(decoded, Config)
 
 

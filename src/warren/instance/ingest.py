@@ -87,7 +87,7 @@ class Ingest:
         frobnicators: Sequence[Frobnicator] = (),
         guest_refusal: Callable[[int], str | None] = lambda userid: None,
     ) -> None:
-        """Frobnicators are asked after the site's defaults and the queue's constraints.
+        """Frobnicators are called after the site's defaults and the queue's constraints.
 
         `guest_refusal` says why jobs of a user other than the owner cannot run here, if so.
         """
@@ -97,12 +97,12 @@ class Ingest:
         self._queues = queues
         self._guest_refusal = guest_refusal
         self._validators = validators
-        self._frobnicators = (queues.placed, *frobnicators)
-        self._ids = JobIdAllocator(kvs, clock, manager.latest)
+        self._frobnicators = (queues.with_queue_defaults, *frobnicators)
+        self._ids = JobIdAllocator(kvs, clock, manager.max_jobid)
 
     def configure(self, config: Config) -> None:
         """Hold submissions to another configuration from now on."""
-        # Who is let in at all is settled when the instance begins.
+        # Which users may submit at all is settled when the instance begins.
         self._config = config
 
     def methods(self) -> Methods:
@@ -113,70 +113,70 @@ class Ingest:
         }
 
     async def _submit(self, request: Request) -> Payload:
-        asked, cred = self._asked(request, _Submit), request.cred
+        submission, cred = self._read(request, _Submit), request.cred
         if self._kvs.full is not None:
             raise RpcError(errno.ENOSPC, self._kvs.full)
-        spec, _ = await self._accepted(self._unwrapped(asked.token, cred), asked, cred)
+        spec, _ = await self._check_jobspec(self._unwrap(submission.token, cred), submission, cred)
         kept = jobspecs.without_environment(spec)
         text = _encode(kept)
         job, mark = self._ids.next()
         submitted = {
             "userid": cred.userid,
-            "urgency": asked.urgency,
-            "flags": asked.flags,
+            "urgency": submission.urgency,
+            "flags": submission.flags,
             "version": 1,
         }
         if not cred.owner:
-            count = len(asked.token) + size_read(text) + PER_JOB
-            self._kvs.quota.charge(keys.guest(job), cred.userid, count)
+            count = len(submission.token) + size_read(text) + PER_JOB
+            self._kvs.quota.charge(keys.guest_namespace(job), cred.userid, count)
         stored = [
             *mark,
-            put(keys.of(job, "J"), asked.token.encode()),
-            put(keys.of(job, "jobspec"), text),
+            put(keys.job_key(job, "J"), submission.token.encode()),
+            put(keys.job_key(job, "jobspec"), text),
         ]
         try:
             await self._manager.submit(job, submitted, kept, stored)
         except RpcError:
-            self._kvs.quota.release(keys.guest(job))
+            self._kvs.quota.release(keys.guest_namespace(job))
             raise
-        self._ids.committed(job)
+        self._ids.set_durable(job)
         return {"id": job}
 
     async def _check(self, request: Request) -> Payload:
         """Refuse what `submit` would; return the jobspec as it would be scheduled."""
-        asked, cred = self._asked(request, _Validate), request.cred
+        submission, cred = self._read(request, _Validate), request.cred
         if not cred.owner:
             self._check_guest("munge", cred.userid)
-        _, scheduled = await self._accepted(asked.jobspec, asked, cred)
+        _, scheduled = await self._check_jobspec(submission.jobspec, submission, cred)
         return {"jobspec": scheduled}
 
     async def _getinfo(self, request: Request) -> Payload:
         return {"timestamp": self._ids.timestamp}
 
-    def _asked(self, request: Request, kind: type[S]) -> S:
+    def _read(self, request: Request, kind: type[S]) -> S:
         """Read a submission, in the order in which Flux does, so that errors are the same."""
         owner = request.cred.owner
         try:
-            asked = msgspec.convert(request.payload, kind)
+            submission = msgspec.convert(request.payload, kind)
         except msgspec.ValidationError as error:
             takes = "jobspec" if kind is _Validate else "J"
             what = f"{request.topic} takes {takes}, urgency and flags: {error}"
             raise RpcError(errno.EPROTO, what) from error
-        if asked.flags & ~_FLAGS:
-            unknown = f"unknown submission flags {asked.flags & ~_FLAGS:#x}"
+        if submission.flags & ~_FLAGS:
+            unknown = f"unknown submission flags {submission.flags & ~_FLAGS:#x}"
             raise RpcError(errno.EPROTO, unknown)
-        if asked.flags & NOVALIDATE and not owner:
+        if submission.flags & NOVALIDATE and not owner:
             raise RpcError(errno.EPERM, "only the instance owner submits without validation")
-        if not 0 <= asked.urgency <= _LARGEST_URGENCY:
+        if not 0 <= submission.urgency <= _LARGEST_URGENCY:
             raise RpcError(errno.EINVAL, f"urgency is a number from 0 to {_LARGEST_URGENCY}")
-        if asked.urgency > _DEFAULT_URGENCY and not owner:
+        if submission.urgency > _DEFAULT_URGENCY and not owner:
             over = f"only the instance owner submits with urgency over {_DEFAULT_URGENCY}"
             raise RpcError(errno.EINVAL, over)
-        if asked.flags & WAITABLE and not owner:
+        if submission.flags & WAITABLE and not owner:
             raise RpcError(errno.EINVAL, "only the instance owner submits waitable jobs")
-        return asked
+        return submission
 
-    def _unwrapped(self, token: str, cred: Cred) -> Any:
+    def _unwrap(self, token: str, cred: Cred) -> Any:
         """Return the payload of a request, if it is this user's to make."""
         longest = self._config.ingest.max_payload
         if len(token) > longest:
@@ -212,21 +212,21 @@ class Ingest:
         if why is not None:
             raise RpcError(errno.EPERM, why)
 
-    async def _accepted(
-        self, spec: Any, asked: _Submission, cred: Cred
+    async def _check_jobspec(
+        self, spec: Any, submission: _Submission, cred: Cred
     ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return a jobspec as it will be kept, and as it will be scheduled; or refuse it."""
-        judged = not asked.flags & NOVALIDATE
+        validated = not submission.flags & NOVALIDATE
         scheduled: Mapping[str, Any] | None = None
         try:
             for frobnicate in self._frobnicators:
                 spec = frobnicate(spec)
-            if judged:
+            if validated:
                 canonical.check(spec)
             # With NOVALIDATE, too: every reader of a jobspec relies on this form.
             jobspecs.check(spec)
             await self._queues.check(spec, cred.userid)
-            for validate in self._validators if judged else ():
+            for validate in self._validators if validated else ():
                 scheduled = validate(spec, cred.userid) or scheduled
         except UserMistake as mistake:
             shown = getattr(mistake, "shown", str(mistake))

@@ -17,13 +17,13 @@ from warren.rfc.fluid import JobId
 
 log = structlog.get_logger()
 
-_KEPT: Final = "checkpoint.job-ingest"
+_KEY: Final = "checkpoint.job-ingest"
 
-_AHEAD: Final = 1024
+_RESERVED: Final = 1024
 """Milliseconds of ids that are written down at once. A restart passes over what is left."""
 
 
-class _Mark(msgspec.Struct, frozen=True):
+class _Checkpoint(msgspec.Struct, frozen=True):
     max_jobid: int
 
 
@@ -41,34 +41,34 @@ class JobIdAllocator:
         """Return the next number, and what must be committed before it is told."""
         now = int(self._clock.now() * 1000)
         if self._generator is None:
-            latest = max(self._latest(), self._marked())
+            latest = max(self._latest(), self._checkpointed())
             self._generator = fluid.Generator(now, latest=latest)
         job = self._generator.next(now)
         if job <= self._durable:
             return job, []
-        return job, [put(_KEPT, msgspec.json.encode(_Mark(_ahead(job))))]
+        return job, [put(_KEY, msgspec.json.encode(_Checkpoint(_reserved_until(job))))]
 
-    def committed(self, job: JobId) -> None:
+    def set_durable(self, job: JobId) -> None:
         """Take note that what came with a number is durable."""
         if job > self._durable:
-            self._durable = _ahead(job)
+            self._durable = _reserved_until(job)
 
     @property
     def timestamp(self) -> int:
         """The part of the next number that is time: a generator elsewhere may start from it."""
         return self.next()[0] >> 24
 
-    def _marked(self) -> int:
-        text = self._kvs.get(_KEPT)
+    def _checkpointed(self) -> int:
+        text = self._kvs.get(_KEY)
         if text is None:
             return 0
         try:
-            return msgspec.json.decode(text, type=_Mark).max_jobid
+            return msgspec.json.decode(text, type=_Checkpoint).max_jobid
         except (msgspec.MsgspecError, RecursionError) as error:
             # It was changed by hand. The jobs that are left tell the most of it.
-            log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
+            log.error("checkpoint cannot be read", key=_KEY, reason=str(error))
             return 0
 
 
-def _ahead(job: JobId) -> int:
-    return job + (_AHEAD << 24)
+def _reserved_until(job: JobId) -> int:
+    return job + (_RESERVED << 24)

@@ -41,14 +41,14 @@ INITIAL_SENTINEL: Final = 2
 LARGEST: Final = 12 * 2**20
 """Bytes of all values in one answer, and of a line of a log: a longer log is watched."""
 
-_PART: Final = 2**16
+_CHUNK: Final = 2**16
 """Bytes of a log that a watch holds, if its lines are no longer: users have many watches."""
 
 
 class JobInfo:
     """The `job-info` service: the owner reads everything, a user its own jobs.
 
-    Who wants no more of a watch closes its stream; there are no other cancellations.
+    A client that wants no more of a watch closes its stream: nothing else cancels it.
     """
 
     def __init__(self, kvs: Kvs, manager: JobManager, *, largest: int = LARGEST) -> None:
@@ -77,7 +77,7 @@ class JobInfo:
         found: dict[str, Any] = {"id": job}
         size = 0
         for key in dict.fromkeys(wanted):
-            size += len(self._there(job, key) or b"")
+            size += len(self._stored_value(job, key) or b"")
             if size > self._largest:
                 words = (
                     f"with {key} there are over {self._largest} bytes: ask for less, or watch a log"
@@ -91,13 +91,13 @@ class JobInfo:
                 found[key] = value.decode(errors="replace")
         return found
 
-    def _there(self, job: JobId, key: str) -> bytes | bytearray | None:
+    def _stored_value(self, job: JobId, key: str) -> bytes | bytearray | None:
         """Return a value itself, which is not to be changed; None where there is none."""
-        node = self._kvs.find(split_key(_place(job, key))).node
+        node = self._kvs.find(split_key(_key(job, key))).node
         return node if isinstance(node, VALUE) else None
 
     def _value(self, job: JobId, key: str) -> bytes:
-        place = _place(job, key)
+        place = _key(job, key)
         try:
             return self._kvs.lookup(place)
         except RpcError as error:
@@ -110,9 +110,9 @@ class JobInfo:
         """Return jobspec or R with the updates that the job's eventlog tells of."""
         name, applied = _UPDATES[key]
         value = _parsed(self._value(job, key), key)
-        log = self._kvs.lookup(keys.of(job, "eventlog"))
+        log = self._kvs.lookup(keys.job_key(job, "eventlog"))
         if name.encode() in log:
-            with _damage("eventlog"):
+            with _refuse_damaged("eventlog"):
                 for event in eventlog.decode(log.decode()):
                     if event.name == name:
                         value = applied(value, event.context)
@@ -132,7 +132,7 @@ class JobInfo:
         sent = False
         async with aclosing(self._lines(job, "eventlog")) as batches:  # type: ignore[type-var]
             async for lines in batches:
-                with _damage("eventlog"):
+                with _refuse_damaged("eventlog"):
                     events = map(eventlog.decode_line, _separate(lines))
                     updates = [event for event in events if event.name == name]
                     for update in updates:
@@ -150,21 +150,21 @@ class JobInfo:
             raise RpcError(errno.EPROTO, "the path of a log is a key")
         flags = _flags(request, WAITCREATE | INITIAL_SENTINEL, presumed=WAITCREATE)
         length = self._length(job, path, waits=bool(flags & WAITCREATE))
-        ends = _end_of(path)
-        announced = not flags & INITIAL_SENTINEL
-        if not announced and not length:
-            announced = True
+        is_end = _end_detector(path)
+        sentinel_sent = not flags & INITIAL_SENTINEL
+        if not sentinel_sent and not length:
+            sentinel_sent = True
             yield {}
         sent = 0
         async with aclosing(self._lines(job, path)) as batches:  # type: ignore[type-var]
             async for lines in batches:
                 for line in _separate(lines):
                     yield {"event": f"{line}\n"}
-                    if _comes_last(line, ends, path):
+                    if _is_last(line, is_end, path):
                         return
                 sent += len(lines)
-                if not announced and sent >= length:
-                    announced = True
+                if not sentinel_sent and sent >= length:
+                    sentinel_sent = True
                     yield {}
 
     def _length(self, job: JobId, path: str, *, waits: bool) -> int:
@@ -172,7 +172,7 @@ class JobInfo:
 
         Raises RpcError where it is not to be watched.
         """
-        there = self._there(job, path)
+        there = self._stored_value(job, path)
         if there is not None:
             return there.rfind(b"\n", max(0, len(there) - self._largest)) + 1
         try:
@@ -188,37 +188,37 @@ class JobInfo:
         What is no whole line stays in the store: a user may have as many watches as requests.
         """
 
-        def part(log: bytes | bytearray, offset: int) -> int:
-            end = log.rfind(b"\n", offset, offset + _PART) + 1
+        def part_end(log: bytes | bytearray, offset: int) -> int:
+            end = log.rfind(b"\n", offset, offset + _CHUNK) + 1
             if not end:
-                end = log.find(b"\n", offset + _PART, offset + self._largest) + 1
+                end = log.find(b"\n", offset + _CHUNK, offset + self._largest) + 1
             if not end and len(log) - offset > self._largest:
                 words = f"{path}: a line of over {self._largest} bytes is none of a log"
                 raise RpcError(errno.EFBIG, words)
             return max(offset, end)
 
         chunks = self._kvs.follow(
-            _place(job, path),
+            _key(job, path),
             # A log whose writer has died has no last entry, but ends with its job.
-            final=lambda: self._over(job),
-            also=keys.of(job, "eventlog"),
-            part=part,
+            is_final=lambda: self._is_complete(job),
+            also_watch=keys.job_key(job, "eventlog"),
+            part_end=part_end,
         )
         async with aclosing(chunks) as following:  # type: ignore[type-var]
             async for chunk in following:
                 yield chunk
 
-    def _over(self, job: JobId) -> bool:
+    def _is_complete(self, job: JobId) -> bool:
         """Return whether the last event of a job is durable: it is known a moment before that."""
         found = self._manager.find(job)
         if found is None:
             return True  # purged in the meantime
-        text = self._kvs.get(keys.of(job, "eventlog"))
+        text = self._kvs.get(keys.job_key(job, "eventlog"))
         if not text or found.job.state is not State.INACTIVE:
             return False
         try:
             last = text[text.rfind(b"\n", 0, -1) + 1 :].decode()
-            return eventlog.decode_line(last).name == _LAST["eventlog"]
+            return eventlog.decode_line(last).name == _LAST_EVENTS["eventlog"]
         except (BadFormat, UnicodeDecodeError):
             return True  # it is damaged, and nothing comes after it any more
 
@@ -242,7 +242,7 @@ def _separate(lines: bytes) -> Iterator[str]:
 
 
 @contextmanager
-def _damage(key: str) -> Iterator[None]:
+def _refuse_damaged(key: str) -> Iterator[None]:
     """Raise RpcError(EPROTO) for a record that cannot be read, or makes no sense."""
     try:
         yield
@@ -251,15 +251,15 @@ def _damage(key: str) -> Iterator[None]:
 
 
 def _parsed(value: bytes, key: str) -> Any:
-    with _damage(key):
+    with _refuse_damaged(key):
         return orjson.loads(value)
 
 
-def _place(job: JobId, key: str) -> str:
+def _key(job: JobId, key: str) -> str:
     """Return where a key of a job's directory is. Raises RpcError(ENOENT) for what is no key."""
     if not all(key.split(".")):
         raise RpcError(errno.ENOENT, f"{key!r} is no key: names with a dot between them are one")
-    return keys.of(job, key)
+    return keys.job_key(job, key)
 
 
 def _flags(request: Request, known: int, presumed: int = 0) -> int:
@@ -274,14 +274,14 @@ def _flags(request: Request, known: int, presumed: int = 0) -> int:
 Context = Mapping[str, Any]
 
 
-def _prolonged(r: Context, update: Context) -> Context:
+def _update_execution(r: Context, update: Context) -> Context:
     """Apply the context of a `resource-update` event to R."""
     return {**r, "execution": {**r["execution"], **update}}
 
 
 _UPDATES: Final[Mapping[str, tuple[str, Callable[[Context, Context], Context]]]] = {
     "jobspec": ("jobspec-update", jobspecs.update),
-    "R": ("resource-update", _prolonged),
+    "R": ("resource-update", _update_execution),
 }
 """What changes a key, and how."""
 
@@ -295,16 +295,16 @@ def _updated_key(request: Request) -> str:
 
 # Ends of logs
 
-_LAST: Final = {"eventlog": "clean", "guest.exec.eventlog": "done"}
+_LAST_EVENTS: Final = {"eventlog": "clean", "guest.exec.eventlog": "done"}
 """The event with which a log ends."""
 
-_Ends = Callable[[Event], bool]
+_IsEnd = Callable[[Event], bool]
 
 
-def _end_of(path: str) -> _Ends | None:
+def _end_detector(path: str) -> _IsEnd | None:
     """Make what sees the end of a log in its events; None for logs that end with their job."""
-    if path in _LAST:
-        return lambda event: event.name == _LAST[path]
+    if path in _LAST_EVENTS:
+        return lambda event: event.name == _LAST_EVENTS[path]
     if path == "guest.input":
         return lambda event: event.name == "data" and event.context.get("eof") is True
     return _AllClosed() if path == "guest.output" else None
@@ -323,8 +323,8 @@ class _AllClosed:
         return 0 < self._opened == self._closed
 
 
-def _comes_last(line: str, ends: _Ends | None, path: str) -> bool:
+def _is_last(line: str, is_end: _IsEnd | None, path: str) -> bool:
     try:
-        return ends is not None and ends(eventlog.decode_line(line))
+        return is_end is not None and is_end(eventlog.decode_line(line))
     except BadFormat as error:
         raise RpcError(errno.EPROTO, f"{path}: {error}") from None

@@ -27,7 +27,7 @@ from warren.lifecycle.selection import MOST_COMPARISONS, Selection, TooManyCompa
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
-from warren.rpc.bus import Answer, Answers, Method, Methods, StreamingMethod
+from warren.rpc.bus import Method, MethodHandler, Methods, StreamHandler, StreamingMethod
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
 _WAITING: Final = PENDING | {State.NEW}
@@ -35,9 +35,9 @@ _JOBS_PER_TURN: Final = 20
 """Jobs that are looked at before other requests have their turn."""
 _COMPARISONS_PER_TURN: Final = 20_000
 """Comparisons that are made before other requests have their turn."""
-_BATCH: Final = 500
+_BATCH_JOBS: Final = 500
 """Jobs in one answer of a stream."""
-_FULL: Final = 2**20
+_BATCH_BYTES: Final = 2**20
 """Bytes of jobs after which an answer of a stream is sent, however few these are."""
 MOST_BYTES: Final = 48 * 2**20
 """Bytes of jobs in one answer that is no stream: clients of Flux read no more of one message."""
@@ -45,11 +45,11 @@ _QUEUE_AND_RESULT: Final = attrgetter("queue", "result")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Either(Method, StreamingMethod):
+class _OptionalStream(Method, StreamingMethod):
     """A topic that has one answer, or several where the request asks for a stream."""
 
-    answer: Answer
-    answers: Answers
+    answer: MethodHandler
+    answers: StreamHandler
     guest: bool = False
 
 
@@ -103,7 +103,7 @@ class JobList:
 
     def methods(self) -> Methods:
         return {
-            "list": _Either(answer=self._list, answers=self._stream, guest=True),
+            "list": _OptionalStream(answer=self._list, answers=self._stream, guest=True),
             "list-id": Method(self._list_one, guest=True),
             "list-attrs": Method(self._list_attributes, guest=True),
             "job-stats": Method(self._stats, guest=True),
@@ -140,7 +140,7 @@ class JobList:
             async for each in jobs:
                 batch.append(each)
                 size += _size(each)
-                if len(batch) == _BATCH or size > _FULL:
+                if len(batch) == _BATCH_JOBS or size > _BATCH_BYTES:
                     yield {**head, "jobs": batch}
                     batch, size, head = [], 0, {}
         if batch or head:
@@ -150,7 +150,7 @@ class JobList:
         """Describe the selected jobs: waiting ones, then running ones, then those that are over."""
         left = query.most
         compared = query.selection.left
-        for number, each in enumerate(map(CachedJob, self._ordered(query)), 1):
+        for number, each in enumerate(map(CachedJob, self._candidates(query)), 1):
             many = compared - query.selection.left > _COMPARISONS_PER_TURN
             if many or number % _JOBS_PER_TURN == 0:
                 compared = query.selection.left
@@ -168,7 +168,7 @@ class JobList:
             if left == 0:
                 return
 
-    def _ordered(self, query: _Query) -> Iterator[ListedJob]:
+    def _candidates(self, query: _Query) -> Iterator[ListedJob]:
         """Return the jobs that may be selected, in order, and look at no more than are taken."""
         wanted = query.selection.states
         active = self._manager.active()
@@ -181,9 +181,9 @@ class JobList:
                 running, key=lambda each: (-each.job.times.get(State.RUN, 0.0), each.job.id)
             )
         if State.INACTIVE.bit & wanted:
-            yield from self._over(query.since)
+            yield from self._inactive(query.since)
 
-    def _over(self, since: float) -> Iterator[ListedJob]:
+    def _inactive(self, since: float) -> Iterator[ListedJob]:
         # What ends or is purged while others have their turn does not disturb it.
         for each in reversed(self._manager.inactive()):
             if each.ended > since and self._manager.find(each.id) is not None:
@@ -201,29 +201,29 @@ class JobList:
         if state is not None and state not in [each.bit for each in State]:
             raise RpcError(errno.EPROTO, f"{state!r} is not the bit of a state")
         try:
-            found = self._one(job, request.cred)
+            found = self._find_visible(job, request.cred)
             if state is not None:
-                await self._reached(found.job.id, state)
+                await self._wait_state(found.job.id, state)
                 # What is answered now is to be durable.
                 await self._manager.wait_committed()
-                found = self._one(job, request.cred)
+                found = self._find_visible(job, request.cred)
             return {"job": attributes.job_attributes(CachedJob(found), names)}
         except BadFormat as error:
             words = f"the job's records are damaged, and were put aside: {error}"
             raise RpcError(errno.ENOENT, words) from None
 
-    def _one(self, job: Any, cred: Cred) -> ListedJob:
+    def _find_visible(self, job: Any, cred: Cred) -> ListedJob:
         found = self._manager.find(JobId(job)) if isinstance(job, int) else None
         if found is None or not self._visible(found, cred):
             raise RpcError(errno.ENOENT, "unknown job id")
         return found
 
-    async def _reached(self, job: JobId, bit: int) -> None:
+    async def _wait_state(self, job: JobId, bit: int) -> None:
         changed = asyncio.Event()
         self._waiting.setdefault(job, []).append(changed)
         try:
             while (found := self._manager.find(job)) is not None:
-                if _lives(found) and not any(state.bit == bit for state in found.job.times):
+                if _is_active(found) and not any(state.bit == bit for state in found.job.times):
                     await changed.wait()
                     changed.clear()
                 else:
@@ -258,7 +258,7 @@ def _size(described: Mapping[str, Any]) -> int:
     return len(msgspec.json.encode(described))
 
 
-def _lives(each: ListedJob) -> bool:
+def _is_active(each: ListedJob) -> bool:
     return each.job.state is not State.INACTIVE
 
 

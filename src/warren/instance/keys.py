@@ -8,7 +8,7 @@ from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 
 
-def of(job: int, key: str) -> str:
+def job_key(job: int, key: str) -> str:
     """Return the KVS key of something in a job's directory."""
     return f"{_directory(job)}.{key}"
 
@@ -21,10 +21,10 @@ def _directory(job: int) -> str:
 
 def summary(job: int) -> str:
     """Return the key of the summary of a job that is over."""
-    return of(job, "summary")
+    return job_key(job, "summary")
 
 
-def guest(job: int) -> str:
+def guest_namespace(job: int) -> str:
     """Return the name of a job's guest namespace."""
     return f"job-{job}"
 
@@ -37,9 +37,9 @@ def job_of(namespace: str) -> JobId | None:
 
 def log_event(job: int, event: Event) -> Operation:
     """Return what appends an event to a job's primary eventlog."""
-    return append(of(job, "eventlog"), eventlog.encode(event).encode())
+    return append(job_key(job, "eventlog"), eventlog.encode(event).encode())
 
 
 def log_execution(job: int, event: Event) -> Operation:
     """Return what appends an event to the eventlog of a job's execution, in its guest namespace."""
-    return append("exec.eventlog", eventlog.encode(event).encode(), guest(job))
+    return append("exec.eventlog", eventlog.encode(event).encode(), guest_namespace(job))

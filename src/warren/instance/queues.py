@@ -1,4 +1,4 @@
-"""The queues of the instance: their state, and what is asked of them over the bus.
+"""The queues of the instance: their state, and what is requested of them over the bus.
 
 Their state outlives a restart (KVS key `checkpoint.queues`), but for what was to last no
 longer than this life. What follows of it for a job is decided in `lifecycle`.
@@ -16,9 +16,9 @@ from warren.base.errors import UserMistake
 from warren.instance import users
 from warren.instance.config import Config
 from warren.instance.jobs.jobtap import Callbacks, Jobtap, Update, Verdict
-from warren.instance.jobs.manager import Entry, JobManager
+from warren.instance.jobs.manager import ActiveJob, JobManager
 from warren.instance.kvs import Kvs, put
-from warren.instance.users import Who
+from warren.instance.users import UserLookup
 from warren.lifecycle import jobqueue, limits, policy, queues
 from warren.lifecycle.job import Job
 from warren.lifecycle.queues import Change, QueueStates
@@ -31,14 +31,14 @@ from warren.rpc.message import Payload, Request, RpcError
 
 log = structlog.get_logger()
 
-_KEPT: Final = "checkpoint.queues"
+_KEY: Final = "checkpoint.queues"
 
-_LOOK: Final = 0.2
+_POLL_INTERVAL: Final = 0.2
 """Seconds between two looks at the jobs, while a client waits for their end."""
 
-_MOVE: Final = "update its queue, or cancel it"
+_HOW_TO_MOVE: Final = "update its queue, or cancel it"
 
-_MOVES: Final = (
+_MOVE_TOPICS: Final = (
     "job.update.attributes.system.queue",
     "job.update.attributes.system.constraints",
 )
@@ -49,13 +49,19 @@ class Queues:
 
     name = "queues"
 
-    def __init__(self, kvs: Kvs, manager: JobManager, config: Config, who: Who = users.who) -> None:
+    def __init__(
+        self,
+        kvs: Kvs,
+        manager: JobManager,
+        config: Config,
+        look_up_user: UserLookup = users.look_up_user,
+    ) -> None:
         self._kvs = kvs
         self._manager = manager
-        self._who = who
+        self._look_up_user = look_up_user
         self._limits = policy.queue_limits(config.queues, config.policy)
         self._default = policy.default_queue(config.queues, config.policy)
-        self._kept = self._now = self._restored()
+        self._saved = self._states = self._restored()
         """As the next life will find them, and as they are in this one."""
         manager.set_eligibility(self.eligible)
         manager.load(self)
@@ -69,18 +75,18 @@ class Queues:
         self._default = policy.default_queue(config.queues, config.policy)
 
     def _restored(self) -> QueueStates:
-        text = self._kvs.get(_KEPT)
+        text = self._kvs.get(_KEY)
         if text is not None:
             try:
                 return queues.decode(orjson.loads(text), self._limits)
             except (BadFormat, ValueError) as error:
                 # It was changed by hand.
-                log.error("checkpoint cannot be read", key=_KEPT, reason=str(error))
+                log.error("checkpoint cannot be read", key=_KEY, reason=str(error))
         return {name: queues.initial_state(name) for name in self._limits}
 
     # Of jobs
 
-    def placed(self, spec: Any) -> Mapping[str, Any]:
+    def with_queue_defaults(self, spec: Any) -> Mapping[str, Any]:
         """Return a jobspec with what its queue makes of it. Raises UserMistake."""
         return jobqueue.apply_queue(spec, self._limits, self._default)
 
@@ -92,19 +98,19 @@ class Queues:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if held.restricted:
             try:
-                user = await self._who(userid)
+                user = await self._look_up_user(userid)
             except TimeoutError:
                 late = "your groups could not be looked up in time: try again later"
                 raise RpcError(errno.EAGAIN, late) from None
             closed = limits.user_refusal(held, user.name, user.groups)
             if closed is not None:
                 raise RpcError(errno.EPERM, closed)
-        refusal = queues.refusal(self._now, held.name) or limits.refusal(spec, held)
+        refusal = queues.refusal(self._states, held.name) or limits.refusal(spec, held)
         if refusal is not None:
             raise RpcError(errno.EINVAL, refusal)
 
-    async def updates(
-        self, spec: Mapping[str, Any], asked: Mapping[str, Any], userid: int, *, owner: bool
+    async def resolve_updates(
+        self, spec: Mapping[str, Any], requested: Mapping[str, Any], userid: int, *, owner: bool
     ) -> Mapping[str, Any]:
         """Return what updates of a job come to, the constraints of a new queue included.
 
@@ -113,7 +119,7 @@ class Queues:
         where another queue would not take it from its user.
         """
         try:
-            updates = jobqueue.expand_updates(spec, asked, self._limits)
+            updates = jobqueue.expand_updates(spec, requested, self._limits)
             changed = canonical.check(jobspecs.update(spec, updates))
             held = jobqueue.limits_of(changed, self._limits)
         except UserMistake as mistake:
@@ -130,18 +136,18 @@ class Queues:
 
     def eligible(self, spec: Mapping[str, Any]) -> bool:
         """Return whether a job is for the scheduler now."""
-        return queues.eligible(self._now, self._limits, jobqueue.queue_of(spec))
+        return queues.eligible(self._states, self._limits, jobqueue.queue_of(spec))
 
     def load(self, tap: Jobtap) -> Callbacks:
-        """See to jobs after a restart, and let their queues be changed (`updates`)."""
+        """See to jobs after a restart, and let their queues be changed (`resolve_updates`)."""
 
         def restarted(job: Job) -> None:
             queue = jobqueue.queue_of(tap.jobspec(job.id))
             if job.state not in PENDING or queue in self._limits:
                 return
-            note = f"its queue {queue} is not configured any more: {_MOVE}"
+            note = f"its queue {queue} is not configured any more: {_HOW_TO_MOVE}"
             if queue is None:
-                note = f"it has no queue, and there are named ones now: {_MOVE}"
+                note = f"it has no queue, and there are named ones now: {_HOW_TO_MOVE}"
             # Once: a job that waits for long has many restarts.
             if all(problem.note != note for problem in job.exceptions):
                 tap.raise_exception(job.id, "queue", 4, note)
@@ -150,12 +156,12 @@ class Queues:
             # The owner may go beyond the limits that are set for others.
             return Verdict(validated=update.owner, feasibility=True)
 
-        return {"job.restart": restarted, **dict.fromkeys(_MOVES, moved)}
+        return {"job.restart": restarted, **dict.fromkeys(_MOVE_TOPICS, moved)}
 
     # Of users
 
     def methods(self) -> Methods:
-        """Return what is asked of the job manager, and answered here."""
+        """Return what is requested of the job manager, and answered here."""
         return {
             "queue-list": Method(self._list, guest=True),
             "queue-status": Method(self._status, guest=True),
@@ -166,10 +172,10 @@ class Queues:
         }
 
     async def _list(self, request: Request) -> Payload:
-        return {"queues": [name for name in self._now if name is not None]}
+        return {"queues": [name for name in self._states if name is not None]}
 
     async def _status(self, request: Request) -> Payload:
-        return queues.status(self._now, self._limits, self._named(request))
+        return queues.status(self._states, self._limits, self._queue_name(request))
 
     async def _enable(self, request: Request) -> Payload:
         enable, reason = _bool(request, "enable"), _text(request, "reason")
@@ -188,56 +194,56 @@ class Queues:
         """Change queues. It is visible once it is durable, even if the caller is gone."""
         try:
             names = queues.choose(
-                self._now, _text(request, "name"), all_=_bool(request, "all", False)
+                self._states, _text(request, "name"), all_=_bool(request, "all", False)
             )
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
 
         def enter() -> None:
-            self._now = queues.change_states(self._now, names, change)
-            self._manager.reconsider()
+            self._states = queues.change_states(self._states, names, change)
+            self._manager.recheck_eligibility()
 
         if not keep:
             enter()
             return
-        self._kept = queues.change_states(self._kept, names, change)
-        durable = self._kvs.commit([put(_KEPT, orjson.dumps(queues.encode(self._kept)))])
+        self._saved = queues.change_states(self._saved, names, change)
+        durable = self._kvs.commit([put(_KEY, orjson.dumps(queues.encode(self._saved)))])
         durable.add_done_callback(lambda _: enter())
         await asyncio.shield(durable)
 
     async def _drain(self, request: Request) -> Payload:
-        jobs = self._chosen(request)
-        await self._until(lambda: not any(True for _ in jobs()))
+        jobs = self._jobs_of(request)
+        await self._wait_until(lambda: not any(True for _ in jobs()))
         return {}
 
     async def _idle(self, request: Request) -> Payload:
-        jobs = self._chosen(request)
-        await self._until(
+        jobs = self._jobs_of(request)
+        await self._wait_until(
             lambda: not any(entry.allocating or entry.job.state in RUNNING for entry in jobs())
         )
         return {"pending": sum(1 for _ in jobs())}
 
-    async def _until(self, done: Callable[[], bool]) -> None:
+    async def _wait_until(self, done: Callable[[], bool]) -> None:
         # Not woken by the jobs: a client that waits for a quiet system has time, and no job pays.
         while not done():  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
         await self._manager.wait_committed()
 
-    def _chosen(self, request: Request) -> Callable[[], Iterator[Entry]]:
+    def _jobs_of(self, request: Request) -> Callable[[], Iterator[ActiveJob]]:
         """Return what gives the active jobs: of the queue that is named, or all."""
         if _text(request, "name") is None:
             return self._active
-        queue = self._named(request)
+        queue = self._queue_name(request)
         return lambda: (
             entry for entry in self._active() if jobqueue.queue_of(entry.jobspec) == queue
         )
 
-    def _active(self) -> Iterator[Entry]:
+    def _active(self) -> Iterator[ActiveJob]:
         return iter(self._manager.active())
 
-    def _named(self, request: Request) -> str | None:
+    def _queue_name(self, request: Request) -> str | None:
         try:
-            return queues.find(self._now, _text(request, "name"))
+            return queues.find(self._states, _text(request, "name"))
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
 

@@ -91,33 +91,33 @@ class Resources:
             for name, held in queue_limits.items()
             if name is not None
         }
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._acquired = False
-        self._read = 0
+        self._bytes_read = 0
         """How much of the log is known, in bytes; it says this:"""
         self._drains: Drains = {}
         self._offline: frozenset[int] = frozenset()
         # Not in `run`: the scheduler may be running before.
-        self._learn()
-        self._say()
+        self._read_log()
+        self._tell_scheduler()
 
     async def run(self) -> None:
         """Write down that a life begins; tell the scheduler of every change, until cancelled."""
-        await self._kvs.commit(self._beginning())
+        await self._kvs.commit(self._restart_operations())
         async for _ in self._kvs.follow(_LOG):
-            self._tell()
+            self._catch_up()
 
     # Nodes that come and go
 
     async def set_down(self, hosts: Iterable[str]) -> None:
         """Mark nodes as down: jobs get them no more. May be repeated."""
-        await self._move("offline", lambda rank: rank not in self._offline, hosts)
+        await self._post_online("offline", lambda rank: rank not in self._offline, hosts)
 
     async def set_up(self, hosts: Iterable[str]) -> None:
         """Mark nodes as up again."""
-        await self._move("online", lambda rank: rank in self._offline, hosts)
+        await self._post_online("online", lambda rank: rank in self._offline, hosts)
 
-    def of_queues(self, names: Iterable[str]) -> frozenset[str]:
+    def hosts_of_queues(self, names: Iterable[str]) -> frozenset[str]:
         """Return the nodes that any of some queues has; one that is not there yet has none."""
         known = [self._queues[name] for name in names if name in self._queues]
         ranks = {rank for each in known for rank in idset.decode(each)}
@@ -135,8 +135,8 @@ class Resources:
         """
         lost = frozenset(lost)
         nodes = self._ranks.keys() if among is None else {*among, *lost}
-        async with self._turn:
-            self._tell()
+        async with self._lock:
+            self._catch_up()
             excluded = self._graph.excluded
             ranks = {host: rank for host in nodes if (rank := self._ranks.get(host)) is not None}
             gone, back = [], []
@@ -154,10 +154,12 @@ class Resources:
                 context = drains.undrain(self._drains, self._hosts, sorted(back), "", None)
                 await self._commit("undrain", context)
 
-    async def _move(self, name: str, moves: Callable[[int], bool], hosts: Iterable[str]) -> None:
+    async def _post_online(
+        self, name: str, moves: Callable[[int], bool], hosts: Iterable[str]
+    ) -> None:
         meant = set(hosts)
-        async with self._turn:
-            self._tell()
+        async with self._lock:
+            self._catch_up()
             ranks = [rank for rank, host in self._hosts.items() if host in meant and moves(rank)]
             if ranks:
                 await self._commit(name, {"idset": idset.encode(ranks)})
@@ -193,8 +195,8 @@ class Resources:
         ):
             raise RpcError(errno.EPROTO, f"{request.topic} takes targets, reason and mode")
         # One at a time: the next one is decided on what this one leaves in the log.
-        async with self._turn:
-            self._tell()
+        async with self._lock:
+            self._catch_up()
             try:
                 ranks = drains.parse_targets(wanted, self._hosts)
                 context = decide(self._drains, self._hosts, ranks, reason, mode)
@@ -206,7 +208,7 @@ class Resources:
         return {"idset": context["idset"], "nodelist": context["nodelist"]}
 
     async def _status(self, request: Request) -> Payload:
-        self._tell()
+        self._catch_up()
         excluded = self._graph.excluded
         nodes = []
         for each in self._graph.node_use():
@@ -231,7 +233,7 @@ class Resources:
         return {
             "nodes": nodes,
             "R": resource_set.without_scheduling(orjson.loads(self._r)),
-            "drain": self._alike(),
+            "drain": self._drained_together(),
             "online": idset.encode(self._hosts.keys() - self._offline),
             "offline": idset.encode(self._offline),
             "exclude": idset.encode(excluded),
@@ -239,7 +241,7 @@ class Resources:
             "queues": self._queues,
         }
 
-    def _alike(self) -> dict[str, Any]:
+    def _drained_together(self) -> dict[str, Any]:
         """Return the drained nodes by those that were drained together."""
         together: dict[drains.Drain, list[int]] = {}
         for rank, known in self._drains.items():
@@ -256,7 +258,7 @@ class Resources:
         self._acquired = True
         try:
             up = self._up()
-            yield {"resources": self._offered(), "up": idset.encode(up)}
+            yield {"resources": self._without_excluded(), "up": idset.encode(up)}
             async for now in self._changes(self._up, up):
                 for key, ranks in (("up", now - up), ("down", up - now)):
                     if ranks:
@@ -300,7 +302,7 @@ class Resources:
         """Return a set of ranks whenever the log has made it another one than is known."""
         async with aclosing(self._kvs.follow(_LOG)) as chunks:  # type: ignore[type-var]
             async for _ in chunks:
-                self._tell()
+                self._catch_up()
                 if of() != known:
                     known = of()
                     yield known
@@ -311,7 +313,7 @@ class Resources:
     def _up(self) -> frozenset[int]:
         return self._online() - self._drains.keys() - self._graph.excluded
 
-    def _offered(self) -> Mapping[str, Any]:
+    def _without_excluded(self) -> Mapping[str, Any]:
         """Return the system as R, without the nodes that are excluded."""
         r: dict[str, Any] = orjson.loads(self._r)
         excluded = self._graph.excluded
@@ -323,21 +325,21 @@ class Resources:
     # The log
 
     async def _commit(self, name: str, context: Mapping[str, Any]) -> None:
-        await self._kvs.commit([_appended(Event(self._clock.now(), name, context))])
-        self._tell()
+        await self._kvs.commit([_append_event(Event(self._clock.now(), name, context))])
+        self._catch_up()
 
-    def _tell(self) -> None:
+    def _catch_up(self) -> None:
         """Read what is new in the log, and tell the scheduler if it changes anything."""
         before = (self._drains, self._offline)
-        self._learn()
+        self._read_log()
         if (self._drains, self._offline) != before:
-            self._say()
+            self._tell_scheduler()
 
-    def _learn(self) -> None:
+    def _read_log(self) -> None:
         text = self._kvs.get(_LOG) or b""
-        if len(text) < self._read:  # it was removed, whole, as one may
-            self._read, self._drains, self._offline = 0, {}, frozenset()
-        new = text[self._read : text.rfind(b"\n") + 1]
+        if len(text) < self._bytes_read:  # it was removed, whole, as one may
+            self._bytes_read, self._drains, self._offline = 0, {}, frozenset()
+        new = text[self._bytes_read : text.rfind(b"\n") + 1]
         for event in _events(new):
             try:
                 self._drains = drains.update(self._drains, event, self._hosts)
@@ -345,13 +347,13 @@ class Resources:
             except BadFormat as error:
                 # It was changed by hand. The rest of it still holds.
                 log.error("event cannot be read", key=_LOG, reason=str(error))
-        self._read += len(new)
+        self._bytes_read += len(new)
 
-    def _say(self) -> None:
+    def _tell_scheduler(self) -> None:
         self._scheduler.set_drained(self._drains)
         self._scheduler.set_offline(self._offline)
 
-    def _beginning(self) -> list[Operation]:
+    def _restart_operations(self) -> list[Operation]:
         operations = []
         if self._kvs.get(_R) != self._r:
             operations.append(put(_R, self._r))
@@ -364,8 +366,8 @@ class Resources:
         }
         return [
             *operations,
-            _appended(Event(now, "restart", restarted)),
-            _appended(Event(now, "resource-define", {"method": "configuration"})),
+            _append_event(Event(now, "restart", restarted)),
+            _append_event(Event(now, "resource-define", {"method": "configuration"})),
         ]
 
 
@@ -378,5 +380,5 @@ def _events(text: bytes) -> Iterable[Event]:
             log.error("event cannot be read", key=_LOG, reason=str(error))
 
 
-def _appended(event: Event) -> Operation:
+def _append_event(event: Event) -> Operation:
     return append(_LOG, eventlog.encode(event).encode())

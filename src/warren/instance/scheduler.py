@@ -20,7 +20,7 @@ from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
 from warren.instance.kvs import Kvs, Operation, put
-from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Message
+from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Message
 from warren.instance.servicetables import Sched
 from warren.lifecycle import urgency
 from warren.rfc import canonical, resource_set
@@ -38,13 +38,13 @@ from warren.scheduling.waitreasons import earliest, wait_reasons
 log = structlog.get_logger()
 
 
-_AT_ONCE: Final = 32
+_ALLOCATIONS_PER_COMMIT: Final = 32
 """Allocations of one commit: what else there is to do waits while they are matched."""
 
-_TOLD_AT_ONCE: Final = 100
+_MOST_EXPLAINED: Final = 100
 """Jobs of one request that are told what they wait for."""
 
-_LAST: Final = 2**64
+_AFTER_ALL_JOBS: Final = 2**64
 """Comes after every job id."""
 
 _DEFAULTS: Final = Sched()
@@ -71,7 +71,7 @@ class JobScheduler:
         """The jobs that wait, each with its queue."""
         self._queues: dict[str, list[tuple[int, int]]] = {}
         """The queue places of the jobs that wait, in order. None is empty."""
-        self._held: dict[JobId, RunningJob] = {}
+        self._allocated: dict[JobId, RunningJob] = {}
         self._running: list[RunningJob] = []
         """The same by end."""
         self._external = ExternalAllocations()
@@ -80,21 +80,21 @@ class JobScheduler:
         """When the graph was taken to be what there is."""
         self._rabbits_changed: float | None = None
         """When the last news of a rabbit came."""
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def configure(self, config: Sched) -> None:
         """Schedule by another table of the configuration from now on."""
         self._config = config
         self._graph.set_policy(config.match_policy)
-        self._news.set()
+        self._changed.set()
 
     async def run(self) -> None:
         """Look for room whenever there may be some, until cancelled."""
         self._graph_read = self._clock.now()
         while True:
-            await self._news.wait()
-            self._news.clear()
-            await self._pass()
+            await self._changed.wait()
+            self._changed.clear()
+            await self._schedule()
 
     # The port
 
@@ -110,9 +110,9 @@ class JobScheduler:
             self._reply({"id": job, "type": DENY, "note": refusal.reason})
             return
         if job in self._waiting:
-            self._leave(job)
+            self._dequeue(job)
         system = message["jobspec"]["attributes"]["system"]
-        self._enter(
+        self._enqueue(
             str(system.get("queue", "")),
             PendingJob(
                 position=(-message["priority"], job),
@@ -121,38 +121,38 @@ class JobScheduler:
                 duration=system.get("duration", 0) or inf,
             ),
         )
-        self._news.set()
+        self._changed.set()
 
     def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
         for job, priority in jobs:
             if job in self._waiting:
-                queue, waiting = self._leave(job)
-                self._enter(queue, replace(waiting, position=(-priority, job)))
-        self._news.set()
+                queue, waiting = self._dequeue(job)
+                self._enqueue(queue, replace(waiting, position=(-priority, job)))
+        self._changed.set()
 
     def cancel(self, job: JobId) -> None:
         if job in self._waiting:
-            self._leave(job)
+            self._dequeue(job)
             self._reasons.pop(job, None)
             self._reply({"id": job, "type": CANCEL})
-            self._news.set()
+            self._changed.set()
 
     def free(self, job: JobId, r: Message, final: bool) -> None:
-        held = self._held.get(job)
+        held = self._allocated.get(job)
         if held is None:
             return
         if final:
-            self._drop(held)
+            self._remove_running(held)
             self._graph.give_back(held.allocation)
             # In the same step: what the job leaves on rabbits is not free in between.
             self._take_external(self._external.set_allocated(job, allocated=False))
         else:
             ranks = {rank.rank for rank in resource_set.decode(r)}
             kept, freed = _split(held.allocation, ranks)
-            self._drop(held)
-            self._hold(held._replace(allocation=kept))
+            self._remove_running(held)
+            self._add_running(held._replace(allocation=kept))
             self._graph.give_back(freed)
-        self._news.set()
+        self._changed.set()
 
     def hello(self, job: JobId, r: Message, free: Collection[int]) -> str | None:
         try:
@@ -163,15 +163,15 @@ class JobScheduler:
         if conflict is None:
             self._graph.take(kept)
             self._take_external(self._external.set_allocated(job, allocated=True))
-            self._hold(RunningJob(r["execution"].get("expiration") or inf, job, kept))
+            self._add_running(RunningJob(r["execution"].get("expiration") or inf, job, kept))
         return conflict
 
     def expiration(self, job: JobId, expiration: float) -> None:
-        held = self._held.get(job)
+        held = self._allocated.get(job)
         if held is not None:
-            self._drop(held)
-            self._hold(held._replace(end=expiration or inf))
-            self._news.set()
+            self._remove_running(held)
+            self._add_running(held._replace(end=expiration or inf))
+            self._changed.set()
 
     # What may be given out
 
@@ -191,7 +191,7 @@ class JobScheduler:
         """
         self._graph.set_rabbit(rabbit, up=up, state=state, capacity=capacity, labels=labels)
         self._rabbits_changed = self._clock.now()
-        self._news.set()
+        self._changed.set()
 
     def set_external(
         self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
@@ -202,33 +202,33 @@ class JobScheduler:
         back, and for storage of no job, the storage counts for itself.
         """
         storage = None if sizes is None else ExternalStorage(sizes=sizes, job=job)
-        self._take_external(self._external.set(name, storage, allocated=job in self._held))
+        self._take_external(self._external.set(name, storage, allocated=job in self._allocated))
 
     def _take_external(self, taken: Mapping[str, int]) -> None:
         for rabbit, gib in taken.items():
             self._graph.set_external(rabbit, gib)
         if taken:
-            self._news.set()
+            self._changed.set()
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None:
         """Set which nodes one source has tagged, in place of those that it had before."""
         self._graph.set_tagged(source, hosts)
-        self._news.set()
+        self._changed.set()
 
     def set_drained(self, ranks: Iterable[int]) -> None:
         """Set which nodes are drained, in place of those set before."""
         self._graph.set_drained(ranks)
-        self._news.set()
+        self._changed.set()
 
     def set_offline(self, ranks: Iterable[int]) -> None:
         """Set which nodes are down, in place of those set before."""
         self._graph.set_offline(ranks)
-        self._news.set()
+        self._changed.set()
 
     # Passes
 
-    async def _pass(self) -> None:
-        """Serve those for whom there is room, and write down what they got."""
+    async def _schedule(self) -> None:
+        """Allocate resources to the jobs that fit, and write down what they got."""
         now = self._clock.now()
         given: list[tuple[JobId, Mapping[str, Any]]] = []
         operations: list[Operation] = []
@@ -250,17 +250,17 @@ class JobScheduler:
                         expiration=expiration if expiration < inf else 0.0,
                     )
                     operations.append(
-                        put(keys.of(waiting.job, "R"), self._graph.encode_text(allocation, encoded))
+                        put(keys.job_key(waiting.job, "R"), self._graph.encode_text(allocation, encoded))
                     )
                     given.append((waiting.job, encoded))
-                    self._hold(RunningJob(expiration, waiting.job, allocation))
-                    if len(given) == _AT_ONCE:
-                        self._news.set()
+                    self._add_running(RunningJob(expiration, waiting.job, allocation))
+                    if len(given) == _ALLOCATIONS_PER_COMMIT:
+                        self._changed.set()
                         break
                 case Blocked(waiting, reason, at):
                     self._explain(waiting.job, reason, at)
         for job, _ in given:
-            self._leave(job)
+            self._dequeue(job)
             self._reasons.pop(job, None)
         if operations:
             await self._kvs.commit(operations)
@@ -274,24 +274,24 @@ class JobScheduler:
             if JobId(number) in self._waiting:
                 yield self._waiting[JobId(number)][1]
 
-    def _enter(self, queue: str, waiting: PendingJob) -> None:
+    def _enqueue(self, queue: str, waiting: PendingJob) -> None:
         self._waiting[waiting.job] = (queue, waiting)
         insort(self._queues.setdefault(queue, []), waiting.position)
 
-    def _leave(self, job: JobId) -> tuple[str, PendingJob]:
+    def _dequeue(self, job: JobId) -> tuple[str, PendingJob]:
         queue, waiting = self._waiting.pop(job)
-        line = self._queues[queue]
-        del line[bisect_left(line, waiting.position)]
-        if not line:
+        places = self._queues[queue]
+        del places[bisect_left(places, waiting.position)]
+        if not places:
             del self._queues[queue]
         return queue, waiting
 
-    def _hold(self, held: RunningJob) -> None:
-        self._held[held.job] = held
+    def _add_running(self, held: RunningJob) -> None:
+        self._allocated[held.job] = held
         insort(self._running, held)
 
-    def _drop(self, held: RunningJob) -> None:
-        del self._held[held.job]
+    def _remove_running(self, held: RunningJob) -> None:
+        del self._allocated[held.job]
         del self._running[bisect_left(self._running, held)]
 
     def _explain(self, job: JobId, reason: str, at: float) -> None:
@@ -342,7 +342,7 @@ class JobScheduler:
             raise RpcError(errno.EPROTO, "sched.waits takes ids")
         asked = [
             self._waiting[JobId(number)][1]
-            for number in ids[:_TOLD_AT_ONCE]
+            for number in ids[:_MOST_EXPLAINED]
             if JobId(number) in self._waiting
         ]
         found = {}
@@ -366,12 +366,12 @@ class JobScheduler:
             queue, waiting = self._waiting[JobId(number)]
         more = {queue: waiting} if spec is not None else {}
         ((_, reason),) = self._reasons_of([waiting], more)
-        line = self._queues.get(queue, [])
+        places = self._queues.get(queue, [])
         told: dict[str, Any] = {
             "kind": reason.kind.value,
             "kinds": [each.value for each in reason.kinds],
             "reason": reason.sentence,
-            "before": bisect_left(line, waiting.position),
+            "before": bisect_left(places, waiting.position),
             **reason.numbers,
             "map": {"read": self._graph_read, "heard": self._rabbits_changed},
         }
@@ -388,13 +388,13 @@ class JobScheduler:
     ) -> Iterator[tuple[JobId, Reason]]:
         """Yield why jobs wait, with `more` that there might be in the queues."""
         # Of copies: while one client is answered, others come and leave.
-        lines = {queue: self._in_order([*places]) for queue, places in self._queues.items()}
+        queues = {queue: self._in_order([*places]) for queue, places in self._queues.items()}
         for queue, waiting in more.items():
-            line = lines.get(queue, iter(()))
-            lines[queue] = iter(merge(line, [waiting], key=lambda each: each.position))
+            places = queues.get(queue, iter(()))
+            queues[queue] = iter(merge(places, [waiting], key=lambda each: each.position))
         return wait_reasons(
             self._graph,
-            lines.values(),
+            queues.values(),
             self._running,
             self._clock.now(),
             backfilling=self._config.policy == "easy",
@@ -422,7 +422,7 @@ def _as_if_submitted(spec: Any, priority: Any) -> tuple[str, PendingJob]:
     except UserMistake as mistake:
         raise RpcError(errno.EINVAL, str(mistake)) from mistake
     system = (spec["attributes"] or {}).get("system") or {}
-    job = JobId(_LAST)
+    job = JobId(_AFTER_ALL_JOBS)
     place = (-priority, job)
     duration = system.get("duration", 0) or inf
     return str(system.get("queue", "")), PendingJob(

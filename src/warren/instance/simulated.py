@@ -1,7 +1,7 @@
 """Execution without processes: real shells, whose tasks only take time.
 
 For tests, benchmarks and emulation, on a virtual clock or a real one. Tasks do
-what a `Play` says; everything else of a shell is the real thing.
+what a `TaskBehavior` says; everything else of a shell is the real thing.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from warren.instance.exec.execution import ShellsLost
 from warren.instance.exec.perilog import Command
 from warren.instance.shell.shell import Shell
-from warren.instance.shell.tasks import NOTHING, Inherited, Task
+from warren.instance.shell.tasks import INHERIT_NOTHING, Inherited, Task
 from warren.rfc.fluid import JobId
 
 
 @dataclass(frozen=True, kw_only=True)
-class Play:
+class TaskBehavior:
     """What a task does: prints, takes its time, and ends with a wait status."""
 
     output: bytes = b""
@@ -28,8 +28,8 @@ class Play:
 
 
 class _Task:
-    def __init__(self, play: Play) -> None:
-        self._play = play
+    def __init__(self, play: TaskBehavior) -> None:
+        self._behavior = play
         self._left = {"stdout": play.output, "stderr": b""}
         self._killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
@@ -42,15 +42,15 @@ class _Task:
 
     async def wait(self) -> int:
         try:
-            async with asyncio.timeout(self._play.seconds):
+            async with asyncio.timeout(self._behavior.seconds):
                 return await asyncio.shield(self._killed)
         except TimeoutError:
-            return self._play.status
+            return self._behavior.status
         finally:
             self._over.set()
 
     def signal(self, signum: int) -> None:
-        heeded = signum == signal.SIGKILL or not self._play.stubborn
+        heeded = signum == signal.SIGKILL or not self._behavior.stubborn
         if heeded and not self._killed.done():
             self._killed.set_result(signum)
 
@@ -58,10 +58,10 @@ class _Task:
 class SimulatedSpawner:
     """A `Spawner` whose tasks do what `play` says of their command and environment."""
 
-    def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], Play]) -> None:
-        self._play = play
+    def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]) -> None:
+        self._behavior = play
 
-    def unusable(self, directory: str) -> str | None:
+    def directory_problem(self, directory: str) -> str | None:
         return None
 
     async def start(
@@ -69,9 +69,9 @@ class SimulatedSpawner:
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
-        return _Task(self._play(command, environment))
+        return _Task(self._behavior(command, environment))
 
     async def clean_up(self) -> None:
         return None
@@ -80,13 +80,13 @@ class SimulatedSpawner:
 class SimulatedCommands:
     """A `Commands` of the site, whose commands do what `play` says."""
 
-    def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], Play]) -> None:
-        self._play = play
+    def __init__(self, play: Callable[[Sequence[str], Mapping[str, str]], TaskBehavior]) -> None:
+        self._behavior = play
 
     async def start(
         self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
     ) -> Command:
-        return _Task(self._play(argv, environment))
+        return _Task(self._behavior(argv, environment))
 
     async def clear(self, job: str | None = None) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Who users are: their names, and the groups that they are in, as the machine knows them."""
+"""Users: their names, and the groups that they are in, as the machine knows them."""
 
 import asyncio
 import grp
@@ -18,31 +18,31 @@ class User:
     groups: frozenset[str] = frozenset()
 
 
-Who = Callable[[int], Awaitable[User]]
+UserLookup = Callable[[int], Awaitable[User]]
 
 
-_PATIENCE: Final = 10.0
+_TIMEOUT: Final = 10.0
 """Seconds that a directory has to answer."""
 
 # Threads of its own: a directory that does not answer must not keep the disk from being written.
 _threads: Final = ThreadPoolExecutor(max_workers=2, thread_name_prefix="users")
 
 
-async def who(userid: int) -> User:
+async def look_up_user(userid: int) -> User:
     """Return the user of an id, as it is known now. Raises TimeoutError if that takes long."""
-    async with asyncio.timeout(_PATIENCE):
-        return await asyncio.get_running_loop().run_in_executor(_threads, _who, userid)
+    async with asyncio.timeout(_TIMEOUT):
+        return await asyncio.get_running_loop().run_in_executor(_threads, _look_up, userid)
 
 
-async def is_known(userid: int) -> bool:
+async def user_exists(userid: int) -> bool:
     """Return whether a user of this machine has an id; False, too, if it is not known in time."""
     try:
-        return (await who(userid)).name is not None
+        return (await look_up_user(userid)).name is not None
     except TimeoutError:
         return False
 
 
-def _who(userid: int) -> User:
+def _look_up(userid: int) -> User:
     try:
         entry = pwd.getpwuid(userid)
     except KeyError:
@@ -59,7 +59,7 @@ def _names(groups: Iterable[int]) -> Iterator[str]:
             continue  # one without a name is not what a configuration can mean
 
 
-def unknown(users: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
+def unknown_names(users: Iterable[str], groups: Iterable[str]) -> Iterator[str]:
     """Return those of the names that no user and no group has."""
     for find, names in ((pwd.getpwnam, users), (grp.getgrnam, groups)):
         for name in names:

@@ -35,7 +35,7 @@ def rewrite_limit(held: int) -> int:
 @dataclass(frozen=True)
 class _Entry:
     record: bytes
-    visible: Callable[[], None]
+    publish: Callable[[], None]
     done: "asyncio.Future[None]"
 
 
@@ -61,13 +61,13 @@ class Committer:
         self._journal = journal
         self._snapshot = snapshot
         self._entries: list[_Entry] = []
-        self._news = asyncio.Event()
+        self._submitted = asyncio.Event()
         self._appended = appended
-        self._limit_of = limit
+        self._rewrite_limit = limit
         self._limit = limit(held)
         self._rewriting: asyncio.Task[None] | None = None
         self._pause = pause
-        self._looked = 0.0
+        self._last_look = 0.0
         self._full: str | None = None
         self._stuck = False
 
@@ -81,14 +81,14 @@ class Committer:
         """Whether not even what is submitted can be committed now."""
         return self._stuck
 
-    def submit(self, record: bytes, visible: Callable[[], None]) -> "asyncio.Future[None]":
-        """Commit `record`, then call `visible`, then resolve the future.
+    def submit(self, record: bytes, publish: Callable[[], None]) -> "asyncio.Future[None]":
+        """Commit `record`, then call `publish`, then resolve the future.
 
         Giving up the wait does not unsay the record.
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entries.append(_Entry(record, visible, done))
-        self._news.set()
+        self._entries.append(_Entry(record, publish, done))
+        self._submitted.set()
         return done
 
     async def run(self) -> None:
@@ -96,12 +96,12 @@ class Committer:
         try:
             await self._reserve()
             while True:
-                await self._wait()
+                await self._wait_submitted()
                 if self._rewriting is not None and self._rewriting.done():
                     self._rewritten(self._rewriting)
                     self._rewriting = None
                 await self._commit()
-                if self._full is not None and self._now() - self._looked >= self._pause:
+                if self._full is not None and self._now() - self._last_look >= self._pause:
                     await self._reserve()
                 if self._appended > self._limit and self._rewriting is None and not self._full:
                     self._compact()
@@ -110,15 +110,15 @@ class Committer:
                 self._rewriting.cancel()
                 await asyncio.wait({self._rewriting})
 
-    async def _wait(self) -> None:
+    async def _wait_submitted(self) -> None:
         """Wait for records; on a full disk no longer than until it is to be looked at again."""
         if self._full is None:
-            await self._news.wait()
+            await self._submitted.wait()
         else:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pause):
-                    await self._news.wait()
-        self._news.clear()
+                    await self._submitted.wait()
+        self._submitted.clear()
 
     async def _commit(self) -> None:
         entries, self._entries = self._entries, []
@@ -126,7 +126,7 @@ class Committer:
             return
         await self._append([entry.record for entry in entries])
         for entry in entries:
-            entry.visible()
+            entry.publish()
             if not entry.done.done():
                 entry.done.set_result(None)
         self._appended += sum(len(entry.record) for entry in entries)
@@ -141,7 +141,7 @@ class Committer:
                 if self._full is not None:
                     self._stuck = True
                     await asyncio.sleep(self._pause)
-                self._note(error)
+                self._mark_full(error)
             else:
                 self._stuck = False
                 return
@@ -150,17 +150,17 @@ class Committer:
         try:
             await self._journal.reserve()
         except JournalFull as error:
-            self._note(error)
+            self._mark_full(error)
         else:
             if self._full is not None:
                 log.info("there is room again", was=self._full)
             self._full = None
-        self._looked = self._now()
+        self._last_look = self._now()
 
-    def _note(self, error: JournalFull) -> None:
+    def _mark_full(self, error: JournalFull) -> None:
         if self._full is None:
             log.warning("no new work is taken", why=str(error))
-            self._looked = self._now()
+            self._last_look = self._now()
         self._full = str(error)
 
     def _now(self) -> float:
@@ -168,8 +168,8 @@ class Committer:
 
     def _compact(self) -> None:
         # Not a task group: what the disk refuses is to be raised as it is.
-        self._rewriting = asyncio.create_task(self._journal.rewrite(self._fewer()))
-        self._rewriting.add_done_callback(lambda _: self._news.set())
+        self._rewriting = asyncio.create_task(self._journal.rewrite(self._snapshot_records()))
+        self._rewriting.add_done_callback(lambda _: self._submitted.set())
 
     def _rewritten(self, rewriting: "asyncio.Task[None]") -> None:
         try:
@@ -179,9 +179,9 @@ class Committer:
             # it is, and is rewritten when it has grown by as much again.
             log.warning("the journal is not rewritten", why=str(error))
 
-    def _fewer(self) -> Iterator[bytes]:
+    def _snapshot_records(self) -> Iterator[bytes]:
         self._appended = held = 0
         for record in self._snapshot():
             held += len(record)
             yield record
-        self._limit = self._limit_of(held)
+        self._limit = self._rewrite_limit(held)

@@ -38,10 +38,10 @@ T = TypeVar("T")
 SCHEMA: Final = 2
 """The version of the file's layout. A newer one is refused; 1 had the journal alone."""
 
-_LENGTH: Final = 4
-_CARRIED: Final = 4000
+_LENGTH_BYTES: Final = 4
+_CHECKPOINT_PAGES: Final = 4000
 """Pages of the log, of 4 KiB, after which it is carried over into the file."""
-_DELETED: Final = 16
+_DELETE_BATCH: Final = 16
 """Rows that are deleted at once."""
 RESERVE: Final = 16 * 2**20
 """Bytes that a service sets aside: the end of a job takes some ten thousand."""
@@ -64,15 +64,15 @@ class SqliteJournal:
         """
         self._path = path
         self._row = row
-        self._size = reserve
-        _check_whole(path)
+        self._reserve_size = reserve
+        _check_not_lost(path)
         self._writer = ThreadPoolExecutor(1, f"journal {path.name}")
         try:
             self._connection = _open(path)
             (newest,) = self._connection.execute("SELECT max(id) FROM journal").fetchone()
         except (sqlite3.Error, OSError) as error:
             raise UserMistake(f"{path} cannot be read as a state file: {error}.") from error
-        self._last: int = newest or 0
+        self._last_row: int = newest or 0
         """The last row of the journal."""
 
     def __enter__(self) -> Self:
@@ -89,7 +89,7 @@ class SqliteJournal:
             raise UserMistake(f"{self._path} cannot be read as a state file: {error}.") from error
 
     def _replay(self) -> Iterator[bytes]:
-        turn, after = self._in_force()
+        turn, after = self._active_base()
         read = self._connection.execute
         base = read("SELECT sum, data FROM base WHERE turn = ? ORDER BY id", (turn,))
         later = read("SELECT sum, data FROM journal WHERE id > ? ORDER BY id", (after,))
@@ -104,38 +104,38 @@ class SqliteJournal:
 
     async def append(self, records: Sequence[bytes]) -> None:
         try:
-            self._last = await self._run(lambda: self._insert(records))
+            self._last_row = await self._run_in_writer(lambda: self._insert(records))
         except JournalFull:
-            await self._run(partial(give_up, self._path))
+            await self._run_in_writer(partial(release_reserve, self._path))
             raise
 
     async def reserve(self) -> None:
-        await self._run(self._set_aside)
+        await self._run_in_writer(self._allocate_reserve)
 
     async def rewrite(self, records: Iterable[bytes]) -> None:
-        await self._sweep()
+        await self._delete_replaced()
         try:
             await self._replace(records)
         except JournalFull:
             with suppress(JournalFull):  # or the next one deletes what is there of it
-                await self._sweep()
+                await self._delete_replaced()
             raise
 
     async def _replace(self, records: Iterable[bytes]) -> None:
-        turn = (await self._run(self._in_force))[0] + 1
-        after = self._last
+        turn = (await self._run_in_writer(self._active_base))[0] + 1
+        after = self._last_row
         async for row in rows(records, self._row):
-            await self._run(partial(self._lay, turn, _pack(row)))
-        await self._run(partial(self._switch, turn, after))
+            await self._run_in_writer(partial(self._insert_base_row, turn, _pack(row)))
+        await self._run_in_writer(partial(self._activate_base, turn, after))
         with suppress(JournalFull):
-            await self._sweep()
+            await self._delete_replaced()
 
-    async def _sweep(self) -> None:
+    async def _delete_replaced(self) -> None:
         """Delete what is not in force."""
-        while await self._run(self._delete):
+        while await self._run_in_writer(self._delete_some):
             pass
 
-    async def _run(self, action: Callable[[], T]) -> T:
+    async def _run_in_writer(self, action: Callable[[], T]) -> T:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._writer, action)
         except sqlite3.Error as error:
@@ -149,15 +149,15 @@ class SqliteJournal:
             "there is room, no new work is taken"
         )
 
-    def _set_aside(self) -> None:
-        if self._size == 0:
+    def _allocate_reserve(self) -> None:
+        if self._reserve_size == 0:
             return
         try:
-            _allocate(_aside(self._path), self._size)
+            _allocate(_reserve_path(self._path), self._reserve_size)
         except OSError as error:
             if error.errno not in _NO_ROOM_ERRNO:
-                raise JournalBroken(f"{_aside(self._path)}: {error.strerror}.") from error
-            give_up(self._path)
+                raise JournalBroken(f"{_reserve_path(self._path)}: {error.strerror}.") from error
+            release_reserve(self._path)
             raise self._full(error) from error
 
     def _insert(self, records: Sequence[bytes]) -> int:
@@ -169,42 +169,42 @@ class SqliteJournal:
         assert done.lastrowid is not None
         return done.lastrowid
 
-    def _lay(self, turn: int, data: bytes) -> None:
+    def _insert_base_row(self, turn: int, data: bytes) -> None:
         with self._connection as transaction:
             transaction.execute(
                 "INSERT INTO base (turn, sum, data) VALUES (?, ?, ?)",
                 (turn, zlib.crc32(data), data),
             )
 
-    def _switch(self, turn: int, after: int) -> None:
+    def _activate_base(self, turn: int, after: int) -> None:
         with self._connection as transaction:
             transaction.execute("UPDATE turn SET number = ?, after = ?", (turn, after))
 
-    def _in_force(self) -> tuple[int, int]:
+    def _active_base(self) -> tuple[int, int]:
         """Return the number of the last rewrite, and the last row that it replaces."""
         turn, after = self._connection.execute("SELECT number, after FROM turn").fetchone()
         return turn, after
 
-    def _delete(self) -> int:
-        turn, after = self._in_force()
+    def _delete_some(self) -> int:
+        turn, after = self._active_base()
         with self._connection as transaction:
             journal = transaction.execute(
                 "DELETE FROM journal WHERE id IN "
                 "(SELECT id FROM journal WHERE id <= ? ORDER BY id LIMIT ?)",
-                (after, _DELETED),
+                (after, _DELETE_BATCH),
             )
             base = transaction.execute(
                 "DELETE FROM base WHERE id IN "
                 "(SELECT id FROM base WHERE turn != ? ORDER BY id LIMIT ?)",
-                (turn, _DELETED),
+                (turn, _DELETE_BATCH),
             )
         return journal.rowcount + base.rowcount
 
 
-def give_up(path: Path) -> None:
+def release_reserve(path: Path) -> None:
     """Free the room that was set aside for a journal, if any was."""
     with suppress(OSError):
-        os.truncate(_aside(path), 0)
+        os.truncate(_reserve_path(path), 0)
 
 
 def _allocate(path: Path, size: int) -> None:
@@ -221,21 +221,21 @@ def _allocate(path: Path, size: int) -> None:
         os.close(opened)
 
 
-def _aside(path: Path) -> Path:
+def _reserve_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.reserve")
 
 
 def was_made(path: Path) -> bool:
     """Return whether a journal was made there before, whatever has become of it."""
-    return _mark(path).exists()
+    return _marker_path(path).exists()
 
 
-def _mark(path: Path) -> Path:
+def _marker_path(path: Path) -> Path:
     # Not beginning with its name, so that what removes all files that do leaves the mark.
     return path.with_name(f".{path.name}.made")
 
 
-def _check_whole(path: Path) -> None:
+def _check_not_lost(path: Path) -> None:
     """Raise UserMistake for a file that is missing or empty where there was one.
 
     SQLite would take it for a new one, and throw its log away.
@@ -253,10 +253,10 @@ def _check_whole(path: Path) -> None:
         what = "is missing"
     except OSError as error:
         raise UserMistake(f"{path} cannot be read as a state file: {error.strerror}.") from error
-    raise UserMistake(_lost(path, what))
+    raise UserMistake(_lost_file_message(path, what))
 
 
-def _lost(path: Path, what: str) -> str:
+def _lost_file_message(path: Path, what: str) -> str:
     return (
         f"{path} {what}, and it is not new here: restore it from a copy, or begin anew with "
         "another state directory."
@@ -275,7 +275,7 @@ def _open(path: Path) -> sqlite3.Connection:
         _prepare(connection, path)
         if not was_made(path):
             # Now that there is a file on disk which says that it is one.
-            _mark(path).touch(0o600)
+            _marker_path(path).touch(0o600)
             _sync(path.parent)
     except BaseException:
         connection.close()
@@ -299,12 +299,12 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"{SCHEMA}): upgrade, or choose another state directory."
         )
     if version == 0 and was_made(path):
-        raise UserMistake(_lost(path, "has nothing in it"))
+        raise UserMistake(_lost_file_message(path, "has nothing in it"))
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     # Commits wait while the log is carried over into the file: a fourth as often as SQLite does
     # it, for 16 MiB of log.
-    connection.execute(f"PRAGMA wal_autocheckpoint = {_CARRIED}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     if version == SCHEMA:
         return
     # All or nothing: what says its version is whole.
@@ -327,12 +327,12 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _pack(records: Sequence[bytes]) -> bytes:
-    return b"".join(len(record).to_bytes(_LENGTH, "big") + record for record in records)
+    return b"".join(len(record).to_bytes(_LENGTH_BYTES, "big") + record for record in records)
 
 
 def _unpack(row: bytes) -> Iterator[bytes]:
     position = 0
     while position < len(row):
-        start = position + _LENGTH
+        start = position + _LENGTH_BYTES
         position = start + int.from_bytes(row[position:start], "big")
         yield row[start:position]

@@ -158,8 +158,10 @@ def _ntasks(each: ListedJob) -> int:
     if for_each is not None:
         type_, number = for_each
         return number * (len(nodes(each)) if type_ == "node" else _ncores(each) or 1)
-    if counted.choice:
-        return jobspecs.tasks_of(each.jobspec, each.r["execution"].get("nslots", counted.slots))
+    if counted.moldable:
+        return jobspecs.tasks_in_slots(
+            each.jobspec, each.r["execution"].get("nslots", counted.slots)
+        )
     return counted.tasks
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from warren.base.errors import UserMistake
 from warren.lifecycle.policy import QueueLimits, queue_names
 from warren.rfc import constraint
-from warren.rfc.canonical import require, whole
+from warren.rfc.canonical import is_whole, require
 from warren.rfc.constraint import Constraint
 
 SYSTEM: Final = "attributes.system"
@@ -52,7 +52,7 @@ def apply_queue(
     if queue is not None and "queue" not in system:
         added["queue"] = queue
     limit = system.get("duration", 0)
-    if limits.default_duration and (whole(limit) or isinstance(limit, float)) and not limit:
+    if limits.default_duration and (is_whole(limit) or isinstance(limit, float)) and not limit:
         added["duration"] = limits.default_duration
     if limits.properties:
         own = system.get("constraints", {})

@@ -73,7 +73,7 @@ def _number(count: Any, greatest: bool) -> int:
     if type(count) is int:
         return count
     read = counts.parse(count)
-    return (read.most(ranges.LARGEST) if greatest else None) or read.min
+    return (read.greatest(ranges.LARGEST) if greatest else None) or read.min
 
 
 def _whole_nodes(vertices: Sequence[Mapping[str, Any]]) -> bool:

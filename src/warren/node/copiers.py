@@ -19,7 +19,7 @@ async def run(copy: Copy, nsenter: Sequence[str] = ()) -> AsyncIterator[Progress
     """
 
     def free(process: int) -> None:
-        fuse.give_up([process], copy.userid)
+        fuse.abort_servers([process], copy.userid)
 
     lines = commands.stream_lines([*nsenter, *copying.command(copy)], free)
     try:

@@ -10,7 +10,7 @@ import os
 import pwd
 from typing import Final
 
-from warren.base import bounds
+from warren.base import userlimits
 
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_KEEPCAPS: Final = 8
@@ -55,9 +55,9 @@ def become_user(userid: int, groupid: int) -> None:
     """
     changes = os.geteuid() == 0 and userid != 0 and not _is_only_user()
     # The user may trace such a program, and so have it do anything.
-    bounds.raise_oom_score()
+    userlimits.raise_oom_score()
     if changes:
-        bounds.leave_processes_to_others()
+        userlimits.limit_processes()
     dropped = 0
     while _prctl(_PR_CAPBSET_DROP, dropped):
         dropped += 1

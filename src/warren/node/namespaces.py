@@ -22,8 +22,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from warren.base.looks import look
-from warren.base.processes import numbers, status
+from warren.base.childcalls import call_in_child
+from warren.base.processes import pids, status
 from warren.dws.node import NodeTrouble
 from warren.node import commands
 from warren.node.openfiles import mount_namespace
@@ -199,8 +199,8 @@ def processes(namespaces: Iterable[Namespace]) -> list[int]:
     if not holders:
         return []
     spaces = {mount_namespace(holder) for holder in holders} - {0}
-    others = sorted(set(numbers()) - holders)
-    answers = look(mount_namespace, others)
+    others = sorted(set(pids()) - holders)
+    answers = call_in_child(mount_namespace, others)
     return [each for each, space in zip(others, answers, strict=True) if space in spaces]
 
 

@@ -1,7 +1,7 @@
 """What one process has open, as /proc tells of it.
 
-Each of these questions may never be answered: they are asked in a child (`base/looks.py`). Nothing
-is asked of the file systems that files are in, which may be no better.
+Each of these questions may never be answered: they are asked in a child (`base/childcalls.py`).
+Nothing is asked of the file systems that files are in, which may be no better.
 """
 
 import ctypes

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import warren
-from warren.base import bounds
+from warren.base import userlimits
 from warren.base.objects import Object
 from warren.dws.node import NodeTrouble
 from warren.dws.pods.plans import Image
@@ -155,8 +155,8 @@ class Pods:
             "network": network,
             "rabbit": rabbit,
             "bwrap": bwrap,
-            "oomScoreAdj": bounds.FIRST,
-            "processes": bounds.processes(),
+            "oomScoreAdj": userlimits.OOM_SCORE_ADJ,
+            "processes": userlimits.process_limits(),
         }
         await in_thread(_write, place, "machine.json", json.dumps(machine))
         await self._start_process(uid)

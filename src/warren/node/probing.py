@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from warren.base.looks import SILENT, look
+from warren.base.childcalls import SILENT, call_in_child
 from warren.dws.node import NodeTrouble
 from warren.node.threads import in_thread
 
@@ -28,7 +28,7 @@ async def check(
 ) -> None:
     """Raise NodeTrouble, with the reason, unless a place can be used."""
     try:
-        (answer,) = await in_thread(look, probe, [str(place)], patience=seconds)
+        (answer,) = await in_thread(call_in_child, probe, [str(place)], silence=seconds)
     except OSError:
         return  # no child can be started, which says nothing of the flash
     if answer is SILENT:

@@ -4,7 +4,7 @@ The kernel says that something is busy, and not by whom. It is looked for only t
 goes over all that all processes have open. A process that was found is signalled through a
 descriptor of it, so that never another one is met that has its id by then.
 
-A process can keep /proc from answering (`base/looks.py`). It then counts as one that may use
+A process can keep /proc from answering (`base/childcalls.py`). It then counts as one that may use
 what is its own user's, and nothing that is another's.
 """
 
@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from warren.base.looks import SILENT, look
-from warren.base.processes import numbers, status
+from warren.base.childcalls import SILENT, call_in_child
+from warren.base.processes import pids, status
 from warren.node import openfiles
 
 _NAMED: Final = 3
@@ -68,7 +68,7 @@ def send_signal(processes: Iterable[Process], signum: int) -> None:
     """
     found = list(processes)
     known = [(each.id, each.started_at) for each in found if each.started_at is not None]
-    answers = look(openfiles.send_signal, known, signum)
+    answers = call_in_child(openfiles.send_signal, known, signum)
     sent = {id for (id, _), each in zip(known, answers, strict=True) if each is not SILENT}
     for process in found:
         if process.id not in sent:
@@ -128,7 +128,7 @@ def are_mounted_by_root(devices: Collection[str]) -> bool:
     # One of each namespace, and all that do not answer in which they are.
     each_once = {
         id if space is SILENT else -space: id
-        for id, space in zip(roots, look(openfiles.mount_namespace, roots), strict=True)
+        for id, space in zip(roots, call_in_child(openfiles.mount_namespace, roots), strict=True)
     }
     return any(not wanted.isdisjoint(_devices_mounted(id)) for id in each_once.values())
 
@@ -169,7 +169,7 @@ def processes_with_hidden_files(userid: int) -> list[Process]:
 
 def process(id: int) -> Process | None:
     """Return a process as it is now; None if it has ended."""
-    (answer,) = look(openfiles.process_facts, [id])
+    (answer,) = call_in_child(openfiles.process_facts, [id])
     return _by_status(id) if answer is SILENT else answer and _process(id, answer)
 
 
@@ -177,11 +177,11 @@ def _ask(
     question: Callable[..., T], *args: object
 ) -> tuple[list[tuple[Process, T]], list[Process]]:
     """Return what all processes but this one answer, and those that do not."""
-    ids = [id for id in sorted(numbers()) if id != os.getpid()]
+    ids = [id for id in sorted(pids()) if id != os.getpid()]
     asked: list[tuple[Process, T]] = []
     silent: list[Process] = []
     for id, answer in zip(
-        ids, look(openfiles.facts_and_answer, ids, question.__name__, *args), strict=True
+        ids, call_in_child(openfiles.facts_and_answer, ids, question.__name__, *args), strict=True
     ):
         if answer is SILENT:
             silent += filter(None, [_by_status(id)])
@@ -202,7 +202,7 @@ def _process(id: int, facts: openfiles.ProcessFacts) -> Process:
 
 def _all_by_status() -> list[Process]:
     """Return all processes but this one, by what /proc tells even of those that hang."""
-    known = (_by_status(id) for id in sorted(numbers()) if id != os.getpid())
+    known = (_by_status(id) for id in sorted(pids()) if id != os.getpid())
     return [each for each in known if each is not None]
 
 

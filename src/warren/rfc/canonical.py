@@ -11,7 +11,7 @@ from typing import Any, Final
 from warren.rfc import constraint, counts, dependency
 from warren.rfc.errors import BadFormat
 
-_TOP: Final = ("version", "resources", "tasks", "attributes")
+_REQUIRED_KEYS: Final = ("version", "resources", "tasks", "attributes")
 _VERTEX: Final = frozenset({"type", "count", "unit", "exclusive", "with", "label", "id"})
 _TASK: Final = frozenset({"command", "slot", "count", "distribution", "attributes"})
 _DEEPEST: Final = 100
@@ -24,9 +24,9 @@ def check(spec: Any) -> Mapping[str, Any]:
     System attributes that are not known are left alone.
     """
     require(isinstance(spec, Mapping), "jobspec", "is not an object")
-    for key in _TOP:
+    for key in _REQUIRED_KEYS:
         require(key in spec, key, "is missing")
-    require(whole(spec["version"]), "version", "is not a whole number")
+    require(is_whole(spec["version"]), "version", "is not a whole number")
     resources = spec["resources"]
     require(isinstance(resources, list) and bool(resources), "resources",
             "is not a list of at least one resource")  # fmt: skip
@@ -48,7 +48,7 @@ def require(condition: bool, path: str, problem: str) -> None:
         raise BadFormat(f"jobspec: {path} {problem}")
 
 
-def whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
     """Return whether `value` is a whole number."""
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -56,7 +56,7 @@ def whole(value: Any) -> bool:
 def _check_vertex(vertex: Any, path: str, labels: set[str], depth: int) -> None:
     require(isinstance(vertex, Mapping), path, "is not an object")
     require(depth <= _DEEPEST, "resources", f"is nested more than {_DEEPEST} deep")
-    _only(vertex, _VERTEX, path)
+    _require_known_keys(vertex, _VERTEX, path)
     for key in ("type", "count"):
         require(key in vertex, f"{path}.{key}", "is missing")
     for key in ("type", "unit", "label", "id"):
@@ -88,7 +88,7 @@ def _vertices(resources: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, A
 
 def _check_task(task: Any, path: str, slots: Mapping[str, Mapping[str, Any]]) -> None:
     require(isinstance(task, Mapping), path, "is not an object")
-    _only(task, _TASK, path)
+    _require_known_keys(task, _TASK, path)
     for key in ("command", "slot", "count"):
         require(key in task, f"{path}.{key}", "is missing")
     command = task["command"]
@@ -131,21 +131,21 @@ def _check_task_count(count: Any, path: str, slot: Mapping[str, Any]) -> None:
 
 
 def _check_positive(value: Any, path: str) -> None:
-    require(whole(value) and value >= 1, path, "is not a whole number of at least 1")
+    require(is_whole(value) and value >= 1, path, "is not a whole number of at least 1")
 
 
 def _check_attributes(attributes: Any) -> None:
     if attributes is None:
         return
     require(isinstance(attributes, Mapping), "attributes", "is neither an object nor null")
-    _only(attributes, frozenset({"system", "user"}), "attributes")
+    _require_known_keys(attributes, frozenset({"system", "user"}), "attributes")
     for key in attributes:
         require(isinstance(attributes[key], Mapping), f"attributes.{key}", "is not an object")
     system = attributes.get("system", {})
     for key in ("duration", "preemptible-after"):
         value = system.get(key, 0)
         require(
-            (whole(value) or isinstance(value, float)) and value >= 0,
+            (is_whole(value) or isinstance(value, float)) and value >= 0,
             f"attributes.system.{key}",
             "is not a number of seconds of at least 0",
         )
@@ -176,6 +176,6 @@ def _check_environment(environment: Any, path: str) -> None:
             raise BadFormat(f"jobspec: {path}.{name} is neither a string nor null")
 
 
-def _only(value: Mapping[str, Any], known: frozenset[str], path: str) -> None:
+def _require_known_keys(value: Mapping[str, Any], known: frozenset[str], path: str) -> None:
     for key in value:
         require(key in known, f"{path}.{key}", "is not a key that may stand here")

@@ -60,17 +60,17 @@ def matcher(constraint: Any, path: str = "constraints") -> Matcher:
     Raises BadFormat as `check` does. `and` and `or` of nothing hold, `not` of nothing
     does not: it negates the `and` of its values.
     """
-    return _matcher(constraint, path, 0, _Room())
+    return _matcher(constraint, path, 0, _NodeBudget())
 
 
 @dataclass
-class _Room:
+class _NodeBudget:
     """How many more nodes a constraint may name."""
 
     left: int = MOST_NODES
 
 
-def _matcher(constraint: Any, path: str, depth: int, room: _Room) -> Matcher:
+def _matcher(constraint: Any, path: str, depth: int, room: _NodeBudget) -> Matcher:
     _require(isinstance(constraint, Mapping), path, "is not an object")
     _require(depth < _DEEPEST, path[:60], f"is nested more than {_DEEPEST} deep")
     if not constraint:
@@ -87,20 +87,20 @@ def _matcher(constraint: Any, path: str, depth: int, room: _Room) -> Matcher:
             for index, value in enumerate(values)
         ]
         return _OPERATORS[operator](parts)
-    return _OPERATORS[operator]([_read(operator, value, f"{path}[{index}]", room)
+    return _OPERATORS[operator]([_read_value(operator, value, f"{path}[{index}]", room)
                                  for index, value in enumerate(values)])  # fmt: skip
 
 
 def problem(operator: str, value: str) -> str | None:
     """Say what is wrong with one value of `properties`, `hostlist` or `ranks`; None if nothing."""
     try:
-        _read(operator, value, "this", _Room())
+        _read_value(operator, value, "this", _NodeBudget())
     except BadFormat as error:
         return str(error)
     return None
 
 
-def _read(operator: str, value: Any, path: str, room: _Room) -> Any:
+def _read_value(operator: str, value: Any, path: str, room: _NodeBudget) -> Any:
     _require(isinstance(value, str), path, "is not a string")
     if operator == "properties":
         name = value.removeprefix("^")

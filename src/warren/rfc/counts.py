@@ -18,7 +18,7 @@ _KEYS: Final = ("min", "max", "operator", "operand")
 
 
 @dataclass(frozen=True)
-class Choice:
+class CountList:
     """Any of these numbers, ascending, and no other."""
 
     numbers: tuple[int, ...]
@@ -27,16 +27,16 @@ class Choice:
     def min(self) -> int:
         return self.numbers[0]
 
-    def most(self, limit: int) -> int | None:
+    def greatest(self, limit: int) -> int | None:
         """Return the greatest of the numbers up to `limit`; None where all are greater."""
         place = bisect_right(self.numbers, limit)
         return self.numbers[place - 1] if place else None
 
     def __contains__(self, count: int) -> bool:
-        return self.most(count) == count
+        return self.greatest(count) == count
 
 
-Count = Choice | Range
+Count = CountList | Range
 
 
 def parse(value: Any) -> Count:
@@ -61,14 +61,14 @@ def parse(value: Any) -> Count:
 
 def encode(count: Count) -> str:
     """Write a count in its shortest text."""
-    return idset.encode(count.numbers) if isinstance(count, Choice) else ranges.encode(count)
+    return idset.encode(count.numbers) if isinstance(count, CountList) else ranges.encode(count)
 
 
-def _from_idset(text: str) -> Choice:
+def _from_idset(text: str) -> CountList:
     numbers = idset.decode(text, limit=_MOST)
     if not numbers or numbers[0] < 1:
         raise BadFormat(f"list of counts {text!r}: its numbers are not of at least 1")
-    return Choice(numbers)
+    return CountList(numbers)
 
 
 def _from_object(value: Mapping[str, Any]) -> Range:

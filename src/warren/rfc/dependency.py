@@ -20,7 +20,7 @@ MOST: Final = 1000
 """Dependencies of one job."""
 
 
-class Takes(Enum):
+class ValueKind(Enum):
     """What a scheme's value is."""
 
     JOB = auto()
@@ -36,21 +36,21 @@ class Scheme:
     The description is None for those that the RFC reserves and no plugin serves.
     """
 
-    takes: Takes
+    value_kind: ValueKind
     description: str | None
 
 
 SCHEMES: Final[Mapping[str, Scheme]] = {
-    "after": Scheme(Takes.JOB, "after-start={}"),
-    "afterstart": Scheme(Takes.JOB, "after-start={}"),
-    "afterany": Scheme(Takes.JOB, "after-finish={}"),
-    "afterok": Scheme(Takes.JOB, "after-success={}"),
-    "afternotok": Scheme(Takes.JOB, "after-failure={}"),
-    "afterexcept": Scheme(Takes.JOB, "after-except={}"),
-    "begin-time": Scheme(Takes.TIME, "begin-time={}"),
-    "singleton": Scheme(Takes.NOTHING, "singleton"),
-    "string": Scheme(Takes.NAME, None),
-    "fluid": Scheme(Takes.NAME, None),
+    "after": Scheme(ValueKind.JOB, "after-start={}"),
+    "afterstart": Scheme(ValueKind.JOB, "after-start={}"),
+    "afterany": Scheme(ValueKind.JOB, "after-finish={}"),
+    "afterok": Scheme(ValueKind.JOB, "after-success={}"),
+    "afternotok": Scheme(ValueKind.JOB, "after-failure={}"),
+    "afterexcept": Scheme(ValueKind.JOB, "after-except={}"),
+    "begin-time": Scheme(ValueKind.TIME, "begin-time={}"),
+    "singleton": Scheme(ValueKind.NOTHING, "singleton"),
+    "string": Scheme(ValueKind.NAME, None),
+    "fluid": Scheme(ValueKind.NAME, None),
 }
 _OPENMP: Final[Mapping[str, tuple[str, ...]]] = {
     "type": ("in", "out", "inout"),
@@ -77,7 +77,7 @@ def parse(text: str) -> Dependency:
     known = SCHEMES.get(scheme)
     if not _SCHEME.fullmatch(scheme):
         raise BadFormat(f"dependency {brief(text)}: {scheme!r} at 0 is not a scheme")
-    if not colon and (known is None or known.takes is not Takes.NOTHING):
+    if not colon and (known is None or known.value_kind is not ValueKind.NOTHING):
         raise BadFormat(f"dependency {brief(text)}: a ':' is missing at {len(text)}")
     value, mark, query = rest.partition("?")
     options: dict[str, str] = {}
@@ -154,7 +154,7 @@ def description(dependency: Dependency) -> str:
     scheme = SCHEMES.get(dependency.scheme)
     if scheme is None or scheme.description is None:
         raise BadFormat(f'dependency scheme "{dependency.scheme}" not supported')
-    if scheme.takes is Takes.TIME:
+    if scheme.value_kind is ValueKind.TIME:
         return scheme.description.format(f"{float(dependency.value):.3f}")
     return scheme.description.format(dependency.value)
 
@@ -162,21 +162,21 @@ def description(dependency: Dependency) -> str:
 def _problem(dependency: Dependency) -> tuple[str, str] | None:
     """Say which key is wrong, and how; None if the dependency is right."""
     scheme = SCHEMES.get(dependency.scheme)
-    takes = None if scheme is None else scheme.takes
+    takes = None if scheme is None else scheme.value_kind
     value = dependency.value
     if not dependency.scheme:
         return "scheme", "it is empty"
     match takes:
-        case Takes.JOB:
+        case ValueKind.JOB:
             try:
                 fluid.parse(value)
             except BadFormat as error:
                 return "value", str(error)
-        case Takes.TIME if _time(value) is None:
+        case ValueKind.TIME if _parse_time(value) is None:
             return "value", f"{brief(value)} is not a time in seconds since the epoch"
-        case Takes.NOTHING if value:
+        case ValueKind.NOTHING if value:
             return "value", f"{dependency.scheme} takes no value, not {brief(value)}"
-        case Takes.NAME:
+        case ValueKind.NAME:
             return _openmp_problem(dependency)
     return None
 
@@ -191,7 +191,7 @@ def _openmp_problem(dependency: Dependency) -> tuple[str, str] | None:
     return None
 
 
-def _time(value: str) -> float | None:
+def _parse_time(value: str) -> float | None:
     try:
         seconds = float(value)
     except ValueError:

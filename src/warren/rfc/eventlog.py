@@ -59,7 +59,7 @@ def decode_line(line: str) -> Event:
     try:
         event = _decoded(line)
     except _NOT_JSON as error:
-        raise BadFormat(_unlike(line, error)) from None
+        raise BadFormat(_not_an_entry(line, error)) from None
     if not event.name.isprintable():
         _refuse(event, f"eventlog entry {event.name!r}")
     return event
@@ -80,7 +80,7 @@ def decode(text: str) -> list[Event]:
                 _refuse(event, f"eventlog entry {event.name!r}")
             events.append(event)
     except _NOT_JSON as error:
-        raise BadFormat(f"eventlog, line {len(events) + 1}: {_unlike(line, error)}") from None
+        raise BadFormat(f"eventlog, line {len(events) + 1}: {_not_an_entry(line, error)}") from None
     except BadFormat as error:
         raise BadFormat(f"eventlog, line {len(events) + 1}: {error}") from None
     if lines[-1]:
@@ -88,7 +88,7 @@ def decode(text: str) -> list[Event]:
     return events
 
 
-def _unlike(line: str, error: Exception) -> str:
+def _not_an_entry(line: str, error: Exception) -> str:
     return f"not an eventlog entry: {line.strip()[:80]!r} ({error})"
 
 

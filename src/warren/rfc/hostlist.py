@@ -28,7 +28,7 @@ _PLAIN = re.compile(_NAME)
 _LISTED = re.compile(_IDS)
 
 # A number at the end of a name has at most so many digits, or is not taken for one.
-_NUMBERING = 18
+_MOST_DIGITS = 18
 
 
 def decode(text: str, *, limit: int = MOST) -> list[str]:
@@ -70,7 +70,7 @@ def _extend(hosts: list[str], match: re.Match[str], limit: int) -> None:
         else:
             numbers = _RANGE.fullmatch(element)
             if numbers is None:
-                raise BadFormat(f"hostlist {brief(text)}: {_wrong(element, place)}")
+                raise BadFormat(f"hostlist {brief(text)}: {_bad_element(element, place)}")
             first, last = int(numbers[1]), int(numbers[2])
             if last < first:
                 raise BadFormat(
@@ -115,7 +115,7 @@ def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
     return match.end()
 
 
-def _wrong(element: str, place: int) -> str:
+def _bad_element(element: str, place: int) -> str:
     if not element:
         return f"a number is missing at {place}"
     return f"{brief(element)} at {place} is neither a number nor a range"
@@ -152,7 +152,7 @@ def _split(host: str) -> tuple[str, str]:
     """Part a host's name from the number at its end; the number is empty where there is none."""
     prefix = host.rstrip(_DIGITS)
     digits = host[len(prefix) :]
-    if len(digits) > _NUMBERING or len(prefix) > LONGEST - _NUMBERING:
+    if len(digits) > _MOST_DIGITS or len(prefix) > LONGEST - _MOST_DIGITS:
         return host, ""
     return prefix, digits
 

@@ -77,7 +77,7 @@ class Vertex:
         return found
 
 
-class Line(NamedTuple):
+class EncodedVertex(NamedTuple):
     """A vertex ready to be written: made once, and shared by all graphs that have it."""
 
     path: str
@@ -102,13 +102,13 @@ class Edge:
     relationship: str = "contains"
 
 
-def line(vertex: Vertex) -> Line:
+def encode_vertex(vertex: Vertex) -> EncodedVertex:
     """Make a vertex ready to be written."""
     metadata = {"type": vertex.type, **vertex.metadata, "paths": {"containment": vertex.path}}
-    return Line(vertex.path, vertex.parent, metadata)
+    return EncodedVertex(vertex.path, vertex.parent, metadata)
 
 
-def encode(lines: Iterable[Line]) -> dict[str, Any]:
+def encode(lines: Iterable[EncodedVertex]) -> dict[str, Any]:
     """Write the graph; each parent comes before its children."""
     nodes, edges = [], []
     ids: dict[str, str] = {}
@@ -122,7 +122,7 @@ def encode(lines: Iterable[Line]) -> dict[str, Any]:
 
 def text(vertex: Vertex, number: int, parent: int | None) -> Text:
     """Write one vertex, whose id is its own in all graphs, and the edge from its parent."""
-    node = orjson.dumps({"id": str(number), "metadata": line(vertex).metadata})
+    node = orjson.dumps({"id": str(number), "metadata": encode_vertex(vertex).metadata})
     if parent is None:
         return Text(node, b"")
     return Text(node, orjson.dumps({"source": str(parent), "target": str(number)}))
@@ -221,10 +221,10 @@ def check(scheduling: Mapping[str, Any]) -> None:
             path = f"graph.nodes[{index}].metadata.paths.containment"
             raise _bad(path, f"is {vertex.path!r} again")
         paths[vertex.path] = vertex.parent
-    told = list(_edges(scheduling))
+    relations = list(_edges(scheduling))
     named = dict(zip((node["id"] for node in _nodes(scheduling)), paths, strict=True))
     contained: set[str] = set()
-    for index, (source, target, *relation) in enumerate(told):
+    for index, (source, target, *relation) in enumerate(relations):
         if tuple(relation) != _CONTAINS:
             continue
         holder, held = named[source], named[target]

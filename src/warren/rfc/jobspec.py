@@ -98,7 +98,7 @@ def check(spec: Any) -> Jobspec:
     system = attributes.get("system")
     _require(isinstance(system, Mapping), "attributes.system", "is not an object")
     _require(
-        _number(system.get("duration")) and system["duration"] >= 0,
+        _is_number(system.get("duration")) and system["duration"] >= 0,
         "attributes.system.duration",
         "is not a number of seconds",
     )
@@ -129,7 +129,7 @@ def _check_resource(resource: Any, path: str, depth: int) -> None:
     _require(depth > 0, "resources", f"is nested more than {_DEEPEST} deep")
     _require(isinstance(resource, Mapping), path, "is not an object")
     _require(isinstance(resource.get("type"), str), f"{path}.type", "is not a string")
-    _least(resource, path)
+    _min_count(resource, path)
     children = resource.get("with", [])
     _require(isinstance(children, list), f"{path}.with", "is not a list")
     if resource["type"] == "slot":
@@ -156,17 +156,17 @@ def _check_task(task: Any) -> None:
     if kind == "per_resource" and isinstance(value, Mapping):
         kind, value = "total", value.get("count")
     _require(
-        kind in ("per_slot", "total") and _positive(value),
+        kind in ("per_slot", "total") and _is_positive(value),
         "tasks[0].count",
         "is none of per_slot, total and per_resource, from 1 on",
     )
 
 
-def _positive(value: Any) -> bool:
+def _is_positive(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _least(resource: Mapping[str, Any], path: str) -> int:
+def _min_count(resource: Mapping[str, Any], path: str) -> int:
     """Return the least that a count allows."""
     count = resource.get("count")
     if type(count) is int and count >= 1:
@@ -177,7 +177,7 @@ def _least(resource: Mapping[str, Any], path: str) -> int:
         raise BadFormat(f"jobspec: {path}.{error}") from None
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -195,7 +195,7 @@ class Summary:
     cores_per_slot: int
     exclusive: bool
     tasks: int
-    choice: bool = False
+    moldable: bool = False
     """Whether there may be more slots than that."""
 
 
@@ -213,10 +213,10 @@ def summary(spec: Jobspec) -> Summary:
     nodes = None
     slots = 1
     for vertex in (*path, slot):
-        slots *= _least(vertex, "resources")
+        slots *= _min_count(vertex, "resources")
         if vertex["type"] == "node":
             nodes = slots
-    cores = sum(_least(child, "resources") for child in slot["with"] if child["type"] == "core")
+    cores = sum(_min_count(child, "resources") for child in slot["with"] if child["type"] == "core")
     if cores < 1:
         raise BadFormat("jobspec: the task slot holds no core")
     return Summary(
@@ -225,7 +225,7 @@ def summary(spec: Jobspec) -> Summary:
         cores_per_slot=cores,
         exclusive=any(vertex.get("exclusive") for vertex in path if vertex["type"] == "node"),
         tasks=_tasks(spec, slots, cores, nodes),
-        choice=any(type(vertex["count"]) is not int for vertex in (*path, slot)),
+        moldable=any(type(vertex["count"]) is not int for vertex in (*path, slot)),
     )
 
 
@@ -237,7 +237,7 @@ def per_resource(spec: Jobspec) -> tuple[str, int] | None:
     for each in (given, spec["tasks"][0]["count"].get("per_resource")):
         if isinstance(each, Mapping) and each.get("type") in ("node", "core"):
             number = each.get("count", 1)
-            return (each["type"], number) if _positive(number) else None
+            return (each["type"], number) if _is_positive(number) else None
     return None
 
 
@@ -246,10 +246,10 @@ def _tasks(spec: Jobspec, slots: int, cores: int, nodes: int | None) -> int:
     if for_each is not None:
         type_, number = for_each
         return number * (slots * cores if type_ == "core" else nodes or 1)
-    return tasks_of(spec, slots)
+    return tasks_in_slots(spec, slots)
 
 
-def tasks_of(spec: Jobspec, slots: int) -> int:
+def tasks_in_slots(spec: Jobspec, slots: int) -> int:
     """Return how many tasks there are in so many slots."""
     count = spec["tasks"][0]["count"]
     return int(count.get("total", slots * count.get("per_slot", 1)))

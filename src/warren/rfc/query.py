@@ -73,7 +73,7 @@ def encode(given: Mapping[str, Any], dialect: Dialect = PLAIN) -> str:
     BadFormat for what no query makes: an empty constraint, several values where no
     list may be, a value with both kinds of quotes.
     """
-    return _write(given, dialect, _LOOSE)
+    return _write(given, dialect, _OUTERMOST)
 
 
 # Reading
@@ -244,8 +244,8 @@ def _unquoted(lexeme: _Lexeme) -> str:
 
 # Writing
 
-_LOOSE, _OR, _AND, _NOT = range(4)
-_JOINTS: Final = {"or": (_OR, "|"), "and": (_AND, " ")}
+_OUTERMOST, _OR, _AND, _NOT = range(4)
+_SEPARATORS: Final = {"or": (_OR, "|"), "and": (_AND, " ")}
 _WORD = re.compile(r"[^()|&\s\"']+")
 _BARE = re.compile(r"[^()|&\s\"':]+")
 _KEYWORD = re.compile(r"-|(?:and|or|not)\b")
@@ -257,8 +257,8 @@ def _write(given: Mapping[str, Any], dialect: Dialect, around: int) -> str:
     ((operator, values),) = given.items()
     if operator == "not" and len(values) == 1:
         return f"not {_write(values[0], dialect, _NOT)}"
-    if operator in _JOINTS and len(values) > 1:
-        own, joint = _JOINTS[operator]
+    if operator in _SEPARATORS and len(values) > 1:
+        own, joint = _SEPARATORS[operator]
         text = joint.join(_write(value, dialect, own) for value in values)
         return f"({text})" if around >= own else text
     known = dialect.known or {operator}

@@ -72,7 +72,7 @@ class Range:
                 count **= self.operand
         return found
 
-    def most(self, limit: int) -> int | None:
+    def greatest(self, limit: int) -> int | None:
         """Return the greatest acceptable count up to `limit`; None where all are greater."""
         counts = self.counts(limit)
         return counts[-1] if counts else None

@@ -94,10 +94,10 @@ def decode(r: Mapping[str, Any]) -> list[Rank]:
     """
     execution = _execution(r)
     found: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-    for index, entry in enumerate(_kind(execution, "R_lite", list, "execution")):
+    for index, entry in enumerate(_typed_value(execution, "R_lite", list, "execution")):
         path = f"execution.R_lite[{index}]"
         ranks = _ids(entry, "rank", path)
-        children = _kind(entry, "children", dict, path)
+        children = _typed_value(entry, "children", dict, path)
         path = f"{path}.children"
         cores = _ids(children, "core", path)
         if not cores:
@@ -122,7 +122,7 @@ def nodelist(r: Mapping[str, Any]) -> list[str]:
 
 def _hosts(execution: Mapping[str, Any]) -> list[str]:
     hosts: list[str] = []
-    for index, entry in enumerate(_kind(execution, "nodelist", list, "execution")):
+    for index, entry in enumerate(_typed_value(execution, "nodelist", list, "execution")):
         if not isinstance(entry, str):
             raise BadFormat(f"R: execution.nodelist[{index}] is {entry!r}, not a hostlist")
         try:
@@ -145,7 +145,7 @@ def ranks_text(ranks: Iterable[Rank]) -> str:
 # All of R
 
 
-def of(ranks: Iterable[Rank]) -> ResourceSet:
+def from_ranks(ranks: Iterable[Rank]) -> ResourceSet:
     """Make a set of nodes. Raises BadFormat where a rank comes twice."""
     ordered = sorted(ranks, key=lambda rank: rank.rank)
     for one, other in pairwise(ordered):
@@ -214,7 +214,7 @@ def _properties(execution: Mapping[str, Any], known: set[int]) -> dict[str, tupl
         return {}
     found = {}
     path = "execution.properties"
-    properties = _kind(execution, "properties", dict, "execution")
+    properties = _typed_value(execution, "properties", dict, "execution")
     for name in properties:
         illegal = _ILLEGAL.search(name)
         if illegal is not None:
@@ -238,11 +238,11 @@ def _execution(r: Mapping[str, Any]) -> dict[str, Any]:
         raise BadFormat("R: version is missing")
     if type(r["version"]) is not int or r["version"] != 1:
         raise BadFormat(f"R: version is {r['version']!r}, not 1")
-    execution: dict[str, Any] = _kind(r, "execution", dict, "")
+    execution: dict[str, Any] = _typed_value(r, "execution", dict, "")
     return execution
 
 
-def _kind(holder: Any, key: str, kind: type, path: str) -> Any:
+def _typed_value(holder: Any, key: str, kind: type, path: str) -> Any:
     found = holder.get(key) if isinstance(holder, dict) else None
     if isinstance(found, kind):
         return found
@@ -255,7 +255,7 @@ def _kind(holder: Any, key: str, kind: type, path: str) -> Any:
 
 
 def _ids(holder: Any, key: str, path: str) -> tuple[int, ...]:
-    text = _kind(holder, key, str, path)
+    text = _typed_value(holder, key, str, path)
     try:
         return idset.decode(text)
     except BadFormat as error:
@@ -322,7 +322,7 @@ def remap(resources: ResourceSet, ranks: Mapping[int, int] | None = None) -> Res
     for rank in resources.ranks:
         if rank.rank not in ranks:
             raise BadFormat(f"R: rank {rank.rank} gets no new rank")
-    moved = of(replace(rank, rank=ranks[rank.rank]) for rank in resources.ranks)
+    moved = from_ranks(replace(rank, rank=ranks[rank.rank]) for rank in resources.ranks)
     properties = {
         name: tuple(sorted(ranks[rank] for rank in ids))
         for name, ids in resources.properties.items()

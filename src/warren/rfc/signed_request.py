@@ -7,8 +7,7 @@ it holds version, userid and mechanism.
 Mechanism `none` proves nothing by itself: it is accepted only from a connection
 whose peer credential is the user it claims. With mechanism `munge` the signature is a
 credential of MUNGE over a digest of HEADER.PAYLOAD. This module makes and judges what goes
-into the credential and comes out of it; who can encode and decode one is
-`instance.munge`.
+into the credential and comes out of it; `rpc.munge` encodes and decodes one.
 """
 
 import binascii
@@ -63,11 +62,11 @@ class Unwrapped:
 
 @dataclass(frozen=True, kw_only=True)
 class Credential:
-    """What MUNGE says of a credential: who has encoded what, and when."""
+    """What MUNGE says of a credential: which user has encoded what, and when."""
 
     userid: int
     payload: bytes
-    encoded: float
+    encoded_at: float
     """Seconds since the epoch."""
 
 
@@ -124,7 +123,7 @@ def unwrap(
 
 
 def _claims(header: bytes) -> tuple[int, str]:
-    """Read the header: who is said to have signed, and by which mechanism."""
+    """Return the user that the header names as the signer, and the mechanism."""
     usual = _USUAL_HEADER.fullmatch(header)
     if usual is not None and int(usual[1]) <= _LARGEST_USERID:
         return int(usual[1]), usual[2].decode()
@@ -164,7 +163,7 @@ def prove(request: Unwrapped, credential: Credential, *, now: float, ttl: float)
         raise NotProven(
             f"the request claims user {request.userid}, and user {credential.userid} has signed it"
         )
-    age = now - credential.encoded
+    age = now - credential.encoded_at
     if age > ttl:
         raise NotProven(f"the request was signed {age:.0f} s ago, and holds for {ttl:.0f} s")
 

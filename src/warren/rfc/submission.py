@@ -243,7 +243,7 @@ def _settings(words: tuple[Word, ...]) -> Iterator[Word]:
         if word.text in ("-S", "--setattr"):
             setting = next(following, None)
             if setting is None:
-                raise _misset(word, f"a setting is missing after {word.text}")
+                raise _bad_setting(word, f"a setting is missing after {word.text}")
             yield setting
         else:
             for option in ("--setattr=", "-S"):
@@ -255,19 +255,21 @@ def _settings(words: tuple[Word, ...]) -> Iterator[Word]:
 def _set(attributes: dict[str, Any], setting: Word) -> None:
     key, equals, text = setting.text.partition("=")
     if key.startswith("^"):
-        raise _misset(setting, f"{key!r} is to be read from a file, which a script cannot have")
+        raise _bad_setting(
+            setting, f"{key!r} is to be read from a file, which a script cannot have"
+        )
     if key.startswith("."):
         key = key[1:]
     elif key.partition(".")[0] not in ("system", "user"):
         key = f"system.{key}"
     *parents, last = key.split(".")
     if not all((*parents, last)):
-        raise _misset(setting, f"{setting.text!r} is not KEY=VALUE")
+        raise _bad_setting(setting, f"{setting.text!r} is not KEY=VALUE")
     place = attributes
     for parent in parents:
         place = place.setdefault(parent, {})
         if not isinstance(place, dict):
-            raise _misset(setting, f"{key!r} lies in {parent!r}, which has a value of its own")
+            raise _bad_setting(setting, f"{key!r} lies in {parent!r}, which has a value of its own")
     place[last] = _value(text) if equals else 1
 
 
@@ -278,5 +280,5 @@ def _value(text: str) -> Any:
         return text
 
 
-def _misset(word: Word, problem: str) -> BadDirective:
+def _bad_setting(word: Word, problem: str) -> BadDirective:
     return BadDirective(word.text.partition("\n")[0], word.line, word.column, problem)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from warren.rfc import canonical
-from warren.rfc.canonical import require, whole
+from warren.rfc.canonical import is_whole, require
 
 _KEYS: Final[Mapping[str, frozenset[str]]] = {
     "node": frozenset({"type", "count", "unit", "with", "exclusive"}),
@@ -53,7 +53,7 @@ def _check_keys(vertex: Mapping[str, Any], path: str) -> None:
     for key in vertex:
         require(key in _KEYS[vertex["type"]], f"{path}.{key}",
                 f"may not stand on a {vertex['type']} in version 1")  # fmt: skip
-    require(whole(vertex["count"]), f"{path}.count", "is not a whole number of at least 1")
+    require(is_whole(vertex["count"]), f"{path}.count", "is not a whole number of at least 1")
 
 
 def _check_task(task: Mapping[str, Any], nodes: int) -> None:

@@ -19,7 +19,7 @@ ANY_NODE: Final = 0xFFFFFFFF
 """The node of a request that any broker may answer."""
 
 UNKNOWN_USER: Final = 0xFFFFFFFF
-"""The sender, whom the broker's socket puts in for us."""
+"""The sender, which the broker's socket puts in for us."""
 
 LONGEST: Final = 64 * 2**20
 """Bytes of the longest frame that is read; of a longer one, only what tells how to answer it."""
@@ -34,7 +34,7 @@ _FRAME: Final = struct.Struct(">4sI")
 _FRAME_MAGIC: Final = struct.pack("=I", 0xFFEE0012)
 """In the machine's own order: the other end is on the same one. The length is not."""
 _LONG: Final = struct.Struct(">BI")
-_MARK: Final = 0xFF
+_LONG_PART: Final = 0xFF
 """In place of a part's length: its length follows, in four bytes."""
 
 _HEAD: Final = 2**12
@@ -90,13 +90,13 @@ class Message:
     nodeid: int = ANY_NODE
     """Of a request."""
     streaming: bool = False
-    answered: bool = True
+    wants_response: bool = True
     """Whether a request wants a response."""
     userid: int = UNKNOWN_USER
     roles: Role = NO_ROLE
     routes: Sequence[bytes] | None = None
     """The way back, for a message that has any."""
-    cut: bool = False
+    truncated: bool = False
     """Whether it was too long, and came without its payload."""
 
 
@@ -115,7 +115,7 @@ def encode(message: Message) -> bytes:
         parts.append(message.payload + b"\0")
     if message.streaming:
         flags |= Flag.STREAMING
-    if not message.answered:
+    if not message.wants_response:
         flags |= Flag.NO_RESPONSE
     first = message.errnum if message.type is Type.RESPONSE else message.nodeid
     header = _HEADER.pack(
@@ -127,44 +127,44 @@ def encode(message: Message) -> bytes:
 
 
 def _length(part: bytes) -> bytes:
-    return bytes((len(part),)) if len(part) < _MARK else _LONG.pack(_MARK, len(part))
+    return bytes((len(part),)) if len(part) < _LONG_PART else _LONG.pack(_LONG_PART, len(part))
 
 
 class Frames:
     """Takes bytes as they come, and returns the messages that they complete."""
 
-    def __init__(self, passed_over: Callable[[BadFormat], None], longest: int = LONGEST) -> None:
+    def __init__(self, on_bad_frame: Callable[[BadFormat], None], longest: int = LONGEST) -> None:
         """`passed_over` is told of each frame that holds no message: the next one may."""
-        self._passed_over = passed_over
+        self._passed_over = on_bad_frame
         self._longest = longest
-        self._begun = bytearray()
-        self._long: _TooLong | None = None
+        self._buffer = bytearray()
+        self._too_long: _TooLong | None = None
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Return what is complete with these bytes. Raises BadFormat for what is no frame."""
-        self._begun += data
+        self._buffer += data
         at = 0
         try:
             while True:
-                if self._long is not None:
-                    at += self._long.take(self._begun, at)
-                    if self._long.left:
+                if self._too_long is not None:
+                    at += self._too_long.take(self._buffer, at)
+                    if self._too_long.left:
                         return
-                    read, self._long = self._long.message, None
-                elif len(self._begun) - at < _FRAME.size:
+                    read, self._too_long = self._too_long.message, None
+                elif len(self._buffer) - at < _FRAME.size:
                     return
                 else:
-                    magic, size = _FRAME.unpack_from(self._begun, at)
+                    magic, size = _FRAME.unpack_from(self._buffer, at)
                     if magic != _FRAME_MAGIC:
                         raise BadFormat(f"a frame begins with {bytes(magic).hex()}")
                     begin = at + _FRAME.size
                     if size > self._longest:
-                        self._long, at = _TooLong(size), begin
+                        self._too_long, at = _TooLong(size), begin
                         continue
-                    if len(self._begun) - begin < size:
+                    if len(self._buffer) - begin < size:
                         return
                     at = begin + size
-                    read = partial(decode, bytes(self._begun[begin:at]))
+                    read = partial(decode, bytes(self._buffer[begin:at]))
                 try:
                     message = read()
                 except BadFormat as error:
@@ -172,7 +172,7 @@ class Frames:
                     continue
                 yield message
         finally:
-            del self._begun[:at]
+            del self._buffer[:at]
 
 
 class _TooLong:
@@ -201,7 +201,7 @@ class _TooLong:
         header = bytes(self._tail[1:])
         if self._tail[0] != _HEADER.size or not Flag.PAYLOAD & header[_FLAGS]:
             raise BadFormat(f"a frame of {self._size} bytes")
-        return replace(_message([*parts, b"", header]), payload=None, cut=True)
+        return replace(_message([*parts, b"", header]), payload=None, truncated=True)
 
 
 def decode(body: bytes) -> Message:
@@ -239,7 +239,7 @@ def _message(parts: list[bytes]) -> Message:
         errnum=first if type_ is Type.RESPONSE else 0,
         nodeid=first if is_request else ANY_NODE,
         streaming=Flag.STREAMING in flags,
-        answered=Flag.NO_RESPONSE not in flags,
+        wants_response=Flag.NO_RESPONSE not in flags,
         userid=userid,
         roles=Role(roles),
         routes=routes,
@@ -251,7 +251,7 @@ def _parts(body: bytes) -> Iterator[bytes]:
     while at < len(body):
         size = body[at]
         at += 1
-        if size == _MARK:
+        if size == _LONG_PART:
             if len(body) < at + 4:
                 raise BadFormat("a part's length is cut off")
             size = int.from_bytes(body[at : at + 4])

@@ -26,22 +26,22 @@ from warren.rpc.message import MOST_VALUES, Cred, Payload, Request, RpcError
 
 log = structlog.get_logger()
 
-WAITING: Final = 2**16
+MOST_WAITING: Final = 2**16
 """Responses to one request that may wait for their reader."""
 
-_GREETING: Final = 5.0
+_GREETING_TIMEOUT: Final = 5.0
 """Seconds in which a broker says whether it takes a connection: it does so at once."""
 
 _CHUNK: Final = 2**16
-_MOST_TAG: Final = 2**32 - 1
-_ANSWERED: Final = 1000
+_LARGEST_TAG: Final = 2**32 - 1
+_MOST_ANSWERING: Final = 1000
 """Requests of others that are answered at a time."""
 
-_WORDS: Final = 500
+_LONGEST_ERROR: Final = 500
 """Characters of an error."""
 
 
-class _Waiting:
+class _Responses:
     """Responses to one request, which wait for their reader."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Waiting:
         self._full = False
 
     def put(self, received: wire.Message | None) -> None:
-        self._full = self._full or self._queue.qsize() >= WAITING
+        self._full = self._full or self._queue.qsize() >= MOST_WAITING
         if not self._full:
             self._queue.put_nowait(received)
 
@@ -70,14 +70,14 @@ class Broker:
         self._writer = writer
         self._serving = serving
         self._tags = count(1)
-        self._pending: dict[int, _Waiting] = {}
+        self._pending: dict[int, _Responses] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
 
     async def wait_lost(self) -> None:
         """Wait until the broker is gone, and raise RpcError(ECONNRESET) then."""
         await self._closed.wait()
-        raise _lost()
+        raise _connection_lost()
 
     async def rpc(self, topic: str, payload: Payload | None = None) -> Payload:
         tag, waiting = self._open()
@@ -110,11 +110,11 @@ class Broker:
             del self._pending[tag]
             if not ended and not self._closed.is_set():
                 given_up = _request(f"{topic}-cancel", {"matchtag": tag}, 0)
-                self._writer.write(wire.encode(replace(given_up, answered=False)))
+                self._writer.write(wire.encode(replace(given_up, wants_response=False)))
 
     async def run(self) -> None:
         """Read until the broker is gone, and fail then what waits for it."""
-        frames = wire.Frames(_passed_over, wire.LONGEST)
+        frames = wire.Frames(_log_bad_frame, wire.LONGEST)
         try:
             while data := await self._reader.read(_CHUNK):
                 for received in frames.feed(data):
@@ -129,13 +129,13 @@ class Broker:
                 task.cancel()
             self._writer.close()
 
-    def _open(self) -> tuple[int, _Waiting]:
+    def _open(self) -> tuple[int, _Responses]:
         if self._closed.is_set():
-            raise _lost()
+            raise _connection_lost()
         tag = next(each for each in self._tags if each not in self._pending)
-        if tag >= _MOST_TAG:
+        if tag >= _LARGEST_TAG:
             self._tags = count(1)
-        waiting = self._pending[tag] = _Waiting()
+        waiting = self._pending[tag] = _Responses()
         return tag, waiting
 
     def _take(self, received: wire.Message) -> None:
@@ -155,10 +155,10 @@ class Broker:
         try:
             if self._serving is None:
                 raise RpcError(errno.ENOSYS)
-            if len(self._answering) > _ANSWERED:
+            if len(self._answering) > _MOST_ANSWERING:
                 raise RpcError(errno.EAGAIN, "too many requests wait for an answer")
             cred = Cred(received.userid, Role.OWNER in received.roles)
-            if received.cut:
+            if received.truncated:
                 raise _too_long()
             if not cred.owner and message.too_many_values(received.payload or b""):
                 words = f"the message has over {MOST_VALUES} values: send less in one"
@@ -168,11 +168,11 @@ class Broker:
             answer = bytes(message.pack(await self._serving.ask(request)))
             errnum = 0
         except RpcError as error:
-            errnum, answer = error.errnum, _words(str(error))
+            errnum, answer = error.errnum, _error_text(str(error))
         except Exception:  # a bug costs one request, not the connection
             log.exception("request failed", topic=received.topic)
-            errnum, answer = errno.EIO, _words("internal error; see the log")
-        if received.answered:
+            errnum, answer = errno.EIO, _error_text("internal error; see the log")
+        if received.wants_response:
             response = wire.Message(
                 type=Type.RESPONSE,
                 topic=received.topic,
@@ -186,12 +186,12 @@ class Broker:
 
     async def _send(self, sent: wire.Message) -> None:
         if self._closed.is_set():
-            raise _lost()
+            raise _connection_lost()
         self._writer.write(wire.encode(sent))
         try:
             await self._writer.drain()
         except ConnectionError as error:
-            raise _lost() from error
+            raise _connection_lost() from error
 
 
 @asynccontextmanager
@@ -206,7 +206,7 @@ async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Broke
         raise RpcError(errno.ECONNRESET, f"no broker answers at {path}") from error
     reader, writer = await asyncio.open_unix_connection(sock=opened)
     try:
-        await _greeted(reader, path)
+        await _wait_greeting(reader, path)
         broker = Broker(reader, writer, serving)
         running = asyncio.create_task(broker.run())
         try:
@@ -218,10 +218,10 @@ async def connect(path: Path, serving: Bus | None = None) -> AsyncIterator[Broke
         writer.close()
 
 
-async def _greeted(reader: asyncio.StreamReader, path: Path) -> None:
+async def _wait_greeting(reader: asyncio.StreamReader, path: Path) -> None:
     """Wait for the byte by which a broker takes a connection, or says why it does not."""
     try:
-        async with asyncio.timeout(_GREETING):
+        async with asyncio.timeout(_GREETING_TIMEOUT):
             greeting = await reader.read(1)
     except TimeoutError:
         raise RpcError(errno.EPROTO, f"what listens at {path} is no broker of Flux") from None
@@ -244,11 +244,11 @@ def _request(topic: str, payload: Payload | None, tag: int) -> wire.Message:
 
 def _payload(received: wire.Message | None) -> Payload:
     if received is None:
-        raise _lost()
+        raise _connection_lost()
     if received.errnum:
         words = (received.payload or b"").decode(errors="replace")
         raise RpcError(received.errnum, words or None)
-    if received.cut:
+    if received.truncated:
         raise _too_long()
     return message.unpack(msgspec.Raw(received.payload or b"{}"))
 
@@ -258,14 +258,14 @@ def _too_long() -> RpcError:
     return RpcError(errno.EMSGSIZE, words)
 
 
-def _passed_over(error: BadFormat) -> None:
+def _log_bad_frame(error: BadFormat) -> None:
     # Guests may send it, and all others' requests come over the same connection.
     log.warning("what the broker passes on is no message", reason=str(error))
 
 
-def _words(text: str) -> bytes:
-    return text[:_WORDS].encode(errors="replace").replace(b"\0", b" ")
+def _error_text(text: str) -> bytes:
+    return text[:_LONGEST_ERROR].encode(errors="replace").replace(b"\0", b" ")
 
 
-def _lost() -> RpcError:
+def _connection_lost() -> RpcError:
     return RpcError(errno.ECONNRESET, "the connection was lost")

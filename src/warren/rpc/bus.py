@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 from warren.rpc.message import Cred, Payload, Request, RpcError
 
-Answer = Callable[[Request], Awaitable[Payload]]
-Answers = Callable[[Request], AsyncIterator[Payload]]
+MethodHandler = Callable[[Request], Awaitable[Payload]]
+StreamHandler = Callable[[Request], AsyncIterator[Payload]]
 
 
 @dataclass(frozen=True)
 class Method:
     """One topic of a service; with `guest`, guests may call it as well as the owner."""
 
-    answer: Answer
+    answer: MethodHandler
     guest: bool = False
 
 
@@ -30,7 +30,7 @@ class Method:
 class StreamingMethod:
     """One topic that is answered more than once."""
 
-    answers: Answers
+    answers: StreamHandler
     guest: bool = False
 
 

@@ -11,11 +11,11 @@ from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, Methods
 from warren.rpc.foreign import check_instance
 from warren.rpc.message import Cred, Handle, Message, Payload, Request, RpcError
-from warren.rpc.peer import WAITING, Peer, RequestHandler
+from warren.rpc.peer import MOST_WAITING, Peer, RequestHandler
 
 _NO_USER = Cred(0, False)
 
-ANSWERS_WITHIN: Final = 15.0
+ANSWER_TIMEOUT: Final = 15.0
 """Seconds in which an instance answers a client, which asks whether it does after as many."""
 
 
@@ -74,7 +74,7 @@ class Connection:
 
 @asynccontextmanager
 async def connect(
-    path: Path, serving: Bus | None = None, *, waiting: int = WAITING
+    path: Path, serving: Bus | None = None, *, waiting: int = MOST_WAITING
 ) -> AsyncIterator[Connection]:
     """Connect for the length of a block. Raises RpcError(ECONNRESET) where no server listens.
 
@@ -102,8 +102,8 @@ async def connect(
 
 
 @asynccontextmanager
-async def answering(
-    handle: Handle, path: Path, within: float = ANSWERS_WITHIN
+async def fail_unless_alive(
+    handle: Handle, path: Path, within: float = ANSWER_TIMEOUT
 ) -> AsyncIterator[None]:
     """End the block with RpcError(ETIMEDOUT) where nothing answers at `path` within a time.
 
@@ -169,7 +169,7 @@ class Reconnecting:
                     self._announce()
                     await self._wanted.wait()
             except RpcError as error:
-                if not error.lost:
+                if not error.unserved:
                     raise
             finally:
                 self._current = None
@@ -181,7 +181,7 @@ class Reconnecting:
             try:
                 return await handle.rpc(topic, payload)
             except RpcError as error:
-                if not (error.lost or error.later):
+                if not (error.unserved or error.busy):
                     raise
                 if error.errnum in (errno.ECONNRESET, errno.EMFILE):
                     self._drop(handle)
@@ -214,7 +214,7 @@ class Reconnecting:
                         offered.set()
             except RpcError as error:
                 # EEXIST: the instance has not noticed yet that the last connection is gone.
-                if not error.lost and error.errnum != errno.EEXIST:
+                if not error.unserved and error.errnum != errno.EEXIST:
                     raise
             await asyncio.sleep(self._delay)
 

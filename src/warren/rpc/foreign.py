@@ -18,8 +18,8 @@ REFUSED: Final = bytes([errno.EACCES])
 
 To all others it is a carriage return, which JSON lets stand before any text."""
 
-_BEGINS: Final = b"{"
-_OURS: Final = frozenset((_BEGINS, REFUSED, NOT_FLUX))
+_OUR_FIRST_BYTE: Final = b"{"
+_OURS: Final = frozenset((_OUR_FIRST_BYTE, REFUSED, NOT_FLUX))
 _BROKERS: Final = frozenset((b"\0", bytes([errno.EPERM])))
 
 
@@ -38,39 +38,39 @@ class Listening(asyncio.StreamReaderProtocol):
         """`silence` is how many seconds a client may say nothing before it is told."""
         super().__init__(asyncio.StreamReader(), accept)
         self._silence = silence
-        self._heard = False
-        self._telling: asyncio.TimerHandle | None = None
+        self._is_ours = False
+        self._silence_timer: asyncio.TimerHandle | None = None
         self._connection: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._connection = transport
         loop = asyncio.get_running_loop()
-        self._telling = loop.call_later(self._silence, self._tell)
+        self._silence_timer = loop.call_later(self._silence, self._write_not_flux)
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        # The loop reads what has come before it looks at the clock: however late it is, who has
-        # spoken in time is heard in time.
-        self._listen()
-        if not self._heard and data[:1] != _BEGINS:
-            self._tell()
+        # The loop reads what has come before it looks at the clock: however late it is, a
+        # client that has spoken in time is heard in time.
+        self._cancel_timer()
+        if not self._is_ours and data[:1] != _OUR_FIRST_BYTE:
+            self._write_not_flux()
             assert self._connection is not None
             self._connection.close()
             return
-        self._heard = True
+        self._is_ours = True
         super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._listen()
+        self._cancel_timer()
         super().connection_lost(exc)
 
-    def _listen(self) -> None:
-        if self._telling is not None:
-            self._telling.cancel()
-            self._telling = None
+    def _cancel_timer(self) -> None:
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
+            self._silence_timer = None
 
-    def _tell(self) -> None:
+    def _write_not_flux(self) -> None:
         assert self._connection is not None
         if not self._connection.is_closing():
             self._connection.write(NOT_FLUX)

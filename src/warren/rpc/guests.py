@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from warren.base.fairqueue import USUAL, Fairness, FairQueue
+from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness, FairQueue
 from warren.rpc.message import RpcError
 
 T = TypeVar("T")
@@ -30,22 +30,22 @@ class Limits:
     """Bytes of requests that are not whole or not answered, and of answers that are not read."""
 
 
-BOUNDLESS: Final = Limits(
+UNLIMITED: Final = Limits(
     connections=math.inf, all_connections=math.inf, requests=math.inf, waiting=math.inf
 )
 
 
-def limits() -> Limits:
+def default_limits() -> Limits:
     """Return the limits that suit what this process may have open; a quarter is the owner's."""
     quarter = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
     return Limits(connections=quarter, all_connections=3 * quarter)
 
 
-class Share:
+class Usage:
     """What one user has taken."""
 
     def __init__(
-        self, userid: int, limits: Limits = BOUNDLESS, queue: FairQueue | None = None
+        self, userid: int, limits: Limits = UNLIMITED, queue: FairQueue | None = None
     ) -> None:
         self._userid = userid
         self._limits = limits
@@ -55,8 +55,8 @@ class Share:
         self.waiting = 0
 
     @property
-    def is_bounded(self) -> bool:
-        return self._limits is not BOUNDLESS
+    def is_limited(self) -> bool:
+        return self._limits is not UNLIMITED
 
     async def run_fairly(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Do the user's work, in no more than the user's share of the event loop's time."""
@@ -106,47 +106,47 @@ class Share:
 class Guests:
     """All guests that are connected."""
 
-    def __init__(self, limits: Limits, fairness: Fairness = USUAL) -> None:
+    def __init__(self, limits: Limits, fairness: Fairness = DEFAULT_FAIRNESS) -> None:
         self._limits = limits
         self._queue = FairQueue(fairness)
-        self._shares: dict[int, Share] = {}
+        self._usages: dict[int, Usage] = {}
         self._known: set[int] = set()
-        self._asked_about = 0
-        """Connections of users of whom it is being found out whether there are such users."""
+        self._lookups = 0
+        """Connections whose users are being looked up on this machine."""
 
     async def check_known(self, userid: int, known: Callable[[int], Awaitable[bool]]) -> None:
-        """Return if a guest is a user of this machine, who is remembered.
+        """Return if a guest is a user of this machine, and remember that.
 
-        Raises RpcError(EPERM) for one who is not, and RpcError(EMFILE) where too many are asked
-        about.
+        Raises RpcError(EPERM) for one that is not, and RpcError(EMFILE) where too many are being
+        looked up.
         """
         if userid in self._known:
             return
-        if self._asked_about >= self._limits.connections:
+        if self._lookups >= self._limits.connections:
             raise RpcError(errno.EMFILE, "too many users come for the first time: try again later")
-        self._asked_about += 1
+        self._lookups += 1
         try:
             if not await known(userid):
                 raise RpcError(errno.EPERM, f"there is no user {userid} on this machine")
         finally:
-            self._asked_about -= 1
+            self._lookups -= 1
         self._known.add(userid)
 
     @contextmanager
-    def connect(self, userid: int) -> Iterator[Share]:
+    def connect(self, userid: int) -> Iterator[Usage]:
         """Have one more connection of a guest. Raises RpcError(EMFILE) if that is too many."""
-        share = self._shares.get(userid) or Share(userid, self._limits, self._queue)
-        if share.connections >= self._limits.connections:
+        usage = self._usages.get(userid) or Usage(userid, self._limits, self._queue)
+        if usage.connections >= self._limits.connections:
             raise RpcError(
-                errno.EMFILE, f"user {userid} has {share.connections} connections: close some"
+                errno.EMFILE, f"user {userid} has {usage.connections} connections: close some"
             )
-        if sum(each.connections for each in self._shares.values()) >= self._limits.all_connections:
+        if sum(each.connections for each in self._usages.values()) >= self._limits.all_connections:
             raise RpcError(errno.EMFILE, "guests have too many connections: try again later")
-        self._shares[userid] = share
-        share.connections += 1
+        self._usages[userid] = usage
+        usage.connections += 1
         try:
-            yield share
+            yield usage
         finally:
-            share.connections -= 1
-            if not share.connections:
-                del self._shares[userid]
+            usage.connections -= 1
+            if not usage.connections:
+                del self._usages[userid]

@@ -17,7 +17,7 @@ LONGEST: Final = 16 * 2**20
 """Bytes of the longest message that is read; a longer one ends the connection."""
 
 NOT_FLUX: Final = bytes([errno.EPROTONOSUPPORT])
-"""What a server says to clients that may be those of Flux, who read it as an errno (`foreign`).
+"""What a server says to clients that may be those of Flux, which read it as an errno (`foreign`).
 
 All others skip it before the first message, which it cannot begin."""
 
@@ -28,7 +28,7 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
 class Cred(msgspec.Struct, frozen=True):
-    """Who sends: the user, and whether it is the owner of the instance."""
+    """The sender: its user id, and whether it is the owner of the instance."""
 
     userid: int
     owner: bool
@@ -42,12 +42,12 @@ class RpcError(WarrenError):
         self.errnum = errnum
 
     @property
-    def lost(self) -> bool:
+    def unserved(self) -> bool:
         """Whether no service is known to have acted on the request: a retry may help."""
         return self.errnum in (errno.ENOSYS, errno.EHOSTUNREACH, errno.ECONNRESET)
 
     @property
-    def later(self) -> bool:
+    def busy(self) -> bool:
         """Whether the instance has no room for the request now."""
         return self.errnum in (errno.EAGAIN, errno.EMFILE)
 
@@ -64,7 +64,7 @@ class Message(msgspec.Struct, omit_defaults=True, kw_only=True):
     streaming: bool = False
     userid: int | None = None
     owner: bool = False
-    """Who sent it: filled in by the bus for requests that it passes on, ignored from others."""
+    """The sender: filled in by the bus for requests that it passes on, ignored from others."""
 
 
 _NOT_JSON: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -102,26 +102,26 @@ def unpack(payload: msgspec.Raw) -> Payload:
 
 def too_many_values(data: bytes) -> bool:
     """Return whether a JSON text holds more values than guests may send, without reading it."""
-    if _marks(data) <= MOST_VALUES:
+    if _count_separators(data) <= MOST_VALUES:
         return False
     # Those within strings are none; that many strings are too many by themselves.
     if data.count(b'"') - data.count(b'\\"') > 4 * MOST_VALUES:
         return True
-    return values(data) > MOST_VALUES
+    return count_values(data) > MOST_VALUES
 
 
-def values(data: bytes) -> int:
+def count_values(data: bytes) -> int:
     """Return how many values a JSON text holds, without reading it."""
-    return _marks(_STRING.sub(b"", data))
+    return _count_separators(_STRING.sub(b"", data))
 
 
-def _marks(data: bytes) -> int:
+def _count_separators(data: bytes) -> int:
     """Count what comes before a value; each but the first of all has something."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a service is asked, and by whom."""
+    """A request to a service, with the credentials of its sender."""
 
     topic: str
     payload: Payload

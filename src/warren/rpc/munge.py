@@ -87,7 +87,9 @@ class Munge:
         if found.status not in (_SUCCESS, _EXPIRED, _REPLAYED):
             _check_service(found.status, found.problem)
             raise NotProven(f"MUNGE does not accept the credential: {found.problem}")
-        return Credential(userid=found.userid, payload=found.payload, encoded=float(found.encoded))
+        return Credential(
+            userid=found.userid, payload=found.payload, encoded_at=float(found.encoded)
+        )
 
     def _loaded(self) -> Library:
         if self._library is None:

@@ -12,7 +12,7 @@ import structlog
 
 from warren.rpc import foreign, message
 from warren.rpc.bus import Forwarder
-from warren.rpc.guests import Share
+from warren.rpc.guests import Usage
 from warren.rpc.message import LONGEST, MOST_VALUES, Message, Payload, Request, RpcError
 
 log = structlog.get_logger()
@@ -20,31 +20,31 @@ log = structlog.get_logger()
 CANCEL: Final = "rpc.cancel"
 """The sender of a streaming request wants no more answers to it. Not answered."""
 
-WAITING: Final = 1000
+MOST_WAITING: Final = 1000
 """Answers of one stream that may wait for their reader before it is cut off."""
 
 _CHUNK: Final = 2**16
-_AROUND: Final = 2**10
+_ENVELOPE: Final = 2**10
 """Bytes that a message has at most around the payload of an answer."""
-_PARTING: Final = 0
+_CLOSING_TAG: Final = 0
 """The tag of the last error of a connection, which answers no request."""
 
 
 def refuse(writer: asyncio.StreamWriter, error: RpcError) -> None:
     """Send why the connection is refused, and close it."""
-    writer.write(foreign.REFUSED + message.encode(_parting(error)))
+    writer.write(foreign.REFUSED + message.encode(_closing_message(error)))
     writer.close()
 
 
-def _parting(error: RpcError) -> Message:
-    return Message(tag=_PARTING, errnum=error.errnum, error=str(error))
+def _closing_message(error: RpcError) -> Message:
+    return Message(tag=_CLOSING_TAG, errnum=error.errnum, error=str(error))
 
 
 class _Answers:
     """Answers to one request, which wait for its caller."""
 
-    def __init__(self, share: Share, waiting: int) -> None:
-        self._share = share
+    def __init__(self, usage: Usage, waiting: int) -> None:
+        self._usage = usage
         self._waiting = waiting
         self._held = 0
         self._full = False
@@ -53,26 +53,26 @@ class _Answers:
     def put(self, received: Message, size: int) -> None:
         if self._full:
             return
-        if self._queue.qsize() >= self._waiting or not self._share.has_room(size):
+        if self._queue.qsize() >= self._waiting or not self._usage.has_room(size):
             # A reader that does not keep up is told so, after what came before without a
             # gap; it hangs up then.
             self._full = True
             received, size = Message(tag=received.tag, errnum=errno.EOVERFLOW), 0
-        self._share.take(size)
+        self._usage.take(size)
         self._held += size
         self._queue.put_nowait((received, size))
 
-    def end(self, parting: Message | None) -> None:
-        self._queue.put_nowait((parting, 0))
+    def end(self, closing_error: Message | None) -> None:
+        self._queue.put_nowait((closing_error, 0))
 
     async def get(self) -> Message | None:
         received, size = await self._queue.get()
         self._held -= size
-        self._share.give_back(size)
+        self._usage.give_back(size)
         return received
 
     def close(self) -> None:
-        self._share.give_back(self._held)
+        self._usage.give_back(self._held)
 
 
 class Peer(Forwarder):
@@ -85,17 +85,17 @@ class Peer(Forwarder):
         handler: "RequestHandler",
         *,
         longest: int = LONGEST,
-        waiting: int = WAITING,
-        share: Share | None = None,
+        waiting: int = MOST_WAITING,
+        usage: Usage | None = None,
     ) -> None:
-        """Messages over `longest` bytes end the connection; `share` is what a guest has taken.
+        """Messages over `longest` bytes end the connection; `usage` is what a guest has taken.
 
         A stream ends when more than `waiting` of its answers are unread.
         """
         self._waiting = waiting
         self._longest = longest
-        self._share = Share(0) if share is None else share
-        self._parting: Message | None = None
+        self._usage = Usage(0) if usage is None else usage
+        self._closing_error: Message | None = None
         self._reader = reader
         self._writer = writer
         self._handler = handler
@@ -112,7 +112,7 @@ class Peer(Forwarder):
                     async with aclosing(self._lines()) as lines:
                         async for line in lines:
                             self._receive(line, tasks)
-                            if self._share.is_bounded:
+                            if self._usage.is_limited:
                                 # Of a guest that reads no answers, no more requests are read.
                                 await self._writer.drain()
                 except (ConnectionError, ValueError, RpcError) as error:
@@ -124,19 +124,19 @@ class Peer(Forwarder):
         finally:
             self._closed = True
             for answers in self._pending.values():
-                answers.end(self._parting)
+                answers.end(self._closing_error)
             self._writer.close()
 
     async def _lines(self) -> AsyncGenerator[bytes, None]:
         """Return the lines that come. Raises RpcError for one that is too long."""
         begun = bytearray()
         held = 0
-        met = False
+        accepted = False
         try:
             while data := await self._reader.read(_CHUNK):
-                if not met and not self._welcomes(data):
+                if not accepted and not self._is_accepted(data):
                     return
-                met = True
+                accepted = True
                 first, *others = data.split(b"\n")
                 begun += first
                 if others:
@@ -147,16 +147,16 @@ class Peer(Forwarder):
                 if len(begun) > self._longest:
                     words = f"the message has over {self._longest} bytes: send less in one"
                     raise RpcError(errno.EMSGSIZE, words)
-                self._share.take(len(begun) - held)
+                self._usage.take(len(begun) - held)
                 held = len(begun)
         finally:
-            self._share.give_back(held)
+            self._usage.give_back(held)
 
-    def _welcomes(self, first: bytes) -> bool:
+    def _is_accepted(self, first: bytes) -> bool:
         try:
             self._handler.check_peer(first)
         except RpcError as error:
-            self._parting = _parting(error)  # as if it had said so itself
+            self._closing_error = _closing_message(error)  # as if it had said so itself
             return False
         return True
 
@@ -193,9 +193,9 @@ class Peer(Forwarder):
 
     def _open(self) -> tuple[int, _Answers]:
         if self._closed:
-            self._payload(self._parting)
+            self._payload(self._closing_error)
         self._tag += 1
-        answers = self._pending[self._tag] = _Answers(self._share, self._waiting)
+        answers = self._pending[self._tag] = _Answers(self._usage, self._waiting)
         return self._tag, answers
 
     @staticmethod
@@ -219,7 +219,7 @@ class Peer(Forwarder):
 
     def _receive(self, line: bytes, tasks: asyncio.TaskGroup) -> None:
         received = message.decode(line)
-        if self._share.is_bounded and message.too_many_values(line):
+        if self._usage.is_limited and message.too_many_values(line):
             words = f"the message has over {MOST_VALUES} values: send less in one"
             answer = Message(tag=received.tag, errnum=errno.EMSGSIZE, error=words)
             if received.topic is not None:
@@ -227,8 +227,8 @@ class Peer(Forwarder):
                 return
             received = answer
         if received.topic is None:
-            if received.tag == _PARTING and received.errnum:
-                self._parting = received
+            if received.tag == _CLOSING_TAG and received.errnum:
+                self._closing_error = received
             answers = self._pending.get(received.tag)
             if answers is not None:  # else the request was given up
                 answers.put(received, len(line))
@@ -240,7 +240,7 @@ class Peer(Forwarder):
             raise RpcError(errno.EPROTO, f"tag {received.tag} is in use")
         else:
             work = partial(self._answer, received, len(line))
-            task = tasks.create_task(self._share.run_fairly(work))
+            task = tasks.create_task(self._usage.run_fairly(work))
             self._answering[received.tag] = task
             task.add_done_callback(lambda _: self._answering.pop(received.tag, None))
 
@@ -248,7 +248,7 @@ class Peer(Forwarder):
         assert received.topic is not None
         tag = received.tag
         try:
-            with self._share.request(), self._share.hold(size):
+            with self._usage.request(), self._usage.hold(size):
                 await self._answer_with(tag, self._handler.request(received))
         except RpcError as error:
             # A file's name in it may be no text.
@@ -273,7 +273,7 @@ class Peer(Forwarder):
 
     async def _send(self, sent: Message) -> None:
         line = message.encode(sent)
-        with self._share.hold(len(line)):
+        with self._usage.hold(len(line)):
             self._write(line)
             try:
                 await self._writer.drain()
@@ -288,8 +288,10 @@ class Peer(Forwarder):
 def _answer_message(tag: int, answer: Payload) -> Message:
     """Return the message of an answer. Raises RpcError(EFBIG) for more than clients read."""
     payload = message.pack(answer)
-    if len(payload) > LONGEST - _AROUND:
-        raise RpcError(errno.EFBIG, f"the answer has over {LONGEST - _AROUND} bytes: ask for less")
+    if len(payload) > LONGEST - _ENVELOPE:
+        raise RpcError(
+            errno.EFBIG, f"the answer has over {LONGEST - _ENVELOPE} bytes: ask for less"
+        )
     return Message(tag=tag, errnum=0, payload=payload)
 
 

@@ -1,7 +1,7 @@
 """A bus on a unix socket.
 
-The user is who the kernel says is at the other end; whatever a message claims
-is ignored. Guests come in where the site lets them, and take no more than their share.
+The user is the one that the kernel says is at the other end; what a message claims is
+ignored. Guests come in where the site lets them, and take no more than their share.
 A client may also serve over its connection: it asks `service.add`, and
 from then on the service's requests come to it, until it hangs up. Asked for as a
 stream, the service is on offer as long as the stream is. The instance's owner
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from warren.base.fairqueue import USUAL, Fairness
+from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus, may_serve
 from warren.rpc.foreign import Listening
-from warren.rpc.guests import Guests, Limits, limits
+from warren.rpc.guests import Guests, Limits, default_limits
 from warren.rpc.message import LONGEST, Cred, Message, Payload, Request, RpcError
 from warren.rpc.peer import Peer, RequestHandler, refuse
 
 ADD: Final = "service.add"
 
-_MOST: Final = 16
+_MOST_SERVICES: Final = 16
 
 
 class _Connection(RequestHandler):
@@ -74,8 +74,10 @@ class _Connection(RequestHandler):
         if not may_serve(self._cred, name):
             number = self._cred.userid
             raise RpcError(errno.EPERM, f"this user offers services that are called {number}-...")
-        if not self._cred.owner and len(self.offered) >= _MOST:
-            raise RpcError(errno.ENOSPC, f"one connection offers no more than {_MOST} services")
+        if not self._cred.owner and len(self.offered) >= _MOST_SERVICES:
+            raise RpcError(
+                errno.ENOSPC, f"one connection offers no more than {_MOST_SERVICES} services"
+            )
         assert self.peer is not None
         self._bus.register(name, self.peer)
         self.offered.append(name)
@@ -89,7 +91,7 @@ class AccessPolicy:
     guests: bool = False
     root_owns: bool = False
     """Whether root may do what the owner may."""
-    known: Callable[[int], Awaitable[bool]] | None = None
+    is_user: Callable[[int], Awaitable[bool]] | None = None
     """Returns whether a guest is a user of this machine; by default all are.
 
     What each guest may take is bounded. Subordinate ids (subuid(5)), of which one user has tens
@@ -100,37 +102,37 @@ _CLOSED: Final = AccessPolicy()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """How much those who have come in may take, and how long they may be silent."""
+class ServerLimits:
+    """What each client may take, and how long it may be silent."""
 
     longest: int = LONGEST
     """Bytes of a message."""
     guests: Limits | None = None
     """Of all guests, and of each; None for what suits this process."""
-    fairness: Fairness = USUAL
+    fairness: Fairness = DEFAULT_FAIRNESS
     """How guests share the event loop with each other and with all others."""
     silence: float = 0.5
     """Seconds after which a client that says nothing is told that this is no Flux broker."""
 
 
-_BOUNDS: Final = Bounds()
+_DEFAULT_LIMITS: Final = ServerLimits()
 
 
 async def serve(
-    bus: Bus, path: Path, access: AccessPolicy = _CLOSED, bounds: Bounds = _BOUNDS
+    bus: Bus, path: Path, access: AccessPolicy = _CLOSED, limits: ServerLimits = _DEFAULT_LIMITS
 ) -> None:
     """Serve until cancelled. Raises OSError if the socket cannot be made."""
     listener = sockets.listen(path, 0o666 if access.guests else 0o600)
-    guests = Guests(bounds.guests or limits(), bounds.fairness)
+    guests = Guests(limits.guests or default_limits(), limits.fairness)
     try:
         async with asyncio.TaskGroup() as connections:
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                attending = _attend(bus, reader, writer, access, bounds, guests)
+                serving = _serve_connection(bus, reader, writer, access, limits, guests)
                 try:
-                    task = connections.create_task(attending)
+                    task = connections.create_task(serving)
                 except RuntimeError:  # the server stops: it comes too late
-                    attending.close()
+                    serving.close()
                     writer.close()
                 else:
                     # Also where it is cancelled before it has begun; and what a client has not
@@ -138,7 +140,7 @@ async def serve(
                     task.add_done_callback(lambda _: writer.transport.abort())
 
             server = await asyncio.get_running_loop().create_unix_server(
-                lambda: Listening(accept, bounds.silence), sock=listener
+                lambda: Listening(accept, limits.silence), sock=listener
             )
             try:
                 # Not serve_forever: from Python 3.12 on that waits for the connections, which
@@ -150,24 +152,24 @@ async def serve(
         sockets.remove(path)
 
 
-async def _attend(
+async def _serve_connection(
     bus: Bus,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     access: AccessPolicy,
-    bounds: Bounds,
+    limits: ServerLimits,
     guests: Guests,
 ) -> None:
-    user = sockets.peer(_socket(writer))
+    user = sockets.peer_userid(_socket(writer))
     owner = user == bus.owner or (access.root_owns and user == 0)
     connection = _Connection(bus, Cred(user, owner))
     try:
         if not owner:
             await _check_admitted(user, access, guests)
-        with nullcontext() if owner else guests.connect(user) as share:
-            peer = Peer(reader, writer, connection, longest=bounds.longest, share=share)
+        with nullcontext() if owner else guests.connect(user) as usage:
+            peer = Peer(reader, writer, connection, longest=limits.longest, usage=usage)
             connection.peer = peer
-            await (peer.run() if share is None else share.run_fairly(peer.run))
+            await (peer.run() if usage is None else usage.run_fairly(peer.run))
     except RpcError as error:
         refuse(writer, error)
     finally:
@@ -176,13 +178,13 @@ async def _attend(
 
 
 async def _check_admitted(user: int, access: AccessPolicy, guests: Guests) -> None:
-    """Raise RpcError for a user other than the owner who may not come in."""
+    """Raise RpcError for a user other than the owner that may not connect."""
     if not access.guests:
         raise RpcError(
             errno.EPERM, "this instance is its owner's alone: access.allow-guest-user is not set"
         )
-    if access.known is not None:
-        await guests.check_known(user, access.known)
+    if access.is_user is not None:
+        await guests.check_known(user, access.is_user)
 
 
 def _socket(writer: asyncio.StreamWriter) -> socket.socket:

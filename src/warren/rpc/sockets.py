@@ -1,4 +1,4 @@
-"""Unix sockets by path, however long the path is, and who is at the other end."""
+"""Unix sockets by path, however long the path is, and the user at the other end."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ _TIMEVAL = struct.Struct("ll")
 
 
 @contextmanager
-def _short(path: Path) -> Iterator[str]:
+def _short_name(path: Path) -> Iterator[str]:
     """Return a name of `path` that fits into a socket address, which holds 107 bytes."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -27,7 +27,7 @@ def listen(path: Path, mode: int = 0o600) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     previous = os.umask(0o777 & ~mode)
     try:
-        with _short(path) as name:
+        with _short_name(path) as name:
             listener.bind(name)
         listener.listen(128)
     except OSError:
@@ -53,7 +53,7 @@ def connect(path: Path, within: float = 30) -> socket.socket:
     try:
         # Not settimeout: connect fails at once then where a server's queue is full for a moment.
         _limit_writes(connection, within)
-        with _short(path) as name:
+        with _short_name(path) as name:
             connection.connect(name)
         _limit_writes(connection, 0)
     except OSError:
@@ -70,7 +70,7 @@ def _limit_writes(connection: socket.socket, seconds: float) -> None:
 def is_served(path: Path) -> bool:
     """Return whether a server listens at a path. Raises OSError where that is not known."""
     try:
-        with socket.socket(socket.AF_UNIX) as connection, _short(path) as name:
+        with socket.socket(socket.AF_UNIX) as connection, _short_name(path) as name:
             # One whose queue is full would let us wait; so it says so at once.
             connection.setblocking(False)
             connection.connect(name)
@@ -81,7 +81,7 @@ def is_served(path: Path) -> bool:
     return True
 
 
-def peer(connection: socket.socket) -> int:
+def peer_userid(connection: socket.socket) -> int:
     """Return the user id of the process at the other end, as the kernel knows it."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
     _, uid, _ = _PEERCRED.unpack(data)

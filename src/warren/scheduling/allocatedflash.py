@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from warren.base.placing import Held
+from warren.base.placing import HeldFlash
 from warren.rfc.errors import BadFormat
 from warren.scheduling import flash
 
@@ -76,7 +76,7 @@ class _Found:
     ranks: list[int] = field(default_factory=list)
 
 
-def allocated_flash(r: bytes | str) -> list[Held]:
+def allocated_flash(r: bytes | str) -> list[HeldFlash]:
     """Return the flash that the text of an R tells of, rabbit by rabbit, in the order of its nodes.
 
     Last are the rabbits that none of its nodes is wired to, in the order of the graph.
@@ -110,6 +110,6 @@ def allocated_flash(r: bytes | str) -> list[Held]:
     return [_new_held(each) for each in mine]
 
 
-def _new_held(one: _Found) -> Held:
+def _new_held(one: _Found) -> HeldFlash:
     unit = 1 if one.pool else max(one.sizes, default=1)
-    return Held(one.rabbit, len(one.ranks), unit, sum(one.sizes) // unit, one.labels)
+    return HeldFlash(one.rabbit, len(one.ranks), unit, sum(one.sizes) // unit, one.labels)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
-from warren.base.placing import Locality, Place, carries, placement, precedence, units
+from warren.base.placing import Locality, RabbitRoom, has_labels, placement, precedence, units
 from warren.scheduling.request import Request
 
 
@@ -86,7 +86,7 @@ def _on_fewest_rabbits(
     room: list[tuple[int, int]] = []
     for index, candidate in enumerate(candidates):
         left = candidate.free_units - sum(units(each.gib, candidate.unit_gib) for each in near)
-        allowed = all(carries(candidate.labels, each.labels) for each in near)
+        allowed = all(has_labels(candidate.labels, each.labels) for each in near)
         nodes = (
             min(candidate.max_nodes, left // candidate.units_per_node)
             if candidate.units_per_node
@@ -138,7 +138,7 @@ def _place_shared(
     counts = placement(
         request.shared,
         [
-            Place(
+            RabbitRoom(
                 nodes,
                 candidate.unit_gib,
                 candidate.free_units - nodes * candidate.units_per_node,
@@ -211,7 +211,8 @@ def _follow_allocations(
         heap = [
             cost(index)
             for index, one in enumerate(taken)
-            if carries(one.candidate.labels, each.labels) and one.apart.isdisjoint(each.apart)
+            if has_labels(one.candidate.labels, each.labels)
+            and one.apart.isdisjoint(each.colocation_keys)
         ]
         heapify(heap)
         left = each.count
@@ -226,8 +227,8 @@ def _follow_allocations(
             one.shared += need
             one.nodes = after
             left -= 1
-            if each.apart:
-                one.apart.update(each.apart)
+            if each.colocation_keys:
+                one.apart.update(each.colocation_keys)
                 heappop(heap)
             else:
                 heapreplace(heap, cost(index))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from warren.base.placing import carries
+from warren.base.placing import has_labels
 from warren.scheduling import flashplacement
 from warren.scheduling.flash import lowest
 from warren.scheduling.flashplacement import Candidate, Choice
@@ -237,11 +237,11 @@ class FreeResources:
             low, high = count.min, self._bound(part)
             while low < high:
                 middle = (low + high + 1) // 2
-                if self.fits(_with(request, part, count.most(middle) or count.min), usable):
+                if self.fits(_with(request, part, count.greatest(middle) or count.min), usable):
                     low = middle
                 else:
                     high = middle - 1
-            request = _with(request, part, count.most(low) or count.min)
+            request = _with(request, part, count.greatest(low) or count.min)
         return replace(request, open_counts=()) if request.open_counts else request
 
     def pieces(self, request: Request, usable: int) -> tuple[Piece, ...]:
@@ -392,7 +392,7 @@ class FreeResources:
         for index, chassis in enumerate(self._inventory.chassis):
             nodes = suitable_nodes & chassis.places
             units = chassis.flash.units(gib)
-            if not nodes or (gib and not units) or not carries(chassis.labels, request.labels):
+            if not nodes or (gib and not units) or not has_labels(chassis.labels, request.labels):
                 continue
             free = chassis.flash.count(self._available(index))
             most = nodes.bit_count()
@@ -417,7 +417,7 @@ class FreeResources:
         for index, chassis in enumerate(self._inventory.chassis):
             units = chassis.flash.units(request.ssd_gib)
             nodes = suitable_nodes & chassis.places
-            if not units or not nodes or not carries(chassis.labels, request.labels):
+            if not units or not nodes or not has_labels(chassis.labels, request.labels):
                 continue
             enough = chassis.flash.count(self._available(index)) // units
             if enough < nodes.bit_count():

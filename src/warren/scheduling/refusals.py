@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import orjson
 
 from warren.base.bytesize import gib
-from warren.base.placing import carries, description
+from warren.base.placing import description, has_labels
 from warren.base.words import number_asked_for, plural
 from warren.rfc import hostlist, query
 from warren.rfc.errors import BadFormat
@@ -162,7 +162,7 @@ def _unplaced(request: Request, view: SystemView) -> str:
     there = [
         each.flash.gib
         for each in chassis
-        if request.any_rabbit or carries(each.labels, request.labels)
+        if request.any_rabbit or has_labels(each.labels, request.labels)
     ]
     largest = max(request.shared, key=lambda each: each.gib, default=None)
     beside = 0 if request.any_rabbit else request.ssd_gib
@@ -196,7 +196,7 @@ def _unlabelled(
 ) -> str | None:
     """Return why labels and colocation alone cannot be met, by the rabbits of the nodes."""
     what = "The job's storage cannot be placed because"
-    if not any(carries(each, request.labels) for each in carried):
+    if not any(has_labels(each, request.labels) for each in carried):
         words = " and ".join(request.labels)
         return (
             f"{what} each of its nodes is to have flash of a rabbit with {words}, "
@@ -204,14 +204,16 @@ def _unlabelled(
         )
     kept: dict[str, int] = {}
     for each in request.shared:
-        there = sum(carries(one, each.labels) and carries(one, request.labels) for one in carried)
+        there = sum(
+            has_labels(one, each.labels) and has_labels(one, request.labels) for one in carried
+        )
         if not there:
             whose = "" if request.any_rabbit else " of its nodes"
             return f"{what} it is {description(each)}, and there is no such rabbit{whose}."
-        if each.apart and each.labels and each.count > there:
+        if each.colocation_keys and each.labels and each.count > there:
             those = plural(there, "such rabbit")
             return f"{what} it is {description(each)}, and there is no more than {those}."
-        for key in each.apart:
+        for key in each.colocation_keys:
             kept[key] = kept.get(key, 0) + each.count
     for key, count in kept.items():
         rabbits = min(wanted, len(carried))

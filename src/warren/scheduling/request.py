@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 import orjson
 
-from warren.base.placing import Locality, Shared
+from warren.base.placing import AllocationSet, Locality
 from warren.rfc import constraint, counts, ranges
 from warren.rfc.counts import Count
 from warren.rfc.errors import BadFormat
@@ -50,7 +50,7 @@ class Request:
     """How many nodes one slot holds."""
     ssd_gib: int = 0
     """Flash beside each node, in GiB."""
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[AllocationSet, ...] = ()
     """Flash beside that, on the rabbits of whichever of the nodes, or on any."""
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, where flash is beside the nodes."""
@@ -298,14 +298,14 @@ class _Constraints(msgspec.Struct, frozen=True):
     colocation: tuple[_Colocation, ...] = ()
 
 
-def _shared(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> Shared:
+def _shared(top: Vertex, path: str, demands: Mapping[str, _Demand]) -> AllocationSet:
     """Read flash that stands next to the nodes."""
     parts = _children(top, path, ("ssd",))
     if "ssd" not in parts:
         raise BadFormat(f"jobspec: {path}.with holds no ssd")
     demand = demands.get(top.get("label", ""), _NO_DEMAND)
     gib = _fixed_count(*parts["ssd"])
-    return Shared(_fixed_count(top, path), gib, demand.labels, demand.apart, demand.locality)
+    return AllocationSet(_fixed_count(top, path), gib, demand.labels, demand.apart, demand.locality)
 
 
 def _fixed_count(vertex: Vertex, path: str) -> int:
@@ -323,7 +323,7 @@ def _parse_count(count: Any, path: str) -> Count:
 
 
 def _leaves_choice(count: Count) -> bool:
-    return count.most(ranges.LARGEST) != count.min
+    return count.greatest(ranges.LARGEST) != count.min
 
 
 def _children(holder: Vertex, path: str, known: Sequence[str]) -> dict[str, tuple[Vertex, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from warren.base.bytesize import gib
-from warren.base.placing import carries
+from warren.base.placing import has_labels
 from warren.base.words import plural
 from warren.scheduling.reasons import Reason, ReasonKind
 from warren.scheduling.refusals import (
@@ -126,7 +126,7 @@ def _rabbits(request: Request, view: SystemView) -> Iterator[dict[str, Any]]:
     found = []
     for index in reachable_chassis(request, view, able):
         chassis = view.inventory.chassis[index]
-        if not carries(chassis.labels, request.labels):
+        if not has_labels(chassis.labels, request.labels):
             continue
         unit, nodes = chassis.flash.unit, (chassis.places & able).bit_count()
         free, each = view.free.units(index), chassis.flash.units(request.ssd_gib)

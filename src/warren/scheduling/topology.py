@@ -35,7 +35,8 @@ def describe(
         for rank, host in enumerate(host for each in chassis for host in each.hosts)
     ]
     return resource_set.encode(
-        ranks, scheduling=jgf.encode(map(jgf.line, _vertices(cluster, chassis, cores, quantum)))
+        ranks,
+        scheduling=jgf.encode(map(jgf.encode_vertex, _vertices(cluster, chassis, cores, quantum))),
     )
 
 

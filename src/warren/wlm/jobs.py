@@ -20,7 +20,7 @@ import orjson
 import structlog
 
 from warren.base.errors import Retryable, UserMistake
-from warren.base.placing import Held
+from warren.base.placing import HeldFlash
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
 from warren.lifecycle import job as lifecycle
@@ -227,7 +227,7 @@ class FluxJobs:
             async with asyncio.timeout(_COMMIT_TIMEOUT):
                 await self._handle.rpc("kvs.commit", _transaction([kept]))
         except (RpcError, TimeoutError) as error:
-            if isinstance(error, RpcError) and error.lost:
+            if isinstance(error, RpcError) and error.unserved:
                 raise
             # No job waits for that: those that are over are to leave room.
             log.warning(
@@ -303,7 +303,7 @@ class FluxJobs:
             except Exception:  # a bug of one listener may cost neither the others nor other jobs
                 log.exception("listener failed", job=job)
 
-    async def flash(self, job: Job) -> Sequence[Held]:
+    async def flash(self, job: Job) -> Sequence[HeldFlash]:
         # The journal tells R without the graph that says which flash it is.
         try:
             return allocated_flash(await self._lookup(job, "R"))
@@ -467,7 +467,7 @@ class FluxJobs:
         try:
             return await self._handle.rpc(topic, payload)
         except RpcError as error:
-            if error.lost:
+            if error.unserved:
                 raise Disconnected(f"the instance does not answer {topic}: {error}") from error
             if error.errnum == errno.ENOSPC:
                 raise Disconnected(f"{topic}: {error}") from error

@@ -103,7 +103,7 @@ def awaited_jobs(spec: Mapping[str, Any]) -> list[int]:
     found: list[int] = []
     for each in jobspecs.system(spec).get("dependencies") or ():
         known = dependency.SCHEMES.get(each["scheme"])
-        if known is not None and known.takes is dependency.Takes.JOB:
+        if known is not None and known.value_kind is dependency.ValueKind.JOB:
             with suppress(BadFormat):
                 found.append(fluid.parse(each["value"]))
     return found

@@ -369,7 +369,7 @@ async def _call_until_answered(
         try:
             return await handle.rpc(topic, request)
         except RpcError as error:
-            if not error.lost:
+            if not error.unserved:
                 raise
             await asyncio.sleep(_RETRY_DELAY)
 

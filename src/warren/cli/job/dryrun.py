@@ -54,7 +54,7 @@ async def _outcome(handle: "Handle", spec: Mapping[str, Any], urgency: int, flag
         request = {"jobspec": spec, "urgency": urgency, "flags": flags}
         scheduled = (await handle.rpc("job-ingest.check", request))["jobspec"]
     except RpcError as error:
-        if error.lost:
+        if error.unserved:
             raise
         raise refusal(error) from error
     if urgency == urgencies.HOLD:

@@ -66,7 +66,7 @@ def name_in_refusal(what: str) -> Iterator[None]:
     try:
         yield
     except RpcError as error:
-        if error.lost:
+        if error.unserved:
             raise
         raise RequestRefused(what, error) from error
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warren.base.objects import Key, Object
-from warren.base.placing import Held, Locality
+from warren.base.placing import HeldFlash, Locality
 from warren.dws import location
 from warren.dws.binding import Binding, Phase
 from warren.dws.breakdown.statuses import PERSISTENT
@@ -98,7 +98,7 @@ class JobSnapshot:
     policy: placement.Policy = placement.NO_POLICY
     daemons: Collection[str] | None = None
     """Those that the workload manager can enable for jobs, where that is known."""
-    flash: Sequence[Held] = ()
+    flash: Sequence[HeldFlash] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     aborted: bool = False
     """Whether the job was let go before its storage; looked up where `asks_for_abort` says so."""

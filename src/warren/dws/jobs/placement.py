@@ -14,7 +14,15 @@ from typing import Any, Final
 from msgspec import structs
 
 from warren.base.bytesize import GIB, gib, whole_gib
-from warren.base.placing import Held, Locality, Place, Shared, description, placement, units
+from warren.base.placing import (
+    AllocationSet,
+    HeldFlash,
+    Locality,
+    RabbitRoom,
+    description,
+    placement,
+    units,
+)
 from warren.base.words import plural
 from warren.dws.breakdown.allocationneeds import (
     ACROSS_SERVERS,
@@ -38,7 +46,7 @@ class Reservation:
 
     beside: int
     """Beside each of its nodes, on the rabbit that the node is wired to."""
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[AllocationSet, ...] = ()
     """Beside that, on rabbits that its nodes are wired to, or on any."""
     labels: tuple[str, ...] = ()
     """What the rabbit of each node must carry, for what is beside it."""
@@ -111,7 +119,7 @@ def reserve(
     """
     shares = _shares(needs, nodes, floor, largest, counts)
     shared = tuple(
-        Shared(share.count, whole_gib(share.size), _labels(need), _keys(need), near)
+        AllocationSet(share.count, whole_gib(share.size), _labels(need), _keys(need), near)
         for need, share, near in zip(
             needs, shares, localities or [Locality.JOB] * len(needs), strict=True
         )
@@ -136,7 +144,7 @@ def allocation_sets(
     needs: Sequence[AllocationNeed],
     per_rabbit: Mapping[str, int],
     floor: int,
-    held: Sequence[Held] = (),
+    held: Sequence[HeldFlash] = (),
     counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
 ) -> list[dict[str, Any]]:
@@ -174,9 +182,9 @@ def allocation_sets(
     return sets
 
 
-def unreserved_flash(per_rabbit: Mapping[str, int]) -> list[Held]:
+def unreserved_flash(per_rabbit: Mapping[str, int]) -> list[HeldFlash]:
     """Return the flash of a job to which none was given: all that its nodes' rabbits have."""
-    return [Held(rabbit, nodes, 1, _UNBOUNDED) for rabbit, nodes in per_rabbit.items()]
+    return [HeldFlash(rabbit, nodes, 1, _UNBOUNDED) for rabbit, nodes in per_rabbit.items()]
 
 
 def spreads(needs: Sequence[AllocationNeed]) -> bool:
@@ -332,12 +340,12 @@ def _check_colocation(needs: Sequence[AllocationNeed], shares: Sequence[_Share])
                     )
 
 
-def _place_shared(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, int]]:
+def _place_shared(wanted: Reservation, held: Sequence[HeldFlash]) -> list[dict[str, int]]:
     """Return how many allocations of each shared set each rabbit holds."""
     if not wanted.shared:
         return []
     places = [
-        Place(
+        RabbitRoom(
             each.nodes,
             each.unit,
             each.units - each.nodes * units(wanted.beside, each.unit),
@@ -358,7 +366,7 @@ def _place_shared(wanted: Reservation, held: Sequence[Held]) -> list[dict[str, i
     return counts
 
 
-def _lacking(wanted: Reservation, held: Sequence[Held]) -> str:
+def _lacking(wanted: Reservation, held: Sequence[HeldFlash]) -> str:
     asked = " and ".join(description(each) for each in wanted.shared)
     beside = f" and {gib(wanted.beside, up=True)} beside each node" if wanted.beside else ""
     there = ", ".join(f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_NAMED])

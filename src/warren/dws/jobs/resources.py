@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from warren.base.placing import Locality, Shared
+from warren.base.placing import AllocationSet, Locality
 from warren.dws.faults import Fault
 from warren.dws.jobs import placement
 from warren.dws.objects.breakdowns import EXCLUSIVE, AllocationNeed
@@ -126,7 +126,7 @@ def counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     )
 
 
-def _chassis(each: Shared, number: int) -> Mapping[str, Any]:
+def _chassis(each: AllocationSet, number: int) -> Mapping[str, Any]:
     named = {"label": _label(number)} if _says_more(each) else {}
     return {"type": "chassis", "count": each.count, **named, "with": [_ssd(each.gib)]}
 
@@ -146,13 +146,13 @@ def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
             access = [{"type": reached, "priority": "mandatory"}] if reached else []
             found[_label(number)] = {
                 "labels": list(each.labels),
-                "colocation": [{"type": EXCLUSIVE, "key": key} for key in each.apart],
+                "colocation": [{"type": EXCLUSIVE, "key": key} for key in each.colocation_keys],
                 **({"access": access} if access else {}),
             }
     return found
 
 
-def _says_more(each: Shared) -> bool:
+def _says_more(each: AllocationSet) -> bool:
     """Return whether more must be said of allocations than that they are on the job's rabbits."""
     return each.constrained or each.locality is not Locality.JOB
 

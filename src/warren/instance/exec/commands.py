@@ -20,20 +20,20 @@ from warren.instance.exec.perilog import Command, CommandNotStarted
 
 log = structlog.get_logger()
 
-_MARK: Final = "WARREN_PERILOG"
+_CLUSTER_VARIABLE: Final = "WARREN_PERILOG"
 """What all commands of an instance have in their environment."""
 
-_KEPT_FOR: Final = "WARREN_LASTING"
+_JOB_VARIABLE: Final = "WARREN_LASTING"
 """What those have whose children are kept: the secret, and the job that they are kept for."""
 
-_LINES: Final = 100
+_MOST_LINES: Final = 100
 """Lines of a command that are kept. The rest is read, and dropped."""
 
-_LINE: Final = 1000
+_LONGEST_LINE: Final = 1000
 """Bytes of a line that are kept."""
 
 _CHUNK: Final = 2**16
-_LINGER: Final = 1.0
+_OUTPUT_TIMEOUT: Final = 1.0
 """Seconds that something may keep a command's output open which has left its group."""
 
 
@@ -42,33 +42,33 @@ class ProcessCommands:
 
     def __init__(
         self,
-        mark: tuple[str, str],
-        onto: Callable[[str], Sequence[str]] = lambda node: (),
+        marker: tuple[str, str],
+        enter_node: Callable[[str], Sequence[str]] = lambda node: (),
         uri: str | None = None,
     ) -> None:
-        """`mark` is a variable that all processes of the cluster have, and its value.
+        """`marker` is a variable that all processes of the cluster have, and its value.
 
-        What carries it is killed by `clear`: it is a secret that no user comes by. `onto` gives
-        the words to put before a command that is to run among the mounts of a node; `uri` is
-        where commands find the instance.
+        What carries it is killed by `clear`: it is a secret that no user comes by. `enter_node`
+        returns the words to put before a command that is to run among the mounts of a node; `uri`
+        is where commands find the instance.
         """
-        self._name, self._secret = mark
+        self._name, self._secret = marker
         self._environment = {} if uri is None else {"FLUX_URI": uri}
-        self._onto = onto
+        self._enter_node = enter_node
 
     async def start(
         self, argv: Sequence[str], environment: Mapping[str, str], keep_for: str | None = None
     ) -> Command:
         program = argv[0]
-        marks = {self._name: self._secret}
+        markers = {self._name: self._secret}
         if keep_for is None:
-            marks[_MARK] = self._secret
+            markers[_CLUSTER_VARIABLE] = self._secret
         else:
-            marks[_KEPT_FOR] = f"{self._secret}.{keep_for}"
+            markers[_JOB_VARIABLE] = f"{self._secret}.{keep_for}"
             if shutil.which(program) is None:
                 # Told here: what puts it onto the node would tell it by an exit status.
                 raise CommandNotStarted(f"{program}: there is no such program")
-            argv = [*self._onto(environment["WARREN_NODE"]), *argv]
+            argv = [*self._enter_node(environment["WARREN_NODE"]), *argv]
         output, writing = await _pipe()
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
@@ -76,7 +76,7 @@ class ProcessCommands:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=writing,
                 stderr=writing,
-                env={**os.environ, **self._environment, **environment, **marks},
+                env={**os.environ, **self._environment, **environment, **markers},
                 start_new_session=True,
             )
         )
@@ -99,7 +99,11 @@ class ProcessCommands:
         return _Process(process, output, about, keeps_children=keep_for is not None)
 
     async def clear(self, job: str | None = None) -> None:
-        marker = f"{_MARK}={self._secret}" if job is None else f"{_KEPT_FOR}={self._secret}.{job}"
+        marker = (
+            f"{_CLUSTER_VARIABLE}={self._secret}"
+            if job is None
+            else f"{_JOB_VARIABLE}={self._secret}.{job}"
+        )
 
         def left() -> list[int]:
             return pids_by_variable(marker)
@@ -132,12 +136,12 @@ class _Process:
     async def wait(self) -> int:
         try:
             async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(self._output.tell(self._about))
+                reading = tasks.create_task(self._output.log_lines(self._about))
                 code = await self._process.wait()
                 if not self._keeps_children:
                     # What it has left in its group would go on beside the job.
                     self.signal(signal.SIGKILL)
-                await asyncio.wait({reading}, timeout=_LINGER)
+                await asyncio.wait({reading}, timeout=_OUTPUT_TIMEOUT)
                 reading.cancel()
         finally:
             self._output.close()
@@ -154,19 +158,21 @@ class _Output:
         self._reader = reader
         self._transport = transport
 
-    async def tell(self, about: Mapping[str, str]) -> None:
+    async def log_lines(self, about: Mapping[str, str]) -> None:
         count, line = 0, b""
         while chunk := await self._reader.read(_CHUNK):
             *lines, line = (line + chunk).split(b"\n")
-            line = line[:_LINE]
+            line = line[:_LONGEST_LINE]
             for each in lines:
                 count += 1
-                if count <= _LINES:
-                    log.info("command says", line=each[:_LINE].decode(errors="replace"), **about)
-        if line and count < _LINES:
+                if count <= _MOST_LINES:
+                    log.info(
+                        "command says", line=each[:_LONGEST_LINE].decode(errors="replace"), **about
+                    )
+        if line and count < _MOST_LINES:
             log.info("command says", line=line.decode(errors="replace"), **about)
-        if count > _LINES:
-            log.info("command says more than is kept", lines=count - _LINES, **about)
+        if count > _MOST_LINES:
+            log.info("command says more than is kept", lines=count - _MOST_LINES, **about)
 
     def close(self) -> None:
         self._transport.close()

@@ -16,8 +16,8 @@ Drain = Callable[[Iterable[int], str], Awaitable[None]]
 def drainer(handle: Handle) -> Drain:
     """Return a `Drain` that asks the `resource` service.
 
-    A node that cannot be drained, since it is excluded for example, stays as it is: there is
-    no one who could do more about it than read so in the log.
+    A node that cannot be drained, since it is excluded for example, stays as it is: the log
+    says so.
     """
 
     async def drain(ranks: Iterable[int], reason: str) -> None:

@@ -19,11 +19,11 @@ from warren.instance import jobtables, keys
 from warren.instance.barrier import Barriers
 from warren.instance.exec import testexec
 from warren.instance.exec.draining import Drain
-from warren.instance.exec.guest import Entry, Guest, Past
+from warren.instance.exec.guest import ExecutionHistory, GuestNamespace, LogEntry
 from warren.instance.exec.testexec import SimulatedShells
 from warren.instance.kvs import PRIMARY, Kvs
-from warren.instance.ports import Message
-from warren.instance.shell.signals import PASSED
+from warren.instance.protocols import Message
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.lifecycle import kill_escalation
 from warren.lifecycle.kill_escalation import KillAction
 from warren.rfc import fluid, idset, resource_set
@@ -85,15 +85,15 @@ class _Running:
     nodes: list[resource_set.Rank]
     """Where its shells are: the first one has the leader."""
     expiration: float
-    guest: Guest
+    guest: GuestNamespace
     shells: Shells
     exception: str | None = None
     """The type of the first fatal exception that it has met."""
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there is an exception, or another expiration."""
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    shells_started: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when all shells have been started, as far as they can be."""
-    unbegun: int = 0
+    shells_to_start: int = 0
     started: bool = False
     """Whether the job manager has heard, now or in an earlier life, that the job has started."""
     statuses: dict[int, int] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class _Running:
         return fluid.f58(self.job)
 
     @property
-    def meetings(self) -> str:
+    def barrier_prefix(self) -> str:
         """How the names of the barriers begin where the job's shells meet."""
         return f"{fluid.f58plain(self.job)}-"
 
@@ -116,7 +116,7 @@ class _Running:
         return [node.rank for index, node in enumerate(self.nodes) if index not in self.statuses]
 
 
-_Ends = asyncio.Queue[tuple[int, int] | None]
+_ShellExits = asyncio.Queue[tuple[int, int] | None]
 """Ends of shells, rank and wait status; None when no more of them are waited for."""
 
 
@@ -131,7 +131,7 @@ class JobExec:
         barriers: Barriers,
         reply: Callable[[Message], None],
         drain: Drain,
-        site: jobtables.Exec,
+        config: jobtables.Exec,
     ) -> None:
         self._kvs = kvs
         self._clock = clock
@@ -139,18 +139,18 @@ class JobExec:
         self._barriers = barriers
         self._reply = reply
         self._drain = drain
-        self._site = site
+        self._config = config
         self._running: dict[JobId, _Running] = {}
         self._starts: asyncio.Queue[Message] = asyncio.Queue()
         self._signals: dict[tuple[JobId, int], None] = {}
         """What is to be passed on, in order. The same twice is passed on once."""
         self._signalled = asyncio.Event()
-        self._restarted = asyncio.Event()
+        self._all_claimed = asyncio.Event()
 
     async def run(self) -> None:
         """Run jobs until cancelled. Their shells go on without us."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._audit())
+            tasks.create_task(self._end_unclaimed())
             tasks.create_task(self._pass_signals())
             while True:
                 message = await self._starts.get()
@@ -170,9 +170,9 @@ class JobExec:
             jobspec=message["jobspec"],
             nodes=nodes,
             expiration=r["execution"].get("expiration", 0.0),
-            guest=Guest(self._kvs, self._clock, job, message["userid"]),
+            guest=GuestNamespace(self._kvs, self._clock, job, message["userid"]),
             shells=self._launcher,
-            unbegun=len(nodes),
+            shells_to_start=len(nodes),
             started=message["reattach"],
         )
         self._starts.put_nowait(message)
@@ -181,21 +181,21 @@ class JobExec:
         running = self._running.get(job)
         if running is not None and running.exception is None:
             running.exception = type
-            running.news.set()
+            running.changed.set()
 
     def expiration(self, job: JobId, expiration: float) -> None:
         """Set when a job's time is up, in seconds since the epoch; 0 for never."""
         running = self._running.get(job)
         if running is not None:
             running.expiration = expiration
-            running.news.set()
+            running.changed.set()
 
     def kill(self, job: JobId, signum: int) -> None:
-        self._signals[job, signum + PASSED] = None
+        self._signals[job, signum + TASK_SIGNAL_OFFSET] = None
         self._signalled.set()
 
-    def restarted(self) -> None:
-        self._restarted.set()
+    def end_unclaimed_shells(self) -> None:
+        self._all_claimed.set()
 
     async def _pass_signals(self) -> None:
         while True:
@@ -207,102 +207,111 @@ class JobExec:
                 if job in self._running:
                     await self._kill(self._running[job], signum)
 
-    async def _audit(self) -> None:
+    async def _end_unclaimed(self) -> None:
         """End the shells of jobs that are not running: their start was never written down.
 
         What such a job has in its guest namespace is kept with it.
         """
-        await self._restarted.wait()
+        await self._all_claimed.wait()
         for job in await self._launcher.started_jobs():
             if job not in self._running:
                 log.info("shells without a job are ended", job=fluid.f58(job))
-                await self._send(self._launcher, job, signal.SIGKILL)
+                await self._send_signal(self._launcher, job, signal.SIGKILL)
                 await self._forget(job)
         for namespace in self._kvs.namespaces():
             owner = keys.job_of(namespace)
             if owner is not None and owner not in self._running:
                 userid = self._kvs.owner(namespace) or 0
-                await Guest(self._kvs, self._clock, owner, userid).close()
+                await GuestNamespace(self._kvs, self._clock, owner, userid).close()
 
     # One job
 
     async def _run(self, running: _Running, *, reattach: bool) -> None:
-        past = running.guest.past()
-        status = past.status
+        history = running.guest.history()
+        status = history.status
         if status is None:
-            status = await self._execute(running, past, reattach=reattach)
+            status = await self._execute(running, history, reattach=reattach)
         else:
             await running.guest.close()
-        self._barriers.forget(running.userid, running.meetings)
+        self._barriers.forget(running.userid, running.barrier_prefix)
         if status is not None and running.started:
-            self._tell(running, "finish", {"status": status})
+            self._respond(running, "finish", {"status": status})
         del self._running[running.job]
-        self._tell(running, "release", {"ranks": "all", "final": True})
-        # Last: nothing waits for it, and what is left when we die here the next audit ends.
+        self._respond(running, "release", {"ranks": "all", "final": True})
+        # Last: nothing waits for it, and what is left when we die here the next instance ends.
         if running.shells is self._launcher:
             await self._forget(running.job)
 
-    async def _execute(self, running: _Running, past: Past, *, reattach: bool) -> int | None:
+    async def _execute(
+        self, running: _Running, history: ExecutionHistory, *, reattach: bool
+    ) -> int | None:
         """Start the shells and wait for them. None if they were not to start any more."""
         try:
-            show = self._show(running)
+            mock = self._mock_run(running)
         except UserMistake as mistake:
-            self._complain(running, str(mistake))
+            self._raise_exception(running, str(mistake))
             return None
-        if reattach and not past.recoverable:
-            return await self._lose(running, "job is not recoverable: no recoverable event")
-        known = past.begun is not None and (
-            show is not None or running.job in await self._launcher.started_jobs()
+        if reattach and not history.recoverable:
+            return await self._end_lost(running, "job is not recoverable: no recoverable event")
+        known = history.started_at is not None and (
+            mock is not None or running.job in await self._launcher.started_jobs()
         )
         if running.exception is not None and not (reattach or known):
-            if past.begun is not None:
+            if history.started_at is not None:
                 await running.guest.close()
             return None
-        if show is not None and show.init_exception is not None:
-            self._complain(running, show.init_exception)
+        if mock is not None and mock.init_exception is not None:
+            self._raise_exception(running, mock.init_exception)
             return None
-        if (reattach or past.at_work) and not known:
+        if (reattach or history.tasks_started) and not known:
             note = "the job's shells were lost while the cluster was down"
-            return await self._lose(running, note)
-        begun = past.begun if past.begun is not None else await running.guest.open()
-        if show is not None:
-            running.shells = SimulatedShells(self._clock, show, begun)
+            return await self._end_lost(running, note)
+        started_at = (
+            history.started_at if history.started_at is not None else await running.guest.open()
+        )
+        if mock is not None:
+            running.shells = SimulatedShells(self._clock, mock, started_at)
         if reattach:
             await running.guest.log(("reattach", {}))
-            running.begun.set()
-            self._tell(running, "reattached", {})
-        return await self._accompany(running, past, show, reattach=reattach)
+            running.shells_started.set()
+            self._respond(running, "reattached", {})
+        return await self._supervise(running, history, mock, reattach=reattach)
 
-    def _show(self, running: _Running) -> testexec.Show | None:
-        """Return whether a job is executed for show only. Raises UserMistake."""
-        show = testexec.read_test(running.jobspec)
-        if show is not None and running.userid != self._kvs.owner(PRIMARY):
+    def _mock_run(self, running: _Running) -> testexec.MockRun | None:
+        """Return how a job is mocked; None for one that is executed. Raises UserMistake."""
+        mock = testexec.read_mock_run(running.jobspec)
+        if mock is not None and running.userid != self._kvs.owner(PRIMARY):
             raise UserMistake("attributes.system.exec.test is for the instance's owner only.")
-        return show
+        return mock
 
-    async def _lose(self, running: _Running, note: str) -> int:
+    async def _end_lost(self, running: _Running, note: str) -> int:
         """End a job that cannot be taken up again."""
-        self._start_is_known(running)
-        self._complain(running, note)
+        self._report_start(running)
+        self._raise_exception(running, note)
         await self._kill(running, signal.SIGKILL)
-        await running.guest.close(_said(running, note), ("complete", {"status": _FAILED}))
+        await running.guest.close(_log_entry(running, note), ("complete", {"status": _FAILED}))
         return _FAILED
 
-    async def _accompany(
-        self, running: _Running, past: Past, show: testexec.Show | None, *, reattach: bool
+    async def _supervise(
+        self,
+        running: _Running,
+        history: ExecutionHistory,
+        mock: testexec.MockRun | None,
+        *,
+        reattach: bool,
     ) -> int:
         """Follow a job's shells from their start, or from where they are, to their end."""
-        ends: _Ends = asyncio.Queue()
+        exits: _ShellExits = asyncio.Queue()
         async with asyncio.TaskGroup() as tasks:
             life = [
-                tasks.create_task(self._shell(running, index, ends, start=not reattach))
+                tasks.create_task(self._shell(running, index, exits, start=not reattach))
                 for index in range(len(running.nodes))
             ]
-            life.append(tasks.create_task(self._hurry(running, ends)))
-            if show is not None and show.run_exception is not None and not running.exception:
-                await running.begun.wait()
-                self._complain(running, show.run_exception)
-            last = await self._collect(running, past, ends)
+            life.append(tasks.create_task(self._end_early(running, exits)))
+            if mock is not None and mock.run_exception is not None and not running.exception:
+                await running.shells_started.wait()
+                self._raise_exception(running, mock.run_exception)
+            last = await self._collect(running, history, exits)
             for task in life:
                 task.cancel()
         status = max(running.statuses.values(), default=0)
@@ -311,74 +320,78 @@ class JobExec:
             reason = f"unkillable user processes for job {running.label}"
             log.error("processes cannot be killed", job=running.label, ranks=idset.encode(stuck))
             await self._drain(stuck, reason)
-            last.append(_said(running, reason))
+            last.append(_log_entry(running, reason))
             status = max(status, _UNKILLABLE)
         if status == 0 and running.exception is not None:
             status = _FAILED
         await running.guest.close(*last, ("complete", {"status": status}))
         return status
 
-    async def _collect(self, running: _Running, past: Past, ends: _Ends) -> list[Entry]:
+    async def _collect(
+        self, running: _Running, history: ExecutionHistory, exits: _ShellExits
+    ) -> list[LogEntry]:
         """Wait until all shells have ended or are given up; return what is still to be logged."""
-        entries: list[Entry] = []
+        entries: list[LogEntry] = []
         while len(running.statuses) < len(running.nodes):
-            ended = await ends.get()
+            ended = await exits.get()
             if ended is None:
                 break
             index, running.statuses[index] = ended
-            if index == 0 and not past.leader_gone:
+            if index == 0 and not history.leader_exited:
                 entries.append(_leader_exit(running))
-            if entries and ends.empty() and running.active():
+            if entries and exits.empty() and running.active():
                 await running.guest.log(*entries)
                 entries = []
         return entries
 
-    async def _shell(self, running: _Running, index: int, ends: _Ends, *, start: bool) -> None:
+    async def _shell(
+        self, running: _Running, index: int, exits: _ShellExits, *, start: bool
+    ) -> None:
         try:
             if start:
                 await self._start_shell(running, index)
             status = await running.shells.wait(running.job, index)
         except (ShellsLost, RpcError) as error:
             if running.exception is None:
-                self._complain(running, str(error))
+                self._raise_exception(running, str(error))
             if isinstance(error, ShellStuck):
                 running.stuck.add(running.nodes[index].rank)
             status = _FAILED
         if status != 0 or index == 0:
             # Others that wait for this shell would wait for ever; for a leader without a failure,
             # one that lost the answer to its report with its connection.
-            self._barriers.break_off(running.userid, running.meetings)
-        ends.put_nowait((index, status))
+            self._barriers.abort(running.userid, running.barrier_prefix)
+        exits.put_nowait((index, status))
 
     async def _start_shell(self, running: _Running, index: int) -> None:
         host = running.nodes[index].host
         try:
             await running.shells.start(running.job, index, host, running.userid)
         except RpcError as error:
-            running.begun.set()
+            running.shells_started.set()
             raise ShellsLost(f"{host}: the shell cannot be started: {error}") from error
-        running.unbegun -= 1
-        if running.unbegun == 0:
-            running.begun.set()
-            self._start_is_known(running)
+        running.shells_to_start -= 1
+        if running.shells_to_start == 0:
+            running.shells_started.set()
+            self._report_start(running)
 
-    def _start_is_known(self, running: _Running) -> None:
+    def _report_start(self, running: _Running) -> None:
         if not running.started:
             running.started = True
-            self._tell(running, "start", {})
+            self._respond(running, "start", {})
 
     # Ending jobs before their time
 
-    async def _hurry(self, running: _Running, ends: _Ends) -> None:
+    async def _end_early(self, running: _Running, exits: _ShellExits) -> None:
         """End a job when it has met an exception or its time is up."""
-        type_ = await self._doom(running)
+        type_ = await self._wait_exception(running)
         # Shells that are being started would miss the signal.
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._site.kill_seconds):
-                await running.begun.wait()
+            async with asyncio.timeout(self._config.kill_seconds):
+                await running.shells_started.wait()
         await self._kill(running, signal.SIGALRM if type_ == "timeout" else signal.SIGTERM)
         for wait, action in kill_escalation.escalation(
-            self._site.kill_seconds, self._site.max_kill_count
+            self._config.kill_seconds, self._config.max_kill_count
         ):
             await asyncio.sleep(wait)
             match action:
@@ -388,18 +401,18 @@ class JobExec:
                     self._release_others(running)
                     await self._kill(running, signal.SIGKILL)
                 case KillAction.GIVE_UP:
-                    ends.put_nowait(None)
+                    exits.put_nowait(None)
 
-    async def _doom(self, running: _Running) -> str:
+    async def _wait_exception(self, running: _Running) -> str:
         """Wait until a job is to end early, and return the type of the exception."""
         while running.exception is None:
             left = running.expiration - self._clock.now() if running.expiration else None
-            running.news.clear()
+            running.changed.clear()
             try:
                 async with asyncio.timeout(left):
-                    await running.news.wait()
+                    await running.changed.wait()
             except TimeoutError:
-                self._complain(running, "resource allocation expired", "timeout")
+                self._raise_exception(running, "resource allocation expired", "timeout")
         return running.exception
 
     def _release_others(self, running: _Running) -> None:
@@ -407,15 +420,15 @@ class JobExec:
         ended = {node.rank for node in running.nodes} - {*running.active(), *running.released}
         if ended:
             running.released |= ended
-            self._tell(running, "release", {"ranks": idset.encode(ended), "final": False})
+            self._respond(running, "release", {"ranks": idset.encode(ended), "final": False})
 
     async def _kill(self, running: _Running, signum: int) -> None:
-        await self._send(running.shells, running.job, signum)
+        await self._send_signal(running.shells, running.job, signum)
 
-    async def _send(self, shells: Shells, job: JobId, signum: int) -> None:
+    async def _send_signal(self, shells: Shells, job: JobId, signum: int) -> None:
         """Send a signal. That it cannot be delivered is no reason to stop trying stronger ones."""
         try:
-            async with asyncio.timeout(self._site.kill_seconds):
+            async with asyncio.timeout(self._config.kill_seconds):
                 await shells.kill(job, signum)
         except (TimeoutError, RpcError) as error:
             words = str(error) or "no answer"
@@ -429,22 +442,22 @@ class JobExec:
 
     # Answers
 
-    def _complain(self, running: _Running, note: str, type: str = "exec") -> None:
+    def _raise_exception(self, running: _Running, note: str, type: str = "exec") -> None:
         """Raise a fatal exception, and act on it before its event arrives."""
         self.exception(running.job, type)
-        self._tell(running, "exception", {"severity": 0, "type": type, "note": note})
+        self._respond(running, "exception", {"severity": 0, "type": type, "note": note})
 
-    def _tell(self, running: _Running, type_: str, data: Mapping[str, Any]) -> None:
+    def _respond(self, running: _Running, type_: str, data: Mapping[str, Any]) -> None:
         self._reply({"id": running.job, "type": type_, "data": data})
 
 
-def _leader_exit(running: _Running) -> Entry:
+def _leader_exit(running: _Running) -> LogEntry:
     context: dict[str, Any] = {"rank": running.nodes[0].rank, "wait_status": running.statuses[0]}
     active = running.active()
     return "shell-exit", context | ({"active_ranks": idset.encode(active)} if active else {})
 
 
-def _said(running: _Running, words: str) -> Entry:
+def _log_entry(running: _Running, words: str) -> LogEntry:
     """Return the entry that tells the job's user what execution has to say."""
     rank = str(running.nodes[0].rank)
     return "log", {"component": "job-exec", "stream": "stderr", "rank": rank, "data": words}

@@ -21,31 +21,31 @@ from warren.rfc.fluid import JobId
 _GREATEST_STATUS: Final = 2**16 - 1
 """Of the wait statuses that there are."""
 
-_END: Final = 2**20
+_LOG_END: Final = 2**20
 """Bytes of either end of a log that are looked at."""
 
 _LINE: Final = re.compile(rb'^\{"timestamp":.{,4000}\}$', re.MULTILINE)
 """What may be an event of execution's: users may write millions of lines that are none."""
 
-Entry = tuple[str, Mapping[str, Any]]
+LogEntry = tuple[str, Mapping[str, Any]]
 """An event that is to be written: its name and its context."""
 
 
 @dataclass(kw_only=True)
-class Past:
+class ExecutionHistory:
     """What the log of a job's execution says."""
 
-    begun: float | None = None
+    started_at: float | None = None
     """When the shells were about to be started."""
     recoverable: bool = False
-    at_work: bool = False
+    tasks_started: bool = False
     """Whether tasks have started."""
-    leader_gone: bool = False
+    leader_exited: bool = False
     status: int | None = None
     """What all shells have ended with."""
 
 
-class Guest:
+class GuestNamespace:
     """One job's guest namespace."""
 
     def __init__(self, kvs: Kvs, clock: Clock, job: JobId, userid: int) -> None:
@@ -53,31 +53,31 @@ class Guest:
         self._clock = clock
         self._job = job
         self._userid = userid
-        self._namespace = keys.guest(job)
+        self._namespace = keys.guest_namespace(job)
 
-    def past(self) -> Past:
+    def history(self) -> ExecutionHistory:
         """Read how far the job had come, in the namespace or in what was kept of it.
 
         The log is written by shells, which are the job's user: what makes no sense in it is
         passed over, and costs that job what the log would have said.
         """
-        past = Past()
-        text = self._kvs.get(keys.of(self._job, "guest.exec.eventlog")) or b""
-        for event in _legible(text):
+        history = ExecutionHistory()
+        text = self._kvs.get(keys.job_key(self._job, "guest.exec.eventlog")) or b""
+        for event in _readable_events(text):
             match event.name:
                 case "starting":
-                    past.begun = event.timestamp
+                    history.started_at = event.timestamp
                 case "recoverable":
-                    past.recoverable = True
+                    history.recoverable = True
                 case "shell.start":
-                    past.at_work = True
+                    history.tasks_started = True
                 case "shell-exit":
-                    past.leader_gone = True
+                    history.leader_exited = True
                 case "complete":
                     status = event.context.get("status")
                     if type(status) is int and 0 <= status <= _GREATEST_STATUS:
-                        past.status = status
-        return past
+                        history.status = status
+        return history
 
     async def open(self) -> float:
         """Make the namespace, and return the moment. What is started now can be found again."""
@@ -87,19 +87,19 @@ class Guest:
             [
                 create_namespace(self._namespace, self._userid),
                 *(keys.log_execution(self._job, event) for event in begun),
-                link(keys.of(self._job, "guest"), self._namespace),
+                link(keys.job_key(self._job, "guest"), self._namespace),
             ]
         )
         return now
 
-    async def log(self, *entries: Entry) -> None:
+    async def log(self, *entries: LogEntry) -> None:
         """Write to the log of execution."""
         now = self._clock.now()
         await self._kvs.commit(
             [keys.log_execution(self._job, Event(now, *entry)) for entry in entries]
         )
 
-    async def close(self, *entries: Entry) -> None:
+    async def close(self, *entries: LogEntry) -> None:
         """Write the last entries, keep with the job what there is, and remove the namespace.
 
         All in one: clients that hear afterwards that the job is over find everything in place.
@@ -112,17 +112,17 @@ class Guest:
                     keys.log_execution(self._job, Event(now, *entry))
                     for entry in (*entries, ("done", {}))
                 ),
-                graft(keys.of(self._job, "guest"), self._namespace),
+                graft(keys.job_key(self._job, "guest"), self._namespace),
             ]
         )
 
 
-def _legible(log: bytes | bytearray) -> Iterator[Event]:
+def _readable_events(log: bytes | bytearray) -> Iterator[Event]:
     """Return the events at both ends of a log, without the lines that are none.
 
     What is written by execution stands there; between them a user has room for a gigabyte.
     """
-    ends = [log] if len(log) <= 2 * _END else [log[:_END], log[-_END:]]
+    ends = [log] if len(log) <= 2 * _LOG_END else [log[:_LOG_END], log[-_LOG_END:]]
     for line in (each for end in ends for each in _LINE.findall(end)):
         with suppress(BadFormat, UnicodeDecodeError):
             yield eventlog.decode_line(line.decode())

@@ -18,59 +18,59 @@ from warren.rpc.message import Handle, Payload, Request, RpcError
 _RETRY: Final = 0.2
 
 
-class Refused(ShellsLost):
+class ShellRefused(ShellsLost):
     """There can be no such shell; the words say why."""
 
 
 class RemoteLauncher:
     """Asks the parent of shells, whenever there is one."""
 
-    def __init__(self, handle: Handle, owner: int, place: str = "") -> None:
-        """`owner` is the instance's, as whom shells run that are of no other user.
+    def __init__(self, handle: Handle, owner: int, suffix: str = "") -> None:
+        """`owner` is the instance's, and that of the shells that are no other user's.
 
-        `place` is which of several parents is asked.
+        `suffix` ends the name of the service, where there are several parents.
         """
-        self._service = f"{SERVICE}{place}"
+        self._service = f"{SERVICE}{suffix}"
         self._handle = handle
         self._owner = owner
         self._shells: dict[tuple[JobId, int], int | None] = {}
         """The shells that the parent has, with the wait status of those that have ended."""
-        self._troubled: dict[tuple[JobId, int], ShellsLost] = {}
+        self._failures: dict[tuple[JobId, int], ShellsLost] = {}
         """Why shells have not become any, or left something behind for good."""
         self._changed = asyncio.Event()
-        self._greeted = asyncio.Event()
+        self._hello_received = asyncio.Event()
 
     def methods(self) -> Methods:
         """Return the `job-exec` service, where the parent tells what it has."""
         return {"hello": Method(self._hello), "exited": Method(self._exited)}
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
-        await self._greeted.wait()
+        await self._hello_received.wait()
         if (job, rank) not in self._shells:
             # Before asking, since the end may be told before the answer is read; and after
             # it, since a parent that was restarted meanwhile has told of no shell yet.
             self._shells[job, rank] = None
-            order: dict[str, object] = {"id": job, "rank": rank, "host": host, "userid": userid}
+            request: dict[str, object] = {"id": job, "rank": rank, "host": host, "userid": userid}
             if userid != self._owner:
                 found = await self._handle.rpc("job-info.lookup", {"id": job, "keys": ["J"]})
-                order["J"] = found["J"]
-            await self._ask("start", order)
+                request["J"] = found["J"]
+            await self._ask("start", request)
             self._shells.setdefault((job, rank), None)
 
     async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
-        await self._greeted.wait()
+        await self._hello_received.wait()
         found: dict[JobId, set[int]] = {}
         for job, rank in self._shells:
             found.setdefault(job, set()).add(rank)
         return {job: frozenset(ranks) for job, ranks in found.items()}
 
     async def wait(self, job: JobId, rank: int) -> int:
-        await self._greeted.wait()
+        await self._hello_received.wait()
         while True:
             if (job, rank) not in self._shells:
                 raise ShellsLost("the job's shells were lost: their parent process was restarted")
-            if (job, rank) in self._troubled:
-                raise self._troubled[job, rank]
+            if (job, rank) in self._failures:
+                raise self._failures[job, rank]
             status = self._shells[job, rank]
             if status is not None:
                 return status
@@ -80,9 +80,9 @@ class RemoteLauncher:
         await self._ask("kill", {"id": job, "signum": signum})
 
     async def forget(self, job: JobId) -> None:
-        for place in [place for place in self._shells if place[0] == job]:
-            del self._shells[place]
-            self._troubled.pop(place, None)
+        for key in [key for key in self._shells if key[0] == job]:
+            del self._shells[key]
+            self._failures.pop(key, None)
         await self._ask("forget", {"id": job})
 
     async def _ask(self, method: str, payload: Payload) -> None:
@@ -91,33 +91,33 @@ class RemoteLauncher:
             try:
                 await self._handle.rpc(f"{self._service}.{method}", payload)
             except RpcError as error:
-                if not error.lost:
+                if not error.unserved:
                     raise
                 await asyncio.sleep(_RETRY)
             else:
                 return
 
     async def _hello(self, request: Request) -> Payload:
-        self._shells, self._troubled = {}, {}
+        self._shells, self._failures = {}, {}
         for shell in request.payload["shells"]:
-            self._note(shell)
-        self._greeted.set()
+            self._record(shell)
+        self._hello_received.set()
         self._wake()
         return {}
 
     async def _exited(self, request: Request) -> Payload:
         if (JobId(request.payload["id"]), request.payload["rank"]) in self._shells:
-            self._note(request.payload)
+            self._record(request.payload)
         self._wake()
         return {}
 
-    def _note(self, shell: Payload) -> None:
-        place = (JobId(shell["id"]), shell["rank"])
-        self._shells[place] = shell["status"]
+    def _record(self, shell: Payload) -> None:
+        key = (JobId(shell["id"]), shell["rank"])
+        self._shells[key] = shell["status"]
         if shell["note"]:
-            self._troubled[place] = Refused(shell["note"])
+            self._failures[key] = ShellRefused(shell["note"])
         elif shell["left"]:
-            self._troubled[place] = ShellStuck(f"processes do not die: {shell['left']}")
+            self._failures[key] = ShellStuck(f"processes do not die: {shell['left']}")
 
     def _wake(self) -> None:
         self._changed.set()
@@ -130,10 +130,10 @@ class SpreadLauncher:
     def __init__(self, nodes: Mapping[str, RemoteLauncher]) -> None:
         """`nodes` are the launchers by the names of their nodes."""
         self._nodes = nodes
-        self._places: dict[tuple[JobId, int], RemoteLauncher] = {}
+        self._launchers: dict[tuple[JobId, int], RemoteLauncher] = {}
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
-        self._places[job, rank] = self._nodes[host]
+        self._launchers[job, rank] = self._nodes[host]
         await self._nodes[host].start(job, rank, host, userid)
 
     async def started_jobs(self) -> Mapping[JobId, frozenset[int]]:
@@ -144,15 +144,15 @@ class SpreadLauncher:
         return found
 
     async def wait(self, job: JobId, rank: int) -> int:
-        return await self._places[job, rank].wait(job, rank)
+        return await self._launchers[job, rank].wait(job, rank)
 
     async def kill(self, job: JobId, signum: int) -> None:
-        await asyncio.gather(*(node.kill(job, signum) for node in self._of(job)))
+        await asyncio.gather(*(node.kill(job, signum) for node in self._launchers_of(job)))
 
     async def forget(self, job: JobId) -> None:
-        await asyncio.gather(*(node.forget(job) for node in self._of(job)))
-        for place in [place for place in self._places if place[0] == job]:
-            del self._places[place]
+        await asyncio.gather(*(node.forget(job) for node in self._launchers_of(job)))
+        for key in [key for key in self._launchers if key[0] == job]:
+            del self._launchers[key]
 
-    def _of(self, job: JobId) -> set[RemoteLauncher]:
-        return {node for (other, _), node in self._places.items() if other == job}
+    def _launchers_of(self, job: JobId) -> set[RemoteLauncher]:
+        return {node for (other, _), node in self._launchers.items() if other == job}

@@ -53,7 +53,7 @@ _TOPICS: Final = (
 _PROLOG_SECONDS, _EPILOG_SECONDS = 1800.0, 0.0
 """How long a command may take where the site says nothing; 0 is for ever."""
 
-_AT_ONCE: Final = 64
+_MOST_COMMANDS: Final = 64
 """Commands that run at the same time. The others wait."""
 
 _FAILED: Final = 1 << 8
@@ -104,7 +104,7 @@ class Step:
     seconds: float | None
     kill_seconds: float
     exit_on_first_error: bool = False
-    drains: bool = True
+    drains_on_failure: bool = True
     """Whether a node on which it fails is drained."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -163,7 +163,7 @@ class _Outcome:
     step: Step
     node: Rank | None
     status: int
-    trouble: str | None
+    problem: str | None
     """What went wrong with it, if it is to blame."""
 
 
@@ -186,21 +186,21 @@ class Perilog:
         steps: PerilogSteps,
         commands: Commands,
         drain: Drain,
-        committed: Callable[[], Awaitable[None]],
+        wait_committed: Callable[[], Awaitable[None]],
     ) -> None:
-        """`committed` returns when everything that has been posted is durable."""
+        """`wait_committed` returns when everything that has been posted is durable."""
         self.name = steps.name
         self._steps = steps
         self._commands = commands
         self._drain = drain
-        self._committed = committed
+        self._wait_committed = wait_committed
         self._running: dict[tuple[JobId, str], _RunningPerilog] = {}
         self._ended: dict[JobId, int] = {}
         """Prologs that have ended, until that is written down."""
-        self._cut_short: set[JobId] = set()
+        self._interrupted: set[JobId] = set()
         """Jobs of which an earlier life may have left a command of a prolog or an epilog."""
         self._due: asyncio.Queue[_RunningPerilog] = asyncio.Queue()
-        self._places = asyncio.Semaphore(_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MOST_COMMANDS)
         self._tap: Jobtap
 
     def load(self, tap: Jobtap) -> Mapping[str, Callable[[Job], None]]:
@@ -213,12 +213,12 @@ class Perilog:
             await self._commands.clear()
         async with asyncio.TaskGroup() as tasks:
             while True:
-                tasks.create_task(self._perform(await self._due.get()))
+                tasks.create_task(self._run_perilog(await self._due.get()))
 
     def _on_restart(self, job: Job) -> None:
         settings = self._steps.settings(self._tap.jobspec(job.id))
         if settings.prolog_name in job.prologs or settings.epilog_name in job.epilogs:
-            self._cut_short.add(job.id)
+            self._interrupted.add(job.id)
         self._step(job)
 
     def _step(self, job: Job) -> None:
@@ -256,42 +256,42 @@ class Perilog:
 
     # Commands
 
-    async def _perform(self, perilog: _RunningPerilog) -> None:
+    async def _run_perilog(self, perilog: _RunningPerilog) -> None:
         # What the command does must not be seen before it is written down that the job is here.
-        await self._committed()
+        await self._wait_committed()
         ends = perilog.description == perilog.settings.epilog_name
-        if self._steps.keeps_background and perilog.job in self._cut_short:
+        if self._steps.keeps_background and perilog.job in self._interrupted:
             await self._commands.clear(fluid.f58(perilog.job))
-        self._cut_short.discard(perilog.job)
+        self._interrupted.discard(perilog.job)
         outcomes = await self._run_all(perilog)
         if self._steps.keeps_background and ends:
             await self._commands.clear(fluid.f58(perilog.job))
-        troubled = [each for each in outcomes if each.trouble is not None]
+        failures = [each for each in outcomes if each.problem is not None]
         # First the drain, then the events: should we die in between, all is done once more.
-        for outcome in troubled:
-            if outcome.node is not None and outcome.step.drains:
+        for outcome in failures:
+            if outcome.node is not None and outcome.step.drains_on_failure:
                 f58 = fluid.f58(perilog.job)
-                reason = f"{outcome.step.subject} {outcome.trouble} for job {f58}"
+                reason = f"{outcome.step.subject} {outcome.problem} for job {f58}"
                 await self._drain([outcome.node.rank], reason)
         status = max((each.status for each in outcomes), default=0)
         job = self._tap.with_pending_events(perilog.job)
         if ends and job is not None:
             # Under way until its end is posted: the exception has the job looked at.
-            if troubled:
-                self._tap.raise_exception(job.id, "epilog", 2, _note(troubled))
+            if failures:
+                self._tap.raise_exception(job.id, "epilog", 2, _note(failures))
             self._tap.epilog_finish(job.id, perilog.description, status)
         del self._running[perilog.job, perilog.description]
         if ends or job is None:
             return
         self._ended[job.id] = status
         if job.state is State.RUN and status != 0:
-            self._tap.raise_exception(job.id, "prolog", 0, _note(troubled))
+            self._tap.raise_exception(job.id, "prolog", 0, _note(failures))
         else:
             self._step(job)
 
     async def _run_all(self, perilog: _RunningPerilog) -> list[_Outcome]:
         """Run the commands in order; those of a prolog up to the first that fails."""
-        nodes = resource_set.decode(self._tap.resources(perilog.job) or _NOWHERE)
+        nodes = resource_set.decode(self._tap.resources(perilog.job) or _NO_NODES)
         spec = self._tap.jobspec(perilog.job)
         environment = {
             "FLUX_JOB_ID": fluid.f58(perilog.job),
@@ -301,7 +301,7 @@ class Perilog:
         try:
             steps = self._steps.steps(perilog.job, spec, perilog.description)
         except CommandNotStarted as error:
-            return [_Outcome(step=_NO_STEP, node=None, status=127 << 8, trouble=str(error))]
+            return [_Outcome(step=_NO_STEP, node=None, status=127 << 8, problem=str(error))]
         outcomes: list[_Outcome] = []
         for step in steps:
             outcomes += await self._run_on_all(
@@ -338,19 +338,19 @@ class Perilog:
         node: Rank | None,
     ) -> _Outcome:
         keep_for = fluid.f58(perilog.job) if self._steps.keeps_background else None
-        async with self._places:
+        async with self._slots:
             if perilog.cancelled.is_set():
-                return _Outcome(step=step, node=node, status=int(signal.SIGTERM), trouble=None)
+                return _Outcome(step=step, node=node, status=int(signal.SIGTERM), problem=None)
             try:
                 command = await self._commands.start(step.argv, environment, keep_for)
             except CommandNotStarted as error:
                 log.error("command cannot be run", command=step.argv[0], reason=str(error))
                 outcome = _Outcome(
-                    step=step, node=node, status=127 << 8, trouble="could not be run"
+                    step=step, node=node, status=127 << 8, problem="could not be run"
                 )
             else:
                 outcome = await self._wait_or_kill(command, perilog, step, node)
-        if outcome.trouble is not None and step.exit_on_first_error:
+        if outcome.problem is not None and step.exit_on_first_error:
             perilog.cancelled.set()
         return outcome
 
@@ -369,18 +369,18 @@ class Perilog:
                 )
                 if ended.done():
                     status = ended.result()
-                    return _Outcome(step=step, node=node, status=status, trouble=_trouble(status))
-                trouble = None if cancelled.done() else "timed out"
+                    return _Outcome(step=step, node=node, status=status, problem=_problem(status))
+                problem = None if cancelled.done() else "timed out"
                 command.signal(signal.SIGTERM)
                 await asyncio.wait({ended}, timeout=step.kill_seconds)
                 if not ended.done():
-                    trouble = trouble or "canceled then timed out"
+                    problem = problem or "canceled then timed out"
                     command.signal(signal.SIGKILL)
                     # What does not even heed this is left behind: no job waits for it for ever.
                     await asyncio.wait({ended}, timeout=step.kill_seconds)
                 status = ended.result() if ended.done() else int(signal.SIGKILL)
                 # It has not done its work, whatever it says.
-                return _Outcome(step=step, node=node, status=status or _FAILED, trouble=trouble)
+                return _Outcome(step=step, node=node, status=status or _FAILED, problem=problem)
             finally:
                 if not ended.done():
                     command.signal(signal.SIGKILL)
@@ -388,7 +388,7 @@ class Perilog:
                 cancelled.cancel()
 
 
-_NOWHERE: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
+_NO_NODES: Final[Mapping[str, Any]] = {"execution": {"R_lite": [], "nodelist": []}}
 
 
 def _step(subject: str, table: jobtables.Perilog, usual: float) -> Step:
@@ -404,19 +404,19 @@ def _step(subject: str, table: jobtables.Perilog, usual: float) -> Step:
 
 
 _NO_STEP: Final = Step(subject="", argv=(), per_rank=False, seconds=None, kill_seconds=0.0)
-"""Instead of commands that there are not."""
+"""Stands for commands that cannot be found."""
 
 
-def _trouble(status: int) -> str | None:
+def _problem(status: int) -> str | None:
     if status == 0:
         return None
     code = os.waitstatus_to_exitcode(status)
     return f"was killed by signal {-code}" if code < 0 else f"failed with exit status {code}"
 
 
-def _note(troubled: Sequence[_Outcome]) -> str:
+def _note(failures: Sequence[_Outcome]) -> str:
     """Return in one sentence what went wrong, and where."""
-    words = sorted({f"{each.step.subject} {each.trouble}".strip() for each in troubled})
-    hosts = list(dict.fromkeys(each.node.host for each in troubled if each.node is not None))
+    words = sorted({f"{each.step.subject} {each.problem}".strip() for each in failures})
+    hosts = list(dict.fromkeys(each.node.host for each in failures if each.node is not None))
     where = f" on {','.join(hosts)}" if hosts else ""
     return f"{' and '.join(words)}{where}"

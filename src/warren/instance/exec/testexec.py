@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
-from warren.instance.shell.signals import PASSED
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc import duration
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 
-_AT_LEAST: Final = 1e-5
+_SHORTEST: Final = 1e-5
 """Seconds that a job takes by default."""
 
 _PATH: Final = "attributes.system.exec.test"
@@ -29,7 +29,7 @@ _EXCEPTIONS: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Show:
+class MockRun:
     """What is to be shown."""
 
     seconds: float
@@ -40,7 +40,7 @@ class Show:
     """The note of an exception that comes after it."""
 
 
-def read_test(jobspec: Mapping[str, Any]) -> Show | None:
+def read_mock_run(jobspec: Mapping[str, Any]) -> MockRun | None:
     """Read what a jobspec asks for; None for a job that is to be run. Raises UserMistake."""
     system = jobspecs.system(jobspec)
     execution = system.get("exec")
@@ -58,8 +58,8 @@ def read_test(jobspec: Mapping[str, Any]) -> Show | None:
     if not isinstance(status, int) or not 0 <= status <= 0xFFFF:
         raise UserMistake(f"{_PATH}.wait_status is {status!r}: make it a number up to 65535.")
     seconds = _seconds(test.get("run_duration"))
-    return Show(
-        seconds=seconds or float(system.get("duration") or _AT_LEAST),
+    return MockRun(
+        seconds=seconds or float(system.get("duration") or _SHORTEST),
         wait_status=status,
         init_exception=_EXCEPTIONS["init"] if exception == "init" else None,
         run_exception=_EXCEPTIONS["run"] if exception == "run" else None,
@@ -79,10 +79,10 @@ class SimulatedShells:
     When they end follows from when they began: a later life of the instance finds them again.
     """
 
-    def __init__(self, clock: Clock, show: Show, begun: float) -> None:
+    def __init__(self, clock: Clock, mock: MockRun, started_at: float) -> None:
         self._clock = clock
-        self._show = show
-        self._end = begun + show.seconds
+        self._mock = mock
+        self._end = started_at + mock.seconds
         self._killed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def start(self, job: JobId, rank: int, host: str, userid: int) -> None:
@@ -93,8 +93,10 @@ class SimulatedShells:
             async with asyncio.timeout(self._end - self._clock.now()):
                 return await asyncio.shield(self._killed)
         except TimeoutError:
-            return self._show.wait_status
+            return self._mock.wait_status
 
     async def kill(self, job: JobId, signum: int) -> None:
         if not self._killed.done():
-            self._killed.set_result(signum - PASSED if signum > PASSED else int(signum))
+            self._killed.set_result(
+                signum - TASK_SIGNAL_OFFSET if signum > TASK_SIGNAL_OFFSET else int(signum)
+            )

@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 import orjson
 
-from warren.instance.jobs.stored import Stored
+from warren.instance.jobs.stored import StoredJobs
 from warren.journal import files
 from warren.rfc import eventlog
 from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 
-_AT_ONCE: Final = 100
+_BATCH: Final = 100
 """Jobs that are written together."""
 
 
@@ -33,7 +33,7 @@ class NotArchived(Exception):
 class Archive:
     """Appends jobs to a file, which may be renamed at any time."""
 
-    def __init__(self, path: Path, stored: Stored) -> None:
+    def __init__(self, path: Path, stored: StoredJobs) -> None:
         self.path = path
         self._stored = stored
         self._lock = threading.Lock()
@@ -43,8 +43,8 @@ class Archive:
 
         A job that was not purged after all comes again: its lines are equal.
         """
-        for first in range(0, len(jobs), _AT_ONCE):
-            some = jobs[first : first + _AT_ONCE]
+        for first in range(0, len(jobs), _BATCH):
+            some = jobs[first : first + _BATCH]
             lines = [record(job, self._stored.values(job)) for job in some]
             try:
                 await asyncio.to_thread(self._append, b"".join(lines))
@@ -61,11 +61,11 @@ def record(job: JobId, values: Iterable[tuple[str, bytes]]) -> bytes:
 
     An eventlog is the array of its events, JSON is what it says, anything else is text.
     """
-    kept = {key: msgspec.Raw(_read(key, value)) for key, value in values}
+    kept = {key: msgspec.Raw(_to_json(key, value)) for key, value in values}
     return msgspec.json.encode({"id": job, **kept}) + b"\n"
 
 
-def _read(key: str, value: bytes) -> bytes:
+def _to_json(key: str, value: bytes) -> bytes:
     """Return a value as JSON; as text what cannot be read, or not be written again.
 
     Users have their part in most of it: nothing of theirs may stop the purge of all others' jobs.

@@ -7,14 +7,14 @@ from typing import Any
 import structlog
 
 from warren.instance.jobs.jobtap import Jobtap, Plugin, Rejected
-from warren.instance.jobs.known import Entry, Inactive
+from warren.instance.jobs.known import ActiveJob, InactiveJob
 from warren.rfc import fluid
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 
 log = structlog.get_logger()
 
-Failed = Callable[[Entry, str], None]
+OnFailure = Callable[[ActiveJob, str], None]
 """Called when a plugin has failed, with the job and the plugin's name."""
 
 
@@ -24,14 +24,14 @@ class _Callback:
     call: Callable[..., Any]
 
 
-class Stack:
+class PluginStack:
     """All plugins, in the order in which they were loaded."""
 
-    def __init__(self, failed: Failed) -> None:
-        self._failed = failed
+    def __init__(self, failed: OnFailure) -> None:
+        self._on_failure = failed
         self._plugins: dict[str, Plugin] = {}
         self._callbacks: dict[str, list[_Callback]] = {}
-        self.about: Entry | None = None
+        self.current: ActiveJob | None = None
         """The job that a callback is being called for."""
 
     @property
@@ -46,32 +46,32 @@ class Stack:
         for topic, callback in plugin.load(tap).items():
             self._callbacks.setdefault(topic, []).append(_Callback(plugin.name, callback))
 
-    def serves(self, topic: str) -> bool:
+    def has_callback(self, topic: str) -> bool:
         """Return whether a plugin has a callback on a topic."""
         return topic in self._callbacks
 
-    def tell(self, topic: str, entry: Entry) -> None:
+    def call(self, topic: str, entry: ActiveJob) -> None:
         """Call all plugins for a job. One that fails costs the job; the others are called, too."""
         callbacks = self._callbacks.get(topic)
         if callbacks is not None:
             for callback in callbacks:
-                self._guarded(callback, topic, entry, entry.job)
+                self._call_guarded(callback, topic, entry, entry.job)
 
-    def tell_subscribers(self, entry: Entry, event: Event) -> None:
+    def call_subscribers(self, entry: ActiveJob, event: Event) -> None:
         """Call the plugins that have subscribed to the events of a job."""
         for callback in self._callbacks.get("job.event.*", ()):
             if callback.plugin in entry.subscribers:
-                self._guarded(callback, "job.event.*", entry, entry.job, event)
+                self._call_guarded(callback, "job.event.*", entry, entry.job, event)
 
-    def refuse(self, topic: str, entry: Entry, *arguments: Any) -> None:
+    def check(self, topic: str, entry: ActiveJob, *arguments: Any) -> None:
         """Ask all plugins for objections. Raises Rejected at the first objection, or failure."""
-        for _ in self.ask(topic, entry, *arguments):
+        for _ in self.collect(topic, entry, *arguments):
             pass
 
-    def ask(self, topic: str, entry: Entry, *arguments: Any) -> Iterator[Any]:
+    def collect(self, topic: str, entry: ActiveJob, *arguments: Any) -> Iterator[Any]:
         """Return the answers of all plugins. Raises Rejected at the first objection, or failure."""
         for callback in self._callbacks.get(topic, ()):
-            before, self.about = self.about, entry
+            before, self.current = self.current, entry
             try:
                 answer = callback.call(entry.job, *arguments)
             except Rejected:
@@ -80,10 +80,10 @@ class Stack:
                 self._report(callback.plugin, topic, entry.job.id, error)
                 raise Rejected(f"plugin {callback.plugin} failed on {topic}") from error
             finally:
-                self.about = before
+                self.current = before
             yield answer
 
-    def tell_removed(self, each: Inactive) -> None:
+    def call_removed(self, each: InactiveJob) -> None:
         """Call all plugins for an inactive job that is purged."""
         for callback in self._callbacks.get("job.inactive-remove", ()):
             try:
@@ -103,15 +103,17 @@ class Stack:
         for callback in self._callbacks.get("conf.update", ()):
             callback.call(config)
 
-    def _guarded(self, callback: _Callback, topic: str, entry: Entry, *arguments: Any) -> None:
-        before, self.about = self.about, entry
+    def _call_guarded(
+        self, callback: _Callback, topic: str, entry: ActiveJob, *arguments: Any
+    ) -> None:
+        before, self.current = self.current, entry
         try:
             callback.call(*arguments)
         except Exception as error:  # a bug may cost one job, not all
             self._report(callback.plugin, topic, entry.job.id, error)
-            self._failed(entry, f"plugin {callback.plugin} failed on {topic}")
+            self._on_failure(entry, f"plugin {callback.plugin} failed on {topic}")
         finally:
-            self.about = before
+            self.current = before
 
     @staticmethod
     def _report(plugin: str, topic: str, job: JobId, error: Exception) -> None:

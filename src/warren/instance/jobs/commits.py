@@ -17,29 +17,29 @@ class Commits:
         self._kvs = kvs
         self._operations: list[Operation] = []
         self._actions: list[Callable[[], None]] = []
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
 
     def add(self, *operations: Operation) -> None:
         """Have operations done. What is added without waiting in between is done as a whole."""
         self._operations += operations
-        self._news.set()
+        self._added.set()
 
-    def then(self, action: Callable[[], None]) -> None:
+    def when_durable(self, action: Callable[[], None]) -> None:
         """Do something once everything that was added so far is durable."""
         self._actions.append(action)
-        self._news.set()
+        self._added.set()
 
-    async def done(self) -> None:
+    async def wait_durable(self) -> None:
         """Wait until everything that was added so far is durable."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.then(lambda: None if done.done() else done.set_result(None))
+        self.when_durable(lambda: None if done.done() else done.set_result(None))
         await done
 
     async def run(self) -> None:
         """Commit until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._added.wait()
+            self._added.clear()
             operations, self._operations = self._operations, []
             actions, self._actions = self._actions, []
             if operations:

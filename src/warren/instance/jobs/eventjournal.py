@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.instance.jobs.known import Entry, Inactive, KnownJobs
+from warren.instance.jobs.known import ActiveJob, InactiveJob, KnownJobs
 from warren.rfc import resource_set
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
@@ -27,7 +27,7 @@ from warren.rpc.message import Payload, RpcError
 SENTINEL: Final = -1
 """The job id of the journal entry that ends the backlog."""
 
-_BEHIND: Final = 10_000
+_MOST_BEHIND: Final = 10_000
 """Entries that a reader of the journal may fall behind."""
 
 
@@ -40,12 +40,12 @@ class EventFilter:
     allow: frozenset[str] | None = None
     deny: frozenset[str] = frozenset()
 
-    def among(self, events: Iterable[Event]) -> list[Event]:
+    def select(self, events: Iterable[Event]) -> list[Event]:
         if self.allow is None and not self.deny:
             return list(events)
-        return [event for event in events if self.one(event)]
+        return [event for event in events if self.allows(event)]
 
-    def one(self, event: Event) -> bool:
+    def allows(self, event: Event) -> bool:
         return event.name not in self.deny and (self.allow is None or event.name in self.allow)
 
 
@@ -65,26 +65,26 @@ class _Reader:
 
 
 class EventJournal:
-    """Who reads, and what they are told."""
+    """The readers of the journal, and what is sent to each."""
 
-    def __init__(self, known: KnownJobs, behind: int = _BEHIND) -> None:
-        """`behind` is how many entries a reader may fall behind."""
+    def __init__(self, known: KnownJobs, most_behind: int = _MOST_BEHIND) -> None:
+        """`most_behind` is how many entries a reader may fall behind."""
         self._known = known
-        self._behind = behind
+        self._most_behind = most_behind
         self._readers: list[_Reader] = []
 
     @property
     def readers(self) -> int:
         return len(self._readers)
 
-    def tell(self, entry: Entry, event: Event) -> None:
+    def publish(self, entry: ActiveJob, event: Event) -> None:
         """Send an event to all subscribers."""
         record: dict[str, Any] | None = None
         for reader in self._readers:
-            if not reader.wanted.one(event):
+            if not reader.wanted.allows(event):
                 continue
             if record is None:
-                record = {"id": entry.job.id, "events": [_plain(event)]}
+                record = {"id": entry.job.id, "events": [_to_dict(event)]}
                 if event.name == "submit":
                     record["jobspec"] = entry.jobspec
                 if event.name == "alloc" and entry.r is not None:
@@ -97,7 +97,7 @@ class EventJournal:
         What the module promises. A job whose log cannot be read any more is left out. Ends
         with EOVERFLOW for a reader that does not keep up.
         """
-        reader = _Reader(wanted, self._behind)
+        reader = _Reader(wanted, self._most_behind)
         # What is there now is noted now, and written out when its turn comes: the logs that are
         # in memory only grow, and those on disk are done with.
         backlog = [*self._over(wanted), *self._active(wanted)]
@@ -118,7 +118,7 @@ class EventJournal:
         if wanted.full:
             for each in self._known.inactive.values():
                 if each.id not in self._known.leaving:
-                    yield partial(_of_inactive, each, wanted)
+                    yield partial(_inactive_entry, each, wanted)
 
     def _active(self, wanted: EventFilter) -> Iterator[Callable[[], Payload | None]]:
         for entry in (*self._known.active.values(), *self._known.leaving.values()):
@@ -128,7 +128,7 @@ class EventJournal:
                 yield partial(_entry, entry.job.id, entry.events, seen, spec, r, wanted)
 
 
-def _of_inactive(each: Inactive, wanted: EventFilter) -> Payload | None:
+def _inactive_entry(each: InactiveJob, wanted: EventFilter) -> Payload | None:
     try:
         events = each.events()
         return _entry(each.id, events, len(events), each.jobspec, each.r, wanted)
@@ -144,12 +144,12 @@ def _entry(
     r: Mapping[str, Any] | None,
     wanted: EventFilter,
 ) -> Payload | None:
-    shown = wanted.among(events[:durable])
+    shown = wanted.select(events[:durable])
     if not shown:
         return None
     entry: dict[str, Any] = {
         "id": job,
-        "events": [_plain(event) for event in shown],
+        "events": [_to_dict(event) for event in shown],
         "jobspec": spec,
     }
     if r is not None:
@@ -157,7 +157,7 @@ def _entry(
     return entry
 
 
-def _plain(event: Event) -> dict[str, Any]:
+def _to_dict(event: Event) -> dict[str, Any]:
     plain: dict[str, Any] = {"timestamp": event.timestamp, "name": event.name}
     if event.context:
         plain["context"] = event.context

@@ -16,12 +16,12 @@ from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
 from warren.instance.jobs import subset
-from warren.instance.jobs.callbacks import Stack
+from warren.instance.jobs.callbacks import PluginStack
 from warren.instance.jobs.commits import Commits
 from warren.instance.jobs.eventjournal import EventJournal
 from warren.instance.jobs.jobtap import UNAVAILABLE, Priority, Rejected
-from warren.instance.jobs.known import Entry
-from warren.instance.ports import Execution, Message, Scheduler
+from warren.instance.jobs.known import ActiveJob
+from warren.instance.protocols import Execution, Message, Scheduler
 from warren.lifecycle import urgency
 from warren.lifecycle.actions import (
     Action,
@@ -48,9 +48,9 @@ log = structlog.get_logger()
 
 DURATION: Final = "attributes.system.duration"
 
-_ENTERED: Final = {state: f"job.state.{state.lower()}" for state in State}
+_STATE_TOPICS: Final = {state: f"job.state.{state.lower()}" for state in State}
 
-_DEBUGGED: Final[Mapping[type[Action], str]] = {
+_DEBUG_EVENTS: Final[Mapping[type[Action], str]] = {
     RequestAllocation: "debug.alloc-request",
     Execute: "debug.start-request",
     Free: "debug.free-request",
@@ -62,16 +62,20 @@ class EventProcessor:
     """Applies events to jobs. `retire` takes a job that is over."""
 
     def __init__(
-        self, clock: Clock, commits: Commits, journal: EventJournal, retire: Callable[[Entry], None]
+        self,
+        clock: Clock,
+        commits: Commits,
+        journal: EventJournal,
+        retire: Callable[[ActiveJob], None],
     ) -> None:
         self._clock = clock
         self._commits = commits
         self._journal = journal
         self._retire = retire
-        self.stack = Stack(self._failed)
+        self.stack = PluginStack(self._on_plugin_failure)
         self.eligible: Callable[[Mapping[str, Any]], bool] = lambda jobspec: True
         """Returns whether the queue of a jobspec is started now."""
-        self._ready: deque[Entry] = deque()
+        self._ready: deque[ActiveJob] = deque()
         self._busy = False
         self._scheduler: Scheduler
         self._execution: Execution
@@ -83,12 +87,12 @@ class EventProcessor:
 
     # Posting
 
-    def post(self, entry: Entry, name: str, context: Mapping[str, Any] | None = None) -> None:
+    def post(self, entry: ActiveJob, name: str, context: Mapping[str, Any] | None = None) -> None:
         """Post an event. One that the job's state does not allow when its turn comes is lost."""
         self._queue(entry, name, context or {})
         self.process(entry)
 
-    def check(self, entry: Entry, name: str, context: Mapping[str, Any]) -> None:
+    def check(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
         """Raise RpcError(EINVAL) for an event that would be lost if it were posted now."""
         event = Event(self._clock.now(), name, context)
         try:
@@ -99,7 +103,7 @@ class EventProcessor:
         except UserMistake as error:
             raise RpcError(errno.EINVAL, str(error)) from None
 
-    def note(self, entry: Entry, name: str, context: Mapping[str, Any]) -> None:
+    def post_volatile(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
         """Post an event that no restart survives. Raises RpcError(EINVAL)."""
         event = Event(self._clock.now(), name, context)
         try:
@@ -108,9 +112,9 @@ class EventProcessor:
         except UserMistake as error:
             raise RpcError(errno.EINVAL, str(error)) from None
         # Not at once: a client must hear of the job itself before it hears of this.
-        self._commits.then(partial(self._journal.tell, entry, event))
+        self._commits.when_durable(partial(self._journal.publish, entry, event))
 
-    def process(self, entry: Entry) -> None:
+    def process(self, entry: ActiveJob) -> None:
         """Apply the events that are queued. Those that callbacks and actions post wait their turn.
 
         Also where it is another job's: one that ends may end thousands that depend on it.
@@ -122,27 +126,27 @@ class EventProcessor:
         try:
             while self._ready:
                 ready = self._ready.popleft()
-                while ready.queue and not ready.held:
-                    self._step(ready, ready.queue.popleft())
+                while ready.queue and not ready.paused:
+                    self._apply(ready, ready.queue.popleft())
         finally:
             self._busy = False
 
-    def advance(self, entry: Entry) -> None:
+    def advance(self, entry: ActiveJob) -> None:
         """Take the actions that the job's state asks for and that are not taken yet."""
         self._act(entry)
         self.process(entry)
 
-    def publish(self, entry: Entry, event: Event) -> None:
+    def publish(self, entry: ActiveJob, event: Event) -> None:
         """Tell the followers of the journal of an event, which is durable."""
         entry.durable += 1
-        self._journal.tell(entry, event)
+        self._journal.publish(entry, event)
 
     # Applying
 
-    def _queue(self, entry: Entry, name: str, context: Mapping[str, Any]) -> None:
+    def _queue(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
         entry.queue.append(Event(self._clock.now(), name, context))
 
-    def _step(self, entry: Entry, event: Event) -> None:
+    def _apply(self, entry: ActiveJob, event: Event) -> None:
         before = entry.job
         try:
             after = update(before, event)
@@ -155,41 +159,45 @@ class EventProcessor:
         entry.job = after
         entry.events.append(event)
         self._commits.add(operation)
-        self._commits.then(partial(self.publish, entry, event))
-        self._follow_up(entry, event, before)
-        self.stack.tell(f"job.event.{event.name}", entry)
+        self._commits.when_durable(partial(self.publish, entry, event))
+        self._act_on_event(entry, event, before)
+        self.stack.call(f"job.event.{event.name}", entry)
         if entry.subscribers:
-            self.stack.tell_subscribers(entry, event)
+            self.stack.call_subscribers(entry, event)
         if event.name == "jobspec-update":
-            self.stack.tell("job.update", entry)
+            self.stack.call("job.update", entry)
         if after.state is not before.state:
             entry.previous = before.state
-            self.stack.tell(_ENTERED[after.state], entry)
+            self.stack.call(_STATE_TOPICS[after.state], entry)
         self._act(entry)
         if after.state is State.INACTIVE:
             self._retire(entry)
 
-    def _follow_up(self, entry: Entry, event: Event, before: Job) -> None:
+    def _act_on_event(self, entry: ActiveJob, event: Event, before: Job) -> None:
         """Take the actions that an event asks for, besides those of the state."""
         job = entry.job
         match event.name:
             case "exception" if job.fatal_exception is not None and entry.executing:
-                self._commits.then(
+                self._commits.when_durable(
                     partial(self._execution.exception, job.id, job.fatal_exception.type)
                 )
             case "priority" if before.state is State.SCHED and entry.allocating and job.priority:
-                self._commits.then(partial(self._scheduler.prioritize, [(job.id, job.priority)]))
+                self._commits.when_durable(
+                    partial(self._scheduler.prioritize, [(job.id, job.priority)])
+                )
             case "jobspec-update" if job.state is State.RUN and DURATION in event.context:
                 moment = expiration(entry.r or {}, event.context[DURATION])
                 self._queue(entry, "resource-update", {"expiration": moment})
             case "resource-update" if job.expiration is not None and entry.r is not None:
-                entry.r = subset.expiring(entry.r, job.expiration)
+                entry.r = subset.with_expiration(entry.r, job.expiration)
                 if not job.alloc_bypass:
                     announce = partial(self._scheduler.expiration, job.id, job.expiration)
-                    self._commits.then(announce)
-                self._commits.then(partial(self._execution.expiration, job.id, job.expiration))
+                    self._commits.when_durable(announce)
+                self._commits.when_durable(
+                    partial(self._execution.expiration, job.id, job.expiration)
+                )
 
-    def _act(self, entry: Entry) -> None:
+    def _act(self, entry: ActiveJob) -> None:
         under_way = OutstandingRequests(
             alloc=entry.allocating,
             execution=entry.executing,
@@ -199,10 +207,10 @@ class EventProcessor:
         for action in decide(entry.job, under_way):
             self._perform(entry, action)
 
-    def _perform(self, entry: Entry, action: Action) -> None:
+    def _perform(self, entry: ActiveJob, action: Action) -> None:
         job = entry.job
-        if job.flags & DEBUG and type(action) in _DEBUGGED:
-            self._queue(entry, _DEBUGGED[type(action)], {})
+        if job.flags & DEBUG and type(action) in _DEBUG_EVENTS:
+            self._queue(entry, _DEBUG_EVENTS[type(action)], {})
         match action:
             case Post():
                 self._queue(entry, action.name, action.context)
@@ -219,10 +227,10 @@ class EventProcessor:
                     "t_submit": job.times[State.NEW],
                     "jobspec": entry.jobspec,
                 }
-                self._commits.then(partial(self._scheduler.alloc, request))
+                self._commits.when_durable(partial(self._scheduler.alloc, request))
             case WithdrawAllocation():
                 entry.withdrawn = True
-                self._commits.then(partial(self._scheduler.cancel, job.id))
+                self._commits.when_durable(partial(self._scheduler.cancel, job.id))
             case Execute():
                 entry.executing = True
                 start = {
@@ -232,20 +240,20 @@ class EventProcessor:
                     "R": entry.r,
                     "reattach": action.reattach,
                 }
-                self._commits.then(partial(self._start, entry, start))
+                self._commits.when_durable(partial(self._start, entry, start))
             case FreePart():
                 self._free(entry, action.ranks, final=False)
             case Free():
                 self._free(entry, job.freed_ranks, final=True)
 
-    def _start(self, entry: Entry, start: Message) -> None:
+    def _start(self, entry: ActiveJob, start: Message) -> None:
         self._execution.start(start)
         fatal = entry.job.fatal_exception
         if fatal is not None:
             # It came while the request was waiting for the disk, or before a restart.
             self._execution.exception(entry.job.id, fatal.type)
 
-    def _failed(self, entry: Entry, what: str) -> None:
+    def _on_plugin_failure(self, entry: ActiveJob, what: str) -> None:
         """End a job that a plugin has failed: what the plugin is there for has not been done."""
         if (
             entry.job.state in (State.INACTIVE, State.CLEANUP)
@@ -257,7 +265,7 @@ class EventProcessor:
 
     # Releasing resources
 
-    def release(self, entry: Entry, ranks: Collection[int]) -> None:
+    def release(self, entry: ActiveJob, ranks: Collection[int]) -> None:
         """Release nodes of a job whose only epilog is done with them.
 
         Raises RpcError(EINVAL) for other nodes than the job's, and outside of CLEANUP.
@@ -272,29 +280,29 @@ class EventProcessor:
             self._free(entry, given, final=False)
             self.post(entry, "partial-free", {"ranks": idset.encode(given)})
 
-    def _free(self, entry: Entry, ranks: Collection[int], *, final: bool) -> None:
+    def _free(self, entry: ActiveJob, ranks: Collection[int], *, final: bool) -> None:
         """Release these ranks, and not yet the rest; or, at last, all but these ranks."""
         assert entry.r is not None
-        r = subset.without_freed(entry.r, ranks) if final else subset.part(entry.r, ranks)
+        r = subset.without_freed(entry.r, ranks) if final else subset.only_ranks(entry.r, ranks)
         if not entry.job.alloc_bypass:
-            self._commits.then(partial(self._scheduler.free, entry.job.id, r, final))
+            self._commits.when_durable(partial(self._scheduler.free, entry.job.id, r, final))
 
     # Priorities
 
-    def priority(self, entry: Entry) -> Priority:
+    def priority(self, entry: ActiveJob) -> Priority:
         """Return the priority that a job is to have, if that can be said now."""
         wanted = entry.job.urgency
         fixed = wanted in (urgency.HOLD, urgency.EXPEDITE)
-        if fixed or not self.stack.serves("job.priority.get"):
+        if fixed or not self.stack.has_callback("job.priority.get"):
             return urgency.priority(wanted, None)
         try:
-            answers = list(self.stack.ask("job.priority.get", entry))
+            answers = list(self.stack.collect("job.priority.get", entry))
         except Rejected:
             answers = []  # a plugin has failed, which is in the log by now
         answer = next((each for each in answers if each is not None), None)
         return answer if answer is UNAVAILABLE else urgency.priority(wanted, answer)
 
-    def reprioritize(self, entry: Entry) -> None:
+    def reprioritize(self, entry: ActiveJob) -> None:
         """Ask again what priority a job has, if it waits for resources."""
         if entry.job.state is State.PRIORITY:
             self.advance(entry)

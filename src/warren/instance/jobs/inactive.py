@@ -13,10 +13,10 @@ from warren.instance import keys
 from warren.instance.jobs import summary
 from warren.instance.jobs.archive import Archive, NotArchived
 from warren.instance.jobs.commits import Commits
-from warren.instance.jobs.known import Entry, Inactive, KnownJobs
-from warren.instance.jobs.purging import AT_ONCE, Limits, due
-from warren.instance.jobs.stored import Stored
-from warren.instance.jobs.waiting import Waiting
+from warren.instance.jobs.known import ActiveJob, InactiveJob, KnownJobs
+from warren.instance.jobs.purging import AT_ONCE, RetentionLimits, jobs_to_purge
+from warren.instance.jobs.stored import StoredJobs
+from warren.instance.jobs.waitable import WaitableJobs
 from warren.instance.kvs import put
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
@@ -38,11 +38,11 @@ class InactiveJobs:
     def __init__(
         self,
         clock: Clock,
-        stored: Stored,
+        stored: StoredJobs,
         known: KnownJobs,
         commits: Commits,
         archive: Archive | None,
-        removed: Callable[[Inactive], None],
+        removed: Callable[[InactiveJob], None],
     ) -> None:
         self._clock = clock
         self._stored = stored
@@ -50,131 +50,131 @@ class InactiveJobs:
         self._commits = commits
         self._archive = archive
         self._removed = removed
-        self._waiting = Waiting()
-        self._going: set[JobId] = set()
+        self._waitable = WaitableJobs()
+        self._removing: set[JobId] = set()
         """Jobs that are being purged, or put aside."""
         self._damaged: set[JobId] = set()
         """Jobs of which something cannot be read, as the log says already."""
         self._unwritten: dict[JobId, bytes] = {}
         """Summaries of jobs that ended before there were any."""
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     # Coming in
 
-    def track(self, entry: Entry) -> None:
+    def track_waitable(self, entry: ActiveJob) -> None:
         """Note that there is an active job."""
         if entry.job.flags & WAITABLE:
-            self._waiting.add(entry.job.id)
+            self._waitable.add(entry.job.id)
 
-    def keep(self, entry: Entry) -> None:
+    def add(self, entry: ActiveJob) -> None:
         """Replace a job that has just ended by its summary, and commit that with its last event."""
         job = entry.job.id
-        held = self._stored.quota.bytes_of(keys.guest(job))
-        short = summary.encode(entry.job, entry.jobspec, entry.r, held)
-        self._commits.add(put(keys.summary(job), short))
+        held = self._stored.quota.bytes_of(keys.guest_namespace(job))
+        summary_bytes = summary.encode(entry.job, entry.jobspec, entry.r, held)
+        self._commits.add(put(keys.summary(job), summary_bytes))
         self._known.leaving[job] = self._known.active.pop(job)
-        self._known.inactive[job] = self._inactive(job, short)
+        self._known.inactive[job] = self._inactive(job, summary_bytes)
 
         def left() -> None:
             del self._known.leaving[job]
             if entry.job.flags & WAITABLE:
-                self._waiting.ended(job)
-            self._news.set()
+                self._waitable.ended(job)
+            self._changed.set()
 
-        self._commits.then(left)
+        self._commits.when_durable(left)
 
-    def read(self, job: JobId) -> Inactive | None:
+    def read(self, job: JobId) -> InactiveJob | None:
         """Return a job that is over from its summary; None if it has none that can be read."""
-        short = self._stored.summary(job)
-        if short is None or summary.decode(short) is None:
+        summary_bytes = self._stored.summary(job)
+        if summary_bytes is None or summary.decode(summary_bytes) is None:
             return None
-        return self._inactive(job, short)
+        return self._inactive(job, summary_bytes)
 
-    def summarize(self, entry: Entry) -> Inactive:
+    def summarize(self, entry: ActiveJob) -> InactiveJob:
         """Return a job that was over before there were summaries; its own is written later."""
         job = entry.job.id
         self._unwritten[job] = summary.encode(entry.job, entry.jobspec, entry.r)
         return self._inactive(job, self._unwritten[job])
 
-    def restore(self, over: list[Inactive]) -> None:
+    def restore(self, over: list[InactiveJob]) -> None:
         """Take all jobs that were over before a restart."""
         over.sort(key=lambda each: each.ended)
         self._known.inactive.update((each.id, each) for each in over)
         for each in over:
             if each.summary.waitable:
-                self._waiting.ended(each.id)
+                self._waitable.ended(each.id)
 
-    def _inactive(self, job: JobId, short: bytes) -> Inactive:
-        return Inactive(job, short, self._stored, self._broken)
+    def _inactive(self, job: JobId, summary_bytes: bytes) -> InactiveJob:
+        return InactiveJob(job, summary_bytes, self._stored, self._on_damage)
 
-    async def write(self) -> None:
+    async def write_summaries(self) -> None:
         """Write the summaries that an older store has not."""
         while self._unwritten:
             for job in list(islice(self._unwritten, _WRITTEN_AT_ONCE)):
-                short = self._unwritten.pop(job)
-                if job in self._known.inactive and job not in self._going:
-                    self._commits.add(put(keys.summary(job), short))
-            await self._commits.done()
+                summary_bytes = self._unwritten.pop(job)
+                if job in self._known.inactive and job not in self._removing:
+                    self._commits.add(put(keys.summary(job), summary_bytes))
+            await self._commits.wait_durable()
 
-    def _broken(self, job: JobId, reason: str, lost: bool) -> None:
+    def _on_damage(self, job: JobId, reason: str, lost: bool) -> None:
         if lost:
-            self.put_aside(job, reason)
+            self.move_to_lost_found(job, reason)
         elif job not in self._damaged:
             self._damaged.add(job)
             log.error("job is damaged", job=fluid.f58(job), reason=reason)
 
     # Going
 
-    def put_aside(self, job: JobId, reason: str) -> None:
+    def move_to_lost_found(self, job: JobId, reason: str) -> None:
         """Move a job to lost+found that cannot be read, unless it is going already."""
-        if job in self._going or job in self._known.leaving:
+        if job in self._removing or job in self._known.leaving:
             return
         log.error("job cannot be read", job=fluid.f58(job), reason=reason)
-        self._going.add(job)
-        self._commits.add(*self._stored.lose(job))
+        self._removing.add(job)
+        self._commits.add(*self._stored.move_to_lost_found(job))
 
         def gone() -> None:
-            self._gone(job)
+            self._forget(job)
 
-        self._commits.then(gone)
+        self._commits.when_durable(gone)
 
-    def purgeable(self, kept: Limits, most: int = AT_ONCE) -> list[JobId]:
+    def purgeable(self, kept: RetentionLimits, most: int = AT_ONCE) -> list[JobId]:
         """Return the jobs that are beyond what is to be kept, the oldest first."""
-        over = (each for each in self._known.inactive.values() if self._settled(each.id))
-        total = len(self._known.inactive) - len(self._going)
-        return due(over, total, kept, self._clock.now(), most)
+        over = (each for each in self._known.inactive.values() if self._is_removable(each.id))
+        total = len(self._known.inactive) - len(self._removing)
+        return jobs_to_purge(over, total, kept, self._clock.now(), most)
 
     async def purge(self, jobs: Sequence[JobId]) -> int:
         """Remove jobs that are over, for good; return how many. Others are left alone.
 
         With an archive they are in it before. Raises NotArchived, and keeps all, otherwise.
         """
-        chosen = [job for job in dict.fromkeys(jobs) if self._settled(job)]
+        chosen = [job for job in dict.fromkeys(jobs) if self._is_removable(job)]
         if not chosen:
             return 0
-        self._going.update(chosen)
+        self._removing.update(chosen)
         if self._archive is not None:
             try:
                 await self._archive.add(chosen)
             except BaseException:  # cancelled, too
-                self._going.difference_update(chosen)
+                self._removing.difference_update(chosen)
                 raise
         self._commits.add(*self._stored.purge(chosen))
 
         def gone() -> None:
             for job in chosen:
-                removed = self._gone(job)
+                removed = self._forget(job)
                 if removed is not None:
                     self._removed(removed)
 
-        self._commits.then(gone)
-        await self._commits.done()
+        self._commits.when_durable(gone)
+        await self._commits.wait_durable()
         return len(chosen)
 
-    async def keep_within(self, kept: Limits) -> None:
+    async def enforce_limits(self, kept: RetentionLimits) -> None:
         """Purge what is beyond the limits, until cancelled."""
         while True:
-            self._news.clear()
+            self._changed.clear()
             try:
                 while await self.purge(self.purgeable(kept)):
                     pass
@@ -183,36 +183,36 @@ class InactiveJobs:
                 await asyncio.sleep(ARCHIVE_RETRY_DELAY)
                 continue
             oldest = next(iter(self._known.inactive.values()), None)
-            wait = None if oldest is None else kept.wait(oldest.ended, self._clock.now())
+            wait = None if oldest is None else kept.seconds_left(oldest.ended, self._clock.now())
             try:
                 async with asyncio.timeout(wait):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 pass
 
-    def _settled(self, job: JobId) -> bool:
+    def _is_removable(self, job: JobId) -> bool:
         known = self._known
-        return job in known.inactive and job not in known.leaving and job not in self._going
+        return job in known.inactive and job not in known.leaving and job not in self._removing
 
-    def _gone(self, job: JobId) -> Inactive | None:
-        self._going.discard(job)
+    def _forget(self, job: JobId) -> InactiveJob | None:
+        self._removing.discard(job)
         self._damaged.discard(job)
-        self._waiting.forget(job)
-        self._stored.quota.release(keys.guest(job))
+        self._waitable.forget(job)
+        self._stored.quota.release(keys.guest_namespace(job))
         return self._known.inactive.pop(job, None)
 
     # Waiting
 
-    async def wait(self, job: JobId | None) -> Inactive:
+    async def wait(self, job: JobId | None) -> InactiveJob:
         """Wait for a waitable job, or any, to be over. The same is not given again.
 
         Raises RpcError(ECHILD) where there is none.
         """
-        taken = await self._waiting.wait(job)
+        taken = await self._waitable.wait(job)
         ended = self._known.inactive.get(taken)
-        if ended is None or taken in self._going:
+        if ended is None or taken in self._removing:
             raise RpcError(errno.ECHILD, "the job was purged")
-        self._known.inactive[taken] = self._inactive(taken, ended.waited_for())
-        self._commits.add(put(keys.summary(taken), ended.waited_for()))
-        await self._commits.done()
+        self._known.inactive[taken] = self._inactive(taken, ended.without_waitable())
+        self._commits.add(put(keys.summary(taken), ended.without_waitable()))
+        await self._commits.wait_durable()
         return ended

@@ -39,7 +39,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
 from warren.rpc.message import Payload, RpcError
 
-Answered = Callable[[Payload | RpcError], None]
+ResponseHandler = Callable[[Payload | RpcError], None]
 Callbacks = Mapping[str, Callable[..., Any]]
 
 
@@ -240,7 +240,7 @@ class Jobtap(Protocol):
         """Serve the same, to guests, too, where a method says so."""
         ...
 
-    def rpc(self, topic: str, payload: Payload, then: Answered) -> None:
+    def rpc(self, topic: str, payload: Payload, then: ResponseHandler) -> None:
         """Ask another service, and hear its answer."""
         ...
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from warren.base.errors import UserMistake
 from warren.instance.jobs import summary
-from warren.instance.jobs.stored import Stored
+from warren.instance.jobs.stored import StoredJobs
 from warren.instance.jobs.summary import Summary
 from warren.lifecycle.job import Job, update
 from warren.lifecycle.states import State
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Entry:
+class ActiveJob:
     """One active job."""
 
     job: Job
@@ -30,7 +30,7 @@ class Entry:
     durable: int = 0
     """How many of the events are on disk."""
     queue: deque[Event] = field(default_factory=deque)
-    held: bool = False
+    paused: bool = False
     """Whether what is queued has to wait: the job is being taken in, or an event applied."""
     allocating: bool = False
     withdrawn: bool = False
@@ -52,7 +52,7 @@ class Entry:
         return job
 
 
-class Inactive:
+class InactiveJob:
     """A job that is over. What its summary does not have is read on demand.
 
     What cannot be read then raises BadFormat: a job without a jobspec, R or log is still one
@@ -60,29 +60,46 @@ class Inactive:
     is not found from then on.
     """
 
-    __slots__ = ("_broken", "_short", "_stored", "ended", "held", "id", "queue", "result", "userid")
+    __slots__ = (
+        "_on_damage",
+        "_stored",
+        "_summary_bytes",
+        "ended",
+        "id",
+        "queue",
+        "quota_bytes",
+        "result",
+        "userid",
+    )
 
     def __init__(
-        self, job: JobId, short: bytes, stored: Stored, broken: Callable[[JobId, str, bool], None]
+        self,
+        job: JobId,
+        summary_bytes: bytes,
+        stored: StoredJobs,
+        on_damage: Callable[[JobId, str, bool], None],
     ) -> None:
-        """`short` is a summary that can be read; `broken` hears why and whether a job is lost."""
-        fields = summary.decode(short)
+        """`summary_bytes` is a summary that can be read.
+
+        `on_damage` is called with the job, the reason, and whether the job is lost.
+        """
+        fields = summary.decode(summary_bytes)
         assert fields is not None
         self.id = job
         self.userid = fields.userid
         self.ended = fields.ended
-        self.held = fields.held
+        self.quota_bytes = fields.quota_bytes
         self.result = fields.result
         # One string for all of a queue's jobs, of which there are very many.
         self.queue = None if fields.queue is None else intern(fields.queue)
-        self._short = short
+        self._summary_bytes = summary_bytes
         self._stored = stored
-        self._broken = broken
+        self._on_damage = on_damage
 
     @property
     def summary(self) -> Summary:
         """What listings choose and sort by."""
-        fields = summary.decode(self._short)
+        fields = summary.decode(self._summary_bytes)
         assert fields is not None
         return fields
 
@@ -102,15 +119,15 @@ class Inactive:
         """Return the whole log."""
         return self._read(lambda: self._stored.events(self.id))
 
-    def waited_for(self) -> bytes:
+    def without_waitable(self) -> bytes:
         """Return the summary by which the job may not be waited for any more."""
-        return summary.waited_for(self._short)
+        return summary.without_waitable(self._summary_bytes)
 
     def _read(self, read: Callable[[], T], *, vital: bool = False) -> T:
         try:
             return read()
         except UserMistake as error:
-            self._broken(self.id, str(error), vital)
+            self._on_damage(self.id, str(error), vital)
             raise
 
 
@@ -118,15 +135,15 @@ class KnownJobs:
     """All jobs by id."""
 
     def __init__(self) -> None:
-        self.active: dict[JobId, Entry] = {}
-        self.leaving: dict[JobId, Entry] = {}
+        self.active: dict[JobId, ActiveJob] = {}
+        self.leaving: dict[JobId, ActiveJob] = {}
         """Jobs that are over, until the last of their events is durable."""
-        self.inactive: dict[JobId, Inactive] = {}
+        self.inactive: dict[JobId, InactiveJob] = {}
         """In the order in which they ended."""
 
-    def all(self) -> Iterator[Entry | Inactive]:
+    def all(self) -> Iterator[ActiveJob | InactiveJob]:
         yield from self.active.values()
         yield from self.inactive.values()
 
-    def find(self, job: JobId) -> Entry | Inactive | None:
+    def find(self, job: JobId) -> ActiveJob | InactiveJob | None:
         return self.active.get(job) or self.inactive.get(job)

@@ -23,14 +23,14 @@ from warren.instance.jobs.commits import Commits
 from warren.instance.jobs.eventjournal import EventFilter, EventJournal
 from warren.instance.jobs.eventprocessor import EventProcessor
 from warren.instance.jobs.inactive import InactiveJobs
-from warren.instance.jobs.jobtap import Answered, Plugin, Rejected
-from warren.instance.jobs.known import Entry, Inactive, KnownJobs
-from warren.instance.jobs.purging import limits
-from warren.instance.jobs.stored import Stored
+from warren.instance.jobs.jobtap import Plugin, Rejected, ResponseHandler
+from warren.instance.jobs.known import ActiveJob, InactiveJob, KnownJobs
+from warren.instance.jobs.purging import read_limits
+from warren.instance.jobs.stored import StoredJobs
 from warren.instance.jobs.tap import Tap
 from warren.instance.jobs.timers import Timers
 from warren.instance.kvs import Kvs, Operation, put
-from warren.instance.ports import ANNOTATE, CANCEL, DENY, SUCCESS, Execution, Message, Scheduler
+from warren.instance.protocols import ANNOTATE, CANCEL, DENY, SUCCESS, Execution, Message, Scheduler
 from warren.lifecycle.job import SCHEDULER_RESTART, finish_status, from_submit, merge_annotations
 from warren.lifecycle.states import State
 from warren.rfc import dependency
@@ -41,7 +41,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Handle, Payload, RpcError
 
-__all__ = ["Entry", "Inactive", "JobManager"]
+__all__ = ["ActiveJob", "InactiveJob", "JobManager"]
 
 log = structlog.get_logger()
 
@@ -55,10 +55,10 @@ class JobManager:
         """Raises BadFormat where the configuration's limits cannot be read."""
         self._config = config or Config()
         table = self._config.job_manager
-        self._limits = limits(table.inactive_age_limit, table.inactive_num_limit)
+        self._limits = read_limits(table.inactive_age_limit, table.inactive_num_limit)
         self._clock = clock
         self._handle = handle
-        self._stored = Stored(kvs)
+        self._stored = StoredJobs(kvs)
         self._known = KnownJobs()
         self._commits = Commits(kvs)
         self._journal = EventJournal(self._known)
@@ -66,7 +66,7 @@ class JobManager:
         self._stack = self.processor.stack
         archive = None if table.archive is None else Archive(Path(table.archive), self._stored)
         self.inactive_jobs = InactiveJobs(
-            clock, self._stored, self._known, self._commits, archive, self._stack.tell_removed
+            clock, self._stored, self._known, self._commits, archive, self._stack.call_removed
         )
         self._timers = Timers(clock)
         self._methods: dict[str, Method | StreamingMethod] = {}
@@ -86,7 +86,7 @@ class JobManager:
         """Set `eligible`, which returns whether the queue of a jobspec is started now."""
         self.processor.eligible = eligible
 
-    def reconsider(self) -> None:
+    def recheck_eligibility(self) -> None:
         """Ask again which jobs are for the scheduler: a queue was started, or stopped."""
         for entry in self.active():
             if entry.job.state is State.SCHED:
@@ -104,30 +104,30 @@ class JobManager:
             self._restart()
             tasks.create_task(self._commits.run(), name="job manager commits")
             tasks.create_task(self._timers.run(), name="job manager timers")
-            tasks.create_task(self.inactive_jobs.write(), name="job manager summaries")
+            tasks.create_task(self.inactive_jobs.write_summaries(), name="job manager summaries")
             tasks.create_task(
-                self.inactive_jobs.keep_within(self._limits), name="job manager purges"
+                self.inactive_jobs.enforce_limits(self._limits), name="job manager purges"
             )
 
     # What others see
 
-    def jobs(self) -> Iterator[Entry | Inactive]:
+    def jobs(self) -> Iterator[ActiveJob | InactiveJob]:
         """Return all jobs that are known."""
         return self._known.all()
 
-    def find(self, job: JobId) -> Entry | Inactive | None:
+    def find(self, job: JobId) -> ActiveJob | InactiveJob | None:
         """Find a job."""
         return self._known.find(job)
 
-    def active(self) -> list[Entry]:
+    def active(self) -> list[ActiveJob]:
         """Return the jobs that are not over."""
         return list(self._known.active.values())
 
-    def inactive(self) -> list[Inactive]:
+    def inactive(self) -> list[InactiveJob]:
         """Return the jobs that are over, in the order in which they ended."""
         return list(self._known.inactive.values())
 
-    def active_job(self, job: JobId) -> Entry:
+    def active_job(self, job: JobId) -> ActiveJob:
         """Return an active job. Raises RpcError(ENOENT) for any other."""
         entry = self._known.active.get(job)
         if entry is None:
@@ -135,7 +135,7 @@ class JobManager:
             raise RpcError(errno.ENOENT, known)
         return entry
 
-    def latest(self) -> JobId:
+    def max_jobid(self) -> JobId:
         """Return the greatest id that there ever was; 0 if there were none."""
         return max((*self._known.active, *self._known.inactive, self._stored.greatest()))
 
@@ -155,12 +155,12 @@ class JobManager:
             "journal": {"listeners": self._journal.readers},
             "active_jobs": len(self._known.active),
             "inactive_jobs": len(self._known.inactive),
-            "max_jobid": self.latest(),
+            "max_jobid": self.max_jobid(),
         }
 
     def allocations(self) -> dict[str, Any]:
         """Return as R what jobs have of that which the scheduler gives."""
-        return subset.together(
+        return subset.union(
             subset.without_freed(entry.r, entry.job.freed_ranks)
             for entry in self._known.active.values()
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass
@@ -181,29 +181,31 @@ class JobManager:
         """
         event = Event(self._clock.now(), "submit", submitted)
         # Held: what plugins post now comes after the submit, or not at all.
-        entry = Entry(job=from_submit(job, event), jobspec=jobspec, events=[event], held=True)
+        entry = ActiveJob(job=from_submit(job, event), jobspec=jobspec, events=[event], paused=True)
         accepted = False
         # Before anything that plugins tell of the job.
-        self._commits.then(lambda: self.processor.publish(entry, event) if accepted else None)
+        self._commits.when_durable(
+            lambda: self.processor.publish(entry, event) if accepted else None
+        )
         self._known.active[job] = entry
         try:
-            self._stack.refuse("job.create", entry)
-            self._stack.refuse("job.validate", entry)
-            self._depend(entry)
-            self._stack.refuse("job.new", entry)
+            self._stack.check("job.create", entry)
+            self._stack.check("job.validate", entry)
+            self._add_dependencies(entry)
+            self._stack.check("job.new", entry)
         except Rejected as error:
-            self._stack.tell("job.destroy", entry)
+            self._stack.call("job.destroy", entry)
             del self._known.active[job]
             raise RpcError(errno.EINVAL, str(error)) from None
         accepted = True
-        self.inactive_jobs.track(entry)
+        self.inactive_jobs.track_waitable(entry)
         self._commits.add(*operations, keys.log_event(job, event))
         entry.queue.append(Event(self._clock.now(), "validate"))
-        entry.held = False
+        entry.paused = False
         self.processor.process(entry)
         await self.wait_committed()
 
-    def _depend(self, entry: Entry) -> None:
+    def _add_dependencies(self, entry: ActiveJob) -> None:
         """Find the plugin of each of the job's dependencies. Raises Rejected."""
         given = jobspecs.system(entry.jobspec).get("dependencies")
         if given is None:
@@ -214,9 +216,9 @@ class JobManager:
             raise Rejected(str(error)) from None
         for each in dependencies:
             topic = f"job.dependency.{each.scheme}"
-            if not self._stack.serves(topic):
+            if not self._stack.has_callback(topic):
                 raise Rejected(f'dependency scheme "{each.scheme}" not supported')
-            self._stack.refuse(topic, entry, each)
+            self._stack.check(topic, entry, each)
 
     # Events
 
@@ -224,19 +226,19 @@ class JobManager:
         """Post an event to an active job. Raises RpcError(ENOENT) for any other."""
         self.processor.post(self.active_job(job), name, context)
 
-    def charge(self, entry: Entry, count: int) -> None:
+    def charge(self, entry: ActiveJob, count: int) -> None:
         """Count bytes that its user adds to a job. Raises RpcError(ENOSPC) for too many."""
-        self._stored.quota.charge(keys.guest(entry.job.id), entry.job.userid, count)
+        self._stored.quota.charge(keys.guest_namespace(entry.job.id), entry.job.userid, count)
 
     async def wait_committed(self) -> None:
         """Wait until everything that has been posted is durable."""
-        await self._commits.done()
+        await self._commits.wait_durable()
 
-    def _retire(self, entry: Entry) -> None:
-        self._stack.tell("job.inactive-add", entry)
-        self._stack.tell("job.destroy", entry)
+    def _retire(self, entry: ActiveJob) -> None:
+        self._stack.call("job.inactive-add", entry)
+        self._stack.call("job.destroy", entry)
         entry.aux.clear()
-        self.inactive_jobs.keep(entry)
+        self.inactive_jobs.add(entry)
 
     def reprioritize(self) -> None:
         """Ask again what priority each job has that waits for resources."""
@@ -245,7 +247,7 @@ class JobManager:
 
     # Answers of the scheduler and of execution
 
-    def allocated(self, message: Message) -> None:
+    def alloc_response(self, message: Message) -> None:
         """Take a scheduler's answer."""
         entry = self._known.active.get(message["id"])
         if entry is None or not entry.allocating:
@@ -273,18 +275,18 @@ class JobManager:
                 self.processor.advance(entry)
             case code if code == ANNOTATE:
                 annotations = message["annotations"]
-                self.processor.note(entry, "annotations", {"annotations": annotations})
+                self.processor.post_volatile(entry, "annotations", {"annotations": annotations})
 
-    def allocate(self, entry: Entry, r: Mapping[str, Any]) -> None:
+    def allocate(self, entry: ActiveJob, r: Mapping[str, Any]) -> None:
         """Allocate resources to a job without the scheduler. Raises RpcError(EINVAL)."""
         self.processor.check(entry, "alloc", {"bypass": True})
         if not entry.with_pending_events().alloc_bypass:
             raise RpcError(errno.EINVAL, "the job's resources come from the scheduler")
         entry.r = r
-        self._commits.add(put(keys.of(entry.job.id, "R"), orjson.dumps(r)))
+        self._commits.add(put(keys.job_key(entry.job.id, "R"), orjson.dumps(r)))
         self.processor.post(entry, "alloc", {"bypass": True})
 
-    def executed(self, message: Message) -> None:
+    def start_response(self, message: Message) -> None:
         """Take an answer of execution."""
         entry = self._known.active.get(message["id"])
         if entry is None:
@@ -310,21 +312,21 @@ class JobManager:
 
     def _restart(self) -> None:
         self.restarting = True
-        over: list[Inactive] = []
+        over: list[InactiveJob] = []
         lost: dict[JobId, str] = {}
         """Why the scheduler cannot let jobs keep what they have."""
         for job in self._stored.ids():
             try:
                 found = self.inactive_jobs.read(job) or self._replay(job)
             except UserMistake as error:
-                self.inactive_jobs.put_aside(job, str(error))
+                self.inactive_jobs.move_to_lost_found(job, str(error))
                 continue
-            if isinstance(found, Entry):
+            if isinstance(found, ActiveJob):
                 self._known.active[job] = found
-                self._stored.count(job, found.job.userid)
+                self._stored.count_quota(job, found.job.userid)
             else:
                 over.append(found)
-                self._stored.count(job, found.userid, found.held)
+                self._stored.count_quota(job, found.userid, found.quota_bytes)
         self.inactive_jobs.restore(over)
         for entry in self.active():
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:
@@ -332,26 +334,26 @@ class JobManager:
                 if why is not None:
                     lost[entry.job.id] = why
         for entry in self.active():
-            self._revive(entry)
+            self._restart_job(entry)
             if entry.job.id in lost:
                 note = lost[entry.job.id]
                 gone = {"type": SCHEDULER_RESTART, "severity": 0, "note": note}
                 self.processor.post(entry, "exception", gone)
         # Not before all of them are known: what one waits for may be any other.
         for entry in self.active():
-            self._stack.tell("job.restart", entry)
+            self._stack.call("job.restart", entry)
         for entry in self.active():
-            entry.held = False
+            entry.paused = False
             if entry.job.state is State.SCHED:
                 self.processor.process(entry)  # which begins with its way back through PRIORITY
             else:
                 self.processor.advance(entry)
         self.restarting = False
-        self._commits.then(self._execution.restarted)
+        self._commits.when_durable(self._execution.end_unclaimed_shells)
 
-    def _replay(self, job: JobId) -> Entry | Inactive:
+    def _replay(self, job: JobId) -> ActiveJob | InactiveJob:
         known, events = self._stored.replay(job)
-        entry = Entry(
+        entry = ActiveJob(
             job=known,
             jobspec=self._stored.jobspec(known),
             r=self._stored.r(known),
@@ -360,21 +362,21 @@ class JobManager:
         )
         return entry if known.state is not State.INACTIVE else self.inactive_jobs.summarize(entry)
 
-    def _revive(self, entry: Entry) -> None:
+    def _restart_job(self, entry: ActiveJob) -> None:
         """Call the plugins for a job that is active at a restart. What they post waits for all."""
-        self.inactive_jobs.track(entry)
-        entry.held = True
+        self.inactive_jobs.track_waitable(entry)
+        entry.paused = True
         if entry.job.state is State.SCHED:
             self.processor.post(entry, "flux-restart")
-        self._stack.tell("job.create", entry)
+        self._stack.call("job.create", entry)
         if entry.job.state is State.DEPEND:
             try:
-                self._depend(entry)
+                self._add_dependencies(entry)
             except Rejected as error:
                 note = f"{error}: job may be stuck in DEPEND state"
                 stuck = {"type": "dependency", "severity": 4, "note": note}
                 self.processor.post(entry, "exception", stuck)
-        self._stack.tell("job.new", entry)
+        self._stack.call("job.new", entry)
 
     # Serving
 
@@ -382,12 +384,12 @@ class JobManager:
         """Return all events of active jobs, a sentinel, and every event from then on."""
         return self._journal.follow(wanted or EventFilter())
 
-    async def ask(self, topic: str, payload: Payload) -> Payload:
+    async def rpc(self, topic: str, payload: Payload) -> Payload:
         """Ask a service now. Raises RpcError."""
         return await self._handle.rpc(topic, payload)
 
-    def spawn_rpc(self, topic: str, payload: Payload, then: Answered) -> None:
-        """Ask a service once everything posted so far is durable; `then` hears the answer."""
+    def spawn_rpc(self, topic: str, payload: Payload, then: ResponseHandler) -> None:
+        """Ask a service once all that is posted is durable, and call `then` with the answer."""
 
         async def ask() -> None:
             answer: Payload | RpcError
@@ -401,7 +403,7 @@ class JobManager:
             assert self._tasks is not None
             self._tasks.create_task(ask(), name=topic)
 
-        self._commits.then(begin_asking)
+        self._commits.when_durable(begin_asking)
 
     def at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something when the clock says so."""

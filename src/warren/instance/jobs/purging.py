@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from warren.instance.jobs.known import Inactive
+from warren.instance.jobs.known import InactiveJob
 from warren.rfc import duration
 from warren.rfc.fluid import JobId
 
@@ -14,35 +14,39 @@ AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True)
-class Limits:
+class RetentionLimits:
     """What is kept: seconds since a job's end, and a number of jobs. None is no limit."""
 
     age: float | None = None
     number: int | None = None
 
-    def over(self, ended: float, now: float, number: int) -> bool:
+    def exceeded(self, ended: float, now: float, number: int) -> bool:
         """Return whether the oldest job of so many is to go."""
         if self.number is not None and number > self.number:
             return True
         return self.age is not None and now - ended >= self.age
 
-    def wait(self, oldest: float, now: float) -> float | None:
+    def seconds_left(self, oldest: float, now: float) -> float | None:
         """Return the seconds until the oldest job is too old; None if it never will be."""
         return None if self.age is None or self.age == inf else max(oldest + self.age - now, 0.0)
 
 
-def limits(age: str | float | None, number: int | None) -> Limits:
+def read_limits(age: str | float | None, number: int | None) -> RetentionLimits:
     """Read the limits as a configuration has them. Raises BadFormat."""
-    return Limits(duration.parse(age) if isinstance(age, str) else age, number)
+    return RetentionLimits(duration.parse(age) if isinstance(age, str) else age, number)
 
 
-def due(
-    ended: Iterable[Inactive], total: int, limits: Limits, now: float, most: int = AT_ONCE
+def jobs_to_purge(
+    ended: Iterable[InactiveJob],
+    total: int,
+    limits: RetentionLimits,
+    now: float,
+    most: int = AT_ONCE,
 ) -> list[JobId]:
     """Return the jobs that are to go, the oldest first; `ended` is in the order of their ends."""
     chosen: list[JobId] = []
     for each in ended:
-        if len(chosen) == most or not limits.over(each.ended, now, total - len(chosen)):
+        if len(chosen) == most or not limits.exceeded(each.ended, now, total - len(chosen)):
             break
         chosen.append(each.id)
     return chosen

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from warren.instance.jobs.manager import Entry, Inactive, JobManager
+from warren.instance.jobs.manager import ActiveJob, InactiveJob, JobManager
 from warren.instance.kvs.quota import size_read
 from warren.lifecycle.job import update
 from warren.lifecycle.states import ACTIVE
@@ -19,7 +19,7 @@ ANY: Final = frozenset({-1, 2**32 - 1, 2**64 - 1})
 
 _MOST_EVENTS: Final = 1000
 """Events of a job after which its user adds none but its end."""
-_LARGEST: Final = 2**13
+_LARGEST_REQUEST: Final = 2**13
 """Bytes of what a user adds to a job's log at once.
 
 The whole log and the longest jobspec are one message to the readers of the journal.
@@ -35,19 +35,19 @@ Severity = Annotated[int, msgspec.Meta(ge=0, le=7)]
 ExceptionType = Annotated[str, msgspec.Meta(pattern=r"^[^\s=]+\Z", max_length=256)]
 
 
-class OfAnyJob(msgspec.Struct, frozen=True, kw_only=True):
+class AnyJob(msgspec.Struct, frozen=True, kw_only=True):
     """`wait`, where anything that is a number is at least no malformed request."""
 
     id: int
 
 
-class OfJob(msgspec.Struct, frozen=True, kw_only=True):
+class OneJob(msgspec.Struct, frozen=True, kw_only=True):
     """`purge-id`, and what all that are about one job have."""
 
     id: Id
 
 
-class Raise(OfJob, frozen=True, kw_only=True):
+class Raise(OneJob, frozen=True, kw_only=True):
     type: ExceptionType = "cancel"
     severity: Severity = 0
     note: str | None = None
@@ -55,30 +55,30 @@ class Raise(OfJob, frozen=True, kw_only=True):
     """How the job has ended, where the exception knows better than its tasks."""
 
 
-class Kill(OfJob, frozen=True, kw_only=True):
+class Kill(OneJob, frozen=True, kw_only=True):
     signum: int
 
 
-class Urgency(OfJob, frozen=True, kw_only=True):
+class Urgency(OneJob, frozen=True, kw_only=True):
     urgency: int
 
 
-class Change(OfJob, frozen=True, kw_only=True):
+class JobspecUpdate(OneJob, frozen=True, kw_only=True):
     updates: dict[str, Any]
 
 
-class Memo(OfJob, frozen=True, kw_only=True):
+class Memo(OneJob, frozen=True, kw_only=True):
     memo: dict[str, Any]
     volatile: bool = False
     """Told and shown, and gone with the next restart."""
 
 
-class Purge(OfJob, frozen=True, kw_only=True):
+class Purge(OneJob, frozen=True, kw_only=True):
     force: bool = False
     """Without it, it is only said what would be done."""
 
 
-class Many(msgspec.Struct, frozen=True, kw_only=True):
+class ManyJobs(msgspec.Struct, frozen=True, kw_only=True):
     """What all that are about many jobs have."""
 
     dry_run: bool = False
@@ -87,14 +87,14 @@ class Many(msgspec.Struct, frozen=True, kw_only=True):
     """Whose jobs; by default those of the user who asks."""
 
 
-class RaiseAll(Many, frozen=True, kw_only=True):
+class RaiseAll(ManyJobs, frozen=True, kw_only=True):
     states: Annotated[int, msgspec.Meta(ge=1)] = sum(state.bit for state in ACTIVE)
     type: ExceptionType
     severity: Severity = 7
     note: str | None = None
 
 
-class KillAll(Many, frozen=True, kw_only=True):
+class KillAll(ManyJobs, frozen=True, kw_only=True):
     signum: int
 
 
@@ -132,10 +132,10 @@ def read(request: Request, wanted: type[T]) -> T:
     try:
         return msgspec.convert(request.payload, wanted)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise RpcError(errno.EPROTO, f"{request.topic}: {_readable(str(error))}") from None
+        raise RpcError(errno.EPROTO, f"{request.topic}: {_path_first(str(error))}") from None
 
 
-def visible(manager: JobManager, request: Request) -> Entry | Inactive:
+def permitted_job(manager: JobManager, request: Request) -> ActiveJob | InactiveJob:
     """Return the job that a request is about, if the user may act on it.
 
     Raises RpcError: ENOENT, also for what is no id, or EPERM.
@@ -144,40 +144,42 @@ def visible(manager: JobManager, request: Request) -> Entry | Inactive:
     found = manager.find(JobId(job)) if type(job) is int else None
     if found is None:
         raise RpcError(errno.ENOENT, "unknown job id")
-    userid = found.job.userid if isinstance(found, Entry) else found.userid
+    userid = found.job.userid if isinstance(found, ActiveJob) else found.userid
     if not request.cred.owner and userid != request.cred.userid:
         raise RpcError(errno.EPERM, "the job is another user's")
     return found
 
 
-def own(manager: JobManager, request: Request, inactive: int = errno.ENOENT) -> Entry:
+def own_active_job(
+    manager: JobManager, request: Request, inactive: int = errno.ENOENT
+) -> ActiveJob:
     """Return the active job that a request is about.
 
     Raises RpcError: ENOENT, EPERM, or what the field says to the topic for an `inactive` one.
     """
-    found = visible(manager, request)
-    if not isinstance(found, Entry):
+    found = permitted_job(manager, request)
+    if not isinstance(found, ActiveJob):
         raise RpcError(inactive, "job is inactive")
     return found
 
 
-def growing(manager: JobManager, request: Request, over: int = errno.ENOENT) -> Entry:
-    """Return the active job that a request adds to the log of. Raises RpcError as `own` does.
+def own_charged_job(manager: JobManager, request: Request, over: int = errno.ENOENT) -> ActiveJob:
+    """Return the active job that a request adds to the log of.
 
-    And as `charge_quota` does.
+    Raises RpcError as `own_active_job` and `charge_quota` do.
     """
-    entry = own(manager, request, over)
+    entry = own_active_job(manager, request, over)
     charge_quota(manager, entry, request)
     return entry
 
 
-def charge_quota(manager: JobManager, entry: Entry, request: Request) -> None:
+def charge_quota(manager: JobManager, entry: ActiveJob, request: Request) -> None:
     """Count what a guest adds to a log in its quota.
 
     Raises RpcError, ENOSPC or EFBIG, for more than may be in a log, which is in memory, and read
     again with every restart; and ENOSPC for more than may be in all of its jobs.
     """
-    if not request.cred.owner and full(entry):
+    if not request.cred.owner and is_log_full(entry):
         raise RpcError(errno.ENOSPC, f"the job's log has {_MOST_EVENTS} events: no more fit")
     size = check_size(request)
     if not request.cred.owner:
@@ -190,43 +192,43 @@ def check_size(request: Request) -> int:
     Raises RpcError(EFBIG) for more than is kept of a guest's.
     """
     text = msgspec.json.encode(request.payload)
-    if not request.cred.owner and len(text) > _LARGEST:
-        raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST} bytes")
+    if not request.cred.owner and len(text) > _LARGEST_REQUEST:
+        raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST_REQUEST} bytes")
     return size_read(text)
 
 
-def check_memo_size(entry: Entry, memo: Mapping[str, Any]) -> None:
+def check_memo_size(entry: ActiveJob, memo: Mapping[str, Any]) -> None:
     """Raise RpcError(EFBIG) where a memo would be longer than is shown of a guest's job."""
-    foreseen = update(entry.with_pending_events(), Event(0.0, "memo", memo))
-    size = len(msgspec.json.encode(foreseen.memo))
+    updated = update(entry.with_pending_events(), Event(0.0, "memo", memo))
+    size = len(msgspec.json.encode(updated.memo))
     if size > _LONGEST_MEMO:
         words = f"the job's memo would have {size} bytes, and {_LONGEST_MEMO} at most"
         raise RpcError(errno.EFBIG, words)
 
 
-def full(entry: Entry) -> bool:
+def is_log_full(entry: ActiveJob) -> bool:
     """Return whether a job's log is as long as its user may make it."""
     return len(entry.events) + len(entry.queue) >= _MOST_EVENTS
 
 
-def running(manager: JobManager, request: Request) -> Entry:
+def own_running_job(manager: JobManager, request: Request) -> ActiveJob:
     """Return the active job that is to change its course. Raises RpcError: EINVAL, or EPERM."""
     try:
-        return own(manager, request, errno.EINVAL)
+        return own_active_job(manager, request, errno.EINVAL)
     except RpcError as error:
         if error.errnum == errno.ENOENT:
             raise RpcError(errno.EINVAL, str(error)) from None
         raise
 
 
-def signal(given: int) -> int:
+def checked_signal(given: int) -> int:
     """Return a signal that there is. Raises RpcError(EINVAL)."""
     if not 1 <= given <= _GREATEST_SIGNAL:
         raise RpcError(errno.EINVAL, f"{given} is no signal: they are 1 to {_GREATEST_SIGNAL}")
     return given
 
 
-def selected_jobs(manager: JobManager, request: Request, many: Many) -> list[Entry]:
+def selected_jobs(manager: JobManager, request: Request, many: ManyJobs) -> list[ActiveJob]:
     """Return the active jobs of the user that a request names. Raises RpcError(EPERM)."""
     userid = request.cred.userid if many.userid is None else many.userid
     if userid != request.cred.userid and not request.cred.owner:
@@ -234,7 +236,7 @@ def selected_jobs(manager: JobManager, request: Request, many: Many) -> list[Ent
     return [entry for entry in manager.active() if userid in ANY or entry.job.userid == userid]
 
 
-def _readable(words: str) -> str:
+def _path_first(words: str) -> str:
     """Put the path, which msgspec names last and with a `$`, where one looks for it."""
     problem, _, path = words.partition(" - at `$.")
     return f"{path.removesuffix('`')}: {problem}" if path else words

@@ -7,24 +7,24 @@ from typing import Any, Final, Protocol
 from warren.instance.jobs import requests
 from warren.instance.jobs.archive import NotArchived
 from warren.instance.jobs.eventjournal import EventFilter
-from warren.instance.jobs.manager import Entry, Inactive, JobManager
-from warren.instance.jobs.purging import Limits
+from warren.instance.jobs.jobspecupdates import update_jobspec
+from warren.instance.jobs.manager import ActiveJob, InactiveJob, JobManager
+from warren.instance.jobs.purging import RetentionLimits
 from warren.instance.jobs.requests import (
     ANY,
     charge_quota,
     check_memo_size,
     check_size,
-    full,
-    growing,
-    own,
+    checked_signal,
+    is_log_full,
+    own_active_job,
+    own_charged_job,
+    own_running_job,
+    permitted_job,
     read,
-    running,
     selected_jobs,
-    signal,
-    visible,
 )
-from warren.instance.jobs.revising import revise
-from warren.instance.ports import Execution
+from warren.instance.protocols import Execution
 from warren.lifecycle import urgency
 from warren.lifecycle.states import PENDING, RUNNING, Result, State
 from warren.rfc.fluid import JobId
@@ -32,27 +32,30 @@ from warren.rfc.jobflags import WAITABLE
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 
-_UNLOADABLE: Final = "plugins are parts of the instance: none is loaded or removed while it runs"
+_NO_LOADING: Final = "plugins are parts of the instance: none is loaded or removed while it runs"
 
 
-class Placed(Protocol):
+class UpdateResolver(Protocol):
     """Returns what updates of a jobspec come to in its queue. Raises RpcError."""
 
     async def __call__(
-        self, spec: Mapping[str, Any], asked: Mapping[str, Any], userid: int, *, owner: bool
+        self, spec: Mapping[str, Any], requested: Mapping[str, Any], userid: int, *, owner: bool
     ) -> Mapping[str, Any]: ...
 
 
 class JobManagerService:
-    """Checks who asks and what, then passes on."""
+    """Checks requests and their senders, then passes them on."""
 
     def __init__(
-        self, manager: JobManager, execution: Execution, placed: Placed | None = None
+        self,
+        manager: JobManager,
+        execution: Execution,
+        resolve_updates: UpdateResolver | None = None,
     ) -> None:
-        """`placed` says what updates of a jobspec come to in its queue."""
+        """`resolve_updates` returns what updates of a jobspec come to in its queue."""
         self._manager = manager
         self._execution = execution
-        self._placed = placed
+        self._resolve_updates = resolve_updates
 
     def methods(self) -> Methods:
         return {
@@ -79,73 +82,75 @@ class JobManagerService:
     # One job
 
     async def _raise(self, request: Request) -> Payload:
-        entry = own(self._manager, request)
-        asked = read(request, requests.Raise)
+        entry = own_active_job(self._manager, request)
+        payload = read(request, requests.Raise)
         check_size(request)
-        if not _ends(entry, asked):
-            growing(self._manager, request)
-        context = _exception(request, asked)
-        if asked.wait_status is not None:
-            context["wait_status"] = asked.wait_status
+        if not _ends_job(entry, payload):
+            own_charged_job(self._manager, request)
+        context = _exception(request, payload)
+        if payload.wait_status is not None:
+            context["wait_status"] = payload.wait_status
         self._manager.processor.post(entry, "exception", context)
         await self._manager.wait_committed()
         return {}
 
     async def _kill(self, request: Request) -> Payload:
-        entry = running(self._manager, request)
-        signum = signal(read(request, requests.Kill).signum)
+        entry = own_running_job(self._manager, request)
+        signum = checked_signal(read(request, requests.Kill).signum)
         if entry.job.state is not State.RUN:
             raise RpcError(errno.EINVAL, "job is not running")
         self._execution.kill(entry.job.id, signum)
         return {}
 
     async def _urgency(self, request: Request) -> Payload:
-        entry = running(self._manager, request)
+        entry = own_running_job(self._manager, request)
         charge_quota(self._manager, entry, request)
-        asked = read(request, requests.Urgency)
-        if not urgency.HOLD <= asked.urgency <= urgency.EXPEDITE:
+        payload = read(request, requests.Urgency)
+        if not urgency.HOLD <= payload.urgency <= urgency.EXPEDITE:
             least, most = urgency.HOLD, urgency.EXPEDITE
             raise RpcError(errno.EINVAL, f"urgency is a number from {least} to {most}")
         before = entry.job.urgency
-        if not request.cred.owner and asked.urgency > urgency.DEFAULT:
+        if not request.cred.owner and payload.urgency > urgency.DEFAULT:
             raise RpcError(errno.EPERM, f"guests have an urgency of at most {urgency.DEFAULT}")
         if entry.job.state not in PENDING:
             raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
-        changed = {"urgency": asked.urgency, "userid": request.cred.userid}
+        changed = {"urgency": payload.urgency, "userid": request.cred.userid}
         self._manager.processor.post(entry, "urgency", changed)
         await self._manager.wait_committed()
         return {"old_urgency": before}
 
     async def _update(self, request: Request) -> Payload:
-        entry = growing(self._manager, request, errno.EINVAL)
-        updates: Mapping[str, Any] = read(request, requests.Change).updates
+        entry = own_charged_job(self._manager, request, errno.EINVAL)
+        updates: Mapping[str, Any] = read(request, requests.JobspecUpdate).updates
         if not updates:
             return {}
-        if self._placed is not None:
+        if self._resolve_updates is not None:
             cred = request.cred
-            updates = await self._placed(entry.jobspec, updates, cred.userid, owner=cred.owner)
-        await revise(self._manager, entry, updates, request.cred)
+            updates = await self._resolve_updates(
+                entry.jobspec, updates, cred.userid, owner=cred.owner
+            )
+        await update_jobspec(self._manager, entry, updates, request.cred)
         return {}
 
     async def _memo(self, request: Request) -> Payload:
-        entry = own(self._manager, request)
-        asked = read(request, requests.Memo)
-        if asked.memo:
-            self._manager.processor.check(entry, "memo", asked.memo)
+        entry = own_active_job(self._manager, request)
+        payload = read(request, requests.Memo)
+        if payload.memo:
+            self._manager.processor.check(entry, "memo", payload.memo)
             if not request.cred.owner:
-                check_memo_size(entry, asked.memo)
+                check_memo_size(entry, payload.memo)
         charge_quota(self._manager, entry, request)
-        if not asked.memo:
+        if not payload.memo:
             return {}
-        if asked.volatile:
-            self._manager.processor.note(entry, "memo", asked.memo)
+        if payload.volatile:
+            self._manager.processor.post_volatile(entry, "memo", payload.memo)
         else:
-            self._manager.processor.post(entry, "memo", asked.memo)
+            self._manager.processor.post(entry, "memo", payload.memo)
         await self._manager.wait_committed()
         return {}
 
     async def _wait(self, request: Request) -> Payload:
-        job = (await self._waited_for(request)).job
+        job = (await self._wait_inactive(request)).job
         problem = (
             ""
             if job.fatal_exception is None
@@ -157,17 +162,17 @@ class JobManagerService:
             "errstr": problem or _status(job.wait_status),
         }
 
-    async def _waited_for(self, request: Request) -> Inactive:
+    async def _wait_inactive(self, request: Request) -> InactiveJob:
         given = request.payload.get("id")
         if type(given) is int and given in ANY:
             if not request.cred.owner:
                 raise RpcError(errno.ECHILD, "guests have no waitable jobs")
             return await self._manager.inactive_jobs.wait(None)
-        wanted = read(request, requests.OfAnyJob).id
+        wanted = read(request, requests.AnyJob).id
         found = self._manager.find(JobId(wanted))
         if found is None:
             raise RpcError(errno.ECHILD, "unknown job id")
-        job = visible(self._manager, request).job
+        job = permitted_job(self._manager, request).job
         if not job.flags & WAITABLE:
             raise RpcError(errno.ECHILD, "the job was not submitted to be waited for")
         return await self._manager.inactive_jobs.wait(job.id)
@@ -175,49 +180,53 @@ class JobManagerService:
     # Many jobs
 
     async def _raise_all(self, request: Request) -> Payload:
-        asked = read(request, requests.RaiseAll)
+        payload = read(request, requests.RaiseAll)
         size = check_size(request)
         entries = [
             entry
-            for entry in selected_jobs(self._manager, request, asked)
-            if entry.job.state.bit & asked.states
-            and (request.cred.owner or not full(entry) or _ends(entry, asked))
+            for entry in selected_jobs(self._manager, request, payload)
+            if entry.job.state.bit & payload.states
+            and (request.cred.owner or not is_log_full(entry) or _ends_job(entry, payload))
         ]
-        if not asked.dry_run:
+        if not payload.dry_run:
             for entry in entries:
-                if not (request.cred.owner or _ends(entry, asked)):
+                if not (request.cred.owner or _ends_job(entry, payload)):
                     self._manager.charge(entry, size)
             for entry in entries:
-                self._manager.processor.post(entry, "exception", _exception(request, asked))
+                self._manager.processor.post(entry, "exception", _exception(request, payload))
             await self._manager.wait_committed()
         return {"count": len(entries), "errors": 0}
 
     async def _kill_all(self, request: Request) -> Payload:
-        asked = read(request, requests.KillAll)
-        signum = signal(asked.signum)
+        payload = read(request, requests.KillAll)
+        signum = checked_signal(payload.signum)
         entries = [
             entry
-            for entry in selected_jobs(self._manager, request, asked)
+            for entry in selected_jobs(self._manager, request, payload)
             if entry.job.state is State.RUN
         ]
-        if not asked.dry_run:
+        if not payload.dry_run:
             for entry in entries:
                 self._execution.kill(entry.job.id, signum)
         return {"count": len(entries), "errors": 0}
 
     async def _purge(self, request: Request) -> Payload:
-        asked = read(request, requests.PurgeAll)
-        age = asked.age_limit if asked.age_limit is not None and asked.age_limit >= 0 else None
-        number = asked.num_limit if asked.num_limit is not None and asked.num_limit >= 0 else None
-        jobs = self._manager.inactive_jobs.purgeable(Limits(age, number), asked.batch)
-        return {"count": await self._purged(jobs) if asked.force else len(jobs)}
+        payload = read(request, requests.PurgeAll)
+        age = (
+            payload.age_limit if payload.age_limit is not None and payload.age_limit >= 0 else None
+        )
+        number = (
+            payload.num_limit if payload.num_limit is not None and payload.num_limit >= 0 else None
+        )
+        jobs = self._manager.inactive_jobs.purgeable(RetentionLimits(age, number), payload.batch)
+        return {"count": await self._purged(jobs) if payload.force else len(jobs)}
 
     async def _purge_one(self, request: Request) -> Payload:
-        found = visible(self._manager, request)
-        asked = read(request, requests.Purge)
-        if isinstance(found, Entry):
+        found = permitted_job(self._manager, request)
+        payload = read(request, requests.Purge)
+        if isinstance(found, ActiveJob):
             raise RpcError(errno.EINVAL, "the job is active: cancel it first")
-        if asked.force:
+        if payload.force:
             await self._purged([found.id])
         return {}
 
@@ -230,10 +239,10 @@ class JobManagerService:
     # The job manager itself
 
     async def _getattr(self, request: Request) -> Payload:
-        asked = read(request, requests.GetAttr)
-        if asked.name != "max_jobid":
-            raise RpcError(errno.ENOENT, f"there is no attribute {asked.name!r}")
-        return {"value": self._manager.latest()}
+        payload = read(request, requests.GetAttr)
+        if payload.name != "max_jobid":
+            raise RpcError(errno.ENOENT, f"there is no attribute {payload.name!r}")
+        return {"value": self._manager.max_jobid()}
 
     async def _stats(self, request: Request) -> Payload:
         return self._manager.counts()
@@ -251,39 +260,39 @@ class JobManagerService:
         return {"allocated": self._manager.allocations()}
 
     async def _jobtap(self, request: Request) -> Payload:
-        asked = read(request, requests.Jobtap)
-        if asked.load is not None or asked.remove is not None:
-            raise RpcError(errno.ENOSYS, _UNLOADABLE)
+        payload = read(request, requests.Jobtap)
+        if payload.load is not None or payload.remove is not None:
+            raise RpcError(errno.ENOSYS, _NO_LOADING)
         return {"plugins": self._manager.plugins()}
 
     async def _jobtap_query(self, request: Request) -> Payload:
-        asked = read(request, requests.GetAttr)
-        return {"name": asked.name, **self._manager.query(asked.name)}
+        payload = read(request, requests.GetAttr)
+        return {"name": payload.name, **self._manager.query(payload.name)}
 
     async def _journal(self, request: Request) -> AsyncIterator[Payload]:
         """Return the events of jobs; from which moment on, `eventjournal` promises."""
-        asked = read(request, requests.Journal)
+        payload = read(request, requests.Journal)
         wanted = EventFilter(
-            full=asked.full,
-            allow=None if asked.allow is None else _chosen_names(asked.allow),
-            deny=_chosen_names(asked.deny or {}),
+            full=payload.full,
+            allow=None if payload.allow is None else _chosen_names(payload.allow),
+            deny=_chosen_names(payload.deny or {}),
         )
         async for entry in self._manager.journal(wanted):
             yield entry
 
 
-def _exception(request: Request, asked: requests.Raise | requests.RaiseAll) -> dict[str, Any]:
+def _exception(request: Request, payload: requests.Raise | requests.RaiseAll) -> dict[str, Any]:
     return {
-        "type": asked.type,
-        "severity": asked.severity,
-        "note": asked.note or "",
+        "type": payload.type,
+        "severity": payload.severity,
+        "note": payload.note or "",
         "userid": request.cred.userid,
     }
 
 
-def _ends(entry: Entry, asked: requests.Raise | requests.RaiseAll) -> bool:
+def _ends_job(entry: ActiveJob, payload: requests.Raise | requests.RaiseAll) -> bool:
     """Return whether an exception ends a job: that must not fail."""
-    return asked.severity == 0 and entry.job.fatal_exception is None
+    return payload.severity == 0 and entry.job.fatal_exception is None
 
 
 def _chosen_names(names: dict[str, int]) -> frozenset[str]:

@@ -30,7 +30,7 @@ _NOT_ARCHIVED: Final = frozenset({"J", "guest", "summary"})
 """What the archive leaves out: credentials and environments, output, what the log says too."""
 
 
-class Stored:
+class StoredJobs:
     """Reads jobs. Raises BadFormat, with what is wrong, for what cannot be read."""
 
     def __init__(self, kvs: Kvs) -> None:
@@ -41,15 +41,17 @@ class Stored:
         """What users' jobs hold."""
         return self._kvs.quota
 
-    def count(self, job: JobId, userid: int, held: int | None = None) -> None:
+    def count_quota(self, job: JobId, userid: int, held: int | None = None) -> None:
         """Count in its user's quota what a job holds; None is what can be found of it."""
         if userid == self._kvs.owner(PRIMARY):
             return
         if held is None:
-            found = self._kvs.size(fluid.kvs(job)) + self._kvs.size(".", keys.guest(job))
-            texts = [self._kvs.get(keys.of(job, name)) or b"" for name in ("jobspec", "eventlog")]
+            found = self._kvs.size(fluid.kvs(job)) + self._kvs.size(".", keys.guest_namespace(job))
+            texts = [
+                self._kvs.get(keys.job_key(job, name)) or b"" for name in ("jobspec", "eventlog")
+            ]
             held = PER_JOB + found + sum(size_read(text) - len(text) for text in texts)
-        self.quota.hold(keys.guest(job), userid, held)
+        self.quota.add(keys.guest_namespace(job), userid, held)
 
     def ids(self) -> Iterator[JobId]:
         """Return the ids of all jobs, in order."""
@@ -74,7 +76,7 @@ class Stored:
 
     def events(self, job: JobId) -> list[Event]:
         """Read a job's log."""
-        text = self._kvs.get(keys.of(job, "eventlog"))
+        text = self._kvs.get(keys.job_key(job, "eventlog"))
         if text is None:
             raise BadFormat("there is no eventlog")
         try:
@@ -85,7 +87,7 @@ class Stored:
     def jobspec(self, job: Job) -> Mapping[str, Any]:
         """Read a job's jobspec, and apply what was changed in it since."""
         try:
-            spec = orjson.loads(self._kvs.get(keys.of(job.id, "jobspec")) or b"")
+            spec = orjson.loads(self._kvs.get(keys.job_key(job.id, "jobspec")) or b"")
             jobspecs.system(spec).keys()
             return jobspecs.update(spec, job.updates)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -96,7 +98,7 @@ class Stored:
         if State.RUN not in job.times:
             # One that is there before the job was given it is an answer that was not heard.
             return None
-        text = self._kvs.get(keys.of(job.id, "R"))
+        text = self._kvs.get(keys.job_key(job.id, "R"))
         if text is None:
             raise BadFormat("there is no R")
         try:
@@ -104,20 +106,20 @@ class Stored:
             resource_set.nodelist(r)
         except (TypeError, ValueError) as error:
             raise BadFormat(f"R cannot be read: {error}") from None
-        return r if job.expiration is None else subset.expiring(r, job.expiration)
+        return r if job.expiration is None else subset.with_expiration(r, job.expiration)
 
     def values(self, job: JobId) -> Iterator[tuple[str, bytes]]:
         """Return what there is to know of a job, by key; not the request, nor what it printed."""
         for name in self._kvs.names(fluid.kvs(job)):
             if name not in _NOT_ARCHIVED:
-                yield from self._below(name, keys.of(job, name))
+                yield from self._values_below(name, keys.job_key(job, name))
 
-    def _below(self, name: str, key: str) -> Iterator[tuple[str, bytes]]:
+    def _values_below(self, name: str, key: str) -> Iterator[tuple[str, bytes]]:
         value = self._kvs.get(key)
         if value is not None:
             yield name, value
         for below in self._kvs.names(key):
-            yield from self._below(f"{name}.{below}", f"{key}.{below}")
+            yield from self._values_below(f"{name}.{below}", f"{key}.{below}")
 
     def replay(self, job: JobId) -> tuple[Job, list[Event]]:
         """Return a job as its log tells it."""
@@ -127,11 +129,11 @@ class Stored:
             raise BadFormat("it was never validated")
         return known, events
 
-    def lose(self, job: JobId) -> Iterator[Operation]:
+    def move_to_lost_found(self, job: JobId) -> Iterator[Operation]:
         """Move a job that cannot be read to lost+found, with what it has printed."""
         place = f"{_LOST}.{fluid.f58plain(job)}"
-        yield from self._copied(fluid.kvs(job), place)
-        yield graft(f"{place}.guest", keys.guest(job))
+        yield from self._copies(fluid.kvs(job), place)
+        yield graft(f"{place}.guest", keys.guest_namespace(job))
         yield unlink(fluid.kvs(job))
 
     def purge(self, jobs: list[JobId]) -> Iterator[Operation]:
@@ -140,6 +142,6 @@ class Stored:
         for job in jobs:
             yield unlink(fluid.kvs(job))
 
-    def _copied(self, key: str, place: str) -> Iterator[Operation]:
-        for name, value in self._below(place, key):
+    def _copies(self, key: str, place: str) -> Iterator[Operation]:
+        for name, value in self._values_below(place, key):
             yield put(name, value)

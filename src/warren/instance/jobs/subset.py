@@ -7,7 +7,7 @@ from warren.rfc import resource_set
 from warren.rfc.resource_set import Rank, ResourceSet
 
 
-def part(r: Mapping[str, Any], ranks: Collection[int]) -> dict[str, Any]:
+def only_ranks(r: Mapping[str, Any], ranks: Collection[int]) -> dict[str, Any]:
     """Return these nodes of an R, without what only the scheduler knows. Others are ignored."""
     return resource_set.encode(rank for rank in resource_set.decode(r) if rank.rank in ranks)
 
@@ -24,7 +24,7 @@ def ranks(r: Mapping[str, Any]) -> frozenset[int]:
     return frozenset(rank.rank for rank in resource_set.decode(r))
 
 
-def together(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def union(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return all that is in any of them, as R."""
     cores: dict[int, set[int]] = {}
     gpus: dict[int, set[int]] = {}
@@ -41,6 +41,6 @@ def together(rs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return resource_set.write(ResourceSet(ranks=tuple(sorted(found, key=lambda each: each.rank))))
 
 
-def expiring(r: Mapping[str, Any], expiration: float) -> dict[str, Any]:
+def with_expiration(r: Mapping[str, Any], expiration: float) -> dict[str, Any]:
     """Return an R whose time is up at another moment."""
     return {**r, "execution": {**r["execution"], "expiration": expiration}}

@@ -40,7 +40,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tr
     """An idset."""
     job: bytes
     """All of it, in JSON as its events are: memos hold numbers that nothing else can write."""
-    held: int = 0
+    quota_bytes: int = 0
     """Bytes that it is counted for in its user's quota; 0 in summaries of before there was one."""
 
 
@@ -50,7 +50,9 @@ _encode_job = msgspec.json.Encoder().encode
 _decode_job = msgspec.json.Decoder(Job).decode
 
 
-def encode(job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, held: int = 0) -> bytes:
+def encode(
+    job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, quota_bytes: int = 0
+) -> bytes:
     """Write the summary of a job that is over."""
     result = job.result
     assert result is not None
@@ -66,7 +68,7 @@ def encode(job: Job, spec: Mapping[str, Any], r: Mapping[str, Any] | None, held:
             hosts=",".join(r["execution"]["nodelist"]) if r is not None else "",
             ranks=resource_set.ranks_text(resource_set.decode(r)) if r is not None else "",
             job=_encode_job(job),
-            held=held,
+            quota_bytes=quota_bytes,
         )
     )
 
@@ -92,7 +94,7 @@ def decode(data: bytes) -> Summary | None:
     return summary if summary.version == _VERSION else None
 
 
-def waited_for(data: bytes) -> bytes:
+def without_waitable(data: bytes) -> bytes:
     """Return the summary of a job that may not be waited for any more."""
     return _encode(msgspec.structs.replace(_decode(data), waitable=False))
 

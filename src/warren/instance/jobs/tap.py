@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from warren.base.errors import UserMistake
-from warren.instance.jobs.jobtap import Answered, Arguments
-from warren.instance.jobs.known import Entry
+from warren.instance.jobs.jobtap import Arguments, ResponseHandler
+from warren.instance.jobs.known import ActiveJob
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State
 from warren.rfc import resource_set
@@ -65,11 +65,11 @@ class Tap:
 
     def with_pending_events(self, job: JobId) -> Job | None:
         found = self._manager.find(job)
-        return found.with_pending_events() if isinstance(found, Entry) else None
+        return found.with_pending_events() if isinstance(found, ActiveJob) else None
 
     def executing(self, job: JobId) -> bool:
         found = self._manager.find(job)
-        return isinstance(found, Entry) and found.executing
+        return isinstance(found, ActiveJob) and found.executing
 
     def event_posted(self, job: JobId, name: str) -> bool:
         entry = self._manager.active_job(job)
@@ -136,7 +136,7 @@ class Tap:
     def update_jobspec(self, job: JobId, updates: Mapping[str, Any]) -> None:
         entry = self._manager.active_job(job)
         if (
-            self._processor.stack.about is not entry
+            self._processor.stack.current is not entry
             and entry.with_pending_events().state is State.RUN
         ):
             raise RpcError(errno.EINVAL, "the job has its resources already")
@@ -171,7 +171,7 @@ class Tap:
     # Others
 
     def call(self, job: JobId, topic: str, *arguments: Any) -> list[Any]:
-        return list(self._processor.stack.ask(topic, self._manager.active_job(job), *arguments))
+        return list(self._processor.stack.collect(topic, self._manager.active_job(job), *arguments))
 
     def register(self, methods: Methods) -> None:
         self.register_ex({name: _owners(method) for name, method in methods.items()})
@@ -179,7 +179,7 @@ class Tap:
     def register_ex(self, methods: Methods) -> None:
         self._manager.add_methods(self._plugin, methods)
 
-    def rpc(self, topic: str, payload: Payload, then: Answered) -> None:
+    def rpc(self, topic: str, payload: Payload, then: ResponseHandler) -> None:
         self._manager.spawn_rpc(topic, payload, then)
 
     def at(self, moment: float, action: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@
 - `tree`: directories, values and links, and how one namespace changes.
 - `packs`: directories that were not used for long, compressed.
 - `snapshot`: the records of a whole store, made while it changes.
-- `watches`: who waits for which key.
+- `watches`: the clients that wait for keys.
 - `refs`: tree objects, blobs and their digests, made on demand.
 - `spelling`: keys as users write them.
 - `quota`: what guests' jobs hold, by user; `cost`: what a guest's operations are counted for.

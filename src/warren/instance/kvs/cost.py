@@ -25,7 +25,7 @@ def entries(operation: Operation) -> int:
         return 1
     below = 0
     if operation.action == "tree":
-        below = sum(1 for _ in _below(msgspec.msgpack.decode(operation.value)))
+        below = sum(1 for _ in _names_below(msgspec.msgpack.decode(operation.value)))
     return operation.key.count(".") + 1 + below
 
 
@@ -35,8 +35,8 @@ def size(operation: Operation) -> int:
     return len(operation.key) + len(operation.value) + ENTRY + others * DIRECTORY
 
 
-def _below(directory: Mapping[str, Any]) -> Iterator[str]:
+def _names_below(directory: Mapping[str, Any]) -> Iterator[str]:
     for name, node in directory.items():
         yield name
         if isinstance(node, dict):
-            yield from _below(node)
+            yield from _names_below(node)

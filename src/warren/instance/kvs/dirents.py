@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import Operation
-from warren.instance.kvs.spelling import changeable, names_of
+from warren.instance.kvs.spelling import parse_key, writable_key
 from warren.instance.kvs.tree import DEEPEST
 from warren.rfc import treeobj
 from warren.rfc.errors import BadFormat
@@ -41,14 +41,14 @@ def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
         raise RpcError(errno.EPROTO, "it does not have key, flags and dirent") from None
     if type(flags) is not int or flags & ~TXN_APPEND:
         raise RpcError(errno.EPROTO, f"its flags are {flags!r}, not 0 or {TXN_APPEND}")
-    key = changeable(key)
+    key = writable_key(key)
     if dirent is None:
         return ops.unlink(key, namespace)
     try:
         if flags:
             return ops.append(key, treeobj.read_val(dirent), namespace)
         treeobj.check(dirent)
-        found = Copied(blobs).node(dirent, DEEPEST - len(names_of(key)))
+        found = TreeReader(blobs).node(dirent, DEEPEST - len(parse_key(key)))
     except BadFormat as error:
         raise RpcError(errno.EINVAL, str(error)) from None
     if isinstance(found, bytes):
@@ -59,7 +59,7 @@ def operation(entry: Any, namespace: str, blobs: Blobs | None) -> Operation:
     return ops.symlink(key, target, elsewhere, namespace)
 
 
-class Copied:
+class TreeReader:
     """What tree objects say, with everything that they name, up to so much."""
 
     def __init__(self, blobs: Blobs | None) -> None:
@@ -76,15 +76,15 @@ class Copied:
             case "symlink":
                 if self._blobs is None:
                     raise RpcError(errno.EPERM, "links are the instance owner's to make")
-                target = ".".join(names_of(obj["data"]["target"], "the target")) or "."
+                target = ".".join(parse_key(obj["data"]["target"], "the target")) or "."
                 return target, obj["data"].get("namespace", "")
             case "dir":
                 return self.directory(obj, depth)
             case "dirref":
-                return self.behind(obj["data"][0], depth)
+                return self.directory_of(obj["data"][0], depth)
         raise RpcError(errno.EINVAL, f"directories of type {obj['type']} are not known here")
 
-    def behind(self, ref: str, depth: int = DEEPEST) -> dict[str, Any]:
+    def directory_of(self, ref: str, depth: int = DEEPEST) -> dict[str, Any]:
         """Return the directory that a blob is. Raises RpcError(ENOTDIR) where it is none."""
         try:
             obj = treeobj.decode(self._blob(ref))

@@ -35,7 +35,7 @@ class Operation(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
     value: bytes = b""
     """What to put or append; for a link or a graft, the namespace that it is about."""
     owner: int = 0
-    """Who owns a namespace that is created; the version of a namespace that is `at` one."""
+    """The owner of a namespace that is created; the version of a namespace that is `at` one."""
 
 
 def put(key: str, value: bytes, namespace: str = PRIMARY) -> Operation:

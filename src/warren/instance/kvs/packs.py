@@ -1,6 +1,6 @@
 """Packs: neighbours in a directory that were not used for long, compressed together.
 
-A store remembers far more jobs than it works on. What is over is kept for those who
+A store remembers far more jobs than it works on. What is over is kept for users that
 read it now and then: each of the directories in a pack has its name in the directory
 that it is in, and all of them have the pack for their value.
 """
@@ -18,37 +18,37 @@ LARGEST: Final = 64 * 2**10
 """Bytes that go into a pack. To read one of its directories is to decompress all of it."""
 
 _LEVEL: Final = 3
-_OPEN: Final = 32
+_MOST_UNPACKED: Final = 32
 """Packs that are kept decompressed for the next reader."""
-_RELEASED: Final = 16 * 2**20
+_RELEASED_BYTES: Final = 16 * 2**20
 """Bytes of packs that are kept though something that was in them has gone or changed."""
 
 
 class Pack:
     """Some directories by name, compressed. `entries` of the cache decompresses them."""
 
-    __slots__ = ("blob", "count", "refs", "written")
+    __slots__ = ("blob", "count", "in_snapshot", "refs")
 
-    def __init__(self, blob: bytes, count: int, written: int) -> None:
+    def __init__(self, blob: bytes, count: int, in_snapshot: int) -> None:
         self.blob = blob
         self.count = count
         """How many directories were in it when it was made, or read from the journal."""
-        self.written = written
+        self.in_snapshot = in_snapshot
         """The last snapshot that has it."""
         self.refs: Mapping[str, bytes] | None = None
         """The digests of its directories, if they were asked for."""
 
 
-def pack(entries: Mapping[str, Any], written: int) -> Pack:
+def pack(entries: Mapping[str, Any], in_snapshot: int) -> Pack:
     """Pack directories, which are as `raw` returns them."""
-    return Pack(zlib.compress(encode(entries), _LEVEL), len(entries), written)
+    return Pack(zlib.compress(encode(entries), _LEVEL), len(entries), in_snapshot)
 
 
-class Cache:
+class PackCache:
     """A cache: the packs that were read last, and those that roots given out refer to."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Pack, dict[str, Any]] = OrderedDict()
+        self._unpacked: OrderedDict[Pack, dict[str, Any]] = OrderedDict()
         self._size = 0
         self.released: OrderedDict[Pack, None] = OrderedDict()
         """Packs with digests, out of which something was taken: the latest of them."""
@@ -59,19 +59,19 @@ class Cache:
             return
         self.released[packed] = None
         self._size += len(packed.blob)
-        while self._size > _RELEASED:
+        while self._size > _RELEASED_BYTES:
             oldest, _ = self.released.popitem(last=False)
             self._size -= len(oldest.blob)
 
     def entries(self, packed: Pack) -> dict[str, Any]:
         """Return what is in a pack. It is not to be changed."""
-        found = self._open.get(packed)
+        found = self._unpacked.get(packed)
         if found is None:
             found = msgspec.msgpack.decode(zlib.decompress(packed.blob))
             assert isinstance(found, dict)
-            self._open[packed] = found
-            if len(self._open) > _OPEN:
-                self._open.popitem(last=False)
+            self._unpacked[packed] = found
+            if len(self._unpacked) > _MOST_UNPACKED:
+                self._unpacked.popitem(last=False)
         else:
-            self._open.move_to_end(packed)
+            self._unpacked.move_to_end(packed)
         return found

@@ -19,7 +19,7 @@ PER_JOB: Final = 4096
 _PER_VALUE: Final = 80
 """Bytes that each value of a JSON text is counted for: read, even `{}` is as large as that."""
 
-ENOUGH: Final = 16 * 2**20
+END_OF_JOB_RESERVE: Final = 16 * 2**20
 """Bytes with which a job comes to its end, what it has printed included, on a disk that is full."""
 
 
@@ -28,7 +28,7 @@ def size_read(text: bytes) -> int:
 
     So are the jobspecs and the events of active jobs.
     """
-    return len(text) + message.values(text) * _PER_VALUE
+    return len(text) + message.count_values(text) * _PER_VALUE
 
 
 class Quota:
@@ -53,7 +53,7 @@ class Quota:
         What a job that is `under_way` needs to come to its end is not refused for want of room.
         """
         taken = self._users.get(userid, 0)
-        ends = under_way and self.bytes_of(job) + count <= ENOUGH
+        ends = under_way and self.bytes_of(job) + count <= END_OF_JOB_RESERVE
         room = math.inf if ends else self._room() / 2
         if taken + count > min(self._most, room):
             why = (
@@ -63,9 +63,9 @@ class Quota:
             )
             words = f"jobs of user {userid} hold {human(taken)} of the {why}"
             raise RpcError(errno.ENOSPC, f"{words}: ask the owner to purge those that are over")
-        self.hold(job, userid, count)
+        self.add(job, userid, count)
 
-    def hold(self, job: str, userid: int, count: int) -> None:
+    def add(self, job: str, userid: int, count: int) -> None:
         """Count bytes that are there already."""
         self._users[userid] = self._users.get(userid, 0) + count
         self._jobs[job] = userid, self.bytes_of(job) + count

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import orjson
 
-from warren.instance.kvs.packs import Cache, Pack
+from warren.instance.kvs.packs import Pack, PackCache
 from warren.instance.kvs.tree import Directory, Link, unpack
 from warren.rfc import treeobj
 from warren.rfc.treeobj import Algorithm
@@ -39,7 +39,7 @@ _PASSES: Final = 3
 """How often others have their turn while a digest is made, until it is made in one go."""
 
 
-class _Latest:
+class _RecentBlobs:
     """The latest blobs, up to so many bytes."""
 
     def __init__(self, kept: int) -> None:
@@ -64,29 +64,29 @@ class _Latest:
 class Refs:
     """Digests and blobs."""
 
-    def __init__(self, algorithm: Algorithm, packs: Cache, kept: int = KEPT) -> None:
+    def __init__(self, algorithm: Algorithm, packs: PackCache, kept: int = KEPT) -> None:
         self.algorithm: Algorithm = algorithm
         self._packs = packs
-        self._made = _Latest(kept)
-        self._stored = _Latest(kept)
+        self._made_blobs = _RecentBlobs(kept)
+        self._client_blobs = _RecentBlobs(kept)
 
     # Blobs
 
     def store(self, blob: bytes) -> str:
         """Keep a client's blob, and return its name."""
         ref = treeobj.blobref(blob, self.algorithm)
-        self._stored.keep(ref, blob)
+        self._client_blobs.keep(ref, blob)
         return ref
 
     def load(self, ref: str, roots: Iterable[Directory]) -> bytes | None:
         """Return a blob, or None; `roots` are where directories are looked for."""
-        for kept in (self._stored, self._made):
+        for kept in (self._client_blobs, self._made_blobs):
             found = kept.find(ref)
             if found is not None:
                 return found
-        return self._made_again(ref, roots)
+        return self._make_blob(ref, roots)
 
-    def _made_again(self, ref: str, roots: Iterable[Directory]) -> bytes | None:
+    def _make_blob(self, ref: str, roots: Iterable[Directory]) -> bytes | None:
         """Make the blob of a directory that has the digest, and keep those of its values."""
         algorithm, _, digits = ref.partition("-")
         if algorithm != self.algorithm:
@@ -100,19 +100,19 @@ class Refs:
             for node in place.values():
                 if isinstance(node, Directory):
                     waiting.append(node)
-            found = self._among(_packs(place), digest)
+            found = self._find_packed(_packs(place), digest)
             if found is not None:
                 return found
-        return self._among(self._packs.released, digest)
+        return self._find_packed(self._packs.released, digest)
 
-    def _among(self, packs: Iterable[Pack], digest: bytes) -> bytes | None:
+    def _find_packed(self, packs: Iterable[Pack], digest: bytes) -> bytes | None:
         for packed in packs:
             for name, each in (packed.refs or {}).items():
                 if each == digest:
-                    return self._unpacked(packed, name)
+                    return self._packed_blob(packed, name)
         return None
 
-    def _unpacked(self, packed: Pack, name: str) -> bytes:
+    def _packed_blob(self, packed: Pack, name: str) -> bytes:
         """Return the blob of a directory in a pack, and keep those of all that is below it."""
         place = unpack(self._packs.entries(packed)[name], 0, 0)
         assert isinstance(place, Directory)
@@ -125,41 +125,37 @@ class Refs:
         """Return the blobref of a directory as it is now. Others have their turn meanwhile."""
         for _ in range(_PASSES):
             began = asyncio.get_running_loop().time()
-            for _ in self._hashing(root):
+            for _ in self._hash_missing(root):
                 if asyncio.get_running_loop().time() - began > _SLICE:
                     await asyncio.sleep(0)
                     began = asyncio.get_running_loop().time()
             if root.ref is not None:
-                return self._named(root.ref)
+                return self._blobref(root.ref)
         # It changes faster than that: what has changed since the last pass is little.
         return self.ref_now(root)
 
     def ref_now(self, root: Directory) -> str:
         """Return the blobref of a directory at once."""
-        for _ in self._hashing(root):
+        for _ in self._hash_missing(root):
             pass
         assert root.ref is not None
-        return self._named(root.ref)
+        return self._blobref(root.ref)
 
     async def object(self, node: Any) -> dict[str, Any]:
         """Return the tree object of a node: a directory is a dirref."""
         if isinstance(node, Directory):
             return treeobj.dirref(await self.ref(node))
-        return self._small(node)
+        return self._leaf_object(node)
 
-    async def listed(self, place: Directory) -> dict[str, Any]:
+    async def directory_object(self, place: Directory) -> dict[str, Any]:
         """Return the tree object of a directory with what is in it."""
         await self.ref(place)
         return {"ver": 1, "type": "dir", "data": self._entries(place)}
 
-    def value(self, found: bytes | bytearray) -> dict[str, Any]:
-        """Return the tree object of a value: in itself, or by its blobs."""
-        return self._small(found)
-
-    def _named(self, digest: bytes) -> str:
+    def _blobref(self, digest: bytes) -> str:
         return f"{self.algorithm}-{digest.hex()}"
 
-    def _hashing(self, root: Directory) -> Iterator[None]:
+    def _hash_missing(self, root: Directory) -> Iterator[None]:
         """Make the digests that are missing at a directory and below, the deepest first.
 
         Between two steps anything may change.
@@ -187,25 +183,27 @@ class Refs:
                 continue  # changed meanwhile: the next pass does it
             blob = self._blob(place)
             place.ref = self._digest(blob)
-            self._made.keep(self._named(place.ref), blob)
+            self._made_blobs.keep(self._blobref(place.ref), blob)
             yield
 
     def _hash_pack(self, packed: Pack) -> None:
         # Their blobs are not kept: they can be made again, for packs do not change.
-        packed.refs = {name: self._cold(each) for name, each in self._packs.entries(packed).items()}
+        packed.refs = {
+            name: self._packed_digest(each) for name, each in self._packs.entries(packed).items()
+        }
 
-    def _cold(self, entries: Mapping[str, Any]) -> bytes:
+    def _packed_digest(self, entries: Mapping[str, Any]) -> bytes:
         """Return the digest of a directory that is as packs have it."""
         objects: dict[str, Any] = {}
         for name, node in entries.items():
             if isinstance(node, dict):
-                objects[name] = treeobj.dirref(self._named(self._cold(node)))
+                objects[name] = treeobj.dirref(self._blobref(self._packed_digest(node)))
             else:
-                objects[name] = self._small(unpack(node, 0, 0), keep=False)
-        return self._digest(_text({"ver": 1, "type": "dir", "data": objects}))
+                objects[name] = self._leaf_object(unpack(node, 0, 0), keep=False)
+        return self._digest(_encode({"ver": 1, "type": "dir", "data": objects}))
 
     def _blob(self, place: Directory) -> bytes:
-        return _text({"ver": 1, "type": "dir", "data": self._entries(place)})
+        return _encode({"ver": 1, "type": "dir", "data": self._entries(place)})
 
     def _entries(self, place: Directory) -> dict[str, Any]:
         """Return the tree objects in a directory, whose directories have their digests."""
@@ -214,12 +212,12 @@ class Refs:
             if isinstance(node, Directory | Pack):
                 digest = node.ref if isinstance(node, Directory) else (node.refs or {})[name]
                 assert digest is not None
-                objects[name] = treeobj.dirref(self._named(digest))
+                objects[name] = treeobj.dirref(self._blobref(digest))
             else:
-                objects[name] = self._small(node)
+                objects[name] = self._leaf_object(node)
         return objects
 
-    def _small(self, node: Any, *, keep: bool = True) -> dict[str, Any]:
+    def _leaf_object(self, node: Any, *, keep: bool = True) -> dict[str, Any]:
         """Return the tree object of a value or a link."""
         if isinstance(node, Link):
             return treeobj.symlink(node.target, node.namespace or None)
@@ -230,7 +228,7 @@ class Refs:
             blob = bytes(node[start : start + LARGEST_BLOB])
             refs.append(treeobj.blobref(blob, self.algorithm))
             if keep:
-                self._made.keep(refs[-1], blob)
+                self._made_blobs.keep(refs[-1], blob)
         return treeobj.valref(refs)
 
     def _digest(self, blob: bytes) -> bytes:
@@ -241,6 +239,6 @@ def _packs(place: Directory) -> set[Pack]:
     return {node for node in place.values() if isinstance(node, Pack)}
 
 
-def _text(obj: Mapping[str, Any]) -> bytes:
+def _encode(obj: Mapping[str, Any]) -> bytes:
     # As treeobj.encode writes it, which would check each time what cannot be wrong here.
     return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)

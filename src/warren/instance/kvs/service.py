@@ -17,8 +17,8 @@ from warren.instance.kvs import cost, dirents
 from warren.instance.kvs import operations as ops
 from warren.instance.kvs.operations import PRIMARY
 from warren.instance.kvs.packs import Pack
-from warren.instance.kvs.past import Past
-from warren.instance.kvs.spelling import names_of, resolve
+from warren.instance.kvs.pastroot import PastRoot
+from warren.instance.kvs.spelling import parse_key, resolve
 from warren.instance.kvs.store import Kvs, LookupResult
 from warren.instance.kvs.tree import VALUE, Directory, Link
 from warren.rfc import treeobj
@@ -58,17 +58,17 @@ class KvsService:
     # Reading
 
     async def _lookup(self, request: Request) -> Payload:
-        asked = Lookup(self._kvs, request, READDIR | READLINK | TREEOBJ)
+        lookup = Lookup(self._kvs, request, READDIR | READLINK | TREEOBJ)
         rootdir = request.payload.get("rootdir")
         if rootdir is None:
-            return {"val": await asked.object(asked.find())}
+            return {"val": await lookup.object(lookup.find())}
         if not request.cred.owner:
             raise RpcError(errno.EPERM, "only the instance owner reads below a rootref")
-        return {"val": asked.below(rootdir)}
+        return {"val": lookup.read_rootdir(rootdir)}
 
     async def _list(self, request: Request) -> Payload:
-        asked = Lookup(self._kvs, request, 0)
-        found = asked.directory(asked.find())
+        lookup = Lookup(self._kvs, request, 0)
+        found = lookup.directory(lookup.find())
         return {"entries": {name: _kind(node) for name, node in sorted(found.items())}}
 
     async def _getroot(self, request: Request) -> Payload:
@@ -87,13 +87,13 @@ class KvsService:
         wanted = request.payload.get("rootseq")
         if type(wanted) is not int:
             raise RpcError(errno.EPROTO, "kvs.wait-version takes a namespace and a rootseq")
-        with self._kvs.waiter(wide=True) as waiter:
+        with self._kvs.waiter(recursive=True) as waiter:
             while True:
-                waiter.look_at({(name, ())})
+                waiter.watch({(name, ())})
                 if self._kvs.owner(name) is None:
                     raise RpcError(errno.ENOTSUP, f"the namespace {name} was removed")
                 if self._kvs.version(name) >= wanted:
-                    return await self._stand(request, name)
+                    return await self._root_state(request, name)
                 await waiter.wait()
 
     # Writing
@@ -123,9 +123,9 @@ class KvsService:
             self._check_room()
         if operations:
             await self._kvs.transact(operations, writer, sequence)
-        return await self._stand(request, name)
+        return await self._root_state(request, name)
 
-    async def _stand(self, request: Request, name: str) -> Payload:
+    async def _root_state(self, request: Request, name: str) -> Payload:
         """Return the root reference and the sequence number of a namespace."""
         answer: dict[str, Any] = {}
         if request.payload.get("rootref") is not False:
@@ -150,7 +150,7 @@ class KvsService:
         self._check_room()
         entries: dict[str, Any] = {}
         if rootref is not None:
-            entries = dirents.Copied(self._kvs.blob).behind(_ref(rootref))
+            entries = dirents.TreeReader(self._kvs.blob).directory_of(_ref(rootref))
         await self._kvs.transact([ops.create_namespace(name, owner, entries)])
         return {}
 
@@ -169,7 +169,7 @@ class KvsService:
             "namespaces": [
                 {"namespace": name, "owner": owner, "flags": 0}
                 for name, owner in known
-                if _may(request.cred, name, owner)
+                if _is_permitted(request.cred, name, owner)
             ]
         }
 
@@ -197,9 +197,9 @@ class Lookup:
         self.flags = flags
         self._largest = largest
         key = request.payload.get("key", ".")
-        self._names = names_of(key)
+        self._names = parse_key(key)
         self._directory = len(self._names) > 0 and key.endswith(".")
-        self._may: Callable[[str], bool] = lambda name: _may(
+        self._is_permitted: Callable[[str], bool] = lambda name: _is_permitted(
             request.cred, name, self._kvs.owner(name)
         )
 
@@ -207,14 +207,14 @@ class Lookup:
         """Look for the key, as things are now."""
         names = resolve(self._kvs, self._names, self.namespace)
         follow = self._directory or not self.flags & (READLINK | TREEOBJ)
-        return self._kvs.find(names, self.namespace, follow=follow, permitted=self._may)
+        return self._kvs.find(names, self.namespace, follow=follow, permitted=self._is_permitted)
 
     async def object(self, found: LookupResult) -> dict[str, Any]:
         """Return what was found as the tree object that was asked for. Raises RpcError."""
         # Both is what names the directory, not what lists it.
         if self.flags & READDIR and not self.flags & TREEOBJ:
-            return await self._kvs.refs.listed(self.directory(found))
-        node = self.there(found)
+            return await self._kvs.refs.directory_object(self.directory(found))
+        node = self.node(found)
         if self.flags & READLINK and not isinstance(node, Link):
             raise RpcError(errno.EINVAL, "it is no link")
         if self.flags & (READLINK | TREEOBJ):
@@ -223,7 +223,7 @@ class Lookup:
 
     def value(self, found: LookupResult) -> bytes:
         """Return the value that was found. Raises RpcError."""
-        node = self.there(found)
+        node = self.node(found)
         if not isinstance(node, VALUE):
             raise RpcError(errno.EISDIR)
         if len(node) > self._largest:
@@ -232,12 +232,12 @@ class Lookup:
 
     def directory(self, found: LookupResult) -> Directory:
         """Return the directory that was found. Raises RpcError."""
-        node = self.there(found)
+        node = self.node(found)
         if not isinstance(node, Directory):
             raise RpcError(errno.ENOTDIR)
         return node
 
-    def there(self, found: LookupResult) -> Any:
+    def node(self, found: LookupResult) -> Any:
         """Return the node that was found. Raises RpcError."""
         if found.node is None:
             raise found.refusal or RpcError(errno.ENOENT)
@@ -245,13 +245,13 @@ class Lookup:
             raise RpcError(errno.ENOTDIR)
         return found.node
 
-    def below(self, rootdir: Any) -> dict[str, Any]:
+    def read_rootdir(self, rootdir: Any) -> dict[str, Any]:
         """Return the tree object of the key below a root that was given out. Raises RpcError."""
         try:
             treeobj.check(rootdir)
         except BadFormat as error:
             raise RpcError(errno.EPROTO, f"rootdir: {error}") from None
-        past = Past(self._kvs.blob)
+        past = PastRoot(self._kvs.blob)
         follow = not self.flags & (READLINK | TREEOBJ)
         found = past.find(rootdir, self._names, follow=follow)
         if self.flags & READDIR and not self.flags & TREEOBJ:
@@ -271,12 +271,12 @@ def permitted_namespace(kvs: Kvs, request: Request) -> str:
     owner = kvs.owner(name)
     if owner is None:
         raise RpcError(errno.ENOTSUP, f"there is no namespace {name}")
-    if not _may(request.cred, name, owner):
+    if not _is_permitted(request.cred, name, owner):
         raise RpcError(errno.EPERM)
     return name
 
 
-def _may(cred: Cred, name: str, owner: int | None) -> bool:
+def _is_permitted(cred: Cred, name: str, owner: int | None) -> bool:
     return cred.owner or (name != PRIMARY and owner == cred.userid)
 
 

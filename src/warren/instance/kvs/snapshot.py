@@ -2,7 +2,7 @@
 
 A snapshot says what the store was when its first record was taken. Between two records
 anything may change; so whatever changes a directory first lets the snapshot take what it
-does not have of it yet (`before`). Records of directories may come in any order, since
+does not have of it yet (`take_entry`). Records of directories may come in any order, since
 none says anything of another.
 
 On its way it packs directories that have not changed since the snapshot before: to read
@@ -20,7 +20,14 @@ from warren.instance.kvs.operations import (
     record,
 )
 from warren.instance.kvs.packs import LARGEST, Pack, pack
-from warren.instance.kvs.tree import Directory, Space, WriteContext, directory_entries, raw, unpack
+from warren.instance.kvs.tree import (
+    Directory,
+    Namespace,
+    WriteContext,
+    directory_entries,
+    raw,
+    unpack,
+)
 
 _ENTRY: Final = 64
 """Bytes that an entry counts for besides its value."""
@@ -30,12 +37,12 @@ class Snapshot:
     """One snapshot. It is being made as long as `records` is being read."""
 
     def __init__(
-        self, spaces: Iterable[Space], context: WriteContext, largest: int = LARGEST
+        self, spaces: Iterable[Namespace], context: WriteContext, largest: int = LARGEST
     ) -> None:
         """`largest` is the bytes of the largest pack, and of what a record has of a directory."""
-        context.turn += 1
+        context.snapshot_number += 1
         self._context = context
-        self._turn = context.turn
+        self._number = context.snapshot_number
         self._largest = largest
         self._roots = [(space.name, space.root) for space in spaces]
         self._first = [
@@ -52,7 +59,7 @@ class Snapshot:
             record((Operation("at", space.name, owner=space.version),))
             for space in sorted(spaces, key=lambda space: space.name == PRIMARY)
         ]
-        self._taken: list[bytes] = []
+        self._records: list[bytes] = []
         """Records that are made and not read yet."""
 
     def records(self) -> Iterator[bytes]:
@@ -61,39 +68,39 @@ class Snapshot:
             yield from (encode(record((operation,))) for operation in self._first)
             for name, root in self._roots:
                 for _ in self._visit(name, root):
-                    yield from self._drained()
-            yield from self._drained()
+                    yield from self._take_records()
+            yield from self._take_records()
             yield from map(encode, self._last)
         finally:
             if self._context.snapshot is self:
                 self._context.snapshot = None
 
-    def _drained(self) -> Iterator[bytes]:
-        while self._taken:
-            taken, self._taken = self._taken, []
+    def _take_records(self) -> Iterator[bytes]:
+        while self._records:
+            taken, self._records = self._records, []
             yield from taken
 
     # What is about to change
 
-    def before(self, space: str, path: str, place: Directory, name: str) -> None:
+    def take_entry(self, space: str, path: str, place: Directory, name: str) -> None:
         """Take the entries of a directory, one of which is to change, and all below that one."""
         self._take(space, path, place)
         below = place.get(name)
         if isinstance(below, Directory):
-            self.before_all(space, _join(path, name), below)
+            self.take_all(space, _join(path, name), below)
 
-    def before_all(self, space: str, path: str, place: Directory) -> None:
+    def take_all(self, space: str, path: str, place: Directory) -> None:
         """Take a directory, and all that are below it."""
         self._take(space, path, place)
         for name, below in place.items():
             if isinstance(below, Directory):
-                self.before_all(space, _join(path, name), below)
+                self.take_all(space, _join(path, name), below)
 
     def _take(self, space: str, path: str, place: Directory) -> None:
         """Take what a directory has itself: all but the directories in it."""
-        if place.written == self._turn:
+        if place.in_snapshot == self._number:
             return
-        place.written = self._turn
+        place.in_snapshot = self._number
         for packed, names in _packs(place).items():
             self._take_pack(space, path, place, packed, names)
         filled: dict[str, Any] = {}
@@ -114,14 +121,14 @@ class Snapshot:
     def _take_pack(
         self, space: str, path: str, place: Directory, packed: Pack, names: Iterable[str]
     ) -> None:
-        if packed.written == self._turn:
+        if packed.in_snapshot == self._number:
             return
-        packed.written = self._turn
-        still = [name for name in names if place.get(name) is packed]
-        self._put(Operation("pack", space, path, encode((still, packed.blob))))
+        packed.in_snapshot = self._number
+        remaining = [name for name in names if place.get(name) is packed]
+        self._put(Operation("pack", space, path, encode((remaining, packed.blob))))
 
     def _put(self, operation: Operation) -> None:
-        self._taken.append(encode(record((operation,))))
+        self._records.append(encode(record((operation,))))
 
     # Everything else, in the order in which it is found
 
@@ -130,8 +137,8 @@ class Snapshot:
         waiting: list[tuple[str, Directory]] = [("", root)]
         while waiting:
             path, place = waiting.pop()
-            for entries in self._cold(place):
-                made = pack(entries, self._turn)
+            for entries in self._packable(place):
+                made = pack(entries, self._number)
                 refs = {name: place[name].ref for name in entries}
                 made.refs = None if None in refs.values() else refs
                 for name in entries:
@@ -149,18 +156,18 @@ class Snapshot:
                 if isinstance(node, Directory)
             ]
 
-    def _cold(self, place: Directory) -> Iterator[dict[str, Any]]:
+    def _packable(self, place: Directory) -> Iterator[dict[str, Any]]:
         """Return the directories in one that are to be packed, as many as go into a pack."""
-        self._thin(place)
+        self._unpack_sparse(place)
         entries: dict[str, Any] = {}
         room = self._largest
         for name, node in list(place.items()):
             if not isinstance(node, Directory) or place.get(name) is not node:
                 continue
-            left = self._left(node, self._largest)
+            left = self._room_left(node, self._largest)
             if left < 0:
                 continue
-            entries[name] = raw(node, self._context.open)
+            entries[name] = raw(node, self._context.packs)
             room -= self._largest - left
             if room < 0:
                 yield entries
@@ -168,30 +175,30 @@ class Snapshot:
         if entries:
             yield entries
 
-    def _thin(self, place: Directory) -> None:
+    def _unpack_sparse(self, place: Directory) -> None:
         """Open packs of which most is gone, so that the rest is packed anew."""
         for packed, names in _packs(place).items():
-            if 2 * len(names) < packed.count and packed.written != self._turn:
-                entries = self._context.open.entries(packed)
-                self._context.open.release(packed)
+            if 2 * len(names) < packed.count and packed.in_snapshot != self._number:
+                entries = self._context.packs.entries(packed)
+                self._context.packs.release(packed)
                 for name in names:
                     place[name] = unpack(entries[name], 0, 0)
 
-    def _left(self, node: Any, room: int) -> int:
+    def _room_left(self, node: Any, room: int) -> int:
         """Return what is left of some room with a node in it; negative if it is not cold."""
         if isinstance(node, Directory) and (
-            node.written == self._turn or node.changed >= self._turn - 1
+            node.in_snapshot == self._number or node.changed >= self._number - 1
         ):
             return -1
         if not isinstance(node, dict):
             return room - len(node)
         found = (
-            directory_entries(node, self._context.open)
+            directory_entries(node, self._context.packs)
             if isinstance(node, Directory)
             else node.items()
         )
         for _, each in found:
-            room = self._left(each, room - _ENTRY)
+            room = self._room_left(each, room - _ENTRY)
             if room < 0:
                 return room
         return room

@@ -24,7 +24,7 @@ _LONGEST: Final = 4096
 _GROUP: Final = re.compile(r"[0-9a-f]{4}")
 
 
-def names_of(key: Any, what: str = "key") -> list[str]:
+def parse_key(key: Any, what: str = "key") -> list[str]:
     """Read a key. Raises RpcError: EPROTO, or EINVAL for one that is too long or too deep."""
     if not isinstance(key, str):
         raise RpcError(errno.EPROTO, f"{what} is not a string")
@@ -36,9 +36,9 @@ def names_of(key: Any, what: str = "key") -> list[str]:
     return names
 
 
-def changeable(key: Any) -> str:
+def writable_key(key: Any) -> str:
     """Read a key that is to be written. Raises RpcError(EINVAL) for the root."""
-    names = names_of(key)
+    names = parse_key(key)
     if not names:
         raise RpcError(errno.EINVAL, "the root itself is not written: name a key")
     return ".".join(names)

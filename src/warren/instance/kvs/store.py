@@ -22,7 +22,7 @@ from warren.instance.kvs.tree import (
     VALUE,
     Directory,
     Link,
-    Space,
+    Namespace,
     WriteContext,
     release_packs,
     split_key,
@@ -66,21 +66,21 @@ class Kvs:
         """
         self.quota = quota or Quota()
         self._context = WriteContext()
-        self._spaces = {PRIMARY: Space(PRIMARY, owner, self._context)}
+        self._namespaces = {PRIMARY: Namespace(PRIMARY, owner, self._context)}
         self._watches = Watches()
-        self.refs = Refs(algorithm, self._context.open, kept)
+        self.refs = Refs(algorithm, self._context.packs, kept)
         held = appended = 0
         for number, text in enumerate(journal.replay(), 1):
             record = ops.decode(text, number)
             try:
-                self._try(record)
+                self._apply_or_undo(record)
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 raise ops.unreadable(number, str(error)) from error
             appended += len(text)
             if record.operations and record.operations[0].action == "at":
                 held, appended = held + appended, 0
         # What this life has not touched by the time of its first snapshot is cold.
-        self._context.turn = 1
+        self._context.snapshot_number = 1
         self._committer = Committer(journal, self._snapshot, held, appended, limit=limit)
         self._pack = pack
 
@@ -120,11 +120,13 @@ class Kvs:
         """
         record = ops.record(operations, writer, sequence, strict=True)
         outcome: list[RpcError | None] = []
-        await self._committer.submit(ops.encode(record), lambda: outcome.append(self._try(record)))
+        await self._committer.submit(
+            ops.encode(record), lambda: outcome.append(self._apply_or_undo(record))
+        )
         if outcome[0] is not None:
             raise outcome[0]
 
-    def _try(self, record: Record) -> RpcError | None:
+    def _apply_or_undo(self, record: Record) -> RpcError | None:
         """Do a transaction, or return why it is refused. A replay comes to the same."""
         if not record.strict:
             self._apply(record)
@@ -142,105 +144,109 @@ class Kvs:
 
     def _apply(self, record: Record) -> None:
         if record.writer:
-            space = self._spaces.get(record.operations[0].namespace)
+            space = self._namespaces.get(record.operations[0].namespace)
             if space is None or space.writers.get(record.writer, 0) >= record.sequence:
                 return
         self._context.records += 1
-        woken: list[tuple[str, str, Any]] = []
+        changes: list[tuple[str, str, Any]] = []
         for index, operation in enumerate(record.operations):
             try:
-                self._do(operation, woken, strict=record.strict)
+                self._apply_operation(operation, changes, strict=record.strict)
             except RpcError as error:
                 named = f"operation {index} ({operation.action} {operation.key}): {error}"
                 raise RpcError(error.errnum, named) from None
         if record.writer:
-            space = self._spaces.get(record.operations[0].namespace)
+            space = self._namespaces.get(record.operations[0].namespace)
             if space is not None:
                 space.writers[record.writer] = record.sequence
-        for name in {name for name, _, _ in woken}:
-            space = self._spaces.get(name)
+        for name in {name for name, _, _ in changes}:
+            space = self._namespaces.get(name)
             if space is not None:
                 space.version += 1
-        for name, key, before in woken:
+        for name, key, before in changes:
             below = isinstance(before, Directory | Pack | Link)
             self._watches.wake(name, key, below=below)
 
-    def _do(self, operation: Operation, woken: list[tuple[str, str, Any]], *, strict: bool) -> None:
+    def _apply_operation(
+        self, operation: Operation, changes: list[tuple[str, str, Any]], *, strict: bool
+    ) -> None:
         name, key = operation.namespace, operation.key
         if operation.action == "create":
             self._create(operation, strict=strict)
             return
-        space = self._spaces.get(name)
+        space = self._namespaces.get(name)
         if space is None:
             if strict and operation.action != "remove":
                 raise RpcError(errno.ENOTSUP, f"there is no namespace {name}")
             return  # removed while the writer was writing: it has no reader
         if strict and key:
-            key = space.check(key, appended=operation.action == "append")
-        turn = self._context.turn
+            key = space.resolve_writable(key, appended=operation.action == "append")
+        turn = self._context.snapshot_number
         match operation.action:
             case "put":
-                woken.append((name, key, space.set(key, operation.value)))
+                changes.append((name, key, space.set(key, operation.value)))
             case "append":
-                woken.append((name, key, space.append(key, operation.value)))
+                changes.append((name, key, space.append(key, operation.value)))
             case "unlink":
-                woken.append((name, key, space.remove(key)))
+                changes.append((name, key, space.remove(key)))
             case "link" | "symlink":
                 if operation.action == "link":
                     found = Link(".", operation.value.decode())
                 else:
-                    found = Link(*_unpacked(operation.value))
+                    found = Link(*_decode_value(operation.value))
                 space.set(key, found)
-                woken.append((name, key, found))
+                changes.append((name, key, found))
             case "tree":
-                found = unpack(_unpacked(operation.value), turn, turn)
+                found = unpack(_decode_value(operation.value), turn, turn)
                 space.set(key, found)
-                woken.append((name, key, found))
+                changes.append((name, key, found))
             case "graft":
-                self._graft(space, operation, woken)
+                self._graft(space, operation, changes)
             case "remove":
                 self._detach(name)
-                release_packs(space.root, self._context.open)
-                woken.append((name, "", space.root))
+                release_packs(space.root, self._context.packs)
+                changes.append((name, "", space.root))
             case "fill":
-                space.fill(key, unpack(_unpacked(operation.value), turn, turn))
+                space.fill(key, unpack(_decode_value(operation.value), turn, turn))
             case "pack":
-                names, blob = _unpacked(operation.value)
+                names, blob = _decode_value(operation.value)
                 packed = Pack(blob, len(names), turn)
                 space.fill(key, dict.fromkeys(names, packed))
             case "at":
                 space.version = operation.owner
         if space.replaced:
-            woken += [(name, *each) for each in space.replaced]
+            changes += [(name, *each) for each in space.replaced]
             space.replaced = []
 
     def _create(self, operation: Operation, *, strict: bool) -> None:
         name = operation.namespace
-        if name not in self._spaces:
-            space = self._spaces[name] = Space(name, operation.owner, self._context)
+        if name not in self._namespaces:
+            space = self._namespaces[name] = Namespace(name, operation.owner, self._context)
             if operation.value:
-                turn = self._context.turn
-                space.hold(unpack(_unpacked(operation.value), turn, turn))
+                turn = self._context.snapshot_number
+                space.set_root(unpack(_decode_value(operation.value), turn, turn))
             # A client that waits for something in it waits from before there was such a namespace.
             self._watches.wake(name, "", below=True)
         elif strict:
             raise RpcError(errno.EEXIST, f"there is a namespace {name} already")
 
-    def _graft(self, space: Space, operation: Operation, woken: list[tuple[str, str, Any]]) -> None:
+    def _graft(
+        self, space: Namespace, operation: Operation, changes: list[tuple[str, str, Any]]
+    ) -> None:
         source = operation.value.decode()
-        if source not in self._spaces or source == operation.namespace:
+        if source not in self._namespaces or source == operation.namespace:
             return
         root = self._detach(source).root
         space.remove(operation.key)
         if root:  # no directory is empty
             space.set(operation.key, root)
-        woken.append((source, "", root))
-        woken.append((operation.namespace, operation.key, root))
+        changes.append((source, "", root))
+        changes.append((operation.namespace, operation.key, root))
 
-    def _detach(self, name: str) -> Space:
-        space = self._spaces.pop(name)
+    def _detach(self, name: str) -> Namespace:
+        space = self._namespaces.pop(name)
         if self._context.snapshot is not None:
-            self._context.snapshot.before_all(name, "", space.root)
+            self._context.snapshot.take_all(name, "", space.root)
         return space
 
     # Reading
@@ -264,11 +270,11 @@ class Kvs:
 
     def namespaces(self) -> list[str]:
         """Return the names of all namespaces."""
-        return list(self._spaces)
+        return list(self._namespaces)
 
     def owner(self, namespace: str) -> int | None:
         """Return the owner of a namespace; None if there is none of that name."""
-        found = self._spaces.get(namespace)
+        found = self._namespaces.get(namespace)
         return None if found is None else found.owner
 
     def charge(self, namespace: str, count: int, most: float, *, under_way: bool = False) -> None:
@@ -277,10 +283,12 @@ class Kvs:
         Raises RpcError: ENOENT, or ENOSPC over `most`, or over what its user's jobs may hold.
         """
         space = self._space(namespace)
-        if space.taken + count > most:
-            raise RpcError(errno.ENOSPC, f"{space.taken} bytes were written to {namespace} already")
+        if space.guest_bytes + count > most:
+            raise RpcError(
+                errno.ENOSPC, f"{space.guest_bytes} bytes were written to {namespace} already"
+            )
         self.quota.charge(namespace, space.owner, count, under_way=under_way)
-        space.taken += count
+        space.guest_bytes += count
 
     def size(self, key: str, namespace: str = PRIMARY) -> int:
         """Return how many bytes a value takes, or all that is in a directory; 0 for none.
@@ -309,40 +317,40 @@ class Kvs:
 
     def blob(self, ref: str) -> bytes | None:
         """Return a blob, or None."""
-        return self.refs.load(ref, (space.root for space in self._spaces.values()))
+        return self.refs.load(ref, (space.root for space in self._namespaces.values()))
 
-    def waiter(self, *, wide: bool = False) -> Waiter:
-        """Return a watcher of places of `find`; `wide` for all that is below them, too."""
-        return Waiter(self._watches, wide=wide)
+    def waiter(self, *, recursive: bool = False) -> Waiter:
+        """Return a watcher of places of `find`; `recursive` for all that is below them, too."""
+        return Waiter(self._watches, recursive=recursive)
 
     async def follow(
         self,
         key: str,
         namespace: str = PRIMARY,
         *,
-        final: Callable[[], bool] = lambda: False,
-        also: str | None = None,
-        part: Callable[[bytes | bytearray, int], int] = lambda value, offset: len(value),
+        is_final: Callable[[], bool] = lambda: False,
+        also_watch: str | None = None,
+        part_end: Callable[[bytes | bytearray, int], int] = lambda value, offset: len(value),
     ) -> AsyncIterator[bytes]:
         """Return what is in a value, and whatever is appended to it, wherever its link leads.
 
         Waits for the key if it is not there. Ends when nothing is left to give and
-        `final` says that nothing will come; it is asked at every change of the
-        value, and of the primary key `also`. `part` says where what is given at a time ends that
+        `is_final` says that nothing will come; it is asked at every change of the
+        value, and of the primary key `also_watch`. `part_end` returns where the part ends that
         begins at an offset: there, if nothing is to be given yet.
         """
         offset = 0
-        names, beside = split_key(key), (PRIMARY, tuple(split_key(also or key)))
+        names, beside = split_key(key), (PRIMARY, tuple(split_key(also_watch or key)))
         with self.waiter() as waiter:
             while True:
                 found = self.find(names, namespace)
-                waiter.look_at({*found.places, beside})
+                waiter.watch({*found.places, beside})
                 grown = isinstance(found.node, VALUE) and len(found.node) > offset
-                end = part(found.node, offset) if grown else offset
+                end = part_end(found.node, offset) if grown else offset
                 if end > offset:
                     chunk, offset = bytes(found.node[offset:end]), end
                     yield chunk
-                elif final():
+                elif is_final():
                     return
                 else:
                     await waiter.wait()
@@ -362,7 +370,7 @@ class Kvs:
         places: list[Place] = []
         for _ in range(LINKS + 1):
             places.append((namespace, tuple(names)))
-            space = self._spaces.get(namespace)
+            space = self._namespaces.get(namespace)
             found: Any = space.root if space else None
             for depth, name in enumerate(names):
                 if type(found) is not Directory:
@@ -370,7 +378,7 @@ class Kvs:
                 found = found.get(name)
                 kind = type(found)
                 if kind is Pack:
-                    found = unpack(self._context.open.entries(found)[name], 0, 0)
+                    found = unpack(self._context.packs.entries(found)[name], 0, 0)
                 elif kind is Link and (follow or depth + 1 < len(names)):
                     break
             else:
@@ -381,8 +389,8 @@ class Kvs:
                 return LookupResult(None, places, RpcError(errno.EPERM))
         return LookupResult(None, places, RpcError(errno.ELOOP))
 
-    def _space(self, namespace: str) -> Space:
-        found = self._spaces.get(namespace)
+    def _space(self, namespace: str) -> Namespace:
+        found = self._namespaces.get(namespace)
         if found is None:
             raise RpcError(errno.ENOTSUP, f"there is no namespace {namespace}")
         return found
@@ -390,8 +398,8 @@ class Kvs:
     # Restarting
 
     def _snapshot(self) -> Iterator[bytes]:
-        yield from Snapshot(list(self._spaces.values()), self._context, self._pack).records()
+        yield from Snapshot(list(self._namespaces.values()), self._context, self._pack).records()
 
 
-def _unpacked(value: bytes) -> Any:
+def _decode_value(value: bytes) -> Any:
     return msgspec.msgpack.decode(value)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from warren.instance.kvs.packs import Cache, Pack
+from warren.instance.kvs.packs import Pack, PackCache
 from warren.rpc.message import RpcError
 
 VALUE: Final = (bytes, bytearray)
@@ -28,12 +28,12 @@ class Link(NamedTuple):
 class Directory(dict[str, Any]):
     """Directories, links and values by name; a directory may be in a `Pack`, which stands here."""
 
-    __slots__ = ("changed", "ref", "written")
+    __slots__ = ("changed", "in_snapshot", "ref")
 
-    def __init__(self, changed: int, written: int) -> None:
+    def __init__(self, changed: int, in_snapshot: int) -> None:
         self.changed = changed
         """The turn in which its own entries last changed."""
-        self.written = written
+        self.in_snapshot = in_snapshot
         """The last snapshot that has its own entries."""
         self.ref: bytes | None = None
         """Its digest, if it was computed and nothing in it or below has changed since."""
@@ -42,49 +42,49 @@ class Directory(dict[str, Any]):
 class Snapshot(Protocol):
     """A snapshot that is being made: what it does not have yet, it takes before it changes."""
 
-    def before(self, space: str, path: str, place: Directory, name: str) -> None: ...
+    def take_entry(self, space: str, path: str, place: Directory, name: str) -> None: ...
 
-    def before_all(self, space: str, path: str, place: Directory) -> None: ...
+    def take_all(self, space: str, path: str, place: Directory) -> None: ...
 
 
 class WriteContext:
     """What all changes of a store have in common, and what hears of each before it happens."""
 
     def __init__(self) -> None:
-        self.turn = 0
+        self.snapshot_number = 0
         """How many snapshots have been begun."""
         self.snapshot: Snapshot | None = None
         self.records = 0
         """How many transactions have been begun."""
         self.undo: list[Callable[[], object]] | None = None
         """How to take back what the transaction under way has done, if it may be refused."""
-        self.open = Cache()
+        self.packs = PackCache()
 
 
-def raw(node: Any, packs: Cache) -> Any:
+def raw(node: Any, packs: PackCache) -> Any:
     """Return a node as packs have it: directories are plain, links are pairs."""
     if isinstance(node, Directory):
         return {name: raw(each, packs) for name, each in directory_entries(node, packs)}
     return node
 
 
-def directory_entries(place: Directory, packs: Cache) -> Iterator[tuple[str, Any]]:
+def directory_entries(place: Directory, packs: PackCache) -> Iterator[tuple[str, Any]]:
     """Return the entries of a directory; of those that are in packs, as packs have them."""
     for name, node in place.items():
         yield name, packs.entries(node)[name] if isinstance(node, Pack) else node
 
 
-def unpack(found: Any, changed: int, written: int) -> Any:
+def unpack(found: Any, changed: int, in_snapshot: int) -> Any:
     """Make a node of what a pack has."""
     if isinstance(found, dict):
-        place = Directory(changed, written)
+        place = Directory(changed, in_snapshot)
         for name, each in found.items():
-            place[name] = unpack(each, changed, written)
+            place[name] = unpack(each, changed, in_snapshot)
         return place
     return found if isinstance(found, bytes) else Link(*found)
 
 
-def release_packs(node: Any, packs: Cache) -> None:
+def release_packs(node: Any, packs: PackCache) -> None:
     """Tell the cache which packs a node that is about to be removed has used."""
     if isinstance(node, Pack):
         packs.release(node)
@@ -93,7 +93,7 @@ def release_packs(node: Any, packs: Cache) -> None:
             release_packs(each, packs)
 
 
-class Space:
+class Namespace:
     """A namespace."""
 
     def __init__(self, name: str, owner: int, context: WriteContext) -> None:
@@ -101,16 +101,16 @@ class Space:
         self.owner = owner
         self.version = 0
         """How many transactions have changed it."""
-        self.root = Directory(context.turn, context.turn)
+        self.root = Directory(context.snapshot_number, context.snapshot_number)
         self.writers: dict[str, int] = {}
         """The last sequence number of each numbered writer."""
-        self.taken = 0
+        self.guest_bytes = 0
         """Bytes that guests have written in this life, whatever became of them."""
         self.replaced: list[tuple[str, Any]] = []
-        """Values and links that gave way to directories on the way to a key: who waits for
-        them is to be told."""
+        """Values and links that gave way to directories on the way to a key: their
+        watchers are to be woken."""
         self._context = context
-        self._near: tuple[int, str, Directory] = (-1, "", self.root)
+        self._last_directory: tuple[int, str, Directory] = (-1, "", self.root)
         """The directory in which this transaction was last: most of them have a next key there."""
 
     # Each change gives what was at its key before, so that a client that waits for it, or for
@@ -119,32 +119,32 @@ class Space:
     def set(self, key: str, node: Any) -> Any:
         """Put a value, a link or a directory at a key."""
         path, _, name = key.rpartition(".")
-        return self._enter(path, self._made(path), name, node)
+        return self._set_entry(path, self._ensure_directory(path), name, node)
 
     def append(self, key: str, value: bytes) -> Any:
         """Add to a value. What is there and no value gives way."""
         path, _, name = key.rpartition(".")
-        place = self._made(path)
+        place = self._ensure_directory(path)
         found = place.get(name)
         if isinstance(found, bytearray):
             context = self._context
             if context.snapshot is not None:
-                context.snapshot.before(self.name, path, place, name)
+                context.snapshot.take_entry(self.name, path, place, name)
             if context.undo is not None:
                 context.undo.append(partial(found.__delitem__, slice(len(found), None)))
-            place.changed = context.turn
+            place.changed = context.snapshot_number
             found += value
             return found
         if isinstance(found, bytes):
-            return self._enter(path, place, name, bytearray(found + value))
-        return self._enter(path, place, name, value)
+            return self._set_entry(path, place, name, bytearray(found + value))
+        return self._set_entry(path, place, name, value)
 
     def remove(self, key: str) -> Any:
         """Remove a key, and the directories that are empty without it."""
         names = key.split(".")
         path = [self.root]
         for name in names[:-1]:
-            following = self._opened(path[-1], name)
+            following = self._unpacked_directory(path[-1], name)
             if following is None:
                 return None
             path.append(following)
@@ -152,44 +152,44 @@ class Space:
             return None
         for place in path:
             place.ref = None
-        removed = self._enter(".".join(names[:-1]), path[-1], names[-1], None)
+        removed = self._set_entry(".".join(names[:-1]), path[-1], names[-1], None)
         for depth in range(len(path) - 2, -1, -1):
             if path[depth + 1]:
                 break
-            self._enter(".".join(names[:depth]), path[depth], names[depth], None)
+            self._set_entry(".".join(names[:depth]), path[depth], names[depth], None)
         return removed
 
     def fill(self, key: str, entries: Mapping[str, Any]) -> None:
         """Add to a directory, which is made if it is not there."""
-        self._made(key).update(entries)
+        self._ensure_directory(key).update(entries)
 
-    def hold(self, root: Directory) -> None:
+    def set_root(self, root: Directory) -> None:
         """Take over a root."""
         self.root = root
 
-    def _made(self, path: str) -> Directory:
+    def _ensure_directory(self, path: str) -> Directory:
         """Return a directory that is to change, which is made if it is not there."""
         context = self._context
-        transaction, near, place = self._near
-        if near == path and transaction == context.records:
+        transaction, last_path, place = self._last_directory
+        if last_path == path and transaction == context.records:
             return place
         place = self.root
         place.ref = None
         for depth, name in enumerate(names := split_key(path)):
             following = place.get(name)
             if type(following) is not Directory:
-                following = self._opened(place, name)
+                following = self._unpacked_directory(place, name)
                 if following is None:
-                    following = Directory(context.turn, context.turn)
-                    before = self._enter(".".join(names[:depth]), place, name, following)
+                    following = Directory(context.snapshot_number, context.snapshot_number)
+                    before = self._set_entry(".".join(names[:depth]), place, name, following)
                     if before is not None:
                         self.replaced.append((".".join(names[: depth + 1]), before))
             place = following
             place.ref = None
-        self._near = (context.records, path, place)
+        self._last_directory = (context.records, path, place)
         return place
 
-    def _opened(self, place: Directory, name: str) -> Directory | None:
+    def _unpacked_directory(self, place: Directory, name: str) -> Directory | None:
         """Return a directory in a directory, out of its pack if it is in one."""
         found = place.get(name)
         if isinstance(found, Directory):
@@ -197,26 +197,26 @@ class Space:
         if not isinstance(found, Pack):
             return None
         # Not a change: it says the same as before. A snapshot has it if it has the pack.
-        opened = unpack(self._context.open.entries(found)[name], place.changed, found.written)
+        opened = unpack(self._context.packs.entries(found)[name], place.changed, found.in_snapshot)
         assert isinstance(opened, Directory)
-        self._context.open.release(found)
+        self._context.packs.release(found)
         if found.refs is not None:
             opened.ref = found.refs[name]
         place[name] = opened
         return opened
 
-    def _enter(self, path: str, place: Directory, name: str, node: Any) -> Any:
+    def _set_entry(self, path: str, place: Directory, name: str, node: Any) -> Any:
         """Set or remove what a directory has under a name; return what was there."""
         context = self._context
         before = place.get(name)
         if context.snapshot is not None and not (before is None and isinstance(node, Directory)):
-            context.snapshot.before(self.name, path, place, name)
+            context.snapshot.take_entry(self.name, path, place, name)
         if context.undo is not None:
             context.undo.append(partial(_restore, place, name, before))
-        place.changed = context.turn
+        place.changed = context.snapshot_number
         if isinstance(before, Directory | Pack) and before is not node:
-            release_packs(before, context.open)
-            self._near = (-1, "", self.root)
+            release_packs(before, context.packs)
+            self._last_directory = (-1, "", self.root)
         if node is None:
             del place[name]
         else:
@@ -225,7 +225,7 @@ class Space:
 
     # What a strict transaction asks before each step
 
-    def check(self, key: str, *, appended: bool = False) -> str:
+    def resolve_writable(self, key: str, *, appended: bool = False) -> str:
         """Return the key that is to be changed for a key, behind links of the same namespace.
 
         Raises RpcError: EINVAL where a link leads out of the namespace, ELOOP for links in a
@@ -239,7 +239,7 @@ class Space:
                 if type(place) is Directory:
                     continue
                 if type(place) is Pack:
-                    place = self._opened(above, name)
+                    place = self._unpacked_directory(above, name)
                     continue
                 if isinstance(place, Link):
                     if place.namespace:

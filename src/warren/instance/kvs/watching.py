@@ -37,9 +37,9 @@ from warren.rfc.kvsflags import (
 from warren.rpc.bus import Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
 
-_SHAPES: Final = READDIR | READLINK | TREEOBJ
-_WAYS: Final = WATCH_FULL | WATCH_UNIQ | WATCH_APPEND
-_KNOWN: Final = _SHAPES | WATCH | WAITCREATE | _WAYS | STREAM | WATCH_INITIAL_SENTINEL
+_FORMS: Final = READDIR | READLINK | TREEOBJ
+_WATCH_MODES: Final = WATCH_FULL | WATCH_UNIQ | WATCH_APPEND
+_KNOWN: Final = _FORMS | WATCH | WAITCREATE | _WATCH_MODES | STREAM | WATCH_INITIAL_SENTINEL
 
 
 class KvsWatch:
@@ -56,26 +56,26 @@ class KvsWatch:
 
     async def _lookup(self, request: Request) -> AsyncIterator[Payload]:
         await self._wait_namespace(request)
-        asked = Lookup(self._kvs, request, _KNOWN, self._largest)
-        flags = asked.flags
-        if flags & _WAYS and not flags & WATCH:
+        lookup = Lookup(self._kvs, request, _KNOWN, self._largest)
+        flags = lookup.flags
+        if flags & _WATCH_MODES and not flags & WATCH:
             raise RpcError(errno.EINVAL, "WATCH_FULL, WATCH_UNIQ and WATCH_APPEND need WATCH")
-        if flags & (WATCH_APPEND | STREAM) and flags & _SHAPES:
+        if flags & (WATCH_APPEND | STREAM) and flags & _FORMS:
             words = "WATCH_APPEND and STREAM do not go with READDIR, READLINK or TREEOBJ"
             raise RpcError(errno.EINVAL, words)
-        shown = _Shown(asked, self._part)
+        sent = _Sent(lookup, self._part)
         # Values are told of by their keys; of a directory, everything below it is a part.
-        with self._kvs.waiter(wide=bool(flags & _SHAPES)) as waiter:
+        with self._kvs.waiter(recursive=bool(flags & _FORMS)) as waiter:
             while True:
-                found = asked.find()
-                waiter.look_at(set(found.places))
-                if self._kvs.owner(asked.namespace) is None:
-                    raise RpcError(errno.ENOTSUP, f"the namespace {asked.namespace} was removed")
-                if found.node is None and flags & WAITCREATE and not shown.begun:
+                found = lookup.find()
+                waiter.watch(set(found.places))
+                if self._kvs.owner(lookup.namespace) is None:
+                    raise RpcError(errno.ENOTSUP, f"the namespace {lookup.namespace} was removed")
+                if found.node is None and flags & WAITCREATE and not sent.has_sent:
                     await waiter.wait()
                     continue
-                first = not shown.begun
-                async for answer in shown.news(found):
+                first = not sent.has_sent
+                async for answer in sent.answers(found):
                     yield answer
                 if first and flags & WATCH_INITIAL_SENTINEL:
                     yield {"val": None}
@@ -93,47 +93,47 @@ class KvsWatch:
             return
         with self._kvs.waiter() as waiter:
             while self._kvs.owner(name) is None:
-                waiter.look_at({(name, ())})
+                waiter.watch({(name, ())})
                 await waiter.wait()
 
 
-class _Shown:
+class _Sent:
     """What a reader has seen: how much of a value, or its digest."""
 
-    def __init__(self, asked: Lookup, part: int) -> None:
-        self._asked = asked
+    def __init__(self, lookup: Lookup, part: int) -> None:
+        self._lookup_request = lookup
         self._part = part
         self._offset = 0
         self._digest = b""
-        self.begun = False
+        self.has_sent = False
 
-    async def news(self, found: LookupResult) -> AsyncIterator[Payload]:
+    async def answers(self, found: LookupResult) -> AsyncIterator[Payload]:
         """Return what a reader is to see now. Raises RpcError where that is the end."""
-        flags = self._asked.flags
+        flags = self._lookup_request.flags
         if flags & (WATCH_APPEND | STREAM):
             for part in self._parts(found):
-                self.begun = True
+                self.has_sent = True
                 yield {"val": treeobj.val(part)}
             return
-        shown = await self._asked.object(found)
+        sent = await self._lookup_request.object(found)
         if flags & (WATCH_FULL | WATCH_UNIQ):
-            digest = hashlib.sha1(orjson.dumps(shown), usedforsecurity=False).digest()
+            digest = hashlib.sha1(orjson.dumps(sent), usedforsecurity=False).digest()
             if digest == self._digest:
                 return
             self._digest = digest
-        self.begun = True
-        yield {"val": shown}
+        self.has_sent = True
+        yield {"val": sent}
 
     def _parts(self, found: LookupResult) -> Iterator[bytes]:
         """Return a value in parts of which none is too large for a message."""
-        node = self._asked.there(found)
+        node = self._lookup_request.node(found)
         if not isinstance(node, VALUE):
             raise RpcError(errno.EISDIR)
-        if not self._asked.flags & WATCH_APPEND:
+        if not self._lookup_request.flags & WATCH_APPEND:
             self._offset = 0
         if len(node) < self._offset:
             raise RpcError(errno.EINVAL, "the value was replaced by a shorter one")
-        if not node and not self.begun:
+        if not node and not self.has_sent:
             yield b""
         while self._offset < len(node):
             part = bytes(node[self._offset : self._offset + self._part])

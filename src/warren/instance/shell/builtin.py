@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from warren.instance.shell.binding import NodeCores
-from warren.instance.shell.ends import FirstExit
+from warren.instance.shell.affinity import NodeCores
+from warren.instance.shell.firstexit import FirstExit
 from warren.instance.shell.input import Stdin
 from warren.instance.shell.limits import Cpus, Gpus, ResourceLimits
 from warren.instance.shell.plugins import ShellPlugin

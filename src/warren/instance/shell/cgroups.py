@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from warren.base.processes import send
+from warren.base.processes import send_signal
 
-_FROZEN_LOOKS: Final = 50
+_FREEZE_CHECKS: Final = 50
 _PAUSE: Final = 0.001
 
 
@@ -62,7 +62,7 @@ class Cgroup:
             return not self._path.exists()
         return True
 
-    def inner(self) -> Iterator[tuple[str, "Cgroup"]]:
+    def children(self) -> Iterator[tuple[str, "Cgroup"]]:
         """Return the cgroups that are directly in it, by name."""
         with suppress(OSError):
             for entry in self._path.iterdir():
@@ -123,12 +123,12 @@ def job_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> list[Cgroup]:
     ]
 
 
-def jobs(cluster: str) -> dict[int, int]:
+def job_processes(cluster: str) -> dict[int, int]:
     """Return the processes of a cluster's jobs, and the jobs: `make` had names `JOB-RANK`."""
     return {
         process: int(job)
         for base in job_cgroups(cluster)
-        for name, cgroup in base.inner()
+        for name, cgroup in base.children()
         if (job := name.partition("-")[0]).isdecimal()
         for process in cgroup.processes()
     }
@@ -172,11 +172,11 @@ def _kill_one(place: Path) -> None:
     with suppress(OSError):
         _write(place / stopped[0], stopped[1])
     try:
-        for _ in range(_FROZEN_LOOKS):
+        for _ in range(_FREEZE_CHECKS):
             if _is_frozen(place):
                 break
             time.sleep(_PAUSE)
-        send(lambda: _processes(place), signal.SIGKILL)
+        send_signal(lambda: _processes(place), signal.SIGKILL)
     except OSError:
         return  # it was removed
     finally:

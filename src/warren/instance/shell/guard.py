@@ -12,17 +12,17 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from warren.base.processes import adopt_orphans, descendants, end, kill
+from warren.base.processes import adopt_orphans, descendants, kill, kill_until_gone
 
 
 def run_guarded(
-    life: Callable[[], int], on_child_exit: Callable[[], None], patience: float = 10.0
+    run_child: Callable[[], int], on_child_exit: Callable[[], None], kill_timeout: float = 10.0
 ) -> int:
-    """Run `life` in a child process, and return its exit code once no process below is left.
+    """Run `run_child` in a child process, and return its exit code once no process below is left.
 
     SIGTERM and SIGINT are passed on to the child. `on_child_exit` is called in this process when
     the child has ended, while its number is not free yet. What does not die is told of after
-    `patience` seconds, and left.
+    `kill_timeout` seconds, and left.
     """
     adopt_orphans()
     passed = (signal.SIGTERM, signal.SIGINT)
@@ -33,7 +33,7 @@ def run_guarded(
         code = 1
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, passed)
-            code = life()
+            code = run_child()
         except Exception:
             traceback.print_exc()  # nothing else could report it
         finally:
@@ -47,12 +47,12 @@ def run_guarded(
         signal.signal(signum, signal.SIG_IGN)
     on_child_exit()
     _, status = os.waitpid(child, 0)
-    left = end(_below, patience, lambda: kill(_below))
+    left = kill_until_gone(_descendants, kill_timeout, lambda: kill(_descendants))
     if left:
         print("processes do not die:", *left, file=sys.stderr, flush=True)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
-def _below() -> list[int]:
+def _descendants() -> list[int]:
     return descendants(os.getpid())

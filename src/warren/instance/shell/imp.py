@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from warren.base import bounds
+from warren.base import userlimits
 from warren.base.errors import WarrenError
 from warren.rpc import munge
 from warren.rpc.munge import Munge
@@ -38,7 +38,7 @@ _KEYCTL_JOIN_SESSION_KEYRING: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
-class Refused(WarrenError):
+class IdentityRefused(WarrenError):
     """The job does not run as the user that it is said to be of."""
 
 
@@ -90,31 +90,31 @@ def proven_payload(
 ) -> bytes:
     """Return the payload of a signed request, if it is this user's and all of it is proven.
 
-    Mechanism `none` proves nothing here. Raises Refused.
+    Mechanism `none` proves nothing here. Raises IdentityRefused.
     """
     if userid == 0:
-        raise Refused("the job does not run as root: only root's own jobs do")
+        raise IdentityRefused("the job does not run as root: only root's own jobs do")
     if token is None:
-        raise Refused(f"the job does not run as user {userid}: it has no signed request")
+        raise IdentityRefused(f"the job does not run as user {userid}: it has no signed request")
     try:
         return munge.unwrap(token, with_munge, now=now, ttl=ttl, userid=userid).payload
     except WarrenError as error:
-        raise Refused(f"the job does not run as user {userid}: {error}") from error
+        raise IdentityRefused(f"the job does not run as user {userid}: {error}") from error
 
 
 def become(user: Account) -> None:
     """Become a user for good: ids, groups, no capabilities, and nothing else of root's.
 
-    Raises OSError, or Refused where the kernel has not done what it said; the process must
+    Raises OSError, or IdentityRefused where the kernel has not done what it said; the process must
     end then.
     """
-    bounds.raise_oom_score()
+    userlimits.raise_oom_score()
     _leave_keyring()
     os.chdir("/")
     os.umask(0o022)
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
-    bounds.leave_processes_to_others()
+    userlimits.limit_processes()
     os.setgroups(list(user.groups))
     os.setresgid(user.group, user.group, user.group)
     os.setresuid(user.userid, user.userid, user.userid)
@@ -131,14 +131,14 @@ def become(user: Account) -> None:
 
 
 def _check(user: Account) -> None:
-    """Raise Refused unless this process is the user, and cannot be another one again."""
+    """Raise IdentityRefused unless this process is the user, and cannot be another one again."""
     ids = (os.getresuid(), os.getresgid(), sorted(os.getgroups()), _effective())
     wanted = ((user.userid,) * 3, (user.group,) * 3, sorted(user.groups), 0)
     if ids != wanted:
-        raise Refused(f"the process has not become user {user.userid}")
+        raise IdentityRefused(f"the process has not become user {user.userid}")
     with suppress(PermissionError):
         os.setresuid(0, 0, 0)
-        raise Refused(f"user {user.userid} can become root again")
+        raise IdentityRefused(f"user {user.userid} can become root again")
 
 
 def _leave_keyring() -> None:

@@ -1,7 +1,7 @@
 """What tasks read: sent to the job's service, or from a file (RFC 24).
 
 The leader takes what comes to `<service>.stdin`, writes it to `guest.input`, feeds its tasks, and
-has the other shells feed theirs; then it answers. So who sends one piece after the other
+has the other shells feed theirs; then it answers. So a sender of one piece after the other
 is never ahead of the slowest reader by more than a piece and a pipe. A task that has
 ended, or has closed its input, reads nothing and holds up no other.
 
@@ -40,42 +40,42 @@ class Stdin(ShellPlugin):
         self._writers: dict[int, int] = {}
         """The ends of pipes that this node's tasks read from, by rank; or of their terminals."""
         self._terminals: dict[int, Terminal] = {}
-        self._full: dict[int, asyncio.Future[None]] = {}
+        self._room_waits: dict[int, asyncio.Future[None]] = {}
         """What waits for room in those pipes, by rank."""
-        self._begun = asyncio.Event()
+        self._tasks_started = asyncio.Event()
         """Set when this node's tasks are there, or could not be started."""
         self._files: list[int] = []
-        self._taken = 0
+        self._bytes_accepted = 0
         self._number = 0
         """Of the last piece that was passed on, or taken."""
         self._sequences: dict[str, int] = {}
         """Of the last piece of each writer that was taken."""
         self._closed = False
-        self._one_by_one = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     # At the shell's points
 
     async def init(self, shell: RunningShell) -> None:
-        part, stdin = shell.part, shell.part.options.stdin
+        info, stdin = shell.info, shell.info.options.stdin
         now = shell.clock.now()
-        header = stdio.header(now, part.size, [STREAM])
+        header = stdio.header(now, info.size, [STREAM])
         if stdin.type == "service":
             shell.serve(STREAM, Method(lambda request: self._serve(shell, request), guest=True))
-            shell.opening[KEY] = [header]
+            shell.initial_logs[KEY] = [header]
         elif stdin.type == "file":
-            for index in range(len(part.ranks)):
-                path = Path(part.cwd or "/", fill_in(stdin.path, part, index))
+            for index in range(len(info.ranks)):
+                path = Path(info.cwd or "/", fill_in(stdin.path, info, index))
                 try:
                     self._files.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError as error:
                     raise CannotRun(f"input file {path}: {error.strerror}") from error
-            shell.opening[KEY] = [header, stdio.redirect(now, STREAM, stdio.ALL, stdin.path)]
+            shell.initial_logs[KEY] = [header, stdio.redirect(now, STREAM, stdio.ALL, stdin.path)]
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        if shell.part.options.stdin.type == "service" and task.terminal is not None:
+        if shell.info.options.stdin.type == "service" and task.terminal is not None:
             self._writers[task.rank] = task.terminal.writer()
             self._terminals[task.rank] = task.terminal
-        elif shell.part.options.stdin.type == "service":
+        elif shell.info.options.stdin.type == "service":
             task.stdin, writing = os.pipe()
             os.set_blocking(writing, False)
             self._writers[task.rank] = writing
@@ -89,7 +89,7 @@ class Stdin(ShellPlugin):
 
     async def start(self, shell: RunningShell) -> None:
         self._files.clear()
-        self._begun.set()
+        self._tasks_started.set()
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         self._close(task.rank)
@@ -104,43 +104,43 @@ class Stdin(ShellPlugin):
     # The service
 
     async def _serve(self, shell: RunningShell, request: Request) -> Payload:
-        shell.permit(request)
-        if shell.part.rank == 0:
-            work = self._take_once(shell, request.payload)
+        shell.check_permitted(request)
+        if shell.info.rank == 0:
+            work = self._accept_once(shell, request.payload)
         else:
-            work = self._take_passed(request.payload)
+            work = self._accept_forwarded(request.payload)
         # The sender may go, or lose the connection: what was begun is fed to its end.
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        shell.background(_completed(work, over))
+        shell.background(_run_and_answer(work, over))
         await asyncio.shield(over)
         return {}
 
-    async def _take_passed(self, payload: Payload) -> None:
+    async def _accept_forwarded(self, payload: Payload) -> None:
         """Take a piece from the leader."""
         chunk, ranks, eof = _read_request(payload)
         number = payload.get("number")
         if not isinstance(number, int):
             raise RpcError(errno.EPROTO, "stdin goes to the leader of the job's shells")
-        async with self._one_by_one:
+        async with self._lock:
             # What comes again, since the answer was lost, was fed before.
             if number > self._number:
                 self._number = number
                 await self._feed(ranks, chunk, eof=eof)
 
-    async def _take_once(self, shell: RunningShell, payload: Payload) -> None:
+    async def _accept_once(self, shell: RunningShell, payload: Payload) -> None:
         """Take a piece as the leader, unless it was taken before."""
         chunk, ranks, eof = _read_request(payload)
         writer, sequence = payload.get("writer"), payload.get("sequence")
-        async with self._one_by_one:
+        async with self._lock:
             if isinstance(writer, str) and isinstance(sequence, int):
                 if sequence <= self._sequences.get(writer, 0):
                     return
-                await self._take(shell, payload, chunk, ranks, eof=eof)
+                await self._accept(shell, payload, chunk, ranks, eof=eof)
                 self._sequences[writer] = sequence
             else:
-                await self._take(shell, payload, chunk, ranks, eof=eof)
+                await self._accept(shell, payload, chunk, ranks, eof=eof)
 
-    async def _take(
+    async def _accept(
         self,
         shell: RunningShell,
         payload: Payload,
@@ -152,14 +152,14 @@ class Stdin(ShellPlugin):
         if self._closed:
             raise RpcError(errno.EPIPE, "the job's standard input was closed before")
         # What is typed at a terminal may be a password, and is for the task alone.
-        typed = shell.part.options.pty.interactive and ranks is not None and set(ranks) == {0}
+        typed = shell.info.options.pty.interactive and ranks is not None and set(ranks) == {0}
         if not typed:
             await self._record(shell, chunk, ranks, eof=eof)
         self._closed = eof and ranks is None
         self._number += 1
         async with asyncio.TaskGroup() as feeding:
             feeding.create_task(self._feed(ranks, chunk, eof=eof))
-            for other in range(1, len(shell.part.hosts)):
+            for other in range(1, len(shell.info.hosts)):
                 passed = {**payload, "number": self._number}
                 feeding.create_task(shell.peers.ask(other, STREAM, passed))
 
@@ -167,8 +167,8 @@ class Stdin(ShellPlugin):
         self, shell: RunningShell, chunk: bytes, ranks: Iterable[int] | None, *, eof: bool
     ) -> None:
         """Write a piece down. Raises RpcError where that would be too much for the KVS."""
-        self._taken += len(chunk)
-        if self._taken > MOST:
+        self._bytes_accepted += len(chunk)
+        if self._bytes_accepted > MOST:
             words = f"no more than {MOST} bytes of input go to a job: have it read a file (--input)"
             raise RpcError(errno.EFBIG, words)
         now = shell.clock.now()
@@ -181,7 +181,7 @@ class Stdin(ShellPlugin):
             await shell.append(KEY, [event])
 
     async def _feed(self, ranks: Iterable[int] | None, chunk: bytes, *, eof: bool) -> None:
-        await self._begun.wait()
+        await self._tasks_started.wait()
         wanted = self._writers if ranks is None else [r for r in ranks if r in self._writers]
         async with asyncio.TaskGroup() as writing:
             for rank in list(wanted):
@@ -189,28 +189,28 @@ class Stdin(ShellPlugin):
 
     async def _write(self, rank: int, chunk: bytes, *, eof: bool) -> None:
         if rank in self._terminals:
-            chunk = self._terminals[rank].typed(chunk, eof=eof)
+            chunk = self._terminals[rank].encode_input(chunk, eof=eof)
         view = memoryview(chunk)
         while view and rank in self._writers:
             try:
                 view = view[os.write(self._writers[rank], view) :]
             except BlockingIOError:
-                await self._room(rank)
+                await self._wait_room(rank)
             except OSError:  # it is not read any more
                 self._close(rank)
         if eof:
             self._close(rank)
 
-    async def _room(self, rank: int) -> None:
+    async def _wait_room(self, rank: int) -> None:
         """Wait until something can be written, or until the task reads no more."""
         loop = asyncio.get_running_loop()
         descriptor = self._writers[rank]
-        self._full[rank] = room = loop.create_future()
+        self._room_waits[rank] = room = loop.create_future()
         loop.add_writer(descriptor, _set, room)
         try:
             await room
         finally:
-            del self._full[rank]
+            del self._room_waits[rank]
             if self._writers.get(rank) == descriptor:
                 loop.remove_writer(descriptor)
 
@@ -219,12 +219,12 @@ class Stdin(ShellPlugin):
         if descriptor is not None:
             asyncio.get_running_loop().remove_writer(descriptor)
             os.close(descriptor)
-        if rank in self._full:
+        if rank in self._room_waits:
             # The loop does not look at the pipe any more: it would never say so.
-            _set(self._full[rank])
+            _set(self._room_waits[rank])
 
 
-async def _completed(work: Coroutine[Any, Any, None], over: "asyncio.Future[None]") -> None:
+async def _run_and_answer(work: Coroutine[Any, Any, None], over: "asyncio.Future[None]") -> None:
     """Do something, and answer how it has ended, if the client is there still."""
     try:
         await work

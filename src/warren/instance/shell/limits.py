@@ -5,11 +5,11 @@ import resource
 from collections.abc import Sequence
 from typing import Final
 
-from warren.instance.shell import binding
-from warren.instance.shell.binding import NodeCores
+from warren.instance.shell import affinity
+from warren.instance.shell.affinity import NodeCores
 from warren.instance.shell.options import CannotRun
-from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import NOTICE, WARNING, RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import idset
 
 GPUS: Final = "CUDA_VISIBLE_DEVICES"
@@ -29,7 +29,7 @@ class ResourceLimits(ShellPlugin):
         self._limits: dict[int, tuple[int, int]] = {}
 
     async def init(self, shell: RunningShell) -> None:
-        for number, wanted in shell.part.options.rlimits.items():
+        for number, wanted in shell.info.options.rlimits.items():
             _, hard = resource.getrlimit(number)
             above = hard != resource.RLIM_INFINITY and not 0 <= wanted <= hard
             if above and wanted >= 0:
@@ -55,15 +55,15 @@ class Cpus(ShellPlugin):
         """The CPUs of each task of this node; none where they are not bound."""
 
     async def init(self, shell: RunningShell) -> None:
-        wanted = shell.part.options.cpus
+        wanted = shell.info.options.cpus
         # What the shell may use is all that the node has: the machine, or what a batch job was
         # bound to.
         available = sorted(os.sched_getaffinity(0))
-        sets = _sets(shell.part, self._node, available)
+        sets = _sets(shell.info, self._node, available)
         if wanted.explicit:
-            for rank, cpus in zip(shell.part.ranks, sets, strict=True):
+            for rank, cpus in zip(shell.info.ranks, sets, strict=True):
                 words = f"bound to CPUs {idset.encode(cpus)}" if cpus else "not bound to CPUs"
-                await shell.log(NOTICE, f"cpu-affinity: task {rank} on {shell.part.host}: {words}")
+                await shell.log(NOTICE, f"cpu-affinity: task {rank} on {shell.info.host}: {words}")
         if wanted.applied and any(sets):
             self._sets = sets
 
@@ -72,40 +72,42 @@ class Cpus(ShellPlugin):
             task.cpus = self._sets[task.index]
 
 
-def _sets(part: Part, node: NodeCores, available: Sequence[int]) -> list[frozenset[int]]:
+def _sets(info: ShellInfo, node: NodeCores, available: Sequence[int]) -> list[frozenset[int]]:
     """Choose the CPUs of each task of a node; empty sets where they are not bound."""
-    wanted, tasks = part.options.cpus, len(part.ranks)
+    wanted, tasks = info.options.cpus, len(info.ranks)
     if wanted.kind == "map":
         missing = frozenset().union(*wanted.sets).difference(available)
         if missing:
             raise CannotRun(
                 f"shell option cpu-affinity names CPUs {idset.encode(missing)}, "
-                f"and {part.host} has {idset.encode(available)}"
+                f"and {info.host} has {idset.encode(available)}"
             )
         return [wanted.sets[index % len(wanted.sets)] for index in range(tasks)]
-    own = part.resources
-    cpus = () if wanted.kind == "off" else binding.cpus(own.rank, own.cores, node, available)
+    own = info.resources
+    cpus = (
+        () if wanted.kind == "off" else affinity.choose_cpus(own.rank, own.cores, node, available)
+    )
     if not cpus or wanted.kind == "on":
         return [frozenset(cpus)] * tasks
     # More cores than CPUs: each task has as many of these as of those, as far as there are.
     each = tuple(cpus[place % len(cpus)] for place in range(len(own.cores)))
-    return [frozenset(those) for those in share(each, tasks)]
+    return [frozenset(those) for those in split_units(each, tasks)]
 
 
 class Gpus(ShellPlugin):
     """Sets which gpus the tasks may see: all of the job's, or each its share (`gpu-affinity`)."""
 
     async def init(self, shell: RunningShell) -> None:
-        if shell.part.options.gpus == "on" and shell.part.gpus:
-            shell.environment[GPUS] = _comma_list(shell.part.gpus)
+        if shell.info.options.gpus == "on" and shell.info.gpus:
+            shell.environment[GPUS] = _comma_list(shell.info.gpus)
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        if shell.part.options.gpus == "per-task" and shell.part.gpus:
-            shares = share(shell.part.gpus, len(shell.part.ranks))
+        if shell.info.options.gpus == "per-task" and shell.info.gpus:
+            shares = split_units(shell.info.gpus, len(shell.info.ranks))
             task.environment[GPUS] = _comma_list(shares[task.index])
 
 
-def share(units: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:
+def split_units(units: tuple[int, ...], tasks: int) -> list[tuple[int, ...]]:
     """Split units over tasks, the first the larger shares; where there are few, tasks share one."""
     if len(units) <= tasks:
         return [(units[task * len(units) // tasks],) for task in range(tasks)]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
 
 from warren.base.errors import WarrenError
-from warren.instance.shell import binding
-from warren.instance.shell.binding import Binding
+from warren.instance.shell import affinity
+from warren.instance.shell.affinity import CpuAffinity
 from warren.instance.shell.terminal import SIZE
 from warren.rfc import duration, idset
 from warren.rfc.errors import BadFormat
@@ -64,7 +64,7 @@ class Terminals:
 
 _KVS: Final = Stream(type="kvs")
 _NO_TERMINALS: Final = Terminals()
-_DEFAULT_BINDING: Final = Binding()
+_DEFAULT_BINDING: Final = CpuAffinity()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Options:
     per_resource: tuple[str, int] | None = None
     """A type of resource, and how many tasks there are for each."""
     pmi: bool = True
-    cpus: Binding = _DEFAULT_BINDING
+    cpus: CpuAffinity = _DEFAULT_BINDING
     gpus: Literal["on", "off", "per-task"] = "on"
     pty: Terminals = _NO_TERMINALS
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -240,9 +240,9 @@ def _pmi(given: Any) -> bool:
     return bool({"simple", "pmi1", "pmi2"} & set(given.split(",")))
 
 
-def _cpus(given: Any) -> Binding:
+def _cpus(given: Any) -> CpuAffinity:
     try:
-        return binding.read(given)
+        return affinity.read(given)
     except BadFormat as error:
         _refuse("cpu-affinity", str(error))
 

@@ -16,8 +16,8 @@ from typing import Final
 
 from warren.base.clock import Clock
 from warren.instance.shell.options import CannotRun, Stream
-from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import WARNING
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.instance.shell.tasks import Task
 from warren.instance.shell.templates import fill_in, is_shared
 from warren.rfc import eventlog, stdio
@@ -49,12 +49,12 @@ class _File:
 class Output:
     """The output of one shell's tasks. `run` writes it down."""
 
-    def __init__(self, clock: Clock, part: Part, append: Append) -> None:
+    def __init__(self, clock: Clock, info: ShellInfo, append: Append) -> None:
         self._clock = clock
-        self._part = part
+        self._info = info
         self._append = append
         self._pending: asyncio.Queue[Event | None] = asyncio.Queue(_PENDING)
-        self._left = dict.fromkeys(STREAMS, part.options.limit)
+        self._bytes_left = dict.fromkeys(STREAMS, info.options.limit)
         self._files: dict[str, _File] = {}
         self._cut_off = False
         """Whether the instance had no room for some of it."""
@@ -78,7 +78,7 @@ class Output:
             if stream.type == "kvs":
                 continue
             by_path: dict[str | None, list[int]] = {}
-            for index, rank in enumerate(self._part.ranks):
+            for index, rank in enumerate(self._info.ranks):
                 path = None
                 if stream.type == "file":
                     path = self._path(stream, index)
@@ -91,17 +91,17 @@ class Output:
         return events
 
     def _stream(self, name: str) -> Stream:
-        return self._part.options.stdout if name == "stdout" else self._part.options.stderr
+        return self._info.options.stdout if name == "stdout" else self._info.options.stderr
 
     def _path(self, stream: Stream, index: int) -> str:
-        return str(Path(self._part.cwd or "/", fill_in(stream.path, self._part, index)))
+        return str(Path(self._info.cwd or "/", fill_in(stream.path, self._info, index)))
 
     def _open(self, path: str, stream: Stream) -> None:
         if path in self._files:
             return
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         # A file of all nodes is the leader's to empty, and it has done so when the others come.
-        if not self._part.options.append and (self._part.rank == 0 or not is_shared(stream.path)):
+        if not self._info.options.append and (self._info.rank == 0 or not is_shared(stream.path)):
             flags |= os.O_TRUNC
         try:
             descriptor = os.open(path, flags, 0o666)
@@ -119,10 +119,10 @@ class Output:
 
     async def read(self, task: Task, name: str, index: int) -> None:
         """Pass on what a task writes to a stream, to its end."""
-        stream, rank = self._stream(name), self._part.ranks[index]
+        stream, rank = self._stream(name), self._info.ranks[index]
         file = self._files[self._path(stream, index)] if stream.type == "file" else None
         # A terminal shows what there is of a line: a user may be asked to go on with it.
-        lines = stream.label or (stream.lines and not self._part.options.pty.has(rank))
+        lines = stream.label or (stream.lines and not self._info.options.pty.has(rank))
         held = b""
         while chunk := await task.read(name):
             if lines:
@@ -138,11 +138,11 @@ class Output:
         if stream.type == "kvs":
             await self._pending.put(stdio.eof(self._clock.now(), name, rank))
 
-    async def closed(self, index: int) -> None:
+    async def close_unstarted(self, index: int) -> None:
         """Close the output of a task which could not start."""
         for name in STREAMS:
             if self._stream(name).type == "kvs":
-                eof = stdio.eof(self._clock.now(), name, self._part.ranks[index])
+                eof = stdio.eof(self._clock.now(), name, self._info.ranks[index])
                 await self._pending.put(eof)
 
     async def _put(
@@ -154,20 +154,20 @@ class Output:
             await self._put_log(name, rank, chunk)
 
     async def _put_log(self, name: str, rank: int, chunk: bytes) -> None:
-        left = self._left[name]
+        left = self._bytes_left[name]
         if left < 0:
             return
-        self._left[name] = left - len(chunk)
+        self._bytes_left[name] = left - len(chunk)
         for start in range(0, min(len(chunk), left), _PIECE):
             piece = chunk[start : min(start + _PIECE, left)]
             await self._pending.put(stdio.data(self._clock.now(), name, rank, piece))
         if len(chunk) > left:
-            self._left[name] = -1
+            self._bytes_left[name] = -1
             words = (
-                f"{name} of {self._part.host} is cut off after {self._part.options.limit} bytes: "
+                f"{name} of {self._info.host} is cut off after {self._info.options.limit} bytes: "
                 "write it to a file, or raise shell option output.limit"
             )
-            await self._tell(WARNING, words)
+            await self._warn(WARNING, words)
 
     async def _write_file(self, file: _File, rank: int, chunk: bytes) -> None:
         if file.broken:
@@ -183,11 +183,11 @@ class Output:
                 view = view[os.write(file.descriptor, view) :]
         except OSError as error:
             file.broken = True
-            await self._tell(WARNING, f"output file {file.path}: {error.strerror}")
+            await self._warn(WARNING, f"output file {file.path}: {error.strerror}")
 
-    async def _tell(self, level: int, words: str) -> None:
+    async def _warn(self, level: int, words: str) -> None:
         now = self._clock.now()
-        event = stdio.log(now, level, words, rank=self._part.rank, component="shell")
+        event = stdio.log(now, level, words, rank=self._info.rank, component="shell")
         await self._pending.put(event)
 
     # To the log
@@ -227,10 +227,10 @@ class Output:
             if self._cut_off:
                 return
             self._cut_off = True
-            words = f"the output of {self._part.host} is cut off here: {error}"
+            words = f"the output of {self._info.host} is cut off here: {error}"
             now = self._clock.now()
-            told = stdio.log(now, WARNING, words, rank=self._part.rank, component="shell")
-            kept = [told, *(event for event in events if not _is_data(event))]
+            warning = stdio.log(now, WARNING, words, rank=self._info.rank, component="shell")
+            kept = [warning, *(event for event in events if not _is_data(event))]
             await self._write_log(kept, "".join(map(eventlog.encode, kept)))
 
 

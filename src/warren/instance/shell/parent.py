@@ -29,10 +29,10 @@ import msgspec
 
 from warren.base import fuse
 from warren.base.errors import WarrenError
-from warren.base.processes import adopt_orphans, descendants, end, kill
+from warren.base.processes import adopt_orphans, descendants, kill, kill_until_gone
 from warren.instance.shell import cgroups
 from warren.instance.shell.cgroups import Cgroup
-from warren.instance.shell.signals import HELD
+from warren.instance.shell.signals import TASK_SIGNALS
 from warren.rpc import message, sockets
 from warren.rpc.message import Message, RpcError
 
@@ -46,14 +46,14 @@ _LARGEST_FD: Final = 2**31 - 1
 _NOTE: Final = 1000
 """Characters of the words with which a shell has not started; less than a pipe takes whole."""
 
-_SOON, _LATE = 0.005, 1.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
 """Seconds after which what has been killed is looked at again, at first and at last."""
 
-PATIENCE: Final = 10.0
+KILL_TIMEOUT: Final = 10.0
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """Which shell to start, and for whom."""
+    """Which shell to start, and for which user."""
 
     id: int
     rank: int
@@ -67,14 +67,14 @@ class Shell(Protocol):
     """A shell's life, in a fresh process, which has nothing open but its standard streams."""
 
     def prepare(self, order: Order) -> bytes | None:
-        """Become whom the shell is to be run as; return what of the request is proven.
+        """Become the user of the shell; return what of the request is proven.
 
         Raises WarrenError or OSError where there can be no such shell.
         """
         ...
 
     def live(self, order: Order, request: bytes | None) -> int:
-        """Run the shell, and return its exit code. The signals HELD are blocked at first."""
+        """Run the shell, and return its exit code. TASK_SIGNALS are blocked at first."""
         ...
 
     def clean(self, order: Order) -> int | None:
@@ -98,10 +98,10 @@ class _Shell:
     """What has not died, long after it was killed."""
 
     @property
-    def place(self) -> tuple[int, int]:
+    def key(self) -> tuple[int, int]:
         return self.order.id, self.order.rank
 
-    def end(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Return what is said of it."""
         return {
             "id": self.order.id,
@@ -118,9 +118,9 @@ class _Dying:
 
     shell: _Shell
     since: float
-    pause: float = _SOON
+    pause: float = _FIRST_PAUSE
     next: float = 0.0
-    giving_up: int = 0
+    aborting: int = 0
     """The process that aborts what the rest waits for, if there has been any."""
 
 
@@ -133,22 +133,22 @@ class ShellParent:
         shell: Shell,
         cluster: str,
         *,
-        place: str = "",
-        lasting: bool = True,
-        patience: float = PATIENCE,
+        suffix: str = "",
+        outlives_instance: bool = True,
+        kill_timeout: float = KILL_TIMEOUT,
     ) -> None:
         """`cluster` is what no other cluster on the machine is called.
 
-        `place` is what the parent of no other node of the instance is called, where each node
-        has one of its own. One that is not `lasting` ends when the instance has gone.
-        `patience` is how many seconds what has been killed has to die before it is told of.
+        `suffix` ends the names of the services, where each node has a parent of its own. One that
+        does not outlive the instance (`outlives_instance`) ends when the instance has gone.
+        `kill_timeout` is how many seconds what has been killed has to die before it is told of.
         """
         self._path = path
         self._shell = shell
         self._cluster = cluster
-        self._place = place
-        self._lasting = lasting
-        self._grace = patience
+        self._suffix = suffix
+        self._outlives_instance = outlives_instance
+        self._kill_timeout = kill_timeout
         self._cgroups = cgroups.of_this_machine(cluster)
         self._shells: dict[tuple[int, int], _Shell] = {}
         self._living: dict[int, _Shell] = {}
@@ -160,18 +160,18 @@ class ShellParent:
         self._buffer = b""
         self._tag = 0
         self._ending = False
-        self._notes, self._noting = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._notes_reader, self._notes_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> None:
         """Serve until SIGTERM, or until the instance has gone; then end all shells."""
         adopt_orphans()
-        self._clear()
+        self._end_all_leftovers()
         gc.freeze()  # or a shell would go through all that is here, and have it copied
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writing)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         # What is to end with its instance must not end before it, which has jobs to end first.
-        handler = self._end if self._lasting else lambda *_: None
+        handler = self._end if self._outlives_instance else lambda *_: None
         signal.signal(signal.SIGTERM, handler)
         signal.signal(signal.SIGINT, handler)
         while not self._ending:
@@ -179,21 +179,21 @@ class ShellParent:
             watched: list[Any] = [reading]
             if self._connection is not None:
                 watched.append(self._connection)
-            ready, _, _ = select.select(watched, [], [], self._patience())
+            ready, _, _ = select.select(watched, [], [], self._select_timeout())
             if reading in ready:
                 os.read(reading, _CHUNK)
                 self._reap()
-            self._finish_dying()
+            self._check_dying()
             if self._connection in ready:
                 self._receive()
         for shell in self._shells.values():
             self._kill(shell, signal.SIGKILL)
-        self._clear()
+        self._end_all_leftovers()
 
     def _end(self, *_: object) -> None:
         self._ending = True
 
-    def _patience(self) -> float | None:
+    def _select_timeout(self) -> float | None:
         """Return how long nothing is to be done if nothing happens."""
         waits = [] if self._connection is not None else [_RETRY]
         now = time.monotonic()
@@ -209,13 +209,13 @@ class ShellParent:
             connection = sockets.connect(self._path)
         except OSError:
             return  # the instance is not there now; `run` waits a little
-        if sockets.peer(connection) != os.geteuid():
+        if sockets.peer_userid(connection) != os.geteuid():
             connection.close()  # whatever process this is, it gives no orders
             return
         self._connection, self._buffer = connection, b""
-        shells = [shell.end() for shell in self._shells.values()]
-        self._ask("service.add", {"service": f"{SERVICE}{self._place}"})
-        self._ask(f"{LISTENER}{self._place}.hello", {"shells": shells})
+        shells = [shell.report() for shell in self._shells.values()]
+        self._ask("service.add", {"service": f"{SERVICE}{self._suffix}"})
+        self._ask(f"{LISTENER}{self._suffix}.hello", {"shells": shells})
 
     def _ask(self, topic: str, payload: dict[str, Any]) -> None:
         self._tag += 1
@@ -226,13 +226,13 @@ class ShellParent:
             try:
                 self._connection.sendall(message.encode(sent))
             except OSError:
-                self._drop()
+                self._disconnect()
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-            self._ending = self._ending or not self._lasting
+            self._ending = self._ending or not self._outlives_instance
 
     def _receive(self) -> None:
         assert self._connection is not None
@@ -241,7 +241,7 @@ class ShellParent:
         except OSError:
             data = b""
         if not data:
-            self._drop()
+            self._disconnect()
             return
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
@@ -250,7 +250,7 @@ class ShellParent:
                 self._answer(received)
             elif received.errnum == errno.EEXIST:
                 # The instance has not noticed yet that our last connection is gone.
-                self._drop()
+                self._disconnect()
                 time.sleep(_RETRY)
                 return
 
@@ -276,30 +276,30 @@ class ShellParent:
 
     def _start(self, payload: dict[str, Any]) -> None:
         order = msgspec.convert(payload, Order)
-        place = (order.id, order.rank)
-        if place in self._shells:
+        key = (order.id, order.rank)
+        if key in self._shells:
             return
         cgroup, process = None, -1
         try:
             if self._cgroups is not None:
                 cgroup = self._cgroups.make(f"{order.id}-{order.rank}")
             # They would kill a shell that has no handlers yet.
-            signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+            signal.pthread_sigmask(signal.SIG_BLOCK, TASK_SIGNALS)
             process = os.fork()
         except OSError as error:
             if cgroup is not None:
                 cgroup.remove()
             shell = _Shell(order, 0, None, status=1 << 8)
             shell.note = f"the shell cannot be started: {error.strerror}"
-            self._shells[place] = shell
-            self._tell(shell)
+            self._shells[key] = shell
+            self._report(shell)
             return
         finally:
             if process != 0:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, TASK_SIGNALS)
         if process == 0:
             self._become_shell(order, cgroup)
-        self._shells[place] = self._living[process] = _Shell(order, process, cgroup)
+        self._shells[key] = self._living[process] = _Shell(order, process, cgroup)
 
     def _become_shell(self, order: Order, cgroup: Cgroup | None) -> None:
         code = 1
@@ -309,16 +309,16 @@ class ShellParent:
                 signal.signal(signum, signal.SIG_DFL)
             os.setsid()
             # All but the way back: our connection is the owner's, and so are our locks.
-            os.closerange(3, self._noting)
-            os.closerange(self._noting + 1, _LARGEST_FD)
+            os.closerange(3, self._notes_writer)
+            os.closerange(self._notes_writer + 1, _LARGEST_FD)
             try:
                 if cgroup is not None:
                     cgroup.enter()
                 request = self._shell.prepare(order)
             except (WarrenError, OSError) as error:
-                self._note(order, str(error))
+                self._write_note(order, str(error))
             else:
-                os.close(self._noting)
+                os.close(self._notes_writer)
                 code = self._shell.live(order, request)
         except Exception:
             traceback.print_exc()  # nothing else could report it
@@ -326,14 +326,14 @@ class ShellParent:
             # Not sys.exit: what the parent has set up is not the child's to unwind.
             os._exit(code)
 
-    def _note(self, order: Order, words: str) -> None:
+    def _write_note(self, order: Order, words: str) -> None:
         """In a shell that cannot be: tell the parent why."""
         line = msgspec.json.encode([order.id, order.rank, words[:_NOTE]])
-        os.write(self._noting, line + b"\n")
+        os.write(self._notes_writer, line + b"\n")
 
     def _read_notes(self) -> None:
         with suppress(BlockingIOError):
-            for line in os.read(self._notes, _CHUNK).splitlines():
+            for line in os.read(self._notes_reader, _CHUNK).splitlines():
                 job, rank, words = msgspec.json.decode(line)
                 if (job, rank) in self._shells:
                     self._shells[job, rank].note = words
@@ -352,33 +352,33 @@ class ShellParent:
                     self._dying = [each for each in self._dying if each.shell is not shell]
                     self._dying.append(_Dying(shell, time.monotonic()))
 
-    def _finish_dying(self) -> None:
+    def _check_dying(self) -> None:
         """Forget shells of which nothing is left, and kill what is left of the others."""
         now = time.monotonic()
         for dying in [dying for dying in self._dying if dying.next <= now]:
             shell = dying.shell
-            if shell.status is not None and self._gone(shell):
+            if shell.status is not None and self._is_gone(shell):
                 self._dying.remove(dying)
                 shell.left = []
                 cleaning = self._shell.clean(shell.order)
                 if cleaning is not None:
                     self._cleaning.add(cleaning)
-                self._tell(shell)
+                self._report(shell)
                 continue
             self._kill_all(shell)
-            if dying.pause == _LATE:
-                self._give_up_servers(dying)
+            if dying.pause == _LONGEST_PAUSE:
+                self._abort_servers(dying)
             dying.next = now + dying.pause
-            dying.pause = min(dying.pause * 2, _LATE)
-            if shell.status is not None and now - dying.since > self._grace:
-                shell.left = self._left(shell)
-                self._tell(shell)
+            dying.pause = min(dying.pause * 2, _LONGEST_PAUSE)
+            if shell.status is not None and now - dying.since > self._kill_timeout:
+                shell.left = self._leftovers(shell)
+                self._report(shell)
 
-    def _give_up_servers(self, dying: "_Dying") -> None:
+    def _abort_servers(self, dying: "_Dying") -> None:
         """Have a process abort what the rest of a shell waits for, as that may take long."""
-        if dying.giving_up in self._cleaning:
+        if dying.aborting in self._cleaning:
             return
-        left = self._left(dying.shell)
+        left = self._leftovers(dying.shell)
         try:
             process = os.fork()
         except OSError:
@@ -386,43 +386,43 @@ class ShellParent:
         if process == 0:
             try:
                 signal.set_wakeup_fd(-1)
-                fuse.give_up(left, dying.shell.order.userid)
+                fuse.abort_servers(left, dying.shell.order.userid)
             except Exception:
                 traceback.print_exc()  # nothing else could report it
             finally:
                 os._exit(0)
-        dying.giving_up = process
+        dying.aborting = process
         self._cleaning.add(process)
 
-    def _tell(self, shell: _Shell) -> None:
-        if not shell.reported and self._shells.get(shell.place) is shell:
+    def _report(self, shell: _Shell) -> None:
+        if not shell.reported and self._shells.get(shell.key) is shell:
             shell.reported = True
             if shell.left:
-                job, rank = shell.place
+                job, rank = shell.key
                 words = f"job {job}, shell {rank}: processes do not die: {shell.left}"
                 print(words, file=sys.stderr, flush=True)
-            self._ask(f"{LISTENER}{self._place}.exited", shell.end())
+            self._ask(f"{LISTENER}{self._suffix}.exited", shell.report())
 
-    def _gone(self, shell: _Shell) -> bool:
+    def _is_gone(self, shell: _Shell) -> bool:
         if shell.cgroup is not None:
             return shell.cgroup.remove()
         # A shell that comes to its end leaves nothing behind; to look takes time.
-        return shell.status == 0 or not self._left(shell)
+        return shell.status == 0 or not self._leftovers(shell)
 
-    def _left(self, shell: _Shell) -> list[int]:
+    def _leftovers(self, shell: _Shell) -> list[int]:
         """Return what is there of a shell."""
         if shell.cgroup is not None:
             return shell.cgroup.processes()
         if shell.status is None:
             return [shell.process, *descendants(shell.process)]
         # What shells leave behind is ours, and it cannot be told any more which one has left it.
-        return descendants(os.getpid(), but=self._living.keys() | self._cleaning)
+        return descendants(os.getpid(), excluded=self._living.keys() | self._cleaning)
 
     def _kill_all(self, shell: _Shell) -> None:
         if shell.cgroup is not None:
             shell.cgroup.kill()
         else:
-            kill(lambda: self._left(shell))
+            kill(lambda: self._leftovers(shell))
 
     def _kill_job(self, payload: dict[str, Any]) -> None:
         for shell in self._shells.values():
@@ -437,27 +437,27 @@ class ShellParent:
             # It may wait for a file server itself, as for the job's directory.
             if all(each.shell is not shell for each in self._dying):
                 now = time.monotonic()
-                self._dying.append(_Dying(shell, now, next=now + _SOON))
+                self._dying.append(_Dying(shell, now, next=now + _FIRST_PAUSE))
         # Also then: it may have been too early for it to be in its cgroup.
         with suppress(ProcessLookupError):
             os.kill(shell.process, signum)
 
     def _forget(self, payload: dict[str, Any]) -> None:
-        for place in [place for place in self._shells if place[0] == payload["id"]]:
-            self._kill(self._shells.pop(place), signal.SIGKILL)
+        for key in [key for key in self._shells if key[0] == payload["id"]]:
+            self._kill(self._shells.pop(key), signal.SIGKILL)
 
-    def _clear(self) -> None:
+    def _end_all_leftovers(self) -> None:
         """Kill every process of this instance's jobs that is left, until none is, or none dies."""
-        left = end(self._left_at_all, self._grace, self._kill_left)
+        left = kill_until_gone(self._all_leftovers, self._kill_timeout, self._kill_all_leftovers)
         if left:
             print("processes do not die:", *left, file=sys.stderr, flush=True)
 
-    def _kill_left(self) -> None:
+    def _kill_all_leftovers(self) -> None:
         for cgroup in cgroups.job_cgroups(self._cluster):
             cgroup.kill()
-        kill(self._left_at_all)
+        kill(self._all_leftovers)
 
-    def _left_at_all(self) -> set[int]:
+    def _all_leftovers(self) -> set[int]:
         found = set(descendants(os.getpid()))
         for cgroup in cgroups.job_cgroups(self._cluster):
             if not cgroup.remove():

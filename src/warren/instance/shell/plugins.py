@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from warren.base.clock import Clock
-from warren.instance.shell.part import Part
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.instance.shell.terminal import Terminal
 from warren.rfc.eventlog import Event
 from warren.rpc.bus import Method, Methods
@@ -82,17 +82,17 @@ class RunningShell(Protocol):
     clock: Clock
     environment: dict[str, str]
     """What all tasks of the node are given. To change in `init` and `post_init`."""
-    opening: dict[str, list[Event]]
+    initial_logs: dict[str, list[Event]]
     """What the leader writes to logs of the guest namespace before any task starts."""
-    about: dict[str, Any]
+    init_context: dict[str, Any]
     """What the leader's event `shell.init` tells beside what it always does."""
 
     ending: bool
     """Whether the tasks were told to end, since the job is to."""
 
     @property
-    def part(self) -> Part:
-        """The part of the job. Not there yet in `connect`."""
+    def info(self) -> ShellInfo:
+        """What the shell knows of its job. Not there yet in `connect`."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class RunningShell(Protocol):
         """Add a method to the shell's service. In `init`."""
         ...
 
-    def permit(self, request: Request) -> None:
+    def check_permitted(self, request: Request) -> None:
         """Raise RpcError(EPERM) unless the job's user asks, or the instance's owner."""
         ...
 
@@ -139,7 +139,7 @@ class ShellPlugin:
         """The shell has a connection, and has read nothing yet."""
 
     async def init(self, shell: RunningShell) -> None:
-        """The part of the job is known; no task is started anywhere."""
+        """The job is known (`info`); no task is started anywhere."""
 
     async def post_init(self, shell: RunningShell) -> None:
         """All shells of the job have come this far."""
@@ -163,7 +163,7 @@ class ShellPlugin:
         """The shell ends, whichever way. Nothing of the tasks is left."""
 
 
-def at(point: str, plugins: Iterable[ShellPlugin]) -> list[Callable[..., Any]]:
+def callbacks_at(point: str, plugins: Iterable[ShellPlugin]) -> list[Callable[..., Any]]:
     """Return what plugins do at a point, in their order; those that do nothing are left out."""
     nothing = getattr(ShellPlugin, point)
     return [

@@ -2,7 +2,7 @@
 
 Each task has a socket, whose number it finds in PMI_FD. What tasks put is with their shell until
 all tasks are in a barrier; then the shells exchange it, and all tasks have everything.
-Who does not keep to the protocol is cut off, and the job with it.
+A task that does not keep to the protocol is cut off, and the job with it.
 
 Programs that do not speak it themselves load the library of libpmi.c, which does; they find
 it in FLUX_PMI_LIBRARY_PATH, as with Flux.
@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import fluid, taskmap
 from warren.rpc.message import RpcError
 
@@ -55,21 +55,21 @@ class Aborted(Exception):
 class KeyValues:
     """What the tasks of a job tell each other, as one node has it."""
 
-    def __init__(self, part: Part) -> None:
-        self.name = fluid.f58plain(part.job)
-        mapping = taskmap.to_pmi(part.taskmap)
+    def __init__(self, info: ShellInfo) -> None:
+        self.name = fluid.f58plain(info.job)
+        mapping = taskmap.to_pmi(info.taskmap)
         self._known = {MAPPING: mapping if len(mapping) < VALUE_MAX else ""}
-        self._fresh: dict[str, str] = {}
+        self._unexchanged: dict[str, str] = {}
 
     def put(self, key: str, value: str) -> bool:
         """Take a pair; False where it is too long."""
         if not 0 < len(key) < KEY_MAX or len(value) >= VALUE_MAX:
             return False
-        self._fresh[key] = value
+        self._unexchanged[key] = value
         return True
 
     def get(self, key: str) -> str | None:
-        return self._fresh.get(key, self._known.get(key))
+        return self._unexchanged.get(key, self._known.get(key))
 
     def at(self, index: int) -> tuple[str, str] | None:
         """Return a pair by its place, of those that were exchanged."""
@@ -77,23 +77,25 @@ class KeyValues:
 
     def fresh(self) -> dict[str, str]:
         """Return what was put here since the last exchange."""
-        return dict(self._fresh)
+        return dict(self._unexchanged)
 
     def learn(self, everything: Mapping[str, str]) -> None:
         """Take what all nodes have put."""
         self._known.update(everything)
-        self._fresh.clear()
+        self._unexchanged.clear()
 
 
 class Client:
     """One task's side of the protocol, line by line; it knows no sockets."""
 
-    def __init__(self, part: Part, pairs: KeyValues, enter: Callable[["Client"], None]) -> None:
+    def __init__(
+        self, info: ShellInfo, pairs: KeyValues, enter: Callable[["Client"], None]
+    ) -> None:
         """`enter` is called when the task comes to a barrier, which is answered later."""
-        self._part = part
+        self._info = info
         self._pairs = pairs
         self._enter = enter
-        self._greeted = False
+        self._initialized = False
         self._spawning = 0
         self.waiting = False
         """Whether it is in a barrier."""
@@ -116,7 +118,7 @@ class Client:
         command = words.get("cmd")
         if command is None:
             raise Broken(f"a line without a command: {text[:80]!r}")
-        if not self._greeted and command != "init":
+        if not self._initialized and command != "init":
             raise Broken(f"{command} before init")
         return self._command(command, words, text)
 
@@ -143,7 +145,7 @@ class Client:
             case "get_my_kvsname":
                 return f"cmd=my_kvsname rc=0 kvsname={self._pairs.name}"
             case "get_universe_size":
-                return f"cmd=universe_size rc=0 size={self._part.size}"
+                return f"cmd=universe_size rc=0 size={self._info.size}"
             case "put":
                 return self._put(words, text)
             case "get":
@@ -170,7 +172,7 @@ class Client:
             raise Broken("init without the client's version")
         if int(version) < 1:
             return "cmd=response_to_init rc=-1 pmi_version=1 pmi_subversion=1"
-        self._greeted = True
+        self._initialized = True
         return "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1"
 
     def _put(self, words: Mapping[str, str], text: str) -> str:
@@ -230,15 +232,15 @@ class Pmi(ShellPlugin):
         self._library = library
         self._sockets: dict[int, socket.socket] = {}
         """Ours, by rank."""
-        self._theirs: dict[int, socket.socket] = {}
+        self._task_sockets: dict[int, socket.socket] = {}
         self._clients: dict[Client, socket.socket] = {}
-        self._entered: list[Client] = []
+        self._in_barrier: list[Client] = []
         self._exchanges = 0
         self._pairs: KeyValues | None = None
 
     async def init(self, shell: RunningShell) -> None:
-        if shell.part.options.pmi:
-            self._pairs = KeyValues(shell.part)
+        if shell.info.options.pmi:
+            self._pairs = KeyValues(shell.info)
             if self._library.is_file():
                 # A user's own, as Flux's, speaks the same protocol.
                 shell.environment.setdefault(LIBRARY, str(self._library))
@@ -248,21 +250,21 @@ class Pmi(ShellPlugin):
             return
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self._sockets[task.rank], self._theirs[task.rank] = ours, theirs
+        self._sockets[task.rank], self._task_sockets[task.rank] = ours, theirs
         task.descriptors.append(theirs.fileno())
         task.environment["PMI_FD"] = str(theirs.fileno())
         task.environment["PMI_RANK"] = str(task.rank)
-        task.environment["PMI_SIZE"] = str(shell.part.size)
+        task.environment["PMI_SIZE"] = str(shell.info.size)
         task.environment.pop("PMI_SPAWNED", None)  # of a job that this one was submitted from
 
     async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
-        theirs = self._theirs.pop(task.rank, None)
+        theirs = self._task_sockets.pop(task.rank, None)
         if theirs is None:
             return
         theirs.close()
         assert self._pairs is not None
         ours = self._sockets[task.rank]
-        client = Client(shell.part, self._pairs, lambda entered: self._enter(shell, entered))
+        client = Client(shell.info, self._pairs, lambda entered: self._enter(shell, entered))
         self._clients[client] = ours
         held = bytearray()
         asyncio.get_running_loop().add_reader(
@@ -327,9 +329,9 @@ class Pmi(ShellPlugin):
     # Barriers
 
     def _enter(self, shell: RunningShell, client: Client) -> None:
-        self._entered.append(client)
-        if len(self._entered) == len(shell.part.ranks):
-            entered, self._entered = self._entered, []
+        self._in_barrier.append(client)
+        if len(self._in_barrier) == len(shell.info.ranks):
+            entered, self._in_barrier = self._in_barrier, []
             shell.background(self._exchange(shell, entered))
 
     async def _exchange(self, shell: RunningShell, entered: list[Client]) -> None:

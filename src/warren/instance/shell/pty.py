@@ -13,7 +13,7 @@ from typing import Final
 
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
-from warren.instance.shell.terminal import PATIENCE, Terminal, WatchedTerminal
+from warren.instance.shell.terminal import DRAIN_TIMEOUT, Terminal, WatchedTerminal
 from warren.rfc import stdio
 from warren.rpc.bus import Method
 from warren.rpc.message import Payload, Request, RpcError
@@ -29,48 +29,48 @@ _LARGEST: Final = 2**16 - 1
 class Pty(ShellPlugin):
     """The plugin."""
 
-    def __init__(self, patience: float = PATIENCE) -> None:
-        """`patience` is how many seconds a viewer has for the last of what was printed."""
-        self._patience = patience
+    def __init__(self, drain_timeout: float = DRAIN_TIMEOUT) -> None:
+        """`drain_timeout` is how many seconds a viewer has for the last of what was printed."""
+        self._drain_timeout = drain_timeout
         self._terminals: dict[int, Terminal] = {}
-        self._there = Event()
+        self._terminal_ready = Event()
         """Set when the interactive task has its terminal."""
 
     async def init(self, shell: RunningShell) -> None:
-        part = shell.part
-        if not part.options.pty.interactive or part.rank != 0:
+        info = shell.info
+        if not info.options.pty.interactive or info.rank != 0:
             return
-        if INTERACTIVE not in part.ranks:
+        if INTERACTIVE not in info.ranks:
             raise CannotRun("shell option pty.interactive: task 0 is not on the job's first node")
-        shell.about["pty"] = {"capture": part.options.pty.capture}
+        shell.init_context["pty"] = {"capture": info.options.pty.capture}
         shell.serve(RESIZE, Method(lambda request: self._resize(shell, request), guest=True))
-        if not part.options.pty.capture:
+        if not info.options.pty.capture:
             shell.serve(OUTPUT, Method(lambda request: self._output(shell, request), guest=True))
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        wanted = shell.part.options.pty
+        wanted = shell.info.options.pty
         if not wanted.has(task.rank):
             return
-        sat_before = wanted.interactive and task.rank == INTERACTIVE
+        is_interactive = wanted.interactive and task.rank == INTERACTIVE
         try:
-            if sat_before and not wanted.capture:
-                task.terminal = WatchedTerminal(wanted.size, patience=self._patience)
+            if is_interactive and not wanted.capture:
+                task.terminal = WatchedTerminal(wanted.size, drain_timeout=self._drain_timeout)
             else:
-                task.terminal = Terminal(wanted.size, echo=sat_before)
+                task.terminal = Terminal(wanted.size, echo=is_interactive)
         except OSError as error:
             words = f"there is no pseudo-terminal for task {task.rank}: {error.strerror}"
             raise CannotRun(words) from error
         self._terminals[task.rank] = task.terminal
-        if sat_before:
-            self._there.set()
+        if is_interactive:
+            self._terminal_ready.set()
 
     async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
         if task.terminal is not None:
-            task.terminal.begun()
+            task.terminal.close_task_end()
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         if task.terminal is not None:
-            task.terminal.ended()
+            task.terminal.task_ended()
 
     def exit(self, shell: RunningShell) -> None:
         for terminal in self._terminals.values():
@@ -79,22 +79,22 @@ class Pty(ShellPlugin):
     # The service
 
     async def _output(self, shell: RunningShell, request: Request) -> Payload:
-        shell.permit(request)
+        shell.check_permitted(request)
         seen = request.payload.get("seen", 0)
         if not isinstance(seen, int):
             raise RpcError(errno.EPROTO, f"{OUTPUT} takes how much was seen")
-        await self._there.wait()
+        await self._terminal_ready.wait()
         terminal = self._terminals[INTERACTIVE]
         assert isinstance(terminal, WatchedTerminal)
-        offset, chunk, end = await terminal.unseen.look(seen)
+        offset, chunk, end = await terminal.unseen.read_from(seen)
         context = stdio.data(1, "stdout", INTERACTIVE, chunk).context
         encoding = context.get("encoding", "UTF-8")
         return {"offset": offset, "data": context["data"], "encoding": encoding, "end": end}
 
     async def _resize(self, shell: RunningShell, request: Request) -> Payload:
-        shell.permit(request)
+        shell.check_permitted(request)
         rows, columns = (_length(request.payload.get(name)) for name in ("rows", "columns"))
-        await self._there.wait()
+        await self._terminal_ready.wait()
         self._terminals[INTERACTIVE].resize(rows, columns)
         return {}
 

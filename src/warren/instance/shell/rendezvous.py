@@ -2,7 +2,7 @@
 
 They gather in a barrier of the instance before any task starts. From then on they meet
 at the leader, whose memory outlives restarts of the instance, which that of a barrier does not.
-A shell that waits too long for the others holds a line open that the instance breaks when a
+A shell that waits too long for the others enters a barrier that the instance aborts when a
 shell of the job has failed, or the leader has gone.
 """
 
@@ -13,15 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from warren.instance.shell.part import Part
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import fluid
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Handle, Payload, Request, RpcError
 
-_PATIENCE: Final = 1.0
+_LOOK_DELAY: Final = 1.0
 """Seconds after which a shell that waits looks for reasons."""
-_LAST_CHANCE: Final = 5.0
-_REMEMBERED: Final = 3
+_ANSWER_GRACE: Final = 5.0
+"""Seconds that a shell still has to answer once another one has failed."""
+_MEETINGS_KEPT: Final = 3
 """Meetings of which the result is kept: no shell can be further behind."""
 
 
@@ -45,12 +46,12 @@ class _Meeting:
 class Shells:
     """One shell's view of the job's other shells. Alone, it does not wait."""
 
-    def __init__(self, handle: Handle, part: Part) -> None:
+    def __init__(self, handle: Handle, info: ShellInfo) -> None:
         self._handle = handle
-        self._label = fluid.f58plain(part.job)
-        self._userid = part.userid
-        self._rank = part.rank
-        self._size = len(part.hosts)
+        self._label = fluid.f58plain(info.job)
+        self._userid = info.userid
+        self._rank = info.rank
+        self._size = len(info.hosts)
         self._meetings: dict[str, _Meeting] = {}
         self._gathered = asyncio.Event()
         self._gathered = asyncio.Event()
@@ -76,10 +77,10 @@ class Shells:
     async def gather(self) -> None:
         """Wait until all shells are there. Raises RpcError(ECANCELED) where one cannot come."""
         request = {"name": f"{self._label}-init", "nprocs": self._size, "who": str(self._rank)}
-        await _first(self._handle.rpc("barrier.enter", request), self._seen_by_others())
+        await _first(self._handle.rpc("barrier.enter", request), self._wait_gathered())
         self._gathered.set()
 
-    async def _seen_by_others(self) -> None:
+    async def _wait_gathered(self) -> None:
         """Learn in another way that all are there.
 
         Some may have gone on, and not know that the instance has forgotten it since.
@@ -87,73 +88,77 @@ class Shells:
         if self._rank == 0:
             await self._gathered.wait()
         else:
-            await asyncio.sleep(_PATIENCE)
+            await asyncio.sleep(_LOOK_DELAY)
             await self._handle.rpc(f"{self.service(0)}.gathered")
 
     async def meet(self, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._size == 1:
             return given
         if self._rank == 0:
-            return await _first(self._come(name, 0, given), self._broken())  # type: ignore[no-any-return]
+            return await _first(self._join(name, 0, given), self._wait_broken())  # type: ignore[no-any-return]
         request = {"name": name, "rank": self._rank, "given": given}
-        answer = await _first(self._handle.rpc(f"{self.service(0)}.meet", request), self._broken())
+        answer = await _first(
+            self._handle.rpc(f"{self.service(0)}.meet", request), self._wait_broken()
+        )
         return answer["given"]  # type: ignore[no-any-return]
 
-    async def _come(self, name: str, rank: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    async def _join(self, name: str, rank: int, given: Mapping[str, Any]) -> dict[str, Any]:
         meeting = self._meetings.setdefault(name, _Meeting())
-        # Who comes again, after a lost connection, brings what it brought.
+        # One that comes again, after a lost connection, brings what it brought.
         meeting.given.setdefault(rank, given)
         if len(meeting.given) == self._size:
             meeting.complete.set()
             exchanged = [each for each, old in self._meetings.items() if old.exchanged]
-            for old in exchanged[:-_REMEMBERED]:
+            for old in exchanged[:-_MEETINGS_KEPT]:
                 del self._meetings[old]
         await meeting.complete.wait()
         return meeting.result()
 
-    async def leave(self, *, patient: bool) -> None:
+    async def leave(self, *, wait_for_all: bool) -> None:
         """Report that this node's tasks have ended; the leader waits for the reports of all.
 
-        A leader that is not `patient` goes when some shell has failed, though others may run.
+        Without `wait_for_all` a leader goes when some shell has failed, though others may run.
         """
         if self._size == 1:
             return
         with suppress(RpcError):
             if self._rank != 0:
                 request = {"rank": self._rank}
-                await _first(self._handle.rpc(f"{self.service(0)}.leave", request), self._broken())
-            elif patient:
-                await self._all_left()
+                await _first(
+                    self._handle.rpc(f"{self.service(0)}.leave", request), self._wait_broken()
+                )
+            elif wait_for_all:
+                await self._wait_all_left()
             else:
-                await _first(self._all_left(), self._broken())
+                await _first(self._wait_all_left(), self._wait_broken())
 
-    async def _all_left(self) -> None:
+    async def _wait_all_left(self) -> None:
         for left in self._left.values():
             await left.wait()
 
     async def ask(self, rank: int, method: str, payload: Payload) -> Payload | None:
         """Ask another shell, as the leader, and return its answer; None when it has left."""
         asked = self._handle.rpc(f"{self.service(rank)}.{method}", payload)
-        return await _first(asked, self._gone(rank), self._given_up())  # type: ignore[no-any-return]
+        return await _first(asked, self._wait_left(rank), self._wait_hopeless())  # type: ignore[no-any-return]
 
-    async def _gone(self, rank: int) -> None:
+    async def _wait_left(self, rank: int) -> None:
         await self._left[rank].wait()
 
-    async def _given_up(self) -> None:
+    async def _wait_hopeless(self) -> None:
         """Wait until there is no hope for the answer of a shell that has not left.
 
         That one has failed is no reason by itself: it may be another one.
         """
         with suppress(RpcError):
-            await self._broken()
-        await asyncio.sleep(_LAST_CHANCE)
+            await self._wait_broken()
+        await asyncio.sleep(_ANSWER_GRACE)
 
-    async def _broken(self) -> None:
+    async def _wait_broken(self) -> None:
         """Wait until the instance says that a shell has failed or the leader has gone; then raise.
 
         Raises RpcError.
         """
-        await asyncio.sleep(_PATIENCE)
+        await asyncio.sleep(_LOOK_DELAY)
         # One more than there are shells: it is never complete, only broken.
         request = {"name": f"{self._label}-end", "nprocs": self._size + 1, "who": str(self._rank)}
         await self._handle.rpc("barrier.enter", request)
@@ -171,7 +176,7 @@ class Shells:
         if not isinstance(name, str) or not isinstance(given, Mapping) or rank is None:
             raise RpcError(errno.EPROTO, "meet takes name, rank and given")
         self._gathered.set()
-        return {"given": await self._come(name, rank, given)}
+        return {"given": await self._join(name, rank, given)}
 
     async def _serve_leave(self, request: Request) -> Payload:
         rank = self._permit(request)

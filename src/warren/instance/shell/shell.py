@@ -17,14 +17,13 @@ from typing import Any, Final
 
 from warren.base.clock import Clock
 from warren.instance import keys
-from warren.instance.shell import output, own, plugins
-from warren.instance.shell import part as parts
+from warren.instance.shell import output, plugins, shellinfo, usershell
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.output import Output
-from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import ERROR, NOTICE, WARNING, Connection, ShellPlugin, TaskStart
 from warren.instance.shell.rendezvous import Shells
-from warren.instance.shell.signals import PASSED
+from warren.instance.shell.shellinfo import ShellInfo
+from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.instance.shell.tasks import CannotStart, Inherited, Spawner, Task
 from warren.instance.shell.templates import fill_in
 from warren.rfc import eventlog, fluid, jobspec, kvsflags, stdio, taskmap, treeobj
@@ -33,9 +32,9 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, StreamingMethod
 from warren.rpc.message import Request, RpcError
 
-_LAST_WORDS: Final = (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)
+_ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)
 """What execution sends when a job has met an exception, or its time is up."""
-_ELSEWHERE: Final = "/tmp"
+_FALLBACK_CWD: Final = "/tmp"
 """Where tasks begin if their directory is not there, as with flux."""
 
 
@@ -54,10 +53,10 @@ class Shell:
     request: bytes | None = None
     """What of the signed request was proven; None, and the instance is believed."""
     environment: dict[str, str] = field(default_factory=dict)
-    opening: dict[str, list[Event]] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
+    initial_logs: dict[str, list[Event]] = field(default_factory=dict)
+    init_context: dict[str, Any] = field(default_factory=dict)
     ending: bool = False
-    _part: Part | None = None
+    _info: ShellInfo | None = None
     _peers: Shells | None = None
     _group: asyncio.TaskGroup | None = None
     _background: list[asyncio.Task[None]] = field(default_factory=list)
@@ -66,113 +65,113 @@ class Shell:
     """The tasks of this node by rank."""
     _signals: dict[tuple[int, frozenset[int] | None], None] = field(default_factory=dict)
     """What tasks were sent: those that start later get it, too."""
-    _early: list[Event] | None = field(default_factory=list)
+    _early_log: list[Event] | None = field(default_factory=list)
     """What was said before the log of the output was begun: its header comes first."""
     _sequence: int = 0
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self) -> int:
-        """Run the part, and return the exit code."""
+        """Run the tasks of this node, and return the exit code."""
         try:
             async with asyncio.TaskGroup() as self._group:
                 try:
-                    return await self._live()
+                    return await self._run()
                 finally:
                     for work in self._background:
                         work.cancel()
         except (CannotRun, RpcError, ExceptionGroup) as error:
-            await self._say(ERROR, _words(error))
+            await self._log_now(ERROR, _explain(error))
             return 1
         finally:
             await self.spawner.clean_up()
-            for leave in plugins.at("exit", self.plugins):
+            for leave in plugins.callbacks_at("exit", self.plugins):
                 leave(self)
 
     def deliver(self, signum: int) -> None:
         """Take a signal: for the tasks, or that they are to end, for which SIGUSR1 kills them."""
-        if signum > PASSED:
-            self.signal(signum - PASSED)
+        if signum > TASK_SIGNAL_OFFSET:
+            self.signal(signum - TASK_SIGNAL_OFFSET)
             return
-        self.ending = self.ending or signum in _LAST_WORDS
+        self.ending = self.ending or signum in _ENDING_SIGNALS
         self.signal(signal.SIGKILL if signum == signal.SIGUSR1 else signum)
 
-    async def _live(self) -> int:
+    async def _run(self) -> int:
         await self._call("connect")
         found = await self.handle.rpc(
             "job-info.lookup", {"id": self.job, "keys": ["J", "jobspec", "R"]}
         )
-        self._part = part = parts.read(found, self.job, self.rank, self.request)
-        self.environment.update(part.environment)
-        theirs = jobspec.system(part.jobspec).get("exec", {}).get("job_shell")
+        self._info = info = shellinfo.read(found, self.job, self.rank, self.request)
+        self.environment.update(info.environment)
+        theirs = jobspec.system(info.jobspec).get("exec", {}).get("job_shell")
         if theirs is not None:
-            return await own.run(self, self.spawner, self._begun, theirs, self.uri)
-        self._peers = Shells(self.handle, part)
+            return await usershell.run(self, self.spawner, self._add_task, theirs, self.uri)
+        self._peers = Shells(self.handle, info)
         written = await self._prepare()
         try:
             code = await self._run_tasks(written)
         finally:
             written.close()
         await self._call("finish")
-        await self._peers.leave(patient=part.options.exit_timeout is not None)
+        await self._peers.leave(wait_for_all=info.options.exit_timeout is not None)
         return code
 
     # Preparing
 
     async def _prepare(self) -> Output:
         """Do all that comes before the first task of the job, wherever it is."""
-        part = self.part
+        info = self.info
         self.environment.update(
             FLUX_URI=self.uri,
-            FLUX_JOB_ID=fluid.f58(part.job),
-            FLUX_JOB_SIZE=str(part.size),
-            FLUX_JOB_NNODES=str(len(part.hosts)),
-            FLUX_KVS_NAMESPACE=keys.guest(part.job),
+            FLUX_JOB_ID=fluid.f58(info.job),
+            FLUX_JOB_SIZE=str(info.size),
+            FLUX_JOB_NNODES=str(len(info.hosts)),
+            FLUX_KVS_NAMESPACE=keys.guest_namespace(info.job),
         )
         await self._call("init")
-        self._part = part = replace(part, environment=self.environment)
-        await self._begin_elsewhere()
-        written = Output(self.clock, self.part, self._append_text)
-        if part.rank == 0:
+        self._info = info = replace(info, environment=self.environment)
+        await self._choose_cwd()
+        written = Output(self.clock, self.info, self._append_text)
+        if info.rank == 0:
             written.truncate()
-        if self._methods or len(part.hosts) > 1:
+        if self._methods or len(info.hosts) > 1:
             # Before the log says that there is such a service: its readers ask at once.
             await self._offer()
-        if part.rank == 0:
-            await self._open()
-        if len(part.hosts) > 1:
+        if info.rank == 0:
+            await self._write_initial_logs()
+        if len(info.hosts) > 1:
             await self.peers.gather()
-        early, self._early = self._early, None
+        early, self._early_log = self._early_log, None
         await self.append("output", [*(early or ()), *written.redirections()])
         await self._call("post_init")
         return written
 
-    async def _begin_elsewhere(self) -> None:
+    async def _choose_cwd(self) -> None:
         """Choose a working directory that exists, and log it if it is another one."""
-        cwd = self.part.cwd
-        problem = self.spawner.unusable(cwd) if cwd is not None else None
+        cwd = self.info.cwd
+        problem = self.spawner.directory_problem(cwd) if cwd is not None else None
         if problem is not None:
-            self._part = replace(self.part, cwd=_ELSEWHERE)
-            await self.log(WARNING, f"working directory {cwd}: {problem}; going to {_ELSEWHERE}")
+            self._info = replace(self.info, cwd=_FALLBACK_CWD)
+            await self.log(WARNING, f"working directory {cwd}: {problem}; going to {_FALLBACK_CWD}")
 
     async def _offer(self) -> None:
         methods: dict[str, Method | StreamingMethod] = dict(self._methods)
-        if self.part.rank == 0:
+        if self.info.rank == 0:
             methods.update(self.peers.methods())
         offered = asyncio.Event()
-        service = self.peers.service(self.part.rank)
+        service = self.peers.service(self.info.rank)
         self.background(self.handle.offer(service, methods, offered))
         await offered.wait()
 
-    async def _open(self) -> None:
+    async def _write_initial_logs(self) -> None:
         """Begin the logs of the job, all at once."""
         now = self.clock.now()
-        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.part.hosts), **self.about}
+        init: dict[str, Any] = {"leader-rank": 0, "size": len(self.info.hosts), **self.init_context}
         if self._methods:
             init["service"] = self.peers.service(0)
         logs = {
-            "output": [stdio.header(now, self.part.size)],
+            "output": [stdio.header(now, self.info.size)],
             "exec.eventlog": [Event(now, "shell.init", init)],
-            **self.opening,
+            **self.initial_logs,
         }
         await self._commit([(key, _text(events)) for key, events in logs.items()])
 
@@ -181,26 +180,26 @@ class Shell:
     async def _run_tasks(self, written: Output) -> int:
         async with asyncio.TaskGroup() as work:
             writing = work.create_task(written.run())
-            statuses = await self._tend(written)
+            statuses = await self._run_to_exit(written)
             await written.end()
             await writing
-        return max((_code(status) for status in statuses), default=0)
+        return max((_exit_code(status) for status in statuses), default=0)
 
-    async def _tend(self, written: Output) -> list[int]:
+    async def _run_to_exit(self, written: Output) -> list[int]:
         """Start the tasks of this node, pass on what they print, and return their wait statuses."""
-        part = self.part
+        info = self.info
         async with asyncio.TaskGroup() as work:
             tended = []
-            for index in range(len(part.ranks)):
+            for index in range(len(info.ranks)):
                 start, task = await self._start(index, written)
-                tended.append(work.create_task(self._tend_one(start, task)))
+                tended.append(work.create_task(self._wait_task(start, task)))
                 if task is not None:
                     for stream in output.STREAMS:
                         work.create_task(written.read(task, stream, index))
             await self._call("start")
             await self.peers.meet("start", {})
-            if part.rank == 0:
-                started = {"taskmap": taskmap.wrap(part.taskmap)}
+            if info.rank == 0:
+                started = {"taskmap": taskmap.wrap(info.taskmap)}
                 event = Event(self.clock.now(), "shell.start", started)
                 await self.append("exec.eventlog", [event])
             statuses = [await each for each in tended]
@@ -209,12 +208,12 @@ class Shell:
         return statuses
 
     async def _start(self, index: int, written: Output) -> tuple[TaskStart, Task | None]:
-        part = self.part
-        rank = part.ranks[index]
+        info = self.info
+        rank = info.ranks[index]
         start = TaskStart(
             rank=rank,
             index=index,
-            command=[fill_in(word, part, index) for word in part.command],
+            command=[fill_in(word, info, index) for word in info.command],
             environment={
                 **self.environment,
                 "FLUX_TASK_RANK": str(rank),
@@ -225,22 +224,22 @@ class Shell:
         inherited = Inherited(
             stdin=start.stdin,
             descriptors=start.descriptors,
-            before_exec=_all(start.before_exec) if start.before_exec else None,
-            group=not part.options.nosetpgrp,
+            before_exec=_call_all(start.before_exec) if start.before_exec else None,
+            group=not info.options.nosetpgrp,
             cpus=start.cpus,
             terminal=start.terminal,
         )
         task = None
         try:
-            task = await self.spawner.start(start.command, start.environment, part.cwd, inherited)
-            self._begun(rank, task)
+            task = await self.spawner.start(start.command, start.environment, info.cwd, inherited)
+            self._add_task(rank, task)
         except CannotStart as error:
-            await self._say(ERROR, str(error))
-            await written.closed(index)
+            await self._log_now(ERROR, str(error))
+            await written.close_unstarted(index)
         await self._call("task_fork", start)
         return start, task
 
-    async def _tend_one(self, start: TaskStart, task: Task | None) -> int:
+    async def _wait_task(self, start: TaskStart, task: Task | None) -> int:
         """Wait for the end of a task, and return its wait status."""
         status = 127 << 8 if task is None else await task.wait()
         await self._call("task_exit", start, status)
@@ -249,9 +248,9 @@ class Shell:
     # What plugins may call
 
     @property
-    def part(self) -> Part:
-        assert self._part is not None
-        return self._part
+    def info(self) -> ShellInfo:
+        assert self._info is not None
+        return self._info
 
     @property
     def peers(self) -> Shells:
@@ -261,12 +260,12 @@ class Shell:
     def serve(self, name: str, method: Method) -> None:
         self._methods[name] = method
 
-    def permit(self, request: Request) -> None:
-        if not request.cred.owner and request.cred.userid != self.part.userid:
+    def check_permitted(self, request: Request) -> None:
+        if not request.cred.owner and request.cred.userid != self.info.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        self._background.append(self._group_of().create_task(work))
+        self._background.append(self._task_group().create_task(work))
 
     def signal(self, signum: int, ranks: Iterable[int] | None = None) -> None:
         wanted = None if ranks is None else frozenset(ranks)
@@ -280,12 +279,12 @@ class Shell:
             await self._append_text(key, _text(events))
 
     async def log(self, level: int, message: str) -> None:
-        if level > NOTICE + self.part.options.verbose:
+        if level > NOTICE + self.info.options.verbose:
             return
-        if self._early is not None:
-            self._early.append(self._word(level, message))
+        if self._early_log is not None:
+            self._early_log.append(self._log_event(level, message))
         else:
-            await self._say(level, message)
+            await self._log_now(level, message)
 
     async def fail(self, note: str, wait_status: int | None = None) -> None:
         request: dict[str, Any] = {"id": self.job, "type": "exec", "severity": 0, "note": note}
@@ -296,7 +295,7 @@ class Shell:
 
     # Inside
 
-    def _begun(self, rank: int, task: Task) -> None:
+    def _add_task(self, rank: int, task: Task) -> None:
         """Forward signals to a task, also those that came before it was there."""
         self._tasks[rank] = task
         for signum, ranks in self._signals:
@@ -304,10 +303,10 @@ class Shell:
                 task.signal(signum)
 
     async def _call(self, point: str, *about: Any) -> None:
-        for called in plugins.at(point, self.plugins):
+        for called in plugins.callbacks_at(point, self.plugins):
             await called(self, *about)
 
-    def _group_of(self) -> asyncio.TaskGroup:
+    def _task_group(self) -> asyncio.TaskGroup:
         assert self._group is not None
         return self._group
 
@@ -326,22 +325,22 @@ class Shell:
             await self.handle.rpc(
                 "kvs.commit",
                 {
-                    "namespace": keys.guest(self.job),
+                    "namespace": keys.guest_namespace(self.job),
                     "ops": operations,
                     "writer": f"shell-{self.rank}",
                     "sequence": self._sequence,
                 },
             )
 
-    async def _say(self, level: int, message: str) -> None:
+    async def _log_now(self, level: int, message: str) -> None:
         """Log a message to the job's output."""
-        early, self._early = self._early, None
+        early, self._early_log = self._early_log, None
         try:
-            await self.append("output", [*(early or ()), self._word(level, message)])
+            await self.append("output", [*(early or ()), self._log_event(level, message)])
         except RpcError:
             return  # there is nowhere to say it any more
 
-    def _word(self, level: int, message: str) -> Event:
+    def _log_event(self, level: int, message: str) -> Event:
         return stdio.log(self.clock.now(), level, message, rank=self.rank, component="shell")
 
 
@@ -349,7 +348,7 @@ def _text(events: Iterable[Event]) -> str:
     return "".join(map(eventlog.encode, events))
 
 
-def _all(callables: Sequence[Any]) -> Any:
+def _call_all(callables: Sequence[Any]) -> Any:
     def call() -> None:
         for each in callables:
             each()
@@ -357,7 +356,7 @@ def _all(callables: Sequence[Any]) -> Any:
     return call
 
 
-def _words(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     """Return what went wrong, also in the shell's asyncio tasks. Re-raise all that is a bug."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
@@ -368,6 +367,6 @@ def _words(error: Exception) -> str:
     raise error
 
 
-def _code(status: int) -> int:
+def _exit_code(status: int) -> int:
     """Return the exit code that a wait status amounts to."""
     return os.waitstatus_to_exitcode(status) if status & 0x7F == 0 else 128 + (status & 0x7F)

@@ -12,18 +12,18 @@ from warren.rfc.errors import BadFormat
 from warren.rpc.bus import Method
 from warren.rpc.message import Payload, Request, RpcError
 
-PASSED: Final = 33
+TASK_SIGNAL_OFFSET: Final = 33
 """Added to a signal for the tasks on its way to their shell, which takes those below for itself.
 
 Real-time signals begin there: no other program sends them to shells.
 """
 
 
-HELD: Final = frozenset(range(PASSED + 1, signal.NSIG))
+TASK_SIGNALS: Final = frozenset(range(TASK_SIGNAL_OFFSET + 1, signal.NSIG))
 """Signals for tasks that a new shell does not get before it can take them."""
 
 
-_ANSWER: Final = 5.0
+_ANSWER_TIMEOUT: Final = 5.0
 """Seconds that a shell whose tasks have ended waits until it has answered."""
 
 
@@ -34,7 +34,7 @@ class Kill(ShellPlugin):
     """
 
     def __init__(self) -> None:
-        self._asked = 0
+        self._requests = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -42,7 +42,7 @@ class Kill(ShellPlugin):
         shell.serve("kill", Method(lambda request: self._serve(shell, request), guest=True))
 
     async def _serve(self, shell: RunningShell, request: Request) -> Payload:
-        shell.permit(request)
+        shell.check_permitted(request)
         signum, ranks = request.payload.get("signum"), request.payload.get("ranks")
         if not isinstance(signum, int) or not 0 < signum < signal.NSIG:
             raise RpcError(errno.EPROTO, "a signal is a number from 1 to 64")
@@ -50,23 +50,23 @@ class Kill(ShellPlugin):
             wanted = None if ranks in (None, "all") else idset.decode(str(ranks))
         except BadFormat as error:
             raise RpcError(errno.EPROTO, f"kill: {error}") from None
-        self._asked += 1
+        self._requests += 1
         self._idle.clear()
         try:
             shell.signal(signum, wanted)
-            if shell.part.rank == 0:
+            if shell.info.rank == 0:
                 async with asyncio.TaskGroup() as passing:
-                    for other in range(1, len(shell.part.hosts)):
+                    for other in range(1, len(shell.info.hosts)):
                         passing.create_task(shell.peers.ask(other, "kill", request.payload))
         finally:
-            self._asked -= 1
-            if not self._asked:
+            self._requests -= 1
+            if not self._requests:
                 self._idle.set()
         return {}
 
     async def finish(self, shell: RunningShell) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_ANSWER):
+            async with asyncio.timeout(_ANSWER_TIMEOUT):
                 await self._idle.wait()
 
 
@@ -74,14 +74,14 @@ class SignalBeforeExpiration(ShellPlugin):
     """Sends a signal some time before the time limit (shell option `signal`)."""
 
     async def start(self, shell: RunningShell) -> None:
-        if shell.part.options.signal is not None and shell.part.expiration:
-            shell.background(self._warn(shell, *shell.part.options.signal))
+        if shell.info.options.signal is not None and shell.info.expiration:
+            shell.background(self._warn(shell, *shell.info.options.signal))
 
     async def _warn(self, shell: RunningShell, signum: int, seconds: float) -> None:
-        left = shell.part.expiration - shell.clock.now()
+        left = shell.info.expiration - shell.clock.now()
         await asyncio.sleep(max(left - seconds, 0.0))
-        if shell.part.rank == 0:
+        if shell.info.rank == 0:
             name = signal.Signals(signum).name if signum in set(signal.Signals) else str(signum)
-            left = round(shell.part.expiration - shell.clock.now())
+            left = round(shell.info.expiration - shell.clock.now())
             await shell.log(NOTICE, f"{left} seconds are left: {name} is sent to the tasks")
         shell.signal(signum)

@@ -14,7 +14,7 @@ from shutil import which
 from typing import Any, Final, Protocol
 
 from warren.base.errors import WarrenError
-from warren.base.processes import adopt_orphans, descendants, send
+from warren.base.processes import adopt_orphans, descendants, send_signal
 from warren.instance.shell.reading import Reader
 from warren.instance.shell.terminal import Terminal
 from warren.rfc import idset
@@ -44,7 +44,7 @@ class Inherited:
     """What it has for its standard streams, but for a `stdin` of its own, and as its terminal."""
 
 
-NOTHING: Final = Inherited()
+INHERIT_NOTHING: Final = Inherited()
 
 
 class Task(Protocol):
@@ -66,7 +66,7 @@ class Task(Protocol):
 class Spawner(Protocol):
     """Starts tasks."""
 
-    def unusable(self, directory: str) -> str | None:
+    def directory_problem(self, directory: str) -> str | None:
         """Return why tasks cannot begin in a directory; None where they can."""
         ...
 
@@ -75,7 +75,7 @@ class Spawner(Protocol):
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         """Start a task. Raises CannotStart."""
         ...
@@ -101,13 +101,13 @@ class ProcessTask:
         self._readers = readers
         self._group = group
         self._status: int | None = None
-        self._over = asyncio.Event()
+        self._ended = asyncio.Event()
 
     async def read(self, stream: str) -> bytes:
         return await self._readers[stream].read()
 
     async def wait(self) -> int:
-        await self._over.wait()
+        await self._ended.wait()
         assert self._status is not None
         return self._status
 
@@ -116,7 +116,7 @@ class ProcessTask:
             with suppress(ProcessLookupError):
                 (os.killpg if self._group else os.kill)(self._process, signum)
         elif self._group:
-            send(self._left_in_group, signum)
+            send_signal(self._left_in_group, signum)
 
     def _left_in_group(self) -> list[int]:
         """Return what the task has left in its group, which is below us as all that it starts."""
@@ -125,7 +125,7 @@ class ProcessTask:
     def end(self, status: int) -> None:
         """Note that the process has ended, with its wait status."""
         self._status = status
-        self._over.set()
+        self._ended.set()
 
 
 class ProcessSpawner:
@@ -141,7 +141,7 @@ class ProcessSpawner:
         # asyncio would have a thread wait for each process.
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self._reap)
 
-    def unusable(self, directory: str) -> str | None:
+    def directory_problem(self, directory: str) -> str | None:
         try:
             os.close(os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC))
         except OSError as error:
@@ -155,7 +155,7 @@ class ProcessSpawner:
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str | None,
-        inherited: Inherited = NOTHING,
+        inherited: Inherited = INHERIT_NOTHING,
     ) -> Task:
         streams, settings = _streams(inherited)
         settings |= {
@@ -165,17 +165,17 @@ class ProcessSpawner:
         }
         try:
             # It waits for no more than the exec.
-            with _bound(inherited.cpus):
+            with _bound_to_cpus(inherited.cpus):
                 try:
                     process = subprocess.Popen(command, **settings)  # noqa: ASYNC220
                 except OSError as error:
                     if error.errno != errno.ENOEXEC:
                         raise
-                    # A script that does not name who reads it is sh's, as execvp has it.
+                    # A script that does not name its interpreter is sh's, as execvp has it.
                     read = [_SH, _which(command[0], environment), *command[1:]]
                     process = subprocess.Popen(read, **settings)  # noqa: ASYNC220
         except OSError as error:
-            raise CannotStart(_why(error, command[0], cwd)) from error
+            raise CannotStart(_start_problem(error, command[0], cwd)) from error
         except (ValueError, subprocess.SubprocessError) as error:
             raise CannotStart(f"{command[0]}: {error}") from error
         finally:
@@ -191,7 +191,7 @@ class ProcessSpawner:
 
     async def clean_up(self) -> None:
         while self._reap():
-            send(lambda: descendants(os.getpid()), signal.SIGKILL)
+            send_signal(lambda: descendants(os.getpid()), signal.SIGKILL)
             await asyncio.sleep(0.01)
 
     def _reap(self) -> bool:
@@ -237,7 +237,7 @@ def _streams(inherited: Inherited) -> tuple[dict[str, Readable], dict[str, Any]]
         if before_exec is not None:
             before_exec()
 
-    return {"stdout": terminal, "stderr": _Nothing()}, {
+    return {"stdout": terminal, "stderr": _NoStream()}, {
         "stdin": terminal.task_end if inherited.stdin is None else inherited.stdin,
         "stdout": terminal.task_end,
         "stderr": terminal.task_end,
@@ -246,7 +246,7 @@ def _streams(inherited: Inherited) -> tuple[dict[str, Readable], dict[str, Any]]
     }
 
 
-class _Nothing:
+class _NoStream:
     """Where there is nothing to read: a terminal has one stream."""
 
     async def read(self) -> bytes:
@@ -254,7 +254,7 @@ class _Nothing:
 
 
 @contextmanager
-def _bound(cpus: frozenset[int] | None) -> Iterator[None]:
+def _bound_to_cpus(cpus: frozenset[int] | None) -> Iterator[None]:
     """Bind what this thread starts in a block to CPUs. Raises CannotStart.
 
     By being bound itself meanwhile: code of ours in the new process would need a fork, which copies
@@ -286,7 +286,7 @@ def _pipe() -> tuple[Reader, int]:
     return Reader(reading), writing
 
 
-def _why(error: OSError, program: str, cwd: str | None) -> str:
+def _start_problem(error: OSError, program: str, cwd: str | None) -> str:
     if cwd is not None and error.filename == cwd:
         return f"working directory {cwd}: {error.strerror}"
     return f"{program}: {error.strerror}"

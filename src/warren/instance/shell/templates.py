@@ -7,29 +7,29 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from warren.instance.shell.part import Part
 from warren.instance.shell.plugins import RunningShell, ShellPlugin, TaskStart
+from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import fluid, idset, jobspec
 
 _TAG: Final = re.compile(r"\{\{\s*([a-z0-9_.]+)\s*\}\}")
-_OF_JOB: Final[Mapping[str, Callable[[Part], str]]] = {
-    "name": lambda part: jobspec.name(part.jobspec),
-    "jobid": lambda part: fluid.f58(part.job),
-    "id": lambda part: fluid.f58(part.job),
-    "nnodes": lambda part: str(len(part.hosts)),
-    "ntasks": lambda part: str(part.size),
-    "size": lambda part: str(part.size),
+_OF_JOB: Final[Mapping[str, Callable[[ShellInfo], str]]] = {
+    "name": lambda info: jobspec.name(info.jobspec),
+    "jobid": lambda info: fluid.f58(info.job),
+    "id": lambda info: fluid.f58(info.job),
+    "nnodes": lambda info: str(len(info.hosts)),
+    "ntasks": lambda info: str(info.size),
+    "size": lambda info: str(info.size),
 }
-_OF_NODE: Final[Mapping[str, Callable[[Part], str]]] = {
-    "node.id": lambda part: str(part.rank),
-    "node.name": lambda part: part.host,
-    "nodeid": lambda part: str(part.rank),
-    "hostname": lambda part: part.host,
-    "node.broker_rank": lambda part: str(part.resources.rank),
-    "node.cores": lambda part: idset.encode(part.resources.cores),
-    "node.ncores": lambda part: str(len(part.resources.cores)),
-    "node.gpus": lambda part: idset.encode(part.resources.gpus),
-    "tmpdir": lambda part: part.environment.get("FLUX_JOB_TMPDIR", ""),
+_OF_NODE: Final[Mapping[str, Callable[[ShellInfo], str]]] = {
+    "node.id": lambda info: str(info.rank),
+    "node.name": lambda info: info.host,
+    "nodeid": lambda info: str(info.rank),
+    "hostname": lambda info: info.host,
+    "node.broker_rank": lambda info: str(info.resources.rank),
+    "node.cores": lambda info: idset.encode(info.resources.cores),
+    "node.ncores": lambda info: str(len(info.resources.cores)),
+    "node.gpus": lambda info: idset.encode(info.resources.gpus),
+    "tmpdir": lambda info: info.environment.get("FLUX_JOB_TMPDIR", ""),
 }
 _OF_TASK: Final = ("taskid", "task.id", "task.rank")
 _OF_LOCAL_RANK: Final = ("localid", "task.index", "task.localid")
@@ -39,8 +39,8 @@ class Variables(ShellPlugin):
     """Fills in those variables of the environment that are templates (`env-expand`)."""
 
     async def task_init(self, shell: RunningShell, task: TaskStart) -> None:
-        for name, template in shell.part.options.variables.items():
-            task.environment[name] = fill_in(template, shell.part, task.index)
+        for name, template in shell.info.options.variables.items():
+            task.environment[name] = fill_in(template, shell.info, task.index)
 
 
 def is_shared(template: str) -> bool:
@@ -50,26 +50,26 @@ def is_shared(template: str) -> bool:
     )
 
 
-def fill_in(template: str, part: Part, task: int = 0) -> str:
+def fill_in(template: str, info: ShellInfo, task: int = 0) -> str:
     """Fill in a template for a task, which is counted among those of its node."""
     if "{{" not in template:
         return template
 
     def value(tag: re.Match[str]) -> str:
-        found = _value(tag[1], part, task)
+        found = _value(tag[1], info, task)
         return tag[0] if found is None else found
 
     return _TAG.sub(value, template)
 
 
-def _value(name: str, part: Part, task: int) -> str | None:
+def _value(name: str, info: ShellInfo, task: int) -> str | None:
     if name in _OF_TASK:
-        return str(part.ranks[task])
+        return str(info.ranks[task])
     if name in _OF_LOCAL_RANK:
         return str(task)
     for prefix in ("id.", "jobid."):
         spelling = fluid.SPELLINGS.get(name.removeprefix(prefix))
         if name.startswith(prefix) and spelling is not None:
-            return spelling(part.job)
+            return spelling(info.job)
     found = _OF_JOB.get(name) or _OF_NODE.get(name)
-    return None if found is None else found(part)
+    return None if found is None else found(info)

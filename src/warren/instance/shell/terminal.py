@@ -15,7 +15,7 @@ from warren.instance.shell.reading import Reader
 
 MOST: Final = 2**16
 """Bytes that a task may have printed and no client has read."""
-PATIENCE: Final = 5.0
+DRAIN_TIMEOUT: Final = 5.0
 """Seconds that an attached client has for the last of it, when the task has ended."""
 SIZE: Final = (24, 80)
 """Rows and columns of a terminal whose size was not set."""
@@ -32,13 +32,13 @@ class Terminal:
 
         With `echo` it prints what is typed, for clients that cannot see it otherwise.
         """
-        self._ours, self._theirs = os.openpty()
+        self._ours, self._task_end = os.openpty()
         self._closed = False
         os.set_blocking(self._ours, False)
         if not echo:
-            modes = termios.tcgetattr(self._theirs)
+            modes = termios.tcgetattr(self._task_end)
             modes[_LOCAL_MODES] &= ~termios.ECHO
-            termios.tcsetattr(self._theirs, termios.TCSANOW, modes)
+            termios.tcsetattr(self._task_end, termios.TCSANOW, modes)
         self.resize(*size)
         self._reader = Reader(os.dup(self._ours))
         self._typed = b"\n"
@@ -46,23 +46,23 @@ class Terminal:
 
     @property
     def task_end(self) -> int:
-        """The descriptor that is the task's terminal, until `begun`."""
-        return self._theirs
+        """The descriptor that is the task's terminal, until `close_task_end`."""
+        return self._task_end
 
-    def begun(self) -> None:
+    def close_task_end(self) -> None:
         """Leave the task's end to the task: when no process has it any more, that is the end."""
-        if self._theirs >= 0:
-            os.close(self._theirs)
-            self._theirs = -1
+        if self._task_end >= 0:
+            os.close(self._task_end)
+            self._task_end = -1
 
-    def ended(self) -> None:
+    def task_ended(self) -> None:
         """Note that the task has ended. What it has printed may still be read."""
 
     def close(self) -> None:
         """Close all of it."""
         if not self._closed:
             self._closed = True
-            self.begun()
+            self.close_task_end()
             self._reader.close()
             os.close(self._ours)
 
@@ -82,7 +82,7 @@ class Terminal:
         """Return a descriptor of the caller's own to type with. It does not block."""
         return os.dup(self._ours)
 
-    def typed(self, chunk: bytes, *, eof: bool) -> bytes:
+    def encode_input(self, chunk: bytes, *, eof: bool) -> bytes:
         """Return what to write so that the task reads `chunk`, and with `eof` the end after it.
 
         A terminal has no end by itself. Where lines are typed, a character says so: at the
@@ -105,53 +105,53 @@ class Unseen:
     """What was printed and not seen yet. Its bytes are counted from the first that ever was."""
 
     def __init__(self) -> None:
-        self.looked = False
+        self.was_read = False
         """Whether a client has ever looked."""
         self._first = 0
         self._bytes = bytearray()
-        self._over = False
+        self._ended_printing = False
         self._changed = asyncio.Event()
 
     def add(self, chunk: bytes) -> None:
         """Add what was printed."""
         self._bytes += chunk
-        self._tell()
+        self._notify()
 
     def take(self) -> bytes:
         """Take all that no client has read."""
         taken = bytes(self._bytes)
         self._first += len(taken)
         self._bytes.clear()
-        self._tell()
+        self._notify()
         return taken
 
     def end(self) -> None:
         """Close it: nothing more will be printed."""
-        self._over = True
-        self._tell()
+        self._ended_printing = True
+        self._notify()
 
-    async def below(self, count: int) -> None:
+    async def wait_below(self, count: int) -> None:
         """Wait until fewer than so many bytes are unseen."""
         while len(self._bytes) >= count:
             await self._changed.wait()
 
-    async def look(self, seen: int) -> tuple[int, bytes, bool]:
+    async def read_from(self, seen: int) -> tuple[int, bytes, bool]:
         """Wait for something to see; return where it begins, what it is, and whether that is all.
 
-        `seen` is how much was seen before, and is not kept any longer. Who looks again because an
-        answer was lost sees the same again.
+        `seen` is how much was seen before, and is not kept any longer. A client that asks again
+        because an answer was lost gets the same again.
         """
-        self.looked = True
+        self.was_read = True
         if seen > self._first:
             count = min(seen - self._first, len(self._bytes))
             del self._bytes[:count]
             self._first += count
-            self._tell()
-        while not self._bytes and not self._over:
+            self._notify()
+        while not self._bytes and not self._ended_printing:
             await self._changed.wait()
-        return self._first, bytes(self._bytes), self._over and not self._bytes
+        return self._first, bytes(self._bytes), self._ended_printing and not self._bytes
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -160,17 +160,21 @@ class WatchedTerminal(Terminal):
     """A terminal with a client: what is to be written down is what it has not read."""
 
     def __init__(
-        self, size: tuple[int, int] = SIZE, *, most: int = MOST, patience: float = PATIENCE
+        self,
+        size: tuple[int, int] = SIZE,
+        *,
+        most: int = MOST,
+        drain_timeout: float = DRAIN_TIMEOUT,
     ) -> None:
         super().__init__(size, echo=True)
         self.unseen = Unseen()
         self._most = most
-        self._patience = patience
+        self._drain_timeout = drain_timeout
         self._ended = asyncio.Event()
         self._left = False
         """Whether no client is attached any more."""
 
-    def ended(self) -> None:
+    def task_ended(self) -> None:
         self._ended.set()
 
     async def read(self) -> bytes:
@@ -178,23 +182,23 @@ class WatchedTerminal(Terminal):
             if self._left:
                 return chunk
             self.unseen.add(chunk)
-            if not await self._seen_below(self._most):
+            if not await self._wait_seen(self._most):
                 # The task has ended, and has left a process that prints on.
                 self._left = True
                 return self.unseen.take()
-        self._left = self._left or not await self._seen_below(1)
+        self._left = self._left or not await self._wait_seen(1)
         rest = self.unseen.take()
         if not rest:
             self.unseen.end()
         return rest
 
-    async def _seen_below(self, count: int) -> bool:
+    async def _wait_seen(self, count: int) -> bool:
         """Wait until all but a few bytes were seen, when the task has ended only for a while."""
-        seen = asyncio.ensure_future(self.unseen.below(count))
+        seen = asyncio.ensure_future(self.unseen.wait_below(count))
         ended = asyncio.ensure_future(self._ended.wait())
         try:
             await asyncio.wait({seen, ended}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({seen}, timeout=self._patience if self.unseen.looked else 0)
+            await asyncio.wait({seen}, timeout=self._drain_timeout if self.unseen.was_read else 0)
             return seen.done()
         finally:
             seen.cancel()

@@ -3,7 +3,7 @@
 It is made before the tasks start and removed when the shell ends. A shell that is killed
 cannot remove it: the parent of shells does (`remove`), or the next one (`sweep`), when no
 shell lives. Where shells are of several users, only root makes names there, which all users
-can foresee: the parent makes a user's directory (`make_for`), and removes it.
+can foresee: the parent makes a user's directory (`make_for_user`), and removes it.
 
 Where root has mounted a file system on the root of them all, each is one as well, in memory and
 of a size: no job fills the disk by it, or takes the room of another job (ADR 030).
@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from warren.instance.shell import bounded
+from warren.instance.shell import tmpfs
 from warren.instance.shell.archive import BadArchive, extract
 from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
@@ -27,21 +27,21 @@ VARIABLE: Final = "FLUX_JOB_TMPDIR"
 
 
 class Tmpdir(ShellPlugin):
-    """The plugin. Directories are made below `root`, unless `make_for` has made them."""
+    """The plugin. Directories are made below `root`, unless `make_for_user` has made them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._made: Path | None = None
+        self._directory: Path | None = None
 
     async def init(self, shell: RunningShell) -> None:
-        path = place(self._root, shell.part.job, shell.part.rank)
+        path = job_directory(self._root, shell.info.job, shell.info.rank)
         try:
             _make(path)
         except OSError as error:
             raise CannotRun(f"the job's directory {path}: {error.strerror}") from error
-        self._made = path
+        self._directory = path
         shell.environment[VARIABLE] = str(path)
-        files = jobspec.system(shell.part.jobspec).get("files")
+        files = jobspec.system(shell.info.jobspec).get("files")
         if files is not None:
             try:
                 extract(files, path)
@@ -51,25 +51,25 @@ class Tmpdir(ShellPlugin):
                 raise CannotRun(f"files of the job: {error.filename}: {error.strerror}") from error
 
     def exit(self, shell: RunningShell) -> None:
-        if self._made is not None and not self._made.is_mount():
-            _remove(self._made)
+        if self._directory is not None and not self._directory.is_mount():
+            _remove(self._directory)
 
 
-def place(root: Path, job: int, rank: int) -> Path:
+def job_directory(root: Path, job: int, rank: int) -> Path:
     """Return where a shell's directory is."""
     return root / f"jobtmp-{rank}-{fluid.f58plain(job)}"
 
 
-def make_for(root: Path, job: int, rank: int, userid: int, group: int, limit: int) -> None:
+def make_for_user(root: Path, job: int, rank: int, userid: int, group: int, limit: int) -> None:
     """As root: make the directory of a user's shell, of `limit` bytes. Raises OSError."""
-    path = place(root, job, rank)
+    path = job_directory(root, job, rank)
     _detach(path)
     if path.exists():  # of a shell before this one
-        subprocess.run(_removal(path), check=False)
+        subprocess.run(_removal_command(path), check=False)
     path.mkdir(0o700)
     os.chown(path, userid, group)
     if root.is_mount():
-        bounded.mount(path, limit, userid, group)
+        tmpfs.mount(path, limit, userid, group)
 
 
 def remove(root: Path, job: int, rank: int) -> int | None:
@@ -77,7 +77,7 @@ def remove(root: Path, job: int, rank: int) -> int | None:
 
     Return the id of the process that does it where that may take long; it is to be waited for.
     """
-    path = place(root, job, rank)
+    path = job_directory(root, job, rank)
     _detach(path)
     try:
         path.rmdir()  # nearly always empty
@@ -86,7 +86,7 @@ def remove(root: Path, job: int, rank: int) -> int | None:
     except OSError:
         if os.geteuid() == 0:
             with suppress(OSError):  # then the next sweep removes it
-                return os.posix_spawnp("rm", _removal(path), os.environ)
+                return os.posix_spawnp("rm", _removal_command(path), os.environ)
         _remove(path)
     return None
 
@@ -96,7 +96,7 @@ def sweep(root: Path) -> None:
     for path in root.glob("jobtmp-*"):
         _detach(path)
         if os.geteuid() == 0:
-            subprocess.run(_removal(path), check=False)
+            subprocess.run(_removal_command(path), check=False)
         else:
             _remove(path)
 
@@ -109,10 +109,10 @@ def _detach(path: Path) -> None:
     """
     if os.geteuid() == 0:
         with suppress(OSError):  # then what is in it is removed
-            bounded.detach(path)
+            tmpfs.detach(path)
 
 
-def _removal(path: Path) -> list[str]:
+def _removal_command(path: Path) -> list[str]:
     """Return the command by which root removes a user's tree.
 
     The user's processes may still write to it, and make it as large and as deep as they like.
@@ -151,10 +151,10 @@ def _remove(path: Path) -> None:
         return
     except OSError:
         with suppress(RecursionError):  # so deep a tree is a mistake
-            shutil.rmtree(path, onerror=_quiet(unlock))
+            shutil.rmtree(path, onerror=_ignoring_errors(unlock))
 
 
-def _quiet(function: Callable[..., None]) -> Callable[..., None]:
+def _ignoring_errors(function: Callable[..., None]) -> Callable[..., None]:
     def call(*about: Any) -> None:
         try:
             function(*about)

@@ -55,14 +55,14 @@ class DwsEnvironment(ShellPlugin):
         self._seconds = seconds
 
     async def init(self, shell: RunningShell) -> None:
-        directives = view.directives(shell.part.jobspec)
+        directives = view.directives(shell.info.jobspec)
         if directives is None:
             return
         variables, lost = await self._variables(shell)
         # Others name files of the machine, and nothing that is mounted.
         own = (value for name, value in variables.items() if name.startswith("DW_"))
         paths = [each for each in own if each[:1] == "/"]
-        if shell.part.host not in lost:
+        if shell.info.host not in lost:
             await self._wait_mounted(paths)
         shell.environment.update(self._localized(variables, paths))
         if containerauth.has_token(directives):
@@ -77,7 +77,7 @@ class DwsEnvironment(ShellPlugin):
 
         Raises CannotRun where the job's eventlog ends without the event.
         """
-        request = {"id": shell.part.job, "path": "eventlog"}
+        request = {"id": shell.info.job, "path": "eventlog"}
         while True:
             lost: set[str] = set()
             watch = shell.handle.stream("job-info.eventlog-watch", request)
@@ -93,7 +93,7 @@ class DwsEnvironment(ShellPlugin):
                         ):
                             lost |= tolerance.node_names(event.context.get("note", ""))
             except RpcError as error:
-                if not (error.lost or error.later):
+                if not (error.unserved or error.busy):
                     raise
                 await asyncio.sleep(_POLL_INTERVAL)
             else:
@@ -133,13 +133,13 @@ async def _token(shell: RunningShell, seconds: float) -> str | None:
     end = loop.time() + seconds
     while True:
         try:
-            found = await shell.handle.rpc(TOPIC, {"id": shell.part.job})
+            found = await shell.handle.rpc(TOPIC, {"id": shell.info.job})
         except RpcError as error:
             if error.errnum == errno.ENOENT:
                 return None
-            if error.lost:
+            if error.unserved:
                 end = loop.time() + seconds
-            elif not error.later or loop.time() > end:
+            elif not error.busy or loop.time() > end:
                 raise CannotRun(f"no {TOKEN} for the job: {error}") from error
             await asyncio.sleep(_TOKEN_RETRY_DELAY)
         else:

@@ -62,7 +62,7 @@ class DaemonCommands:
                         seconds=tables.seconds(daemon.timeout) or None,
                         kill_seconds=tables.seconds(daemon.kill_timeout),
                         exit_on_first_error=starts,
-                        drains=not starts,
+                        drains_on_failure=not starts,
                         environment={**identity, "WARREN_DAEMON": name},
                     )
                 )

@@ -1,7 +1,7 @@
 """Dependencies on other jobs: `after`, `afterstart`, `afterany`, `afterok` and their like (RFC 26).
 
-Who waits for whom is in the jobspecs, and what came of it in the logs: what is kept here is
-made again from them after a restart.
+Which job waits for which is in the jobspecs, and what came of it in the logs: what is kept here
+is made again from them after a restart.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from warren.rfc.fluid import JobId
 SCHEMES: Final = ("after", "afterstart", "afterany", "afterok", "afternotok", "afterexcept")
 
 
-class Answer(Enum):
+class DependencyState(Enum):
     """What a job that is waited for means to one that waits."""
 
     WAIT = auto()
@@ -27,7 +27,7 @@ class Answer(Enum):
     NEVER = auto()
 
 
-def judge(scheme: str, antecedent: Job) -> Answer:
+def dependency_state(scheme: str, antecedent: Job) -> DependencyState:
     """Return whether a dependency on a job is met. Neither met nor never met changes again."""
     over = antecedent.state is State.INACTIVE
     # One that never had its resources has not failed at what it was to do.
@@ -44,12 +44,12 @@ def judge(scheme: str, antecedent: Job) -> Answer:
         case _:
             met = failed and antecedent.fatal_exception is not None
     if met:
-        return Answer.MET
-    return Answer.NEVER if over else Answer.WAIT
+        return DependencyState.MET
+    return DependencyState.NEVER if over else DependencyState.WAIT
 
 
 @dataclass(frozen=True)
-class _Waits:
+class _DependsOn:
     """One dependency of a job: the other, and how."""
 
     antecedent: JobId
@@ -63,19 +63,19 @@ class After:
 
     def __init__(self, owner: int) -> None:
         self._owner = owner
-        self._waits: dict[JobId, dict[str, _Waits]] = {}
+        self._dependencies: dict[JobId, dict[str, _DependsOn]] = {}
         """What jobs wait for, by description."""
-        self._waited: dict[JobId, set[JobId]] = {}
-        """Who waits for a job."""
+        self._dependents: dict[JobId, set[JobId]] = {}
+        """The jobs that wait for a job."""
 
     def load(self, tap: Jobtap) -> Callbacks:
         self._tap = tap
         return {
             **{f"job.dependency.{scheme}": self._depend for scheme in SCHEMES},
-            "job.state.depend": self._settle,
-            "job.restart": self._settle,
-            "job.event.start": self._changed,
-            "job.state.inactive": self._changed,
+            "job.state.depend": self._check_all,
+            "job.restart": self._check_all,
+            "job.event.start": self._on_change,
+            "job.state.inactive": self._on_change,
             "job.destroy": self._forget,
         }
 
@@ -87,45 +87,51 @@ class After:
         if not allowed and job.state is State.NEW:
             raise Rejected(f"{wanted.scheme}:{wanted.value}: no such job, or another user's")
         description = dependency.description(wanted)
-        self._waits.setdefault(job.id, {})[description] = _Waits(antecedent, wanted.scheme)
-        self._waited.setdefault(antecedent, set()).add(job.id)
+        self._dependencies.setdefault(job.id, {})[description] = _DependsOn(
+            antecedent, wanted.scheme
+        )
+        self._dependents.setdefault(antecedent, set()).add(job.id)
         self._tap.dependency_add(job.id, description)
 
-    def _changed(self, antecedent: Job) -> None:
-        for waiting in sorted(self._waited.get(antecedent.id, ())):
+    def _on_change(self, antecedent: Job) -> None:
+        for waiting in sorted(self._dependents.get(antecedent.id, ())):
             for description, waits in self._outstanding(waiting).items():
                 if waits.antecedent == antecedent.id:
-                    self._answer(waiting, description, judge(waits.scheme, antecedent))
+                    self._act_on(waiting, description, dependency_state(waits.scheme, antecedent))
 
-    def _settle(self, job: Job) -> None:
+    def _check_all(self, job: Job) -> None:
         """Look at everything that a job waits for, as it is now."""
         for description, waits in self._outstanding(job.id).items():
             antecedent = self._tap.job(waits.antecedent)
             # One that was lost in a restart never does anything again.
-            answer = Answer.NEVER if antecedent is None else judge(waits.scheme, antecedent)
-            self._answer(job.id, description, answer)
+            answer = (
+                DependencyState.NEVER
+                if antecedent is None
+                else dependency_state(waits.scheme, antecedent)
+            )
+            self._act_on(job.id, description, answer)
 
-    def _answer(self, job: JobId, description: str, answer: Answer) -> None:
+    def _act_on(self, job: JobId, description: str, answer: DependencyState) -> None:
         pending = self._tap.with_pending_events(job)
         if pending is None or pending.state is not State.DEPEND:
             return  # another of its dependencies has ended it
-        if answer is Answer.MET:
+        if answer is DependencyState.MET:
             self._tap.dependency_remove(job, description)
-        elif answer is Answer.NEVER:
+        elif answer is DependencyState.NEVER:
             note = f"dependency {description} can never be met"
             self._tap.raise_exception(job, "dependency", 0, note)
 
-    def _outstanding(self, job: JobId) -> Mapping[str, _Waits]:
+    def _outstanding(self, job: JobId) -> Mapping[str, _DependsOn]:
         """Return what still holds a job; nothing before it is validated, or once it is over."""
         pending = self._tap.with_pending_events(job)
         if pending is None or pending.state is not State.DEPEND:
             return {}
-        waits = self._waits.get(job, {})
+        waits = self._dependencies.get(job, {})
         return {name: waits[name] for name in waits if name in pending.dependencies}
 
     def _forget(self, job: Job) -> None:
-        for waits in self._waits.pop(job.id, {}).values():
-            waiting = self._waited.get(waits.antecedent, set())
+        for waits in self._dependencies.pop(job.id, {}).values():
+            waiting = self._dependents.get(waits.antecedent, set())
             waiting.discard(job.id)
             if not waiting:
-                self._waited.pop(waits.antecedent, None)
+                self._dependents.pop(waits.antecedent, None)

@@ -26,8 +26,8 @@ class BeginTime:
         self._tap = tap
         return {
             "job.dependency.begin-time": self._depend,
-            "job.state.depend": self._settle,
-            "job.restart": self._settle,
+            "job.state.depend": self._remove_passed,
+            "job.restart": self._remove_passed,
             "job.destroy": self._forget,
         }
 
@@ -41,9 +41,9 @@ class BeginTime:
     def _on_moment(self, job: JobId) -> None:
         found = self._tap.with_pending_events(job)
         if found is not None:
-            self._settle(found)
+            self._remove_passed(found)
 
-    def _settle(self, job: Job) -> None:
+    def _remove_passed(self, job: Job) -> None:
         now = self._clock.now()
         for description, moment in self._moments.get(job.id, {}).items():
             pending = self._tap.with_pending_events(job.id)

@@ -39,7 +39,7 @@ class AllocBypass:
         if attribute is None:
             return
         if job.userid != self._owner:
-            raise Rejected("only the instance owner can bring resources of his own")
+            raise Rejected("only the instance owner can bring its own resources")
         try:
             resource_set.read(attribute["R"])
         except (BadFormat, KeyError, TypeError) as error:

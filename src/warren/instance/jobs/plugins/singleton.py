@@ -20,14 +20,14 @@ _Name = tuple[int, str]
 """A user, and the name of jobs of theirs."""
 
 
-class Alike:
+class SameNameJobs:
     """The active jobs of one name, and which of them wait."""
 
     def __init__(self) -> None:
         self.active: set[JobId] = set()
         self.waiting: set[JobId] = set()
 
-    def released(self) -> JobId | None:
+    def next_released(self) -> JobId | None:
         """Return the job that may go on, if all of them wait."""
         all_wait = self.waiting and len(self.waiting) == len(self.active)
         return min(self.waiting) if all_wait else None
@@ -40,22 +40,24 @@ class Singleton:
 
     def __init__(self) -> None:
         self._names: dict[JobId, _Name] = {}
-        self._alike: dict[_Name, Alike] = {}
+        self._same_name: dict[_Name, SameNameJobs] = {}
 
     def load(self, tap: Jobtap) -> Callbacks:
         self._tap = tap
         return {
             "job.dependency.singleton": self._depend,
             "job.new": self._add,
-            "job.state.depend": self._settle,
-            "job.restart": self._settle,
+            "job.state.depend": self._release_next,
+            "job.restart": self._release_next,
             "job.destroy": self._remove,
         }
 
     def _depend(self, job: Job, wanted: Dependency) -> None:
         """Hold a job. Raises Rejected where it has no name."""
         if self._name(job) is None:
-            raise Rejected("singleton: the job has no name, by which others are told to be alike")
+            raise Rejected(
+                "singleton: the job has no name, by which others are told to be same_name"
+            )
         self._tap.dependency_add(job.id, dependency.description(wanted))
 
     def _name(self, job: Job) -> _Name | None:
@@ -67,30 +69,30 @@ class Singleton:
         if name is None:
             return
         self._names[job.id] = name
-        alike = self._alike.setdefault(name, Alike())
-        alike.active.add(job.id)
+        same_name = self._same_name.setdefault(name, SameNameJobs())
+        same_name.active.add(job.id)
         pending = self._tap.with_pending_events(job.id)
         if pending is not None and DESCRIPTION in pending.dependencies:
-            alike.waiting.add(job.id)
+            same_name.waiting.add(job.id)
 
     def _remove(self, job: Job) -> None:
         name = self._names.pop(job.id, None)
         if name is not None:
-            alike = self._alike[name]
-            alike.active.discard(job.id)
-            alike.waiting.discard(job.id)
-            self._release(alike)
-            if not alike.active:
-                del self._alike[name]
+            same_name = self._same_name[name]
+            same_name.active.discard(job.id)
+            same_name.waiting.discard(job.id)
+            self._release_one(same_name)
+            if not same_name.active:
+                del self._same_name[name]
 
-    def _settle(self, job: Job) -> None:
+    def _release_next(self, job: Job) -> None:
         name = self._names.get(job.id)
         if name is not None:
-            self._release(self._alike[name])
+            self._release_one(self._same_name[name])
 
-    def _release(self, alike: Alike) -> None:
-        first = alike.released()
+    def _release_one(self, same_name: SameNameJobs) -> None:
+        first = same_name.next_released()
         found = None if first is None else self._tap.with_pending_events(first)
         if first is not None and found is not None and found.state is State.DEPEND:
-            alike.waiting.discard(first)
+            same_name.waiting.discard(first)
             self._tap.dependency_remove(first, DESCRIPTION)

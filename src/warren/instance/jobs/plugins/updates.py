@@ -22,7 +22,7 @@ class Updates:
 
     def load(self, tap: Jobtap) -> Callbacks:
         self._tap = tap
-        return {f"job.update.{DURATION}": self._duration, f"job.update.{_NAME}": self._renamed}
+        return {f"job.update.{DURATION}": self._duration, f"job.update.{_NAME}": self._job_name}
 
     def _duration(self, job: Job, update: Update) -> Verdict:
         value = update.value
@@ -39,7 +39,7 @@ class Updates:
         # The owner may go beyond the limits that are set for others.
         return Verdict(validated=update.owner)
 
-    def _renamed(self, job: Job, update: Update) -> Verdict:
+    def _job_name(self, job: Job, update: Update) -> Verdict:
         if not isinstance(update.value, str) or not update.value:
             raise Rejected(f"{_NAME} is not a name")
         return Verdict(validated=True)

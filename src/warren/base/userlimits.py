@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-FIRST: Final = 500
+OOM_SCORE_ADJ: Final = 500
 """The `oom_score_adj` of what is ended first: as if half of all memory were the process's."""
 
 _ADJUSTMENT: Final = Path("/proc/self/oom_score_adj")
@@ -20,11 +20,11 @@ _ADJUSTMENT: Final = Path("/proc/self/oom_score_adj")
 def raise_oom_score() -> None:
     """Have this process, and what it starts, ended first where memory is short."""
     with suppress(OSError):
-        if int(_ADJUSTMENT.read_text()) < FIRST:
-            _ADJUSTMENT.write_text(str(FIRST))
+        if int(_ADJUSTMENT.read_text()) < OOM_SCORE_ADJ:
+            _ADJUSTMENT.write_text(str(OOM_SCORE_ADJ))
 
 
-def processes() -> tuple[int, int]:
+def process_limits() -> tuple[int, int]:
     """Return how many processes and threads a user may have, softly and at most (RLIMIT_NPROC).
 
     That is half of those that there can be on the machine, and no more than this process may. With
@@ -42,6 +42,6 @@ def processes() -> tuple[int, int]:
     return soft, hard
 
 
-def leave_processes_to_others() -> None:
+def limit_processes() -> None:
     """Hold this process, and what it starts, to `processes`: for one that is about to be a user."""
-    resource.setrlimit(resource.RLIMIT_NPROC, processes())
+    resource.setrlimit(resource.RLIMIT_NPROC, process_limits())

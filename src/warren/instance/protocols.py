@@ -1,7 +1,7 @@
 """The interfaces between job manager, scheduler and execution, as protocols.
 
 Their messages have the payloads of RFC 27 and RFC 32: requests are calls, and
-responses come back through `Replies`, any number of them, in any order.
+responses come back through `Responses`, any number of them, in any order.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -66,19 +66,19 @@ class Execution(Protocol):
         """Change when a job's time is up; 0 for never."""
         ...
 
-    def restarted(self) -> None:
+    def end_unclaimed_shells(self) -> None:
         """End the shells of all jobs that were not started again since the restart."""
         ...
 
 
-class Replies(Protocol):
+class Responses(Protocol):
     """The job manager's side, to which scheduler and execution respond."""
 
-    def allocated(self, message: Message) -> None:
+    def alloc_response(self, message: Message) -> None:
         """Take a scheduler's answer: id, type, and annotations, R or note."""
         ...
 
-    def executed(self, message: Message) -> None:
+    def start_response(self, message: Message) -> None:
         """Take an answer of execution: id, type, data."""
         ...
 

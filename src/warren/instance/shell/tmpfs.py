@@ -17,7 +17,7 @@ _SHARED: Final = 0x100000
 _DETACH: Final = 0x2
 _NOFOLLOW: Final = 0x8
 
-_BASE: Final = 2**20
+_BASE_SIZE: Final = 2**20
 """Bytes of the file system that has nothing but the mount points of the others."""
 _PER_FILE: Final = 4096
 """Bytes for each of which there may be a file: the names of files are memory, too."""
@@ -25,9 +25,9 @@ _MAX_DIRECTORIES: Final = 2**20
 """Inodes of that file system: how many directories of jobs there may be at a time."""
 
 
-def share(path: Path) -> None:
+def mount_shared(path: Path) -> None:
     """Mount the file system below which those of jobs are. Raises OSError."""
-    _mount(path, f"size={_BASE},nr_inodes={_MAX_DIRECTORIES},mode=0711")
+    _mount(path, f"size={_BASE_SIZE},nr_inodes={_MAX_DIRECTORIES},mode=0711")
     try:
         _call("mount", None, os.fsencode(path), None, ctypes.c_ulong(_SHARED), None)
     except OSError:

@@ -7,25 +7,27 @@ from typing import Any
 from warren.base.errors import UserMistake
 from warren.instance.jobs.eventprocessor import DURATION, updated_jobspec
 from warren.instance.jobs.jobtap import Rejected, Update
-from warren.instance.jobs.known import Entry
+from warren.instance.jobs.known import ActiveJob
 from warren.instance.jobs.manager import JobManager
 from warren.lifecycle.states import State
 from warren.rfc import jobspec as jobspecs
 from warren.rpc.message import Cred, RpcError
 
 
-async def revise(manager: JobManager, entry: Entry, updates: Mapping[str, Any], cred: Cred) -> None:
+async def update_jobspec(
+    manager: JobManager, entry: ActiveJob, updates: Mapping[str, Any], cred: Cred
+) -> None:
     """Change an active job's jobspec. Returns when that is durable.
 
     Raises RpcError, and changes nothing, where a plugin objects.
     """
     _check_state(entry, updates, cred)
-    wanted, validated, feasibility = _allowed(manager, entry, updates, cred)
+    wanted, validated, feasibility = _ask_plugins(manager, entry, updates, cred)
     seen = entry.jobspec
     spec = _check(manager, entry, wanted, validated=validated)
     if feasibility:
         try:
-            await manager.ask("feasibility.check", {"jobspec": spec})
+            await manager.rpc("feasibility.check", {"jobspec": spec})
         except RpcError as error:
             if error.errnum != errno.ENOSYS:
                 raise RpcError(errno.EINVAL, str(error)) from None
@@ -39,27 +41,30 @@ async def revise(manager: JobManager, entry: Entry, updates: Mapping[str, Any], 
     await manager.wait_committed()
 
 
-def _check_state(entry: Entry, updates: Mapping[str, Any], cred: Cred) -> None:
+def _check_state(entry: ActiveJob, updates: Mapping[str, Any], cred: Cred) -> None:
     job = entry.with_pending_events()
     if job.immutable and not cred.owner:
-        raise RpcError(errno.EPERM, "the instance's owner has changed the job: only he may again")
+        raise RpcError(
+            errno.EPERM,
+            "the instance's owner has changed the job: only the owner may change it again",
+        )
     if job.state in (State.CLEANUP, State.INACTIVE):
         raise RpcError(errno.EINVAL, f"a job in state {job.state} cannot be changed")
     if job.state is State.RUN and updates.keys() - {DURATION}:
         raise RpcError(errno.EINVAL, f"of a job that runs only {DURATION} can be changed")
 
 
-def _allowed(
-    manager: JobManager, entry: Entry, updates: Mapping[str, Any], cred: Cred
+def _ask_plugins(
+    manager: JobManager, entry: ActiveJob, updates: Mapping[str, Any], cred: Cred
 ) -> tuple[dict[str, Any], bool, bool]:
     """Ask about each key; return all changes, whether they are validated, and to be feasible."""
     stack = manager.processor.stack
     wanted = dict(updates)
     validated, feasibility = True, False
     for key, value in updates.items():
-        asked = Update(key=key, value=value, userid=cred.userid, owner=cred.owner)
+        update = Update(key=key, value=value, userid=cred.userid, owner=cred.owner)
         try:
-            verdicts = [each for each in stack.ask(f"job.update.{key}", entry, asked) if each]
+            verdicts = [each for each in stack.collect(f"job.update.{key}", entry, update) if each]
         except Rejected as error:
             raise RpcError(errno.EINVAL, str(error)) from None
         if not verdicts:
@@ -72,7 +77,7 @@ def _allowed(
 
 
 def _check(
-    manager: JobManager, entry: Entry, updates: Mapping[str, Any], *, validated: bool
+    manager: JobManager, entry: ActiveJob, updates: Mapping[str, Any], *, validated: bool
 ) -> Mapping[str, Any]:
     """Return the jobspec as it would be. Raises RpcError(EINVAL) where it must not be so."""
     before = entry.jobspec
@@ -80,7 +85,7 @@ def _check(
         spec = jobspecs.check(updated_jobspec(before, updates))
         if not validated:
             entry.jobspec = spec  # which is what plugins look at
-            manager.processor.stack.refuse("job.validate", entry)
+            manager.processor.stack.check("job.validate", entry)
     except (UserMistake, Rejected) as error:
         raise RpcError(errno.EINVAL, str(error)) from None
     finally:

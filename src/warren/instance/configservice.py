@@ -41,7 +41,7 @@ def now_and_later(old: Config, new: Config) -> tuple[Config, list[str]]:
         tables |= {"queues": new.queues, "policy": new.policy}
     # What is at its default stays the very default, which is left out where it is written.
     now = replace(old, **{key: it for key, it in tables.items() if it != getattr(old, key)})
-    return now, sorted(set(_differing(config.plain(now), config.plain(new))))
+    return now, sorted(set(_differing(config.to_builtins(now), config.to_builtins(new))))
 
 
 def _queues(settings: Config) -> dict[str, Queue]:
@@ -63,13 +63,13 @@ def _differing(now: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
 class Configuration:
     """The configuration of a running instance."""
 
-    def __init__(self, begun: Config, keep: Callable[[str], Awaitable[None]]) -> None:
-        """`keep` writes a file's text down for the next start, for good."""
-        self.now = begun
-        self._keep = keep
+    def __init__(self, initial: Config, save: Callable[[str], Awaitable[None]]) -> None:
+        """`save` writes a file's text down for the next start, for good."""
+        self.now = initial
+        self._save = save
         self._listeners: list[Listener] = []
         self._changed = asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with what holds from then on, whenever that has changed."""
@@ -84,7 +84,7 @@ class Configuration:
         }
 
     async def _get(self, request: Request) -> Payload:
-        return config.plain(self.now)
+        return config.to_builtins(self.now)
 
     async def _load(self, request: Request) -> Payload:
         """Take a configuration file's text; answer when it is durable, and holds."""
@@ -95,10 +95,10 @@ class Configuration:
             new = config.parse(text, name)
         except UserMistake as mistake:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
-        async with self._turn:
+        async with self._lock:
             now, later = now_and_later(self.now, new)
             try:
-                await self._keep(text)
+                await self._save(text)
             except OSError as error:
                 why = f"the configuration cannot be kept, and is as it was: {error.strerror}"
                 raise RpcError(error.errno or errno.EIO, why) from error
@@ -116,5 +116,5 @@ class Configuration:
         """Yield the configuration now, and whenever it has changed."""
         while True:
             changed = self._changed
-            yield config.plain(self.now)
+            yield config.to_builtins(self.now)
             await changed.wait()

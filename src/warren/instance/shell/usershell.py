@@ -25,47 +25,47 @@ STREAMS: Final = ("stdout", "stderr")
 async def run(
     shell: RunningShell,
     spawner: Spawner,
-    begun: Callable[[int, Task], None],
+    on_start: Callable[[int, Task], None],
     program: Any,
     uri: str,
 ) -> int:
     """Run a job's own shell to its end, and return its exit code. Raises CannotRun.
 
-    `begun` is called with the process that signals go to.
+    `on_start` is called with the process that signals go to.
     """
     if not isinstance(program, str) or not program:
         raise CannotRun("attributes.system.exec.job_shell is not the path of a program")
-    part = shell.part
+    info = shell.info
     environment = {
-        **part.environment,
+        **info.environment,
         "FLUX_URI": uri,
-        "FLUX_JOB_ID": fluid.f58(part.job),
-        "FLUX_KVS_NAMESPACE": keys.guest(part.job),
-        "WARREN_SHELL_RANK": str(part.rank),
-        "WARREN_SHELL_SIZE": str(len(part.hosts)),
+        "FLUX_JOB_ID": fluid.f58(info.job),
+        "FLUX_KVS_NAMESPACE": keys.guest_namespace(info.job),
+        "WARREN_SHELL_RANK": str(info.rank),
+        "WARREN_SHELL_SIZE": str(len(info.hosts)),
     }
-    cwd = part.cwd if part.cwd is None or spawner.unusable(part.cwd) is None else "/"
+    cwd = info.cwd if info.cwd is None or spawner.directory_problem(info.cwd) is None else "/"
     try:
-        task = await spawner.start([program, str(part.job)], environment, cwd)
+        task = await spawner.start([program, str(info.job)], environment, cwd)
     except CannotStart as error:
         raise CannotRun(f"the job's own shell: {error}") from error
-    begun(0, task)
+    on_start(0, task)
     async with asyncio.TaskGroup() as reading:
         for stream in STREAMS:
-            reading.create_task(_keep(shell, task, stream))
+            reading.create_task(_log_output(shell, task, stream))
         status = await task.wait()
         await spawner.clean_up()
     code = status & 0x7F
     return 128 + code if code else os.waitstatus_to_exitcode(status)
 
 
-async def _keep(shell: RunningShell, task: Task, stream: str) -> None:
+async def _log_output(shell: RunningShell, task: Task, stream: str) -> None:
     """Log what a shell prints, up to a limit; the rest is read and dropped."""
     left = LIMIT
     while chunk := await task.read(stream):
         kept, left = chunk[:left], left - len(chunk[:left])
         if kept:
             now = shell.clock.now()
-            context = {**stdio.data(now, stream, shell.part.rank, kept).context}
+            context = {**stdio.data(now, stream, shell.info.rank, kept).context}
             context["component"] = "flux-shell"
             await shell.append("exec.eventlog", [Event(now, "log", context)])

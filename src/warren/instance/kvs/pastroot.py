@@ -13,7 +13,7 @@ Blobs = Callable[[str], bytes | None]
 """Returns a blob by its blobref."""
 
 
-class Past:
+class PastRoot:
     """Lookups in blobs. All raise RpcError: ENOENT also for a blob that is kept no more."""
 
     def __init__(self, blobs: Blobs) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.instance.parts import OWNER
-from tests.instance.shells import part
+from tests.instance.shells import info
 from warren.instance.shell.options import CannotRun
-from warren.instance.shell.part import cyclic, cyclic_counts
+from warren.instance.shell.shellinfo import cyclic, cyclic_counts
 from warren.instance.shell.templates import fill_in, is_shared
 from warren.rfc import taskmap
 
@@ -18,17 +18,17 @@ TWO = ((0, 1), (0, 1))
 
 def ranks(**asked: Any) -> list[list[int]]:
     nodes = asked.get("nodes", ((0, 1, 2, 3),))
-    return [list(part(rank=rank, **asked).ranks) for rank in range(len(nodes))]
+    return [list(info(rank=rank, **asked).ranks) for rank in range(len(nodes))]
 
 
 def refusal(**asked: Any) -> str:
     with pytest.raises(CannotRun) as caught:
-        part(**asked)
+        info(**asked)
     return str(caught.value)
 
 
 def test_a_part_tells_whose_the_job_is_and_where() -> None:
-    found = part(rank=1, nodes=TWO, environment={"A": "1"}, cwd="/work")
+    found = info(rank=1, nodes=TWO, environment={"A": "1"}, cwd="/work")
 
     assert (found.userid, found.host, found.size) == (OWNER, "node1", 2)
     assert found.environment == {"A": "1"}
@@ -36,7 +36,7 @@ def test_a_part_tells_whose_the_job_is_and_where() -> None:
 
 
 def test_what_is_null_in_the_environment_is_unset() -> None:
-    found = part(
+    found = info(
         environment={"A": "1", "B": None},
         change={"attributes": {"environment": {"A": None, "C": "3"}}},
     )
@@ -166,7 +166,7 @@ def test_a_cyclic_map_keeps_the_counts(counts: list[int], stride: int) -> None:
     ],
 )
 def test_templates_are_filled_in(template: str, expected: str) -> None:
-    found = part(rank=1, nodes=TWO, tasks=4, environment={"FLUX_JOB_TMPDIR": "/tmp/here"})
+    found = info(rank=1, nodes=TWO, tasks=4, environment={"FLUX_JOB_TMPDIR": "/tmp/here"})
 
     assert fill_in(template, found, 1) == expected
 
@@ -223,7 +223,7 @@ def test_a_file_of_the_job_is_shared(template: str) -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: Any, problem: str | None) -> None:
     if problem is None:
-        part(options=options)
+        info(options=options)
     else:
         assert problem in refusal(options=options)
 
@@ -247,17 +247,17 @@ def test_options_that_make_no_sense_are_refused(options: Any, problem: str | Non
 def test_terminals_are_asked_for_as_with_flux(
     given: Any, ranks: set[int], interactive: bool, capture: bool
 ) -> None:
-    pty = part(options={} if given is None else {"pty": given}).options.pty
+    pty = info(options={} if given is None else {"pty": given}).options.pty
 
     assert {rank for rank in range(3) if pty.has(rank)} == ranks
     assert (pty.interactive, pty.capture, pty.size) == (interactive, capture, (24, 80))
 
 
 def test_what_is_said_of_stdout_is_said_of_stderr() -> None:
-    options = part(options={"output": {"stdout": {"type": "file", "path": "x"}}}).options
+    options = info(options={"output": {"stdout": {"type": "file", "path": "x"}}}).options
     assert options.stderr.path == "x"
     both = {"stdout": {"path": "x"}, "stderr": {"type": "kvs"}}
-    assert part(options={"output": both}).options.stderr.type == "kvs"
+    assert info(options={"output": both}).options.stderr.type == "kvs"
 
 
 @pytest.mark.parametrize(
@@ -267,4 +267,4 @@ def test_limits_have_units(given_: Any, limit: int | None) -> None:
     if limit is None:
         assert "output.limit" in refusal(options={"output": {"limit": "1.1G"}})
     else:
-        assert part(options={"output": {"limit": given_}}).options.limit == limit
+        assert info(options={"output": {"limit": given_}}).options.limit == limit

@@ -7,7 +7,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
 
 
-class Waiting:
+class WaitableJobs:
     """The waitable jobs, and the callers that wait for one of them or for any."""
 
     def __init__(self) -> None:
@@ -15,8 +15,8 @@ class Waiting:
         """Jobs that have not ended."""
         self._ended: dict[JobId, None] = {}
         """Jobs that have ended and were not yet waited for, in the order in which they ended."""
-        self._for_one: dict[JobId, asyncio.Future[JobId]] = {}
-        self._for_any: list[asyncio.Future[JobId]] = []
+        self._callers_for_one: dict[JobId, asyncio.Future[JobId]] = {}
+        self._callers_for_any: list[asyncio.Future[JobId]] = []
 
     def add(self, job: JobId) -> None:
         """Add a job that may be waited for."""
@@ -39,16 +39,16 @@ class Waiting:
         Raises RpcError(ECHILD) where there is none left for this request.
         """
         if job is None:
-            spoken_for = len(self._for_one) + len(self._for_any)
-            if spoken_for >= len(self._active) + len(self._ended):
+            promised = len(self._callers_for_one) + len(self._callers_for_any)
+            if promised >= len(self._active) + len(self._ended):
                 raise RpcError(errno.ECHILD, "there are no more waitable jobs")
-        elif job in self._for_one or not (job in self._active or job in self._ended):
+        elif job in self._callers_for_one or not (job in self._active or job in self._ended):
             raise RpcError(errno.ECHILD, "the job cannot be waited for, or not any more")
         answer: asyncio.Future[JobId] = asyncio.get_running_loop().create_future()
         if job is None:
-            self._for_any.append(answer)
+            self._callers_for_any.append(answer)
         else:
-            self._for_one[job] = answer
+            self._callers_for_one[job] = answer
         try:
             for each in [job] if job is not None else list(self._ended):
                 self._serve(each)
@@ -59,14 +59,14 @@ class Waiting:
             raise
         finally:
             if job is None:
-                self._for_any.remove(answer)
+                self._callers_for_any.remove(answer)
             else:
-                del self._for_one[job]
+                del self._callers_for_one[job]
 
     def _serve(self, job: JobId) -> None:
         if job not in self._ended:
             return
-        for answer in (self._for_one.get(job), *self._for_any):
+        for answer in (self._callers_for_one.get(job), *self._callers_for_any):
             if answer is not None and not answer.done():
                 del self._ended[job]
                 answer.set_result(job)

@@ -1,10 +1,10 @@
-"""Looks at processes of the machine that may never answer, made in a child process.
+"""Calls that may hang, such as questions about processes of the machine, made in a child process.
 
 Most files below /proc/PID wait while that process is in the middle of execve(2), and a file
-server of its user's keeps it there for as long as that user likes: execve closes files, which
-FUSE asks the server about. With Linux 6.18, `status`, `cgroup`, `mountinfo`, and the lists of
+server of its user's can keep it there without end: execve closes files, which FUSE asks the
+server about. With Linux 6.18, `status`, `cgroup`, `mountinfo`, and the lists of
 descriptors and threads do not wait; `stat`, `environ`, `maps`, `wchan`, pidfd_getfd(2) and links
-do. Only what kills the one who waits ends it, so that is a child.
+do. Only to kill the process that waits ends the wait, so that process is a child.
 """
 
 import importlib
@@ -25,16 +25,16 @@ from typing import Any, Final, TypeVar
 S = TypeVar("S")
 T = TypeVar("T")
 
-_PATIENCE: Final = 1.0
+_SILENCE: Final = 1.0
 """Seconds without an answer after which what has not answered is silent."""
 
-_AT_MOST: Final = 30.0
-"""Seconds that a look may take: answers can be made to come slowly."""
+_TIMEOUT: Final = 30.0
+"""Seconds that all calls may take: answers can be made to come slowly."""
 
 _STALLED: Final = 0.05
-"""Seconds without an answer after which the child looks at twice as many at a time."""
+"""Seconds without an answer after which the child calls twice as many at a time."""
 
-_DYING: Final = 1.0
+_KILL_TIMEOUT: Final = 1.0
 """Seconds that the child is waited for once it is killed.
 
 It may be at what cannot be killed, and goes when that does.
@@ -42,7 +42,7 @@ It may be at what cannot be killed, and goes when that does.
 
 _CHUNK: Final = 2**16
 
-_dying: Final[list["subprocess.Popen[bytes]"]] = []
+_unreaped: Final[list["subprocess.Popen[bytes]"]] = []
 """Children that were killed, and were not waited for to their end."""
 
 
@@ -55,26 +55,26 @@ class Silent(Enum):
 SILENT: Final = Silent.SILENT
 
 
-def look(
+def call_in_child(
     function: Callable[..., T],
     subjects: Sequence[S],
     *args: object,
-    patience: float = _PATIENCE,
-    at_most: float = _AT_MOST,
+    silence: float = _SILENCE,
+    timeout: float = _TIMEOUT,
 ) -> list[T | Silent]:
     """Return what a function answers to each subject and `args`; SILENT where it hangs.
 
     It is a function of a module, which a child process calls in several threads: what goes in
-    and out is JSON. After `patience` seconds without an answer, and `at_most` seconds in all, what
-    has not answered is silent. Raises OSError where the child cannot look.
+    and out is JSON. After `silence` seconds without an answer, and `timeout` seconds in all, what
+    has not answered is silent. Raises OSError where the child cannot call it.
     """
     answers: list[T | Silent] = [SILENT] * len(subjects)
     if not subjects:
         return answers
-    for dead in [each for each in _dying if each.poll() is not None]:
+    for dead in [each for each in _unreaped if each.poll() is not None]:
         with suppress(ValueError):  # another thread has removed it
-            _dying.remove(dead)
-    request = [function.__module__, function.__qualname__, subjects, args, at_most]
+            _unreaped.remove(dead)
+    request = [function.__module__, function.__qualname__, subjects, args, timeout]
     child = subprocess.Popen(
         [sys.executable, "-P", "-m", __name__],
         stdin=subprocess.PIPE,
@@ -88,7 +88,7 @@ def look(
             # Not as arguments of the command, which all users can read.
             with child.stdin:
                 child.stdin.write(json.dumps(request).encode())
-            lines = _lines(child.stdout.fileno(), patience, at_most)
+            lines = _read_lines(child.stdout.fileno(), silence, timeout)
             for known, line in enumerate(lines, start=1):
                 index, answers[index] = json.loads(line)
                 if known == len(answers):
@@ -96,17 +96,17 @@ def look(
         finally:
             child.kill()
             try:
-                child.wait(_DYING)
+                child.wait(_KILL_TIMEOUT)
             except subprocess.TimeoutExpired:
-                _dying.append(child)
+                _unreaped.append(child)
     return answers
 
 
-def _lines(reading: int, patience: float, at_most: float) -> Iterator[bytes]:
+def _read_lines(reading: int, silence: float, timeout: float) -> Iterator[bytes]:
     """Read what the child says, for as long as it is waited for."""
-    end = time.monotonic() + at_most
+    end = time.monotonic() + timeout
     line = b""
-    wait = at_most  # until it has begun, which depends on no process that it looks at
+    wait = timeout  # until it has begun, which depends on no call
     while (left := end - time.monotonic()) > 0:
         if not select.select([reading], [], [], min(wait, left))[0]:
             return
@@ -115,22 +115,22 @@ def _lines(reading: int, patience: float, at_most: float) -> Iterator[bytes]:
             raise ChildProcessError("the child that looks at processes has ended too early")
         *lines, line = (line + chunk).split(b"\n")
         yield from filter(None, lines)
-        wait = patience
+        wait = silence
 
 
 def main() -> None:
     """Run the child: answer what standard input asks, each answer as soon as it is there."""
-    module, name, subjects, args, at_most = json.load(sys.stdin)
+    module, name, subjects, args, timeout = json.load(sys.stdin)
     # The parent may die meanwhile.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
-    signal.setitimer(signal.ITIMER_REAL, at_most)
+    signal.setitimer(signal.ITIMER_REAL, timeout)
     function = getattr(importlib.import_module(module), name)
-    _say(b"")
-    _Looking(function, subjects, args).run()
+    _write_line(b"")
+    _ChildThreads(function, subjects, args).run()
 
 
-class _Looking:
+class _ChildThreads:
     """The child's threads: one at first, and twice as many each time that all of them hang."""
 
     def __init__(
@@ -149,17 +149,17 @@ class _Looking:
             if before in (-1, self._left):
                 with suppress(RuntimeError):  # no more are to be had
                     for _ in range(max(threads, 1)):
-                        threading.Thread(target=self._look, daemon=True).start()
+                        threading.Thread(target=self._call_each, daemon=True).start()
                         threads += 1
             before = self._left
             time.sleep(_STALLED)
 
-    def _look(self) -> None:
+    def _call_each(self) -> None:
         try:
             for index, subject in self._waiting:
                 answer = self._function(subject, *self._args)
                 with self._lock:
-                    _say(json.dumps([index, answer]).encode())
+                    _write_line(json.dumps([index, answer]).encode())
                     self._left -= 1
                     if self._left == 0:
                         os._exit(0)
@@ -168,7 +168,7 @@ class _Looking:
             os._exit(1)
 
 
-def _say(line: bytes) -> None:
+def _write_line(line: bytes) -> None:
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
 

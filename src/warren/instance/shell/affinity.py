@@ -23,7 +23,7 @@ _MASK: Final = re.compile(r"0[xX][0-9a-fA-F]{1,16384}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Binding:
+class CpuAffinity:
     """What a job asks for."""
 
     kind: Literal["on", "off", "per-task", "map"] = "on"
@@ -45,7 +45,7 @@ class NodeCores:
     """Whether nodes are emulated on the machine, each with as many cores."""
 
 
-def read(given: object) -> Binding:
+def read(given: object) -> CpuAffinity:
     """Read the option, `[verbose|dry-run,]on|off|per-task|map:SET;...`. Raises BadFormat."""
     text = "on" if given in (True, 1) else given
     if not isinstance(text, str):
@@ -59,11 +59,11 @@ def read(given: object) -> Binding:
         explicit = False
     match text:
         case "on" | "off" | "per-task":
-            return Binding(kind=text, explicit=explicit, applied=applied)
+            return CpuAffinity(kind=text, explicit=explicit, applied=applied)
     if not text.startswith("map:"):
         raise _refused(given)
     sets = tuple(map(_set, text.removeprefix("map:").split(";")))
-    return Binding(kind="map", sets=sets, explicit=explicit, applied=applied)
+    return CpuAffinity(kind="map", sets=sets, explicit=explicit, applied=applied)
 
 
 def _refused(given: object) -> BadFormat:
@@ -94,7 +94,7 @@ def _bits(mask: int) -> frozenset[int]:
     return frozenset(number for number in range(mask.bit_length()) if mask >> number & 1)
 
 
-def cpus(
+def choose_cpus(
     rank: int, cores: Collection[int], node: NodeCores, available: Sequence[int]
 ) -> tuple[int, ...]:
     """Choose CPUs of those `available` for a job's cores on a node: one each while there are more.

@@ -1,4 +1,4 @@
-"""One node's part of a job: which tasks it runs, and what they are given. Pure."""
+"""What a shell knows of its job: hosts, the tasks of its node, and what they are given. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,8 +25,8 @@ _SIGNED_ATTRIBUTES: Final = ("cwd", "environment", "exec", "files", "shell")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """One node's part of a job."""
+class ShellInfo:
+    """What the shell on one node of a job knows of the job, as `flux_shell_get_info` has it."""
 
     job: JobId
     userid: int
@@ -70,8 +70,8 @@ class Part:
         return float(self.r["execution"].get("expiration") or 0.0)
 
 
-def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None = None) -> Part:
-    """Read a shell's part from a job's J, jobspec and R. Raises CannotRun.
+def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None = None) -> ShellInfo:
+    """Read what a shell is to know from a job's J, jobspec and R. Raises CannotRun.
 
     `proven` is the payload of J where that was proven; else the instance answers for it.
     """
@@ -90,12 +90,12 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
             )
         blocks = task_map(per_node, spec, options)
         # The environment is in the signed request alone, and never changes after it.
-        asked = jobspecs.system(signed)
+        signed_system = jobspecs.system(signed)
         environment = {
-            **asked.get("environment", {}),
+            **signed_system.get("environment", {}),
             **(signed["tasks"][0].get("attributes") or {}).get("environment", {}),
         }
-        return Part(
+        return ShellInfo(
             job=job,
             userid=request.userid,
             rank=rank,
@@ -107,7 +107,7 @@ def read(found: Mapping[str, Any], job: JobId, rank: int, proven: bytes | None =
             r=r,
             # What is null is to be unset, and nothing else is handed down.
             environment={name: value for name, value in environment.items() if value is not None},
-            cwd=asked.get("cwd"),
+            cwd=signed_system.get("cwd"),
             options=options,
         )
     except (UserMistake, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -149,8 +149,8 @@ def tasks_per_node(
             return [number] * len(hosts)
         return [number * len(node.cores) for node in resource_set.decode(r)]
     summary = jobspecs.summary(spec)
-    slots = r["execution"].get("nslots", summary.slots) if summary.choice else summary.slots
-    tasks = jobspecs.tasks_of(spec, slots)
+    slots = r["execution"].get("nslots", summary.slots) if summary.moldable else summary.slots
+    tasks = jobspecs.tasks_in_slots(spec, slots)
     if len(hosts) == 1:
         return [tasks]
     return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode(r)],

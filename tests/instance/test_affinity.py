@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from warren.instance.shell import binding
-from warren.instance.shell.binding import Binding, NodeCores
+from warren.instance.shell import affinity
+from warren.instance.shell.affinity import CpuAffinity, NodeCores
 from warren.rfc.errors import BadFormat
 
 FOUR = NodeCores(ids=range(4), shared=True)
 
 
 def chosen(rank: int, cores: Sequence[int], cpus: int, node: NodeCores = FOUR) -> tuple[int, ...]:
-    return binding.cpus(rank, cores, node, range(cpus))
+    return affinity.choose_cpus(rank, cores, node, range(cpus))
 
 
 @pytest.mark.parametrize("cpus", [32, 48])
@@ -47,7 +47,7 @@ def test_jobs_on_one_node_have_different_cpus_while_there_are_any(cpus: int) -> 
 
 
 def test_cpus_that_the_shells_may_not_use_are_no_tasks() -> None:
-    assert binding.cpus(1, [0, 1], FOUR, [3, 5, 9]) == (5, 9)
+    assert affinity.choose_cpus(1, [0, 1], FOUR, [3, 5, 9]) == (5, 9)
 
 
 def test_in_a_batch_job_cores_are_the_cpus_that_the_job_was_bound_to() -> None:
@@ -55,13 +55,13 @@ def test_in_a_batch_job_cores_are_the_cpus_that_the_job_was_bound_to() -> None:
 
     # Nodes of a batch job begin with rank 0, wherever they are.
     for rank in range(3):
-        found = [binding.cpus(rank, [core], inside, [10, 11, 14]) for core in inside.ids]
+        found = [affinity.choose_cpus(rank, [core], inside, [10, 11, 14]) for core in inside.ids]
         assert found == [(10,), (11,), (14,)]
-    assert binding.cpus(0, [2, 5, 7], inside, [10]) == (10,)
+    assert affinity.choose_cpus(0, [2, 5, 7], inside, [10]) == (10,)
 
 
 def test_in_a_batch_job_that_was_not_bound_nothing_is() -> None:
-    assert binding.cpus(0, [2], NodeCores(ids=[2, 3], shared=False), range(8)) == ()
+    assert affinity.choose_cpus(0, [2], NodeCores(ids=[2, 3], shared=False), range(8)) == ()
 
 
 def test_a_wide_node_on_a_narrow_machine_has_all_of_it() -> None:
@@ -73,18 +73,18 @@ def test_a_wide_node_on_a_narrow_machine_has_all_of_it() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        (1, Binding()),
-        ("on", Binding(kind="on")),
-        ("off", Binding(kind="off")),
-        ("per-task", Binding(kind="per-task")),
-        ("verbose", Binding(explicit=True)),
-        ("verbose,per-task", Binding(kind="per-task", explicit=True)),
-        ("dry-run,on", Binding(explicit=True, applied=False)),
-        ("map:0-2,5", Binding(kind="map", sets=(frozenset({0, 1, 2, 5}),))),
-        ("map:0;1", Binding(kind="map", sets=(frozenset({0}), frozenset({1})))),
-        ("map:0x6", Binding(kind="map", sets=(frozenset({1, 2}),))),
-        ("map:0x100000001", Binding(kind="map", sets=(frozenset({0, 32}),))),
-        ("map:0x1,0x3", Binding(kind="map", sets=(frozenset({0, 1, 32}),))),
+        (1, CpuAffinity()),
+        ("on", CpuAffinity(kind="on")),
+        ("off", CpuAffinity(kind="off")),
+        ("per-task", CpuAffinity(kind="per-task")),
+        ("verbose", CpuAffinity(explicit=True)),
+        ("verbose,per-task", CpuAffinity(kind="per-task", explicit=True)),
+        ("dry-run,on", CpuAffinity(explicit=True, applied=False)),
+        ("map:0-2,5", CpuAffinity(kind="map", sets=(frozenset({0, 1, 2, 5}),))),
+        ("map:0;1", CpuAffinity(kind="map", sets=(frozenset({0}), frozenset({1})))),
+        ("map:0x6", CpuAffinity(kind="map", sets=(frozenset({1, 2}),))),
+        ("map:0x100000001", CpuAffinity(kind="map", sets=(frozenset({0, 32}),))),
+        ("map:0x1,0x3", CpuAffinity(kind="map", sets=(frozenset({0, 1, 32}),))),
         ("map:0x1,,0x1", None),
         ("map:", None),
         ("map:0x0", None),
@@ -96,10 +96,10 @@ def test_a_wide_node_on_a_narrow_machine_has_all_of_it() -> None:
     ],
 )
 def test_an_option_is_read_as_flux_spells_it_or_refused(
-    given: object, expected: Binding | None
+    given: object, expected: CpuAffinity | None
 ) -> None:
     if expected is None:
         with pytest.raises(BadFormat, match=r"not one of|map"):
-            binding.read(given)
+            affinity.read(given)
     else:
-        assert binding.read(given) == expected
+        assert affinity.read(given) == expected

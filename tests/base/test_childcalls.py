@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.node.processes import eventually, zombies
-from warren.base import looks
-from warren.base.looks import SILENT, look
+from warren.base import childcalls
+from warren.base.childcalls import SILENT, call_in_child
 
 HERE = Path(__file__).parents[2]
 
@@ -44,26 +44,26 @@ def wrong(_: int) -> int:
 def test_what_answers_is_answered_whatever_does_not() -> None:
     numbers = [3, 2, 5, 7, 4, 9, 11, 8]
 
-    answers = look(doubled, numbers, 1, patience=2.0)
+    answers = call_in_child(doubled, numbers, 1, silence=2.0)
 
     assert answers == [SILENT, 5, SILENT, SILENT, 9, SILENT, SILENT, 17]
 
 
 def test_as_many_may_hang_as_there_are() -> None:
     numbers = [*range(1, 401, 2), 400]
-    assert look(doubled, numbers, patience=2.0) == [*[SILENT] * 200, 800]
+    assert call_in_child(doubled, numbers, silence=2.0) == [*[SILENT] * 200, 800]
 
 
 def test_a_look_ends_when_its_time_is_over_though_answers_come() -> None:
-    assert look(doubled, [1], patience=600, at_most=1.0) == [SILENT]
+    assert call_in_child(doubled, [1], silence=600, timeout=1.0) == [SILENT]
 
 
 def test_nothing_is_looked_at_where_there_is_nothing() -> None:
-    assert look(wrong, []) == []
+    assert call_in_child(wrong, []) == []
 
 
 def test_no_user_reads_what_is_asked_for() -> None:
-    ((command, secret),) = look(arguments, [1], "a secret")  # type: ignore[misc]
+    ((command, secret),) = call_in_child(arguments, [1], "a secret")  # type: ignore[misc]
     assert secret == "a secret"
     assert "secret" not in command
 
@@ -71,15 +71,15 @@ def test_no_user_reads_what_is_asked_for() -> None:
 @pytest.mark.parametrize("function", [killed, wrong])
 def test_a_look_that_cannot_be_made_is_no_answer(function: object) -> None:
     with pytest.raises(ChildProcessError, match="has ended too early"):
-        look(function, [1])  # type: ignore[arg-type]
+        call_in_child(function, [1])  # type: ignore[arg-type]
 
 
 def test_a_child_that_is_slow_to_die_is_reaped_by_a_later_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with monkeypatch.context() as patience:
-        patience.setattr(looks, "_DYING", 0.0)
-        assert look(doubled, [1], patience=0.1) == [SILENT]
+    with monkeypatch.context() as patched:
+        patched.setattr(childcalls, "_KILL_TIMEOUT", 0.0)
+        assert call_in_child(doubled, [1], silence=0.1) == [SILENT]
     gc.collect()  # which would tell of a child that was let go of
 
-    eventually(lambda: look(doubled, [2]) == [4] and not zombies())
+    eventually(lambda: call_in_child(doubled, [2]) == [4] and not zombies())

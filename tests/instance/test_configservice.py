@@ -11,7 +11,7 @@ from tests.harness import virtual
 from tests.instance.parts import GUEST, OWNER
 from warren.instance import config
 from warren.instance.config import Config
-from warren.instance.reloading import Configuration, now_and_later
+from warren.instance.configservice import Configuration, now_and_later
 from warren.rpc.bus import Bus
 from warren.rpc.message import RpcError
 

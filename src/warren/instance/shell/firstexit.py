@@ -16,61 +16,61 @@ class FirstExit(ShellPlugin):
     """The plugin."""
 
     def __init__(self) -> None:
-        self._seen = False
+        self._exit_seen = False
         self._running = 0
         """How many of this node's tasks have not ended."""
 
     async def init(self, shell: RunningShell) -> None:
-        self._running = len(shell.part.ranks)
-        if shell.part.rank != 0:
+        self._running = len(shell.info.ranks)
+        if shell.info.rank != 0:
             shell.serve("running", Method(lambda request: self._serve(shell, request), guest=True))
 
     async def start(self, shell: RunningShell) -> None:
-        part = shell.part
-        if part.rank == 0 and len(part.hosts) > 1 and part.options.exit_timeout is not None:
+        info = shell.info
+        if info.rank == 0 and len(info.hosts) > 1 and info.options.exit_timeout is not None:
             shell.background(self._watch_others(shell))
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         self._running -= 1
-        if self._seen or shell.ending:
+        if self._exit_seen or shell.ending:
             return
-        self._seen = True
-        part, options = shell.part, shell.part.options
-        others = part.size if part.rank == 0 else len(part.ranks)
+        self._exit_seen = True
+        info, options = shell.info, shell.info.options
+        others = info.size if info.rank == 0 else len(info.ranks)
         if status != 0 and options.exit_on_error:
             how = f"signal {status & 0x7F}" if status & 0x7F else f"exit code {status >> 8}"
             # The others are ended for it: how that goes is not what the job has ended with.
             note = f"the first task to exit, {task.rank}, ended with {how}"
             await shell.fail(note, wait_status=status)
         elif options.exit_timeout is not None and others > 1:
-            shell.background(self._limit(shell, options.exit_timeout))
+            shell.background(self._fail_after(shell, options.exit_timeout))
 
     async def _watch_others(self, shell: RunningShell) -> None:
         await shell.peers.first_left.wait()
-        timeout = shell.part.options.exit_timeout
+        timeout = shell.info.options.exit_timeout
         assert timeout is not None
-        await self._limit(shell, timeout)
+        await self._fail_after(shell, timeout)
 
-    async def _limit(self, shell: RunningShell, seconds: float) -> None:
+    async def _fail_after(self, shell: RunningShell, seconds: float) -> None:
         await asyncio.sleep(seconds)
-        if await self._some_run(shell):
+        if await self._any_running(shell):
             spelled = duration.format_fsd(seconds)
             words = f"the first task exited {spelled} ago, and others still run (exit-timeout)"
             await shell.fail(words)
 
-    async def _some_run(self, shell: RunningShell) -> bool:
+    async def _any_running(self, shell: RunningShell) -> bool:
         """Return whether tasks run here, or at the leader whether they do anywhere.
 
         Nodes are asked, and waited for: that one has not said that its tasks have ended may be
         because no other shell could be reached.
         """
-        if self._running or shell.part.rank != 0:
+        if self._running or shell.info.rank != 0:
             return self._running > 0
-        others = range(1, len(shell.part.hosts))
+        others = range(1, len(shell.info.hosts))
         asked = (shell.peers.ask(other, "running", {}) for other in others)
         answers = await asyncio.gather(*asked)
         return any(answer["running"] for answer in answers if answer is not None)
 
     async def _serve(self, shell: RunningShell, request: Request) -> Payload:
-        shell.permit(request)
+        shell.check_permitted(request)
         return {"running": self._running}
