@@ -673,7 +673,7 @@ async def test_no_shell_waits_for_the_answer_of_a_leader_that_has_gone(
             return answer
 
     monkeypatch.setattr(instances, "Line", Lossy)
-    async with machine(Play(seconds=3)) as m:
+    async with machine(TaskBehavior(seconds=3)) as m:
         async with m.instance() as instance:
             job = await submit(instance, nodes=2)
             await heard.wait()

@@ -250,7 +250,10 @@ class JobScheduler:
                         expiration=expiration if expiration < inf else 0.0,
                     )
                     operations.append(
-                        put(keys.job_key(waiting.job, "R"), self._graph.encode_text(allocation, encoded))
+                        put(
+                            keys.job_key(waiting.job, "R"),
+                            self._graph.encode_text(allocation, encoded),
+                        )
                     )
                     given.append((waiting.job, encoded))
                     self._add_running(RunningJob(expiration, waiting.job, allocation))

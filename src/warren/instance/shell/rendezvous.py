@@ -54,7 +54,6 @@ class Shells:
         self._size = len(info.hosts)
         self._meetings: dict[str, _Meeting] = {}
         self._gathered = asyncio.Event()
-        self._gathered = asyncio.Event()
         self._left = {rank: asyncio.Event() for rank in range(1, self._size)}
         self.first_left = asyncio.Event()
         """Set at the leader when all tasks of some other node have ended."""
