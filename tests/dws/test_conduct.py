@@ -34,9 +34,9 @@ from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobs import resources
 from warren.dws.jobs.conduct import (
-    asks_for_abort,
     decide,
-    is_past,
+    is_finished,
+    needs_abort_check,
     needs_flash,
     new_persistent_servers,
 )
@@ -139,9 +139,9 @@ def test_a_workflow_that_goes_is_past_when_it_was_let_go_and_its_job_is_over(
     alive = raw_workflow(JOBDW, state="Teardown", ready=True)
     over = phase in (None, Phase.OVER)
 
-    assert is_past(going, known, BINDING.finalizer) is over
-    assert not is_past(held, known, BINDING.finalizer)
-    assert not is_past(alive, known, BINDING.finalizer)
+    assert is_finished(going, known, BINDING.finalizer) is over
+    assert not is_finished(held, known, BINDING.finalizer)
+    assert not is_finished(alive, known, BINDING.finalizer)
     if over and known is not None:
         wf = read(going, Workflow)
         assert decide(seen(known, wf)) == decide(seen(known)) == []
@@ -1152,7 +1152,7 @@ def test_a_record_is_read_of_jobs_that_are_over_before_their_storage_alone(
 ) -> None:
     wf = workflow(JOBDW, state="Teardown", ready=ready, metadata=metadata)
 
-    assert asks_for_abort(seen(job(phase), wf)) is asks
+    assert needs_abort_check(seen(job(phase), wf)) is asks
 
 
 # Copies that are kept with the record

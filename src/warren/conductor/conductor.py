@@ -277,7 +277,7 @@ class Conductor:
 
     async def _with_abort(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up whether a job was let go before its storage, and which rabbits hold that."""
-        if not conduct.asks_for_abort(snapshot):
+        if not conduct.needs_abort_check(snapshot):
             return snapshot
         if not await self._jobs.was_aborted(snapshot.job):
             return snapshot
@@ -479,7 +479,7 @@ class Conductor:
             return
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         known = self._jobs.job(job)
-        past = conduct.is_past(obj, known, self._jobs.binding.finalizer)
+        past = conduct.is_finished(obj, known, self._jobs.binding.finalizer)
         left = abort.nodes_of(obj) if gone and self._settings.return_to_service else ()
         if left:
             self._left[job] = left
@@ -489,7 +489,7 @@ class Conductor:
         stray = gone or known is None
         stray = stray or conduct.is_torn_down_early(known, obj["spec"]["desiredState"])
         # Of what its drivers write in between, nothing is to be decided.
-        if stray or job in self._transient or conduct.is_news(obj, self._settings.timeouts):
+        if stray or job in self._transient or conduct.may_need_action(obj, self._settings.timeouts):
             self.reconciler.add(job)
 
     def _dependent_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
@@ -498,8 +498,8 @@ class Conductor:
             # In the middle of a state nothing is to be decided: its end is an event, too.
             if (
                 raw is not None
-                and conduct.is_news(raw, self._settings.timeouts)
-                and changes.is_news_for_manager(kind, before, after, raw)
+                and conduct.may_need_action(raw, self._settings.timeouts)
+                and changes.is_relevant_to_conductor(kind, before, after, raw)
             ):
                 self._wake(raw["metadata"]["name"])
 
@@ -507,7 +507,7 @@ class Conductor:
         """Have a job reconciled that waits for its flash alone, when a node has let go of that."""
         for workflow in labels.workflow_of(after or before or {}):
             raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
-            if raw and conduct.is_stuck(raw) and conduct.has_let_go(before, after):
+            if raw and conduct.is_stuck(raw) and conduct.has_unmounted(before, after):
                 self._wake(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:

@@ -257,7 +257,7 @@ class AccessController:
 
     def _mount_changed(self, before: Object | None, after: Object | None) -> None:
         for key in labels.owners_of(after or before or {}):
-            if changes.is_news_of_mount(before, after):
+            if changes.is_relevant_mount_change(before, after):
                 self.reconciler.add(key, after)
 
     def _job_changed(self, obj: Object) -> None:

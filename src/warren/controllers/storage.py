@@ -44,8 +44,10 @@ class StorageController:
             "storage", self.reconcile, user=user_by(self._storages)
         )
         self._storages.compare(self._storage_changed)
-        self._node_storages.compare(partial(self._part_changed, changes.is_news_of_share))
-        self._blocks.compare(partial(self._part_changed, changes.is_news_of_block))
+        self._node_storages.compare(
+            partial(self._part_changed, changes.is_relevant_node_storage_change)
+        )
+        self._blocks.compare(partial(self._part_changed, changes.is_relevant_block_storage_change))
         self._mgts.listen(self._mgt_changed)
         self._nodes.listen(self._node_changed)
         self._instances.listen(self._pool_changed)
@@ -225,7 +227,7 @@ class StorageController:
         if after is None:
             if self._is_left_of(key):
                 self.reconciler.add(key)
-        elif changes.is_news_of_storage(before, after):
+        elif changes.is_relevant_storage_change(before, after):
             self.reconciler.add(key, after)
 
     def _is_left_of(self, key: Key) -> bool:
@@ -245,15 +247,15 @@ class StorageController:
         key = key_of(after or before or {})
         # They may be seen after what was made from them.
         late = before is None and self._storages.get(key) is not None
-        if late or changes.is_news_of_servers(before, after):
+        if late or changes.is_relevant_servers_change(before, after):
             self.reconciler.add(key, after)
 
     def _part_changed(
         self,
-        is_news: Callable[[Object | None, Object | None], bool],
+        is_relevant: Callable[[Object | None, Object | None], bool],
         before: Object | None,
         after: Object | None,
     ) -> None:
         for key in labels.owners_of(after or before or {}):
-            if self._storages.get(key) is None or is_news(before, after):
+            if self._storages.get(key) is None or is_relevant(before, after):
                 self.reconciler.add(key)

@@ -148,7 +148,8 @@ class WorkflowController:
             key = Key.parse(name)
             found = self._informers.of(kinds.WORKFLOW).get(key)
             if found is None or (
-                not changes.is_settled(found) and changes.is_news(kind, before, after, found)
+                not changes.is_settled(found)
+                and changes.is_relevant_to_workflow(kind, before, after, found)
             ):
                 self.reconciler.add(key)
 

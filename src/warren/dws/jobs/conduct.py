@@ -76,7 +76,7 @@ def needs_flash(snapshot: JobSnapshot) -> bool:
     )
 
 
-def asks_for_abort(snapshot: JobSnapshot) -> bool:
+def needs_abort_check(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on whether the job was let go before its storage."""
     workflow = snapshot.workflow
     return (
@@ -100,7 +100,7 @@ def needs_pods(snapshot: JobSnapshot) -> bool:
     )
 
 
-def is_news(workflow: Object, timeouts: Timeouts) -> bool:
+def may_need_action(workflow: Object, timeouts: Timeouts) -> bool:
     """Return whether a Workflow is where `decide` may have something to do.
 
     That is: where a state is ready, in trouble, or new and under a limit, or it is deleted. In the
@@ -130,14 +130,14 @@ def is_stuck(workflow: Object) -> bool:
     return hangs and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
 
 
-def has_let_go(before: Object | None, after: Object | None) -> bool:
+def has_unmounted(before: Object | None, after: Object | None) -> bool:
     """Return whether by a change of its ClientMount a node has come to have nothing mounted."""
     if before is None or read(before, ClientMount).all_in("unmounted"):
         return False
     return after is None or read(after, ClientMount).all_in("unmounted")
 
 
-def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
+def is_finished(workflow: Object, job: Job | None, finalizer: str) -> bool:
     """Return whether nothing is left to decide on a Workflow, whatever becomes of it yet.
 
     It is on its way out and was let go of, and its job is over.

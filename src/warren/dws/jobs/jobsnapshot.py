@@ -101,7 +101,7 @@ class JobSnapshot:
     flash: Sequence[Held] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     aborted: bool = False
-    """Whether the job was let go before its storage; looked up where `asks_for_abort` says so."""
+    """Whether the job was let go before its storage; looked up if `needs_abort_check` says so."""
     storages: Mapping[str, Storage] = field(default_factory=dict)
     """The rabbits that hold the job's flash, where it was; and those of a running job."""
     transient: float | None = None
