@@ -524,7 +524,7 @@ def test_a_job_whose_workflow_cannot_be_read_fails_with_the_reason_and_no_other_
 
 def test_a_configuration_that_cannot_be_read_is_no_jobs_mistake() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        await malformed(api, kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION, spec=5)
+        await malformed(api, kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY, spec=5)
         async with informed(api):
             with pytest.raises(Malformed, match="SystemConfiguration"):
                 await conductor.reconcile(7)

@@ -152,7 +152,8 @@ def test_a_job_places_the_persistent_storage_that_it_makes_though_it_was_not_see
         owned = labels.of_owner(kinds.BREAKDOWN, msgspec.convert(owner, Meta))
         spec = {"name": "pers", "fsType": "xfs", "userID": 1001}
         await api.add(
-            kinds.PERSISTENT, {"metadata": meta("pers", "default", labels=owned), "spec": spec}
+            kinds.PERSISTENT_INSTANCE,
+            {"metadata": meta("pers", "default", labels=owned), "spec": spec},
         )
         await api.add(kinds.SERVERS, {"metadata": meta("pers", "default"), "spec": {}})
         await wired(api)

@@ -39,7 +39,7 @@ def pods(api: Api) -> list[Any]:
 
 
 def status(api: Api) -> Any:
-    return api.find(kinds.JOB, Key("default", "index"))["status"]
+    return api.find(kinds.BATCH_JOB, Key("default", "index"))["status"]
 
 
 async def ended(api: Api, name: str, phase: str) -> None:
@@ -50,7 +50,7 @@ async def ended(api: Api, name: str, phase: str) -> None:
 
 def test_a_job_comes_to_its_end_by_the_news_of_its_pods() -> None:
     async def story(api: Api) -> None:
-        await api.add(kinds.JOB, JOB)
+        await api.add(kinds.BATCH_JOB, JOB)
         (first,) = pods(api)
         assert first["spec"]["nodeName"] == "r0"
         assert status(api)["active"] == 1
@@ -67,7 +67,7 @@ def test_a_job_comes_to_its_end_by_the_news_of_its_pods() -> None:
 
 def test_a_pod_that_was_removed_by_hand_is_made_again() -> None:
     async def story(api: Api) -> None:
-        await api.add(kinds.JOB, JOB)
+        await api.add(kinds.BATCH_JOB, JOB)
         (first,) = pods(api)
         await api.remove(kinds.POD, key_of(first))
         (again,) = pods(api)

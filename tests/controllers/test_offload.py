@@ -53,7 +53,8 @@ def told(story: Story, make: Callable[..., Offload] = Offload, **options: Any) -
 async def fill(api: Api) -> None:
     await begin(api, "wf")
     await api.add(
-        kinds.LUSTRE, {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}}
+        kinds.LUSTRE_FILE_SYSTEM,
+        {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}},
     )
     for each in (*ON_COMPUTE, *ON_RABBIT):
         own = labels.of_workflow(read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow))
@@ -342,7 +343,9 @@ def test_a_copy_is_taken_back_where_it_cannot_be_told_whether_its_job_has_ended(
 def test_a_file_system_that_cannot_be_read_is_no_mistake_of_a_request() -> None:
     async def story(api: Api, service: Offload) -> None:
         await put(
-            api, kinds.LUSTRE, {"metadata": meta("odd"), "kind": "LustreFileSystem", "spec": 5}
+            api,
+            kinds.LUSTRE_FILE_SYSTEM,
+            {"metadata": meta("odd"), "kind": "LustreFileSystem", "spec": 5},
         )
         with pytest.raises(OthersMalformed, match="LustreFileSystem odd: "):
             await asked(service)

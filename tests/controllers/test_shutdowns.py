@@ -60,7 +60,7 @@ async def postrun(api: Api, story: Callable[[Asked], Awaitable[None]]) -> Asked:
         )
         await api.add(kinds.CONTAINER_PROFILE, {**PROFILE, "metadata": meta("wf-0")})
         await api.add(
-            kinds.JOB,
+            kinds.BATCH_JOB,
             {
                 "metadata": meta("wf-r0", labels=WORKFLOW),
                 "spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "r0"}}}},
@@ -96,7 +96,7 @@ def test_containers_are_asked_every_two_seconds_until_they_have_ended() -> None:
             await asyncio.sleep(1.5)  # informers have had a second already
             assert len(asked.seen) == 2
             done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-            await api.change(kinds.JOB, Key("default", "wf-r0"), done, status=True)
+            await api.change(kinds.BATCH_JOB, Key("default", "wf-r0"), done, status=True)
             await asyncio.sleep(60)
             assert len(asked.seen) == 2
 
@@ -134,10 +134,10 @@ def test_where_there_are_many_containers_others_have_the_next_turn(
             node = api.store.get(kinds.NODE, Key("", "r0"))
             status = node["status"]
             await api.add(kinds.NODE, {"metadata": {"name": "r1"}, "status": status})
-            job = api.store.get(kinds.JOB, Key("default", "wf-r0"))
+            job = api.store.get(kinds.BATCH_JOB, Key("default", "wf-r0"))
             template = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "r1"}}}
             await api.add(
-                kinds.JOB,
+                kinds.BATCH_JOB,
                 {
                     "metadata": meta("wf-r1", labels=WORKFLOW),
                     "spec": {**job["spec"], "template": template},

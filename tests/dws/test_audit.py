@@ -23,7 +23,9 @@ def share() -> dict[str, Any]:
 
 def objects(**more: list[Object]) -> dict[Kind, list[Object]]:
     """Return what a Workflow with two volumes on a rabbit and a mount on a node consists of."""
-    found: dict[Kind, list[Object]] = {kind: [] for kind in (kinds.PERSISTENT, *audit.DEPENDENTS)}
+    found: dict[Kind, list[Object]] = {
+        kind: [] for kind in (kinds.PERSISTENT_INSTANCE, *audit.DEPENDENTS)
+    }
     found[kinds.WORKFLOW] = [{"metadata": meta("wf"), "spec": {}}]
     found[kinds.NNF_STORAGE] = [owned("wf-0")]
     found[kinds.NNF_NODE_STORAGE] = [share()]

@@ -58,7 +58,7 @@ def test_others_are_told_where_the_storage_is_and_nothing_is_waited_for() -> Non
         }
     ]
     assert len(made(writes, kinds.SERVICE)) == 1
-    assert not made(writes, kinds.JOB)
+    assert not made(writes, kinds.BATCH_JOB)
     assert driver(writes, 7)["completed"]
     # Before the Workflow says that it is done: a process may die between two writes.
     assert writes[-1].kind == kinds.WORKFLOW

@@ -403,15 +403,18 @@ def test_rabbits_mount_what_containers_use_until_teardown_before_they_start() ->
     served = accesses["wf-0-servers"]
     assert served["spec"]["teardownState"] == "Teardown"
     assert served["metadata"]["labels"][labels.DIRECTIVE_INDEX] == "0"
-    assert not made(writes, kinds.JOB)
+    assert not made(writes, kinds.BATCH_JOB)
     # What a copy_in had them mount is kept mounted.
     copied = mounted(**{labels.TEARDOWN_STATE: "PreRun"})
     writes = decide(view(wf, accesses=[copied], **about))
     (kept,) = changes(writes, kinds.NNF_ACCESS)
     assert kept["spec"] == {"desiredState": "mounted", "teardownState": "Teardown"}
-    assert not made(writes, kinds.JOB)
+    assert not made(writes, kinds.BATCH_JOB)
     writes = decide(view(wf, accesses=[mounted()], **about))
-    assert [each["metadata"]["name"] for each in made(writes, kinds.JOB)] == ["wf-r0", "wf-r1"]
+    assert [each["metadata"]["name"] for each in made(writes, kinds.BATCH_JOB)] == [
+        "wf-r0",
+        "wf-r1",
+    ]
     assert len(made(writes, kinds.SERVICE)) == len(made(writes, kinds.CONFIG_MAP)) == 1
     assert driver(writes, 7)["message"] == "pending container start for job 'wf-r0'"
 
@@ -471,7 +474,7 @@ def test_a_rabbit_that_runs_no_containers_is_waited_for_in_its_words(
 ) -> None:
     writes = bare("PreRun", runners=runners)
     assert driver(writes, 2)["message"] == words
-    assert not made(writes, kinds.JOB)
+    assert not made(writes, kinds.BATCH_JOB)
     late = {"desiredStateChange": "2026-01-31T11:54:59.000000Z"}
     status, message = told(bare("PreRun", runners=runners, status=late))
     assert status == "Error"
@@ -494,11 +497,11 @@ def test_postrun_starts_a_clock_once_for_those_that_still_run() -> None:
     """Statement 001.14: a timer, after which they are ended and the Workflow fails."""
     began = "2026-01-31T11:59:00Z"
     writes = bare("PostRun", jobs=job("wf-r0", ready=1, startTime=began))
-    (patch,) = changes(writes, kinds.JOB)
+    (patch,) = changes(writes, kinds.BATCH_JOB)
     assert patch == {"spec": {"activeDeadlineSeconds": 60 + 300}}
     assert driver(writes, 3)["message"] == "pending container finish"
     writes = bare("PostRun", jobs=job("wf-r0", ready=1, startTime=began, deadline=360))
-    assert not changes(writes, kinds.JOB)
+    assert not changes(writes, kinds.BATCH_JOB)
     ended = condition("Failed", reason="DeadlineExceeded")
     status, message = told(bare("PostRun", jobs=job("wf-r0", conditions=ended)))
     assert status == "Error"
@@ -519,7 +522,7 @@ def test_a_profile_may_say_that_the_job_does_not_wait_for_them() -> None:
     quick = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "postRunTimeoutSeconds": 0}}
     writes = bare("PostRun", jobs=job("wf-r0", ready=1), pinned=pinned(quick, 0))
     assert driver(writes, 3)["completed"]
-    assert not changes(writes, kinds.JOB)
+    assert not changes(writes, kinds.BATCH_JOB)
 
 
 def test_teardown_removes_them_first_and_then_gives_their_ports_back() -> None:
@@ -527,7 +530,7 @@ def test_teardown_removes_them_first_and_then_gives_their_ports_back() -> None:
     wf = workflow(FAST, BESIDE, state="Teardown")
     about: dict[str, Any] = {"storages": [nnf_storage()], "accesses": [mounted()]}
     writes = decide(view(wf, jobs=job("wf-r0", conditions=condition("Complete")), **about))
-    assert removed(writes, kinds.JOB) == ["default/wf-r0"]
+    assert removed(writes, kinds.BATCH_JOB) == ["default/wf-r0"]
     assert not removed(writes, kinds.NNF_ACCESS)
     assert removed(decide(view(wf, **about)), kinds.NNF_ACCESS)
     writes = decide(view(wf))
@@ -540,7 +543,7 @@ def test_teardown_removes_them_first_and_then_gives_their_ports_back() -> None:
 def test_a_deleted_workflow_keeps_no_container() -> None:
     gone = workflow(BARE, state="PreRun", metadata={"deletionTimestamp": "2026-01-31T12:00:00Z"})
     writes = decide(view(gone, jobs=job("wf-r0", ready=1)))
-    assert removed(writes, kinds.JOB) == ["default/wf-r0"]
+    assert removed(writes, kinds.BATCH_JOB) == ["default/wf-r0"]
 
 
 # Storage of all kinds
@@ -603,7 +606,7 @@ def test_a_container_has_what_its_directive_names_as_rabbits_mount_it(
     Statement 001.43: node-local storage has a directory for each.
     """
     writes = started(kind, "")
-    (found,) = made(writes, kinds.JOB)
+    (found,) = made(writes, kinds.BATCH_JOB)
     spec = found["spec"]["template"]["spec"]
     volumes = {each["name"]: each for each in spec["volumes"]}
     assert volumes["fast"]["hostPath"]["path"] == "/mnt/nnf/uid-wf-0"
@@ -614,7 +617,7 @@ def test_a_container_has_what_its_directive_names_as_rabbits_mount_it(
 
 
 def test_a_profile_may_mount_a_storage_itself() -> None:
-    (found,) = made(started("gfs2", ""), kinds.JOB)
+    (found,) = made(started("gfs2", ""), kinds.BATCH_JOB)
     (main,) = found["spec"]["template"]["spec"]["containers"]
     places = [each["mountPath"] for each in main["volumeMounts"] if "/own" in each["mountPath"]]
     assert places == ["/own", "/own/r1-0"]
@@ -631,7 +634,7 @@ def test_persistent_storage_is_mounted_as_well() -> None:
     )
     known: dict[str, Any] = {"pinned": pinned(WIDE, 2), "accesses": [mounted(), served]}
     writes = decide(view(wf, storages=[nnf_storage()], nodes=["n2"], **known))
-    (found,) = made(writes, kinds.JOB)
+    (found,) = made(writes, kinds.BATCH_JOB)
     volumes = {each["name"]: each for each in found["spec"]["template"]["spec"]["volumes"]}
     assert volumes["kept"]["hostPath"]["path"] == "/mnt/nnf/uid-wf-1"
 
@@ -639,7 +642,7 @@ def test_persistent_storage_is_mounted_as_well() -> None:
 def test_global_file_systems_are_claimed_in_the_profiles_mode() -> None:
     arguments = "DW_GLOBAL_lus=/lus/a DW_GLOBAL_ro=/lus/b"
     writes = started("gfs2", arguments, file_systems=[lus("default")])
-    (found,) = made(writes, kinds.JOB)
+    (found,) = made(writes, kinds.BATCH_JOB)
     spec = found["spec"]["template"]["spec"]
     claims = {
         each["name"]: each["persistentVolumeClaim"]["claimName"]

@@ -143,7 +143,7 @@ def started(*directives: str, **more: Any) -> list[Object]:
     """Return the pods that PreRun makes, by rabbit."""
     wf = workflow(*directives, state="PreRun", metadata=more.pop("metadata", {}))
     known = {"accesses": [mounted()], "storages": [nnf_storage()], **more}
-    jobs = made(decide(view(wf, **known)), kinds.JOB)
+    jobs = made(decide(view(wf, **known)), kinds.BATCH_JOB)
     return [job["spec"]["template"]["spec"] for job in jobs]
 
 

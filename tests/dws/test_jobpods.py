@@ -56,7 +56,9 @@ def made(writes: Sequence[Write]) -> list[Create]:
 
 def said(writes: Sequence[Write]) -> dict[str, Any]:
     """Return what the Job's status comes to."""
-    (change,) = [each for each in writes if isinstance(each, Change) and each.kind == kinds.JOB]
+    (change,) = [
+        each for each in writes if isinstance(each, Change) and each.kind == kinds.BATCH_JOB
+    ]
     assert change.status
     found: dict[str, Any] = merged({}, change.patch)["status"]
     return found
@@ -216,10 +218,10 @@ def test_a_job_whose_writes_were_made_has_nothing_left_to_write(
     for write in writes:
         if isinstance(write, Create):
             pods.append(pod("Pending"))
-        elif isinstance(write, Change) and write.kind == kinds.JOB:
+        elif isinstance(write, Change) and write.kind == kinds.BATCH_JOB:
             status = merged(status, write.patch["status"])
     again, _ = decided(pods, status, **spec)
-    assert len([each for each in again if each.kind != kinds.JOB]) == 0
+    assert len([each for each in again if each.kind != kinds.BATCH_JOB]) == 0
     for write in again:  # the new pod is counted
         assert isinstance(write, Change)
         status = merged(status, write.patch["status"])

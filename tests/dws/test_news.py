@@ -125,7 +125,7 @@ def test_an_error_is_news_when_it_comes_and_when_it_is_over(kind: Kind) -> None:
 def test_all_that_happens_to_other_children_is_news() -> None:
     assert is_relevant_to_workflow(kinds.NNF_DATA_MOVEMENT, child({}), child({}, **GOING), WORKFLOW)
     assert is_relevant_to_workflow(kinds.COMPUTES, None, child({}), WORKFLOW)
-    assert is_relevant_to_workflow(kinds.JOB, child({}), child({}), WORKFLOW)
+    assert is_relevant_to_workflow(kinds.BATCH_JOB, child({}), child({}), WORKFLOW)
 
 
 # For the conductor

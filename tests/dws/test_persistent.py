@@ -78,7 +78,7 @@ def psi(
     )
 
 
-OWN = labels.of_owner(kinds.PERSISTENT, psi().metadata)
+OWN = labels.of_owner(kinds.PERSISTENT_INSTANCE, psi().metadata)
 
 
 def the_servers(**metadata: Any) -> Servers:
@@ -107,7 +107,7 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
     """dws-spec section 0.2: its finalizer."""
     new = psi(metadata={"finalizers": ["theirs"]})
 
-    (patch,) = changes(instances.decide(Instance(object=new)), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(Instance(object=new)), kinds.PERSISTENT_INSTANCE)
 
     assert patch == {"metadata": {"finalizers": ["theirs", labels.PERSISTENT_FINALIZER]}}
 
@@ -115,10 +115,13 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
 def test_what_its_owner_wants_destroyed_is_deleted_when_no_job_uses_it() -> None:
     """ADR 057: asked for by a single write, whatever dies after it."""
     wanted = whole(spec={"state": "Destroying"})
-    assert removed(instances.decide(wanted), kinds.PERSISTENT) == ["default/pers"]
+    assert removed(instances.decide(wanted), kinds.PERSISTENT_INSTANCE) == ["default/pers"]
     used = whole("Active", USER, spec={"state": "Destroying"})
-    assert removed(instances.decide(used), kinds.PERSISTENT) == []
-    assert changes(instances.decide(used), kinds.PERSISTENT)[0]["status"]["state"] == "Destroying"
+    assert removed(instances.decide(used), kinds.PERSISTENT_INSTANCE) == []
+    assert (
+        changes(instances.decide(used), kinds.PERSISTENT_INSTANCE)[0]["status"]["state"]
+        == "Destroying"
+    )
 
 
 def test_an_instance_makes_its_servers_and_is_being_created() -> None:
@@ -132,7 +135,7 @@ def test_an_instance_makes_its_servers_and_is_being_created() -> None:
         labels.PERSISTENT_NAME: "pers",
         labels.PERSISTENT_NAMESPACE: "default",
     }
-    (patch,) = changes(writes, kinds.PERSISTENT)
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
     assert patch["status"]["state"] == "Creating"
     assert patch["status"]["servers"] == {"kind": "Servers", "name": "pers", "namespace": "default"}
 
@@ -166,7 +169,7 @@ def test_an_error_of_the_storage_is_the_instances() -> None:
     failed = the_storage(error=error("r0: broke"))
     seen = Instance(object=psi("Creating"), servers=the_servers(), storage=failed)
 
-    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
 
     assert patch["status"]["error"]["debugMessage"] == "r0: broke"
 
@@ -181,7 +184,7 @@ def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind:
         storage=the_storage(theirs, ready=True) if kind is kinds.NNF_STORAGE else None,
     )
 
-    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
 
     assert patch["status"]["state"] == "Creating"
     assert patch["status"]["error"]["type"] == "User"
@@ -198,7 +201,7 @@ def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:
     """dws-spec section 0.2: the finalizer is kept while consumerReferences is non-empty."""
     writes = instances.decide(whole("Active", USER, deleting=True))
 
-    (patch,) = changes(writes, kinds.PERSISTENT)
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
     assert patch["status"]["state"] == "Destroying"
     assert len(writes) == 1
 
@@ -220,7 +223,7 @@ def test_an_instance_gives_back_its_flash_then_the_rest_and_goes_last() -> None:
     assert not instances.leaves(seen)
     seen = replace(seen, profile=None)
     assert instances.leaves(seen)
-    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
     assert patch == {"metadata": {"finalizers": []}}
 
 
@@ -228,7 +231,7 @@ def test_what_keeps_an_instance_from_going_is_told() -> None:
     kept = the_storage(DELETING, error=error("r0: a process keeps it"))
     seen = Instance(object=psi("Destroying", deleting=True), storage=kept)
 
-    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
 
     assert patch["status"]["error"]["debugMessage"] == "r0: a process keeps it"
 
@@ -377,7 +380,7 @@ def test_an_instance_may_be_said_to_be_for_all_users() -> None:
     """dws-spec section 0.1: ignore-uid, in any case."""
     shared = whole(spec={"userID": 7}, metadata={"annotations": {labels.IGNORE_UID: "True"}})
 
-    assert changes(decide(seen(workflow(USE, state="Setup"), shared)), kinds.PERSISTENT)
+    assert changes(decide(seen(workflow(USE, state="Setup"), shared)), kinds.PERSISTENT_INSTANCE)
 
 
 @pytest.mark.parametrize(
@@ -480,7 +483,7 @@ def test_whom_the_root_directory_lets_in_is_told_to_what_mounts_it(
 def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
     writes = decide(seen(workflow(USE, state="Setup"), whole(state)))
 
-    assert not changes(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
     assert told(writes) == (
         "Error",
         "DW Directive 0: User error: PersistentStorage is not active: pers is "
@@ -491,7 +494,7 @@ def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
 def test_a_user_of_an_instance_that_is_degraded_since_goes_on() -> None:
     writes = decide(seen(workflow(USE, state="Setup"), whole("Degraded", USER)))
 
-    assert not changes(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
     assert told(writes)[0] == "Completed"
 
 
@@ -742,7 +745,7 @@ def test_a_job_that_is_torn_down_takes_its_copies_and_what_rabbits_have_mounted_
     here = whole("Active", USER)
     writes = decide(seen(wf, here, accesses=[on_rabbits()]))
     assert removed(writes, kinds.NNF_ACCESS) == ["default/wf-0-servers"]
-    assert not changes(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
 
 
 def test_a_state_is_not_called_ready_before_what_its_work_writes_is_written() -> None:
@@ -750,7 +753,7 @@ def test_a_state_is_not_called_ready_before_what_its_work_writes_is_written() ->
 
     writes = decide(seen(wf, whole("Active", USER)))
 
-    assert [each.kind for each in writes] == [kinds.PERSISTENT, kinds.WORKFLOW]
+    assert [each.kind for each in writes] == [kinds.PERSISTENT_INSTANCE, kinds.WORKFLOW]
     assert is_ready(writes)
 
 
@@ -760,11 +763,11 @@ def test_a_user_leaves_after_its_mounts_and_before_it_is_done() -> None:
 
     first = decide(seen(wf, here, accesses=[nnf_access()]))
     assert removed(first, kinds.NNF_ACCESS) == ["default/wf-0-computes"]
-    assert not changes(first, kinds.PERSISTENT)
+    assert not changes(first, kinds.PERSISTENT_INSTANCE)
 
     writes = decide(seen(wf, here))
-    assert [each.kind for each in writes] == [kinds.PERSISTENT, kinds.WORKFLOW]
-    assert changes(writes, kinds.PERSISTENT) == [{"spec": {"consumerReferences": [OTHER]}}]
+    assert [each.kind for each in writes] == [kinds.PERSISTENT_INSTANCE, kinds.WORKFLOW]
+    assert changes(writes, kinds.PERSISTENT_INSTANCE) == [{"spec": {"consumerReferences": [OTHER]}}]
     assert is_ready(writes)
 
 
@@ -777,7 +780,7 @@ def test_a_workflow_that_is_deleted_in_any_state_leaves_the_instance(state: str)
         seen(wf, whole("Active", USER), dependents=[(kinds.BREAKDOWN, wf.metadata.key)])
     )
 
-    assert changes(writes, kinds.PERSISTENT) == [{"spec": {"consumerReferences": []}}]
+    assert changes(writes, kinds.PERSISTENT_INSTANCE) == [{"spec": {"consumerReferences": []}}]
     assert removed(writes, kinds.BREAKDOWN) == ["default/wf"]
 
 
@@ -795,7 +798,7 @@ def test_an_instance_that_is_complete_is_its_own_from_then_on() -> None:
 
     writes = decide(seen(workflow(CREATE, state="Teardown"), here, breakdowns=[by]))
 
-    (patch,) = changes(writes, kinds.PERSISTENT)
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
     assert patch["metadata"]["ownerReferences"] is None
     assert after(here.object, writes).metadata.labels == {"kept": "yes"}
     assert is_ready(writes)
@@ -810,12 +813,12 @@ def test_an_instance_whose_making_failed_goes() -> None:
     wf = workflow(CREATE, state="Teardown", status={"drivers": drivers})
 
     writes = decide(seen(wf, whole("Creating", metadata=owned(by)), breakdowns=[by]))
-    assert removed(writes, kinds.PERSISTENT) == [KEY]
+    assert removed(writes, kinds.PERSISTENT_INSTANCE) == [KEY]
     assert not is_ready(writes)
 
     going = whole("Destroying", OTHER, deleting=True, metadata=owned(by))
     writes = decide(seen(wf, going, breakdowns=[by]))
-    assert not removed(writes, kinds.PERSISTENT)
+    assert not removed(writes, kinds.PERSISTENT_INSTANCE)
     assert told(writes)[1] == "DW Directive 0: delete, once 1 user let go"
 
     assert is_ready(decide(seen(wf, None, breakdowns=[by])))
@@ -827,7 +830,7 @@ def test_an_instance_that_was_there_before_is_not_taken_away() -> None:
         seen(workflow(CREATE, state="Teardown"), whole("Active"), breakdowns=[broken_down()])
     )
 
-    assert not changes(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
     assert is_ready(writes)
 
 
@@ -840,7 +843,7 @@ def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
     here = whole("Active")
 
     writes = decide(seen(wf, here))
-    (patch,) = changes(writes, kinds.PERSISTENT)
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
     assert patch["spec"] == {"state": "Destroying"}
     assert patch["metadata"]["labels"] == labels.of_owner(kinds.WORKFLOW, wf.metadata)
     assert patch["metadata"]["ownerReferences"][0]["uid"] == "uid-wf"
@@ -848,7 +851,7 @@ def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
 
     here = replace(here, object=after(here.object, writes))
     writes = decide(seen(wf, here))
-    assert removed(writes, kinds.PERSISTENT) == [KEY]
+    assert removed(writes, kinds.PERSISTENT_INSTANCE) == [KEY]
     assert not is_ready(writes)
 
     assert not is_ready(decide(seen(wf, whole("Destroying", deleting=True))))
@@ -873,8 +876,8 @@ def test_an_instance_in_use_or_of_another_user_is_not_destroyed(
     writes = decide(seen(workflow(DESTROY, state="Teardown"), here))
 
     assert told(writes) == ("Error", f"DW Directive 0: User error: {message}")
-    assert not changes(writes, kinds.PERSISTENT)
-    assert not removed(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
+    assert not removed(writes, kinds.PERSISTENT_INSTANCE)
 
 
 def test_what_keeps_an_instance_from_being_destroyed_is_told() -> None:

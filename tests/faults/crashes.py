@@ -262,7 +262,7 @@ class Kubelets:
         """Return what is left of containers when the garbage collector had its time."""
         await asyncio.sleep(5)
         store = control.api.store
-        own = (kinds.JOB, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP, kinds.CONTAINER_PROFILE)
+        own = (kinds.BATCH_JOB, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP, kinds.CONTAINER_PROFILE)
         found = [
             f"{kind.name} {key_of(obj)} is left"
             for kind in own
@@ -394,7 +394,7 @@ async def _to_the_end(story: Story, world: World, control: Control, found: Found
             cancelling.cancel()
         if ended.job.result not in story.ends:
             found.wrong.append(f"job {number} ended as {ended.job.result}: {ended.job.problems}")
-    left = list(control.api.store.everything(kinds.PERSISTENT))
+    left = list(control.api.store.everything(kinds.PERSISTENT_INSTANCE))
     if left:
         found.wrong.append(f"persistent storage is left: {left}")
     await world.assert_nothing_left(control)

@@ -247,7 +247,7 @@ class Conductor:
         for key in conduct.new_persistent_servers(snapshot):
             try:
                 # Not as they were seen: one of this name may have been another user's before.
-                raw = await self._client.get(kinds.PERSISTENT, key)
+                raw = await self._client.get(kinds.PERSISTENT_INSTANCE, key)
                 own[key.name] = read(await self._client.get(kinds.SERVERS, key), Servers)
             except NotFound:
                 raise Fault(f"persistent storage {key.name!r} is gone", type="User") from None
@@ -340,7 +340,7 @@ class Conductor:
             )
 
     def _configuration(self) -> SystemConfiguration | None:
-        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
+        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION_KEY)
         return read(raw, SystemConfiguration) if raw is not None else None
 
     def _snapshot(

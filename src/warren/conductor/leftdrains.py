@@ -52,7 +52,7 @@ class LeftDrains:
     async def reconcile(self, key: str) -> None:
         """Return the nodes that no Workflow of a job that is over has any more."""
         await self._jobs.wait_synced()
-        raw = self._configurations.get(kinds.CONFIGURATION)
+        raw = self._configurations.get(kinds.CONFIGURATION_KEY)
         if raw is None or not self._enabled:
             return
         nodes = read(raw, SystemConfiguration).rabbits_of_computes().keys() - self._awaited()

@@ -176,7 +176,7 @@ class AccessController:
         owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
         computes = self._computes.get(clients.key) if clients else self._lost(current)
-        configuration = self._configurations.get(kinds.CONFIGURATION)
+        configuration = self._configurations.get(kinds.CONFIGURATION_KEY)
         known = read(storage, NnfStorage) if storage else None
         own = [read(obj, ClientMount) for obj in mounts]
         unreachable = self._unreachable(current, own)

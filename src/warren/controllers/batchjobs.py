@@ -21,7 +21,7 @@ class JobController:
         """`informers` have the index `job` of pods (`jobpods.job_of`)."""
         self._client = client
         self._clock = clock
-        self._jobs = informers.of(kinds.JOB)
+        self._jobs = informers.of(kinds.BATCH_JOB)
         self._pods = informers.of(kinds.POD)
         self.reconciler: Reconciler[Key] = Reconciler("batch jobs", self.reconcile)
         self._jobs.listen(lambda obj: self.reconciler.add(key_of(obj)))
@@ -45,5 +45,5 @@ class JobController:
 
     def _pod_changed(self, obj: Object) -> None:
         for owner in obj["metadata"].get("ownerReferences") or ():
-            if owner["kind"] == kinds.JOB.name:
+            if owner["kind"] == kinds.BATCH_JOB.name:
                 self.reconciler.add(Key(key_of(obj).namespace, owner["name"]))

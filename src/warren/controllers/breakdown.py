@@ -27,7 +27,7 @@ class BreakdownController:
         self._client = client
         self._breakdowns = informers.of(kinds.BREAKDOWN)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
-        self._instances = informers.of(kinds.PERSISTENT)
+        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self._servers = informers.of(kinds.SERVERS)
         self._rabbits = informers.of(kinds.STORAGE)
         self.reconciler: Reconciler[Key] = Reconciler(

@@ -16,7 +16,7 @@ class GlobalFileSystemController:
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
-        self._all = informers.of(kinds.LUSTRE)
+        self._all = informers.of(kinds.LUSTRE_FILE_SYSTEM)
         self.reconciler: Reconciler[Key] = Reconciler("lustre", self.reconcile)
         self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
 

@@ -140,7 +140,7 @@ class Offload:
         own = labels.of_workflow(workflow)
         mounts, node = kinds.CLIENT_MOUNT, request.compute_name
         on_compute = (await self._client.list(mounts, node, own)).items
-        file_systems = (await self._client.list(kinds.LUSTRE)).items
+        file_systems = (await self._client.list(kinds.LUSTRE_FILE_SYSTEM)).items
         ends = requests.ends(
             request, on_compute, [read_other(obj, LustreFileSystem) for obj in file_systems]
         )

@@ -33,7 +33,7 @@ class Instances:
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
-        self._informers = {kind: informers.of(kind) for kind in (kinds.PERSISTENT, *PARTS)}
+        self._informers = {kind: informers.of(kind) for kind in (kinds.PERSISTENT_INSTANCE, *PARTS)}
 
     def seen(self, key: Key) -> Instance | None:
         """Return an instance as it was seen, and None where none was."""
@@ -41,14 +41,16 @@ class Instances:
 
     async def read(self, key: Key) -> Instance | None:
         """Return an instance as it is, and None where there is none."""
-        found = {kinds.PERSISTENT: await read_live(self._client, kinds.PERSISTENT, key)}
-        if found[kinds.PERSISTENT] is not None:
+        found = {
+            kinds.PERSISTENT_INSTANCE: await read_live(self._client, kinds.PERSISTENT_INSTANCE, key)
+        }
+        if found[kinds.PERSISTENT_INSTANCE] is not None:
             found |= {kind: await read_live(self._client, kind, key) for kind in PARTS}
         return _instance(found)
 
 
 def _instance(found: dict[Kind, Object | None]) -> Instance | None:
-    raw, profile = found[kinds.PERSISTENT], found.get(kinds.NNF_STORAGE_PROFILE)
+    raw, profile = found[kinds.PERSISTENT_INSTANCE], found.get(kinds.NNF_STORAGE_PROFILE)
     if raw is None:
         return None
 
@@ -74,7 +76,7 @@ class PersistentController:
         self._client = client
         self._clock = clock
         self._most = most
-        self._all = informers.of(kinds.PERSISTENT)
+        self._all = informers.of(kinds.PERSISTENT_INSTANCE)
         self._users = {kind: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.NNF_STORAGE)}
         self._instances = Instances(client, informers)
         self.reconciler: Reconciler[Key] = Reconciler("persistent", self.reconcile)

@@ -49,7 +49,7 @@ class SystemController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile the configuration, or one rabbit."""
-        if key == kinds.CONFIGURATION:
+        if key == kinds.CONFIGURATION_KEY:
             await perform(self._client, self._configuration_writes())
         elif not key.namespace:
             await self._ensure_namespace(key)
@@ -61,7 +61,7 @@ class SystemController:
                 await perform(self._client, self._asked(self._configuration, self._rabbits[key]))
             known = self._configuration.status
             if not (writes or known.ready or known.error):
-                self.reconciler.add(kinds.CONFIGURATION)
+                self.reconciler.add(kinds.CONFIGURATION_KEY)
             return self._seconds_left(key.namespace)
         else:
             raw = self._configurations.get(key)
@@ -73,7 +73,7 @@ class SystemController:
 
     def _configuration_writes(self) -> list[Write]:
         """Learn which rabbits there are; return the writes of the configuration and old rabbits."""
-        raw = self._configurations.get(kinds.CONFIGURATION)
+        raw = self._configurations.get(kinds.CONFIGURATION_KEY)
         before, found = self._configuration, read(raw, SystemConfiguration) if raw else None
         self._configuration = found
         if found is None:
@@ -88,7 +88,7 @@ class SystemController:
             self._without_namespace = {*self._nodes_known} - there
             for name in sorted(self._without_namespace):
                 self.reconciler.add(Key("", name))
-        owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION}"
+        owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION_KEY}"
         own = [read(obj, Storage) for obj in self._storages.by("owner", owner)]
         storages = rabbitstorages.remove_unknown(found, own)
         dismissed = [*orphans(storages), *storages]
@@ -111,7 +111,7 @@ class SystemController:
         # It is there, though it may not have been seen yet.
         self._without_namespace.discard(key.name)
         if not self._without_namespace and not self._configuration.status.ready:
-            self.reconciler.add(kinds.CONFIGURATION)
+            self.reconciler.add(kinds.CONFIGURATION_KEY)
 
     def _namespace_changed(self, obj: Object) -> None:
         key = key_of(obj)
@@ -210,7 +210,7 @@ class SystemController:
     def _storage_changed(self, obj: Object) -> None:
         key = _key(key_of(obj).name)
         # One of a rabbit that has left since is the configuration's to remove.
-        self.reconciler.add(key if key in self._rabbits else kinds.CONFIGURATION)
+        self.reconciler.add(key if key in self._rabbits else kinds.CONFIGURATION_KEY)
 
 
 def _key(rabbit: str) -> Key:

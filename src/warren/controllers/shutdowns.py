@@ -102,7 +102,7 @@ class ShutdownController:
         """Where the next turn begins, of Workflows with more containers than one turn has."""
         self.reconciler: Reconciler[Key] = Reconciler("shutdown", self.reconcile)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
-        for kind in (kinds.JOB, kinds.CONTAINER_PROFILE, kinds.PORT_MANAGER, kinds.NODE):
+        for kind in (kinds.BATCH_JOB, kinds.CONTAINER_PROFILE, kinds.PORT_MANAGER, kinds.NODE):
             informers.of(kind)
 
     def _workflow_changed(self, obj: Object) -> None:
@@ -146,7 +146,7 @@ class ShutdownController:
             )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
             return []
-        of_workflow = self._informers.of(kinds.JOB).by("workflow", str(workflow.metadata.key))
+        of_workflow = self._informers.of(kinds.BATCH_JOB).by("workflow", str(workflow.metadata.key))
         jobs = [read(obj, BatchJob) for obj in of_workflow]
         nodes = self._informers.of(kinds.NODE)
         return shutdowns.decide(

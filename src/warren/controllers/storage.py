@@ -39,7 +39,7 @@ class StorageController:
         self._servers = informers.of(kinds.SERVERS)
         self._mgts = informers.of(kinds.LUSTRE_MGT)
         self._nodes = informers.of(kinds.NNF_NODE)
-        self._instances = informers.of(kinds.PERSISTENT)
+        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self.reconciler: Reconciler[Key] = Reconciler(
             "storage", self.reconcile, user=user_by(self._storages)
         )

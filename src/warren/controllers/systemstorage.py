@@ -68,7 +68,7 @@ class SystemStorageController:
             obj = parts[kind]
             return None if obj is None else read(obj, type_)
 
-        configuration = self._configurations.get(kinds.CONFIGURATION)
+        configuration = self._configurations.get(kinds.CONFIGURATION_KEY)
         return SystemStorageSnapshot(
             object=current,
             configuration=read(configuration, SystemConfiguration) if configuration else None,

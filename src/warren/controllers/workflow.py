@@ -47,12 +47,12 @@ _LEFT_BY_TEARDOWN: Final = (
     kinds.NNF_STORAGE,
     kinds.NNF_ACCESS,
     kinds.NNF_DATA_MOVEMENT,
-    kinds.JOB,
+    kinds.BATCH_JOB,
 )
 """What is gone when Teardown is ready (`driver.needs_live_read`)."""
 
 _CHILDREN: Final = (*kinds.DEPENDENTS, *_LEFT_BY_TEARDOWN)
-_OF_CONTAINERS: Final = (kinds.JOB, kinds.CONTAINER_PROFILE)
+_OF_CONTAINERS: Final = (kinds.BATCH_JOB, kinds.CONTAINER_PROFILE)
 
 
 class WorkflowController:
@@ -73,7 +73,7 @@ class WorkflowController:
             "workflow", self.reconcile, user=user_by(informers.of(kinds.WORKFLOW))
         )
         informers.of(kinds.WORKFLOW).listen(self._changed)
-        informers.of(kinds.LUSTRE)
+        informers.of(kinds.LUSTRE_FILE_SYSTEM)
         informers.of(kinds.STORAGE)
         informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
         for kind in _CHILDREN:
@@ -82,7 +82,9 @@ class WorkflowController:
         informers.of(kinds.PORT_MANAGER).compare(self._ports_changed)
         self._instances = Instances(client, informers)
         self._tokens = Tokens(client)
-        informers.of(kinds.PERSISTENT).listen(lambda obj: self._instance_changed(str(key_of(obj))))
+        informers.of(kinds.PERSISTENT_INSTANCE).listen(
+            lambda obj: self._instance_changed(str(key_of(obj)))
+        )
         informers.of(kinds.SERVERS).listen(self._part_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -181,7 +183,7 @@ class WorkflowController:
 
         So are their places at their rabbits, and where copies are asked for.
         """
-        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
+        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION_KEY)
         if raw is not self._configuration:
             self._configuration = raw
             found = read(raw, SystemConfiguration) if raw else None
@@ -241,7 +243,8 @@ class WorkflowController:
             movements=[read(obj, NnfDataMovement) for obj in movements],
             computes=next((read(obj, Computes) for obj in children[kinds.COMPUTES]), None),
             file_systems=[
-                read(obj, LustreFileSystem) for obj in self._informers.of(kinds.LUSTRE).all()
+                read(obj, LustreFileSystem)
+                for obj in self._informers.of(kinds.LUSTRE_FILE_SYSTEM).all()
             ],
             rabbits=rabbits,
             instances={name: each for name, each in instances.items() if each is not None},
@@ -278,7 +281,9 @@ class WorkflowController:
                 for obj in profiles.by("profiles", kinds.PROFILES_NAMESPACE)
             },
             "pinned": {obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]},
-            "jobs": {obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.JOB]},
+            "jobs": {
+                obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.BATCH_JOB]
+            },
             "ports": read(raw, NnfPortManager) if raw is not None else None,
             "runners": _Nodes(self._informers.of(kinds.NODE)),
             "new_ssh_key": new_ssh_key,

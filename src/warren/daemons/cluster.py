@@ -60,9 +60,9 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
         # The word is the site's own: an earlier start may have served it.
         await client.patch(copyservice.announce(None))
     wanted = {f"global-{number}" for number in range(len(shape.global_file_systems))}
-    for obj in (await client.list(kinds.LUSTRE, labels={_OURS: "true"})).items:
+    for obj in (await client.list(kinds.LUSTRE_FILE_SYSTEM, labels={_OURS: "true"})).items:
         if obj["metadata"]["name"] not in wanted:
-            await client.delete(Remove(kind=kinds.LUSTRE, key=key_of(obj)))
+            await client.delete(Remove(kind=kinds.LUSTRE_FILE_SYSTEM, key=key_of(obj)))
 
 
 def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Kind, Object]]:
@@ -74,7 +74,7 @@ def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Ki
     by_name = {kind.name: kind for kind in kinds.ALL}
     for obj in manifests("rules.yaml"):
         kind = by_name[obj["kind"]]
-        yield kind, _requiring(obj, daemons) if kind == kinds.RULE else obj
+        yield kind, _requiring(obj, daemons) if kind == kinds.DIRECTIVE_RULE else obj
     storage_nodes = [
         {
             "type": "Rabbit",
@@ -99,7 +99,7 @@ def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Ki
             "labels": {_OURS: "true"},
         }
         spec = {"name": f"global{number}"[:8], "mgsNids": "127.0.0.1@tcp", "mountRoot": path}
-        yield kinds.LUSTRE, {"metadata": metadata, "spec": spec}
+        yield kinds.LUSTRE_FILE_SYSTEM, {"metadata": metadata, "spec": spec}
 
 
 def _requiring(rule: Object, daemons: Collection[str]) -> Object:

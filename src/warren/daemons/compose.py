@@ -252,8 +252,8 @@ def _validator(
     made_by: Callable[[int, int], Sequence[str]],
     settings: config.Config,
 ) -> StorageValidator:
-    rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
-    file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
+    rules, profiles = informers.of(kinds.DIRECTIVE_RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
+    file_systems, rabbits = informers.of(kinds.LUSTRE_FILE_SYSTEM), informers.of(kinds.STORAGE)
     runners, applications = informers.of(kinds.NODE), informers.of(kinds.CONTAINER_PROFILE)
     copies = informers.of(kinds.COPY_PROFILE)
     configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
@@ -287,7 +287,7 @@ def _validator(
         why_not_made=partial(why_not_made, rabbits),
         is_made_by_some=partial(is_made_by_some, rabbits),
         offload=lambda: (
-            copyservice.of_configuration(configurations.get(kinds.CONFIGURATION)) is not None
+            copyservice.of_configuration(configurations.get(kinds.CONFIGURATION_KEY)) is not None
         ),
     )
 

@@ -366,7 +366,7 @@ async def _offload_ready(client: Client) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_RABBITS_SECONDS):
             while True:
-                system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION)
+                system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY)
                 if copyservice.of_configuration(system) is not None:
                     return
                 await asyncio.sleep(_LOOK)

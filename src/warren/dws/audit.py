@@ -20,7 +20,7 @@ from warren.dws.objects.workflows import Workflow
 from warren.dws.storage.nnfstorage import volume, volume_size
 from warren.rfc import hostlist
 
-OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT, kinds.SYSTEM_STORAGE, kinds.STORAGE)
+OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT_INSTANCE, kinds.SYSTEM_STORAGE, kinds.STORAGE)
 """The kinds of objects that storage is made for."""
 
 DEPENDENTS = (
@@ -113,7 +113,7 @@ def orphaned_objects(
         if job not in active
     ]
     workflows = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
-    instances = {str(key_of(each)) for each in objects[kinds.PERSISTENT]}
+    instances = {str(key_of(each)) for each in objects[kinds.PERSISTENT_INSTANCE]}
     systems = {each["metadata"]["uid"] for each in objects.get(kinds.SYSTEM_STORAGE, ())}
     rabbits = {each["metadata"]["name"] for each in objects.get(kinds.STORAGE, ())}
     for kind in DEPENDENTS:

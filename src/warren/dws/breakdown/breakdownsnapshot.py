@@ -34,7 +34,7 @@ class BreakdownSnapshot:
         if self.instance is None or self.servers is None:
             return None
         carried = self.servers.metadata.labels
-        mine = labels.is_owner(kinds.PERSISTENT, self.instance.metadata, carried)
+        mine = labels.is_owner(kinds.PERSISTENT_INSTANCE, self.instance.metadata, carried)
         return self.servers if mine else None
 
     def choices(self) -> Sequence[NnfStorageProfile]:

@@ -105,13 +105,17 @@ def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write
     """
     instance = snapshot.instance
     if instance is None:
-        return [Create(kind=kinds.PERSISTENT, object=newinstance.make(snapshot, directive))]
+        return [
+            Create(kind=kinds.PERSISTENT_INSTANCE, object=newinstance.make(snapshot, directive))
+        ]
     newinstance.check_same(instance, snapshot.breakdown, directive)
     meta = instance.metadata
     if snapshot.copy is None:
-        copy = storageprofiles.pinned_copy(choose(snapshot, directive), kinds.PERSISTENT, meta, {})
+        copy = storageprofiles.pinned_copy(
+            choose(snapshot, directive), kinds.PERSISTENT_INSTANCE, meta, {}
+        )
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
-    storageprofiles.check_copy(snapshot.copy, kinds.PERSISTENT, meta)
+    storageprofiles.check_copy(snapshot.copy, kinds.PERSISTENT_INSTANCE, meta)
     needs = _needs(snapshot, directive, read(snapshot.copy, NnfStorageProfile))
     if snapshot.instance_servers is None:
         return ()  # the instance's controller makes them
@@ -141,7 +145,7 @@ def _use(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
         )
     copy = None
     if snapshot.copy is not None:
-        storageprofiles.check_copy(snapshot.copy, kinds.PERSISTENT, instance.metadata)
+        storageprofiles.check_copy(snapshot.copy, kinds.PERSISTENT_INSTANCE, instance.metadata)
         copy = read(snapshot.copy, NnfStorageProfile)
     found = [each.label for each in sets]
     compute = statuses.compute(snapshot, name, instance.spec.fs_type, found, copy)

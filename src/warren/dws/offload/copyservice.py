@@ -38,7 +38,7 @@ def announce(service: Service | None) -> Change:
     text = None if service is None else msgspec.json.encode(service).decode()
     return Change(
         kind=kinds.SYSTEM_CONFIGURATION,
-        key=kinds.CONFIGURATION,
+        key=kinds.CONFIGURATION_KEY,
         patch={"metadata": {"annotations": {labels.COPY_OFFLOAD: text}}},
     )
 

@@ -156,7 +156,11 @@ def _end(place: Place, mounts: Sequence[Object]) -> Object:
         }
     assert place.file_system is not None
     meta = place.file_system.metadata
-    reference = {"kind": kinds.LUSTRE.name, "name": meta.name, "namespace": meta.namespace}
+    reference = {
+        "kind": kinds.LUSTRE_FILE_SYSTEM.name,
+        "name": meta.name,
+        "namespace": meta.namespace,
+    }
     return {"path": place.path, "storageReference": reference}
 
 

@@ -49,7 +49,7 @@ class Instance:
 
     def has(self, meta: Meta) -> bool:
         """Return whether an object is part of this instance, and of no other that had its name."""
-        return labels.is_owner(kinds.PERSISTENT, self.object.metadata, meta.labels)
+        return labels.is_owner(kinds.PERSISTENT_INSTANCE, self.object.metadata, meta.labels)
 
     @property
     def parts(self) -> Mapping[Kind, Meta]:
@@ -146,7 +146,7 @@ def decide(instance: Instance) -> Sequence[Write]:
         return [_change(obj, {"metadata": {"finalizers": finalizers}})]
     if obj.spec.state == "Destroying" and not obj.spec.consumer_references:
         # Asked for by its owner; no Workflow becomes its user any more.
-        return [Remove(kind=kinds.PERSISTENT, key=obj.metadata.key)]
+        return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=obj.metadata.key)]
     writes: list[Write] = []
     if instance.servers is None:
         writes.append(Create(kind=kinds.SERVERS, object=_servers(obj)))
@@ -201,7 +201,11 @@ def _give_back(instance: Instance) -> Sequence[Write]:
     for kind, meta in instance.parts.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
         return [*removal, *_reported(instance)]
-    return [reports.remove_finalizer(kinds.PERSISTENT, obj.metadata, labels.PERSISTENT_FINALIZER)]
+    return [
+        reports.remove_finalizer(
+            kinds.PERSISTENT_INSTANCE, obj.metadata, labels.PERSISTENT_FINALIZER
+        )
+    ]
 
 
 def _servers(obj: PersistentStorageInstance) -> Object:
@@ -210,8 +214,8 @@ def _servers(obj: PersistentStorageInstance) -> Object:
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT, meta)},
-            "ownerReferences": labels.controller(kinds.PERSISTENT, meta),
+            "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT_INSTANCE, meta)},
+            "ownerReferences": labels.controller(kinds.PERSISTENT_INSTANCE, meta),
             "finalizers": [labels.SERVERS_FINALIZER],
         },
         "spec": {},
@@ -222,7 +226,7 @@ def owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Own
     """Return the owner of an instance's storage, which the directive `maker` makes."""
     return replace(
         maker,
-        kind=kinds.PERSISTENT,
+        kind=kinds.PERSISTENT_INSTANCE,
         meta=obj.metadata,
         labels=_labels(obj),
         annotations={labels.MADE_BY: str(maker.meta.key)},
@@ -248,7 +252,7 @@ def _reported(instance: Instance) -> Sequence[Change]:
     if known.state == state and known.servers and reports.same_error(known.error, error):
         return ()
     status = {"servers": reference, "state": state, "error": error}
-    return [reports.status(kinds.PERSISTENT, meta, status)]
+    return [reports.status(kinds.PERSISTENT_INSTANCE, meta, status)]
 
 
 def _state(instance: Instance) -> str:
@@ -370,7 +374,7 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
             "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
         }
         return [_change(obj, {"metadata": owned, "spec": {"state": "Destroying"}})]
-    return [Remove(kind=kinds.PERSISTENT, key=meta.key)]
+    return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=meta.key)]
 
 
 def made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
@@ -396,7 +400,7 @@ def _with_consumers(obj: PersistentStorageInstance, references: Sequence[Referen
 def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     """Change what was seen and nothing else: others add and remove consumers at the same time."""
     return Change(
-        kind=kinds.PERSISTENT,
+        kind=kinds.PERSISTENT_INSTANCE,
         key=obj.metadata.key,
         patch=patch,
         resource_version=obj.metadata.resource_version,

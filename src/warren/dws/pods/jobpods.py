@@ -135,7 +135,7 @@ def _reported(snapshot: JobSnapshot, condition: Object | None = None) -> list[Wr
         if condition["type"] == "Complete":
             patch["completionTime"] = moment
     change = Change(
-        kind=kinds.JOB,
+        kind=kinds.BATCH_JOB,
         key=job.metadata.key,
         patch={"status": patch},
         resource_version=job.metadata.resource_version,
@@ -156,8 +156,8 @@ def _pod(snapshot: JobSnapshot) -> Create:
     }
     node = (spec.get("nodeSelector") or {}).get(_HOST)
     owner = {
-        "apiVersion": kinds.JOB.api_version,
-        "kind": kinds.JOB.name,
+        "apiVersion": kinds.BATCH_JOB.api_version,
+        "kind": kinds.BATCH_JOB.name,
         "name": meta.name,
         "uid": meta.uid,
         "controller": True,

@@ -118,14 +118,16 @@ def _check(snapshot: SystemStorageSnapshot) -> None:
         raise _mistake(f"a capacity of {spec.capacity} is none: ask for a byte or more")
     if spec.make_client_mounts and not spec.client_mount_path.startswith("/"):
         raise _mistake("makeClientMounts needs a clientMountPath that begins with /")
-    if spec.system_configuration.name and spec.system_configuration.key != kinds.CONFIGURATION:
+    if spec.system_configuration.name and spec.system_configuration.key != kinds.CONFIGURATION_KEY:
         asked = spec.system_configuration.key
-        raise _mistake(f"the SystemConfiguration is {kinds.CONFIGURATION}, and not {asked}")
+        raise _mistake(f"the SystemConfiguration is {kinds.CONFIGURATION_KEY}, and not {asked}")
     profile = spec.storage_profile
     if profile.kind != kinds.NNF_STORAGE_PROFILE.name or not snapshot.has_profile:
         raise _mistake(f"storageProfile: there is no NnfStorageProfile {profile.key}")
     if snapshot.configuration is None:
-        raise Fault(f"SystemConfiguration {kinds.CONFIGURATION} is not there yet", severity="Minor")
+        raise Fault(
+            f"SystemConfiguration {kinds.CONFIGURATION_KEY} is not there yet", severity="Minor"
+        )
     for kind, each in snapshot.named_alike.items():
         if kind not in snapshot.parts:
             raise _mistake(f"the name is taken: there is a {kind.name} {each.key} of another's")

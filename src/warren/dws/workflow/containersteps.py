@@ -259,7 +259,7 @@ def _made(
         # One that is there stays: pods may have its keys already.
         keys = mpi.keys(application, snapshot.new_ssh_key())
         made.append(Create(kind=kinds.SECRET, object=keys))
-    return [*made, *(Create(kind=kinds.JOB, object=job) for job in missing)]
+    return [*made, *(Create(kind=kinds.BATCH_JOB, object=job) for job in missing)]
 
 
 def _left_to_others(
@@ -347,7 +347,7 @@ def _limited(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
     began = job.status.start_time or job.metadata.creation_timestamp
     age = max(0, int(snapshot.now - parse_rfc3339(began))) if began else 0
     return Change(
-        kind=kinds.JOB,
+        kind=kinds.BATCH_JOB,
         key=job.metadata.key,
         patch={"spec": {"activeDeadlineSeconds": age + limit}},
         resource_version=job.metadata.resource_version,

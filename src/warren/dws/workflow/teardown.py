@@ -31,7 +31,7 @@ def tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | Non
     if snapshot.jobs:
         # Nothing is unmounted under a container; a job goes after its pods.
         found_jobs = {each.metadata.key: each.metadata.deleting for each in snapshot.jobs.values()}
-        return _removing(kinds.JOB, found_jobs)
+        return _removing(kinds.BATCH_JOB, found_jobs)
     names = [f"{snapshot.child(index)}-{who}" for who in (COMPUTES, SERVERS)]
     mounted = [each for name, each in snapshot.accesses.items() if name in names]
     if mounted:
@@ -75,7 +75,7 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     )
     if complete and not found.going:
         return Outcome(writes=[instances.disown(found.object)])
-    return _destroying(found, [Remove(kind=kinds.PERSISTENT, key=found.key)])
+    return _destroying(found, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=found.key)])
 
 
 def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

@@ -78,7 +78,7 @@ class PersistentStorage:
         self._most = most
         self._client = client
         self._groups = groups
-        self._all = informers.of(kinds.PERSISTENT)
+        self._all = informers.of(kinds.PERSISTENT_INSTANCE)
         self._servers = informers.of(kinds.SERVERS)
 
     def methods(self) -> Methods:
@@ -174,7 +174,9 @@ class PersistentStorage:
         """Change an instance that the asker may change, and return it. Raises RpcError."""
         for _ in range(_TRIES):
             try:
-                raw = await self._client.get(kinds.PERSISTENT, Key(kinds.DEFAULT_NAMESPACE, name))
+                raw = await self._client.get(
+                    kinds.PERSISTENT_INSTANCE, Key(kinds.DEFAULT_NAMESPACE, name)
+                )
                 obj = read(raw, PersistentStorageInstance)
                 if not asker.owner and obj.spec.user_id != asker.userid:
                     raise RpcError(
@@ -235,7 +237,7 @@ def _users(obj: PersistentStorageInstance) -> Mapping[str, Any]:
 
 def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     return Change(
-        kind=kinds.PERSISTENT,
+        kind=kinds.PERSISTENT_INSTANCE,
         key=obj.metadata.key,
         patch=patch,
         resource_version=obj.metadata.resource_version,
