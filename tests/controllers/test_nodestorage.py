@@ -406,7 +406,7 @@ def node(carried: str = "true", **told: Any) -> dict[str, Any]:
             NODE.name,
             "r0",
             labels={labels.RAW_VOLUMES: carried, "other": "x"},
-            annotations={labels.LACKS: LACKS, "other": "y"},
+            annotations={labels.UNSUPPORTED_TYPES: LACKS, "other": "y"},
         ),
         "spec": {"name": "r0"},
         "status": told,
@@ -416,7 +416,7 @@ def node(carried: str = "true", **told: Any) -> dict[str, Any]:
 def without_word_of_lacks(**told: Any) -> dict[str, Any]:
     """Return what the agent of a version that said nothing of it has left."""
     found = node(**told)
-    del found["metadata"]["annotations"][labels.LACKS]
+    del found["metadata"]["annotations"][labels.UNSUPPORTED_TYPES]
     return found
 
 
@@ -442,7 +442,7 @@ def test_a_rabbit_announces_itself_and_what_it_has() -> None:
             found = api.find(kinds.NNF_NODE, NODE)
 
         assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true"}
-        assert found["metadata"]["annotations"] == {labels.LACKS: LACKS}
+        assert found["metadata"]["annotations"] == {labels.UNSUPPORTED_TYPES: LACKS}
         assert found["spec"] == {"name": "r0", "pod": "r0", "state": "Enable"}
         own = {"id": "0", "status": "Ready", "health": "OK"}
         drive = {**own, "capacity": CAPACITY, "serialNumber": "r0-flash"}
@@ -490,7 +490,7 @@ def test_it_says_anew_what_has_changed_and_nothing_else(
 
         assert [verb for verb, _, _ in api.written] == written
         assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true", "other": "x"}
-        assert found["metadata"]["annotations"] == {labels.LACKS: LACKS, "other": "y"}
+        assert found["metadata"]["annotations"] == {labels.UNSUPPORTED_TYPES: LACKS, "other": "y"}
         assert (found["status"]["status"], found["status"]["capacity"]) == ("Ready", CAPACITY)
 
     with_rabbit(story)

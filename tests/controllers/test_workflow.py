@@ -278,7 +278,7 @@ def test_what_no_rabbit_makes_is_refused_with_the_reason(
 ) -> None:
     async def story(api: Api, controller: WorkflowController) -> None:
         for number, said in enumerate(lacks):
-            carried = {} if said is None else {labels.LACKS: said}
+            carried = {} if said is None else {labels.UNSUPPORTED_TYPES: said}
             found = meta(f"r{number}", annotations=carried)
             await api.add(kinds.STORAGE, {"metadata": found, "spec": {}, "status": {}})
         async with running(api, controller.reconciler.run()):

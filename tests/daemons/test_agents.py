@@ -225,7 +225,7 @@ def test_an_agent_knows_which_of_a_profiles_commands_are_for_its_side(node: str)
 class SlowToTell(Noting):
     """A rabbit that tells slowly what it has, and then fails to."""
 
-    async def lacks(self) -> dict[str, str]:
+    async def unsupported_types(self) -> dict[str, str]:
         await asyncio.sleep(3 * commands.SECONDS)
         return {}
 

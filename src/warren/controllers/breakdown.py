@@ -3,7 +3,7 @@
 from functools import partial
 
 from warren.base.objects import Key, Object, key_of
-from warren.controllers.filesystemtypes import is_made_by_some
+from warren.controllers.filesystemtypes import is_made_by_some_only
 from warren.controllers.live import read_live
 from warren.controllers.users import user_by
 from warren.dws import kinds
@@ -68,7 +68,7 @@ class BreakdownController:
             copy=self._profiles.get(place),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
-            is_made_by_some=partial(is_made_by_some, self._rabbits),
+            is_made_by_some_only=partial(is_made_by_some_only, self._rabbits),
         )
 
     def _dependency_changed(self, obj: Object) -> None:

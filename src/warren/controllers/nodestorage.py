@@ -125,7 +125,9 @@ class RabbitReconciler:
         return {
             "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
             "annotations": {
-                labels.LACKS: rabbitstorages.encode_lacks(await self._machine.lacks()),
+                labels.UNSUPPORTED_TYPES: rabbitstorages.encode_unsupported_types(
+                    await self._machine.unsupported_types()
+                ),
                 labels.NETWORK: "true" if self._over_network else None,
             },
         }

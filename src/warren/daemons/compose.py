@@ -17,7 +17,7 @@ from warren.conductor.systemstatus import SystemStatus
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.events import EventRecorder
-from warren.controllers.filesystemtypes import is_made_by_some, why_not_made
+from warren.controllers.filesystemtypes import is_made_by_some_only, why_not_made
 from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.lustremgts import LustreMgtController
 from warren.controllers.machine import Machine
@@ -285,7 +285,7 @@ def _validator(
             obj["metadata"]["name"] for obj in copies.by("profiles", kinds.PROFILES_NAMESPACE)
         ),
         why_not_made=partial(why_not_made, rabbits),
-        is_made_by_some=partial(is_made_by_some, rabbits),
+        is_made_by_some_only=partial(is_made_by_some_only, rabbits),
         offload=lambda: (
             copyservice.of_configuration(configurations.get(kinds.CONFIGURATION_KEY)) is not None
         ),

@@ -19,7 +19,7 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits.health import REASON, Policy, Verdict, verdict
-from warren.dws.rabbits.rabbitstorages import placeable, standing, usable
+from warren.dws.rabbits.rabbitstorages import effective_status, placement_labels, usable
 from warren.dws.storage.nnfstorage import flash_by_rabbit
 from warren.kube.informer import Informer
 from warren.rfc.fluid import JobId
@@ -97,12 +97,12 @@ async def follow(
             scheduler.set_ssds(key.name, up=False)
             return
         storage = read(raw, Storage)
-        has, carried = storage.status.capacity, placeable(storage)
+        has, carried = storage.status.capacity, placement_labels(storage)
         rabbit = RABBIT in carried
         scheduler.set_ssds(
             key.name,
             up=usable(storage) and rabbit,
-            state=standing(storage) if rabbit else f"without the label {RABBIT}",
+            state=effective_status(storage) if rabbit else f"without the label {RABBIT}",
             # One that has not said how much it has, says 0.
             capacity=has // GIB if has else None,
             labels=[label for label in carried if label != RABBIT],

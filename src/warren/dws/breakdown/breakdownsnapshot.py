@@ -25,7 +25,7 @@ class BreakdownSnapshot:
     """The persistent storage that the directive names."""
     servers: Servers | None = None
     """The Servers that have the instance's name."""
-    is_made_by_some: Callable[[str], bool] = lambda kind: False
+    is_made_by_some_only: Callable[[str], bool] = lambda kind: False
     """Tells whether some rabbits make a type of file systems and others do not."""
 
     @property

@@ -13,7 +13,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write
 from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
-from warren.dws.node import MAKES
+from warren.dws.node import FLASH_TYPES
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes, Servers, ServersSet, ServersSpec, StorageShare
 from warren.dws.objects.meta import Meta
@@ -112,8 +112,10 @@ def _check(snapshot: SystemStorageSnapshot) -> None:
     ):
         if listed and left_out:
             raise _mistake(f"include{names} and exclude{names} cannot both be given: leave one out")
-    if spec.type not in MAKES:
-        raise _mistake(f"there is no file system of type {spec.type}: take {', '.join(MAKES)}")
+    if spec.type not in FLASH_TYPES:
+        raise _mistake(
+            f"there is no file system of type {spec.type}: take {', '.join(FLASH_TYPES)}"
+        )
     if spec.capacity < 1:
         raise _mistake(f"a capacity of {spec.capacity} is none: ask for a byte or more")
     if spec.make_client_mounts and not spec.client_mount_path.startswith("/"):

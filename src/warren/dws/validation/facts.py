@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.dws.containers.containerprofiles import ContainerProfile
-from warren.dws.node import TYPES, RawVolumes
+from warren.dws.node import FILE_SYSTEM_TYPES, RawVolumes
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, sharing
@@ -68,7 +68,7 @@ class Facts:
     persistent: Mapping[str, Persistent] | None = None
     """The instances of the Workflow's namespace by name."""
     profiles: Sequence[NnfStorageProfile] | None = None
-    makes: Sequence[str] | None = TYPES
+    makes: Sequence[str] | None = FILE_SYSTEM_TYPES
     """The types of file systems that there are."""
     why_not_made: Callable[[str], str | None] = lambda kind: None
     """Tells why no rabbit makes a type of file systems; None where one does."""

@@ -62,7 +62,7 @@ class StorageValidator:
         containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
-        is_made_by_some: Callable[[str], bool] = lambda kind: False,
+        is_made_by_some_only: Callable[[str], bool] = lambda kind: False,
         offload: Callable[[], bool] = lambda: False,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
@@ -73,7 +73,7 @@ class StorageValidator:
         may choose that becomes of what they have written. `containers` returns the profiles of
         containers by name, or why no rabbit runs any, `copy_profiles` the names of those of
         copies, `why_not_made` why no rabbit makes a type of file systems, if that is so, and
-        `is_made_by_some` whether some rabbits make one and others do not.
+        `is_made_by_some_only` whether some rabbits make one and others do not.
         `offload` tells whether running jobs may ask for copies.
         """
         self._rules = rules
@@ -96,7 +96,7 @@ class StorageValidator:
         self._containers = containers
         self._copy_profiles = copy_profiles
         self._why_not_made = why_not_made
-        self._is_made_by_some = is_made_by_some
+        self._is_made_by_some = is_made_by_some_only
         self._offload = offload
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
