@@ -438,7 +438,7 @@ def initiator(command: str) -> dict[str, Any]:
 @pytest.mark.parametrize("ago", [2, 8.5])
 def test_the_wait_before_another_try_is_counted_from_the_end_of_the_last(ago: float) -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
-        until = Retries().wait(3, 0)
+        until = Retries().delay(3, 0)
         last = rfc3339_micro(api.clock.now() - ago)
         await api.add(KIND, movement({"state": "Starting", "restarts": 3, "endTime": last}))
         async with running(api, movements.copies.run()):

@@ -98,7 +98,7 @@ def test_they_are_told_what_the_real_ones_tell() -> None:
         found[kind] for kind in ("Workflow", "NnfContainerData", "Service")
     )
     wf = read({**obj, "metadata": {**obj["metadata"], "uid": "uid"}}, Workflow)
-    profile = containerprofiles.of(nnf_objects.profiles("NnfContainerProfile")["con-nocreate"])
+    profile = containerprofiles.decode(nnf_objects.profiles("NnfContainerProfile")["con-nocreate"])
     (need,) = [each for each in profile.data.storages if each.name == "DW_JOB_foo_local_storage"]
     application = Application(
         workflow=wf,
@@ -109,7 +109,7 @@ def test_they_are_told_what_the_real_ones_tell() -> None:
         nodes={"rabbit-0": []},
     )
     directives = [parse(text) for text in wf.spec.dw_directives]
-    ours = containerdata.of(application, {need.argument: 0}, directives)
+    ours = containerdata.make(application, {need.argument: 0}, directives)
     assert ours == {name: data[name] for name in ("metadata", "data")}
     assert application.service()["spec"]["selector"] == service["spec"]["selector"]
     told = {k: v for k, v in wf.status.env.items() if k.startswith("NNF_CONTAINER")}

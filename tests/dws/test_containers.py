@@ -78,14 +78,14 @@ BARE_PROFILE: dict[str, Any] = {
 def application(profile: Object = FOO, **more: Any) -> Application:
     volumes = [
         Volume(need=need, path=f"/mnt/nnf/uid-wf-{index}", numbers={"n0": 0, "n1": 1, "n2": 0})
-        for index, need in enumerate(containerprofiles.of(profile).storages.values())
+        for index, need in enumerate(containerprofiles.decode(profile).storages.values())
         if not need.optional
     ]
     about = {
         "workflow": workflow(FAST, BESIDE),
         "index": 1,
         "name": "beside",
-        "profile": containerprofiles.of(profile),
+        "profile": containerprofiles.decode(profile),
         "volumes": volumes,
         "nodes": {"r0": ["n0", "n1"], "r1": ["n2"]},
         "ports": [5000],
@@ -263,7 +263,7 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
     wf = read({**obj, "metadata": {**obj["metadata"], "uid": "uid"}}, Workflow)
     source = nnf_objects.profiles("NnfContainerProfile")
     named = "con-plain" if "08a" in case else "con-ports"
-    profile = containerprofiles.of(source[named])
+    profile = containerprofiles.decode(source[named])
     rabbits = [each["metadata"]["name"].removeprefix(f"w{case}-") for each in theirs]
     ours = application(
         source[named],

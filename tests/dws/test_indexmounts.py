@@ -21,7 +21,7 @@ COMPUTES = {"n0": 0, "n1": 1, "n2": 2}
 
 
 def index(*nodes: str, numbers: dict[str, int] | None = None, is_raw: bool = False) -> Index:
-    return indexmounts.of("fast", "r0", nodes, numbers or COMPUTES, is_raw=is_raw)
+    return indexmounts.index_for("fast", "r0", nodes, numbers or COMPUTES, is_raw=is_raw)
 
 
 def places(found: Object) -> list[tuple[str, str]]:

@@ -321,7 +321,7 @@ def test_a_workflow_without_a_spec_is_refused() -> None:
 
 @pytest.mark.parametrize("restarts", range(15))
 def test_pauses_double_up_to_a_bound(restarts: int) -> None:
-    wait = Retries(pause=3.0).wait(restarts, 0)
+    wait = Retries(pause=3.0).delay(restarts, 0)
     assert wait == (0 if restarts == 0 else 3.0 * min(2 ** (restarts - 1), 1024))
 
 

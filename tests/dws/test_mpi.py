@@ -192,7 +192,7 @@ def test_names_are_those_of_the_mpi_operator() -> None:
     (theirs,) = found["MPIJob"]
     replicas = theirs["spec"]["mpiReplicaSpecs"]
     profile = {**RING, "data": {"mpiSpec": {"mpiReplicaSpecs": replicas}}}
-    read = containerprofiles.of(profile)
+    read = containerprofiles.decode(profile)
     assert read.data.mpi_spec is not None
     (main,) = replicas["Launcher"]["template"]["spec"]["containers"]
     names = environment(main)["NNF_CONTAINER_HOSTNAMES"].split(",")

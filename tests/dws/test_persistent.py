@@ -220,9 +220,9 @@ def test_an_instance_gives_back_its_flash_then_the_rest_and_goes_last() -> None:
     assert removed(instances.decide(seen), kinds.SERVERS) == [KEY]
     seen = replace(seen, servers=None)
     assert removed(instances.decide(seen), kinds.NNF_STORAGE_PROFILE) == [KEY]
-    assert not instances.leaves(seen)
+    assert not instances.is_about_to_go(seen)
     seen = replace(seen, profile=None)
-    assert instances.leaves(seen)
+    assert instances.is_about_to_go(seen)
     (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
     assert patch == {"metadata": {"finalizers": []}}
 

@@ -41,7 +41,7 @@ def job(name: str, rabbit: str = "", labels: Any = None, **status: Any) -> dict[
 
 def asked(jobs: Any, profile: Object = TWO, **more: Any) -> list[AskShutdown]:
     wf = workflow(BARE, **{"state": "PostRun", **more})
-    found = containerprofiles.of(profile)
+    found = containerprofiles.decode(profile)
     return shutdowns.decide(wf, found, [*jobs.values()], PORTS[: found.ports], node)
 
 

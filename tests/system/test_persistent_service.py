@@ -228,7 +228,7 @@ def test_what_cannot_be_shared_is_refused_and_changes_nothing(payload: Any, numb
 
 
 def expires(control: Control) -> float | None:
-    return expiry.of(instance(control)["metadata"].get("annotations") or {})
+    return expiry.from_annotations(instance(control)["metadata"].get("annotations") or {})
 
 
 async def kept_until(control: Control, moment: float | None, userid: int = US) -> Any:

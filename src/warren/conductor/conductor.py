@@ -322,7 +322,9 @@ class Conductor:
         raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow(job))
         if raw is None or self._jobs.job(job) is not None:
             return False
-        return labels.is_of_another(raw["metadata"].get("labels") or {}, self._jobs.instance)
+        return labels.is_of_another_instance(
+            raw["metadata"].get("labels") or {}, self._jobs.instance
+        )
 
     def _tell_others(self) -> None:
         """Log which Workflows are left alone, for those of an instance that is lost stay."""

@@ -99,7 +99,7 @@ class AccessController:
                 )
                 again = REQUEUE_DELAY if mounts else None
             snapshot = await self._snapshot(current, storage, mounts)
-            left = outofreach.left_behind(snapshot)
+            left = outofreach.changes_to_leave_behind(snapshot)
             if left:
                 # An event of it comes, and with it the rest.
                 await perform(self._client, left)
@@ -143,7 +143,7 @@ class AccessController:
     async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
-        has_parts = storagelock.has_parts(storage)
+        has_parts = storagelock.has_exclusive_allocations(storage)
         for key in storagelock.rivals(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
@@ -201,7 +201,7 @@ class AccessController:
         """Return the mounts of compute nodes for which rabbits are to mount what is theirs."""
         if current.spec.desired_state != "mounted" or not names_clients(current) or not computes:
             return {}
-        name = clientmounts.of_computes(current.metadata.key)
+        name = clientmounts.mount_name_on_computes(current.metadata.key)
         nodes = [each.name for each in read(computes, Computes).data]
         found = {node: self._mounts.get(Key(node, name)) for node in nodes}
         return {node: read(raw, ClientMount) for node, raw in found.items() if raw is not None}

@@ -65,7 +65,7 @@ class EventRecorder:
                 if not first:
                     key = kubeevents.key(meta, content)
                     known = await self._client.get(kinds.EVENT, key)
-                    patch = kubeevents.again(known, now)
+                    patch = kubeevents.repetition_patch(known, now)
                     await self._client.patch(Change(kind=kinds.EVENT, key=key, patch=patch))
         except (Forbidden, NotFound) as error:
             # Nothing depends on it, and its object may be going with its namespace.

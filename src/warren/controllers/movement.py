@@ -104,7 +104,7 @@ class MovementReconciler:
         if status.state != "Starting" or status.end_time is None:
             return 0.0
         since = self._clock.now() - parse_rfc3339(status.end_time)
-        return self._retries.wait(status.restarts, since)
+        return self._retries.delay(status.restarts, since)
 
     # One copy, in its slot
 
@@ -195,7 +195,7 @@ class MovementReconciler:
         """Return the status after a try that has failed: another one, or the end."""
         restarts = _restarts(current)
         command = current.metadata.labels.get(labels.INITIATOR, "")
-        if self._retries.again(command, restarts, by_copier=by_copier):
+        if self._retries.should_retry(command, restarts, by_copier=by_copier):
             log.info("copy is tried again", reason=trouble)
             return {
                 "state": "Starting",

@@ -93,14 +93,14 @@ class PersistentController:
             return None
         lost = await self._lost(found.object)
         if lost:
-            await perform(self._client, [instances.without(found.object, lost)])
+            await perform(self._client, [instances.change_to_remove_consumers(found.object, lost)])
             return None
         expired, later = instances.decide_expiry(found.object, self._clock.now(), self._most)
         if expired:
             await perform(self._client, expired)
             return None
         again = None if later is None else min(later, _LONGEST)
-        if instances.leaves(found):
+        if instances.is_about_to_go(found):
             # About to let go: what was just made may not have been seen yet.
             found = await self._instances.read(key)
             if found is None:
@@ -117,7 +117,7 @@ class PersistentController:
         """
         lost = []
         for each in obj.spec.consumer_references:
-            user = instances.user_of(each)
+            user = instances.consumer_of(each)
             if user is None or self._users[user[0]].get(user[1]) is not None:
                 continue
             try:

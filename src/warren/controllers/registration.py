@@ -46,7 +46,7 @@ class NodeRegistration:
         """Make the Node if it is not there, and update its status."""
         why_not = await self._why_not_able()
         node = self._nodes.get(key)
-        if node is None or not nodestatus.is_told(node, self._address, why_not):
+        if node is None or not nodestatus.is_reported(node, self._address, why_not):
             status = nodestatus.report(key.name, self._address, why_not, self._clock.now())
             await perform(self._client, [nodestatus.new_node(key.name), status])
         if why_not is not None:

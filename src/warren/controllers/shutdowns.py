@@ -140,7 +140,7 @@ class ShutdownController:
         if copy is None or manager is None:
             return []
         try:
-            profile = containerprofiles.of(copy)
+            profile = containerprofiles.decode(copy)
             given = port_managers.assigned_ports(
                 read(manager, NnfPortManager), workflow, profile.ports
             )

@@ -52,7 +52,7 @@ class SystemStorageController:
         again = None
         current = read(raw, NnfSystemStorage)
         found = self._snapshot(current, {kind: each.get(key) for kind, each in self._parts.items()})
-        if systemstorage.leaves(found):
+        if systemstorage.is_about_to_go(found):
             # About to let go: what was just made may not have been seen yet.
             found = self._snapshot(
                 current, {kind: await read_live(self._client, kind, key) for kind in PARTS}

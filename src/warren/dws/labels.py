@@ -124,11 +124,11 @@ def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
     }
     if index is not None:
         labels[DIRECTIVE_INDEX] = str(index)
-        labels[JOB_ID] = value(str(workflow.spec.job_id))
+        labels[JOB_ID] = label_value(str(workflow.spec.job_id))
     return labels
 
 
-def is_of_another(carried: Mapping[str, str], instance: str) -> bool:
+def is_of_another_instance(carried: Mapping[str, str], instance: str) -> bool:
     """Return whether a Workflow is marked as that of another instance's job, by its labels.
 
     One without a mark is of ours: those from before there were marks are, and admins take marks
@@ -137,7 +137,7 @@ def is_of_another(carried: Mapping[str, str], instance: str) -> bool:
     return carried.get(INSTANCE, instance) != instance
 
 
-def value(text: str) -> str:
+def label_value(text: str) -> str:
     """Return a text as a label's value, which is not free: NNF writes spaces as dashes."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_LONGEST].strip("-_.")
 

@@ -63,6 +63,6 @@ def kept_allocations(
     )
 
 
-def outlives_jobs(storage: NnfStorage | None) -> bool:
+def is_persistent(storage: NnfStorage | None) -> bool:
     """Return whether a storage is persistent."""
     return storage is not None and labels.PERSISTENT_NAME in storage.metadata.labels

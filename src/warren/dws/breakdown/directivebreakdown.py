@@ -157,7 +157,11 @@ def _needs(
 ) -> list[AllocationNeed]:
     needs = allocationneeds.needs_of(directive, profile)
     kind = directive.values["type"]
-    return allocationneeds.where_made(needs, kind) if snapshot.is_made_by_some_only(kind) else needs
+    return (
+        allocationneeds.with_supported_type_label(needs, kind)
+        if snapshot.is_made_by_some_only(kind)
+        else needs
+    )
 
 
 COMMANDS: Final[Mapping[str, Callable[[BreakdownSnapshot, Directive], Sequence[Write]]]] = {

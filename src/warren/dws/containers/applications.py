@@ -82,7 +82,7 @@ class Volume:
         """Return what these nodes of a rabbit have of it; None for storage that is whole."""
         if self.numbers is None:
             return None
-        return indexmounts.of(self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw)
+        return indexmounts.index_for(self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw)
 
     def source(self) -> Object:
         """Write it as a volume of a pod."""

@@ -147,7 +147,7 @@ def ports_of(container: Mapping[str, Any], count: int) -> int:
     return count + len(container.get("ports") or ())
 
 
-def of(obj: Object) -> ContainerProfile:
+def decode(obj: Object) -> ContainerProfile:
     """Read a profile. Raises Malformed."""
     return read(
         {**{"kind": "NnfContainerProfile"}, **obj, "data": current_form(obj)}, ContainerProfile
@@ -159,7 +159,7 @@ def by_name(objects: Iterable[Object]) -> dict[str, ContainerProfile]:
     found = {}
     for obj in objects:
         with suppress(Malformed):
-            found[obj["metadata"]["name"]] = of(obj)
+            found[obj["metadata"]["name"]] = decode(obj)
     return found
 
 
@@ -217,7 +217,7 @@ _UNSAFE: Final = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin
 def mistakes(new: Object, old: Object | None = None) -> list[ProfileMistake]:
     """Return all that is wrong with a profile as it is to be, or with what is changed in it."""
     try:
-        found = of(new)
+        found = decode(new)
     except Malformed as error:
         return [ProfileMistake("data", str(error))]
     return [*_pinning(found, new, old), *_numbers(found.data), *_storages(found), *_pods(found)]

@@ -153,7 +153,9 @@ def is_finished(workflow: Object, job: Job | None, finalizer: str) -> bool:
 def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow, job = snapshot.workflow, snapshot.job
-    if workflow is not None and labels.is_of_another(workflow.metadata.labels, snapshot.instance):
+    if workflow is not None and labels.is_of_another_instance(
+        workflow.metadata.labels, snapshot.instance
+    ):
         return _beside_another(job)
     if job.unreadable is not None and job.phase in _BEFORE_THE_END:
         raise Fault(f"what the job was given cannot be read: {job.unreadable}")
@@ -350,7 +352,7 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
                 Memo({"rabbits": rabbits}),
             ]
         case State.SETUP:
-            assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
+            assigned = _assign_computes(snapshot, tolerance.lost_nodes(workflow.metadata))
             return [
                 *missed,
                 *record_duration(snapshot, workflow),
@@ -393,7 +395,7 @@ def _missed(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job = snapshot.job
-    news = alerts.untold(job.alerts, snapshot.storages, frozenset(job.nodes))
+    news = alerts.new_alerts(job.alerts, snapshot.storages, frozenset(job.nodes))
     return [Fail(alerts.EXCEPTION, each, alerts.SEVERITY) for each in news]
 
 

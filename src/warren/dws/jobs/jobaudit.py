@@ -79,7 +79,7 @@ def _of_workflows(
         meta, number = each.metadata, job_of(each.metadata.name)
         if number is None or number in observed.jobs:
             continue
-        if labels.is_of_another(meta.labels, observed.instance):
+        if labels.is_of_another_instance(meta.labels, observed.instance):
             continue  # it is not told either: its job is known to that instance alone
         about, over = f"Workflow {meta.name}", f"its job {format_id(number)} is over"
         if each.spec.desired_state is not State.TEARDOWN:

@@ -166,7 +166,7 @@ def _is_maker(breakdown: DirectiveBreakdown, key: Key, snapshot: JobSnapshot) ->
     The instance says so from before the job has any flash to when its storage is there.
     """
     instance = snapshot.instances.get(key)
-    return instance is not None and instances.made_by(instance, breakdown)
+    return instance is not None and instances.is_made_by(instance, breakdown)
 
 
 def localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:

@@ -83,7 +83,7 @@ def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job = snapshot.job
     if not _is_tolerant(snapshot, workflow) or snapshot.configuration is None:
         return []
-    before = tolerance.of(workflow.metadata)
+    before = tolerance.lost_nodes(workflow.metadata)
     if workflow.status.state is State.SETUP:
         wiring = snapshot.configuration.rabbits_of_computes()
         found = tolerance.without_storage(job.nodes, snapshot.servers.values(), wiring)
@@ -98,7 +98,7 @@ def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [
         *([Drain(new, tolerance.REASON)] if new and drains else []),
         *([Fail(tolerance.EXCEPTION, hostlist.encode(new), severity=1)] if new else []),
-        tolerance.gone_on_without(workflow, lost),
+        tolerance.change_to_go_on_without(workflow, lost),
     ]
 
 

@@ -79,7 +79,7 @@ def movement(
             "labels": {
                 **labels.of_workflow(workflow, int(index) if index.isdecimal() else None),
                 **labels.of_owner(kinds.WORKFLOW, workflow.metadata),
-                labels.INITIATOR: labels.value(request.compute_name),
+                labels.INITIATOR: labels.label_value(request.compute_name),
                 labels.TEARDOWN_STATE: State.POST_RUN,
             },
             "finalizers": [labels.MOVEMENT_FINALIZER],

@@ -74,7 +74,7 @@ def named_in(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list
     return list(found)
 
 
-def is_same(text: str, directive: Directive) -> bool:
+def asks_for_same(text: str, directive: Directive) -> bool:
     """Return whether the directive that has made an instance asks for what another one does."""
     try:
         return parse(text).values == directive.values
@@ -94,7 +94,7 @@ def consumers_of(obj: Object) -> list[str]:
     spec = obj.get("spec")
     references = spec.get("consumerReferences") if isinstance(spec, Mapping) else None
     used = (
-        user_of(
+        consumer_of(
             Reference(
                 kind=each.get("kind", ""), name=each["name"], namespace=each.get("namespace", "")
             )
@@ -124,7 +124,7 @@ def workflow_of(reference: Reference) -> Key | None:
     return Key(reference.namespace, reference.name.rpartition("-")[0])
 
 
-def user_of(reference: Reference) -> tuple[Kind, Key] | None:
+def consumer_of(reference: Reference) -> tuple[Kind, Key] | None:
     """Return what a consumer is, if it is known: a Workflow, or storage that needs an MGT."""
     if reference.kind == kinds.NNF_STORAGE.name:
         return kinds.NNF_STORAGE, reference.key
@@ -139,7 +139,7 @@ def decide(instance: Instance) -> Sequence[Write]:
     """Make the Servers, and say how far the storage is; in deletion, give all of it back."""
     obj = instance.object
     if obj.metadata.deleting:
-        return _give_back(instance)
+        return _finalize(instance)
     if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
         # First of all: without it the instance may be gone before its storage is.
         finalizers = [*obj.metadata.finalizers, labels.PERSISTENT_FINALIZER]
@@ -150,7 +150,7 @@ def decide(instance: Instance) -> Sequence[Write]:
     writes: list[Write] = []
     if instance.servers is None:
         writes.append(Create(kind=kinds.SERVERS, object=_servers(obj)))
-    return [*writes, *_reported(instance)]
+    return [*writes, *_report(instance)]
 
 
 def decide_expiry(
@@ -176,7 +176,7 @@ def decide_expiry(
     return [_change(obj, {"spec": {"state": "Destroying"}})], None
 
 
-def leaves(instance: Instance) -> bool:
+def is_about_to_go(instance: Instance) -> bool:
     """Return whether `decide` is about to say that nothing is left of the instance.
 
     What was seen of others may be older than the instance, so that must be read from the API.
@@ -185,22 +185,22 @@ def leaves(instance: Instance) -> bool:
     return obj.metadata.deleting and not (obj.spec.consumer_references or instance.parts)
 
 
-def without(obj: PersistentStorageInstance, gone: Sequence[Reference]) -> Change:
+def change_to_remove_consumers(obj: PersistentStorageInstance, gone: Sequence[Reference]) -> Change:
     """Return the write that takes consumers off."""
     left = [each for each in obj.spec.consumer_references if each not in gone]
     return _with_consumers(obj, left)
 
 
-def _give_back(instance: Instance) -> Sequence[Write]:
+def _finalize(instance: Instance) -> Sequence[Write]:
     obj = instance.object
     if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
         return []
     if obj.spec.consumer_references:
-        return _reported(instance)  # its users have it mounted
+        return _report(instance)  # its users have it mounted
     # One kind after the other: while there is storage, its Servers say where.
     for kind, meta in instance.parts.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
-        return [*removal, *_reported(instance)]
+        return [*removal, *_report(instance)]
     return [
         reports.remove_finalizer(
             kinds.PERSISTENT_INSTANCE, obj.metadata, labels.PERSISTENT_FINALIZER
@@ -242,7 +242,7 @@ def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
     }
 
 
-def _reported(instance: Instance) -> Sequence[Change]:
+def _report(instance: Instance) -> Sequence[Change]:
     obj, meta = instance.object, instance.object.metadata
     fault = _name_fault(instance)
     error = fault.as_status() if fault else _encode_error(_error(instance))
@@ -304,19 +304,22 @@ def _encode_error(error: Error | None) -> dict[str, Any] | None:
 
 def shared_groups(instances: Iterable[Instance | None]) -> bool:
     """Return whether it matters which groups a user is in."""
-    return any(each and sharing.of(each.object.metadata.annotations).groups for each in instances)
+    return any(
+        each and sharing.from_annotations(each.object.metadata.annotations).groups
+        for each in instances
+    )
 
 
 def check_may_use(
     obj: PersistentStorageInstance, workflow: Workflow, groups: Collection[int]
 ) -> None:
     """Raise the Fault of a Workflow whose user, of some groups, may not use an instance."""
-    shared = sharing.of(obj.metadata.annotations)
+    shared = sharing.from_annotations(obj.metadata.annotations)
     if not sharing.may_use(obj.spec.user_id, shared, workflow.spec.user_id, groups):
         raise _of_another_user("User ID does not match existing persistent storage", obj, workflow)
 
 
-def find(
+def usable_instance(
     instance: Instance | None, name: str, workflow: Workflow, groups: Collection[int], now: float
 ) -> Instance:
     """Return the instance that a directive names. Raises Fault where it cannot be used.
@@ -377,7 +380,7 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
     return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=meta.key)]
 
 
-def made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
+def is_made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
     """Return whether an instance still goes with the directive that has made it."""
     return breakdown is not None and labels.is_owner(
         kinds.BREAKDOWN, breakdown.metadata, obj.metadata.labels

@@ -21,7 +21,7 @@ _MOST: Final = 100
 """How many a job is told: one whose rabbit comes and goes all day has heard enough."""
 
 
-def untold(
+def new_alerts(
     told: Collection[str], storages: Mapping[str, Storage], nodes: Collection[str]
 ) -> Iterator[str]:
     """Return what is news for a job on some nodes, of the rabbits that it depends on.

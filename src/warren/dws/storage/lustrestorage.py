@@ -315,7 +315,7 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
             writes.append(_claiming(mgt, claims, **mgscommands.spec_without(mgt, snapshot.storage)))
     own_consumer = _consumer(snapshot)
     writes += [
-        instances.without(instance, [own_consumer])
+        instances.change_to_remove_consumers(instance, [own_consumer])
         for members in snapshot.pools.values()
         for instance, _ in members
         if own_consumer in instance.spec.consumer_references

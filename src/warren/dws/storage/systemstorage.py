@@ -75,7 +75,7 @@ def profile_of(obj: Object) -> tuple[str, ...]:
     return (f"{reference.get('namespace', '')}/{reference.get('name', '')}",)
 
 
-def leaves(snapshot: SystemStorageSnapshot) -> bool:
+def is_about_to_go(snapshot: SystemStorageSnapshot) -> bool:
     """Return whether `decide` is about to say that nothing is left.
 
     What was seen may be older than the NnfSystemStorage, so that must be read from the API.

@@ -84,7 +84,7 @@ def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
     if obj is None:
         raise Fault(f"the NnfContainerProfile {snapshot.child(index)} is gone")
     try:
-        return containerprofiles.of(obj)
+        return containerprofiles.decode(obj)
     except Malformed as error:
         raise Fault(str(error)) from error
 
@@ -266,7 +266,7 @@ def _left_to_others(
     snapshot: WorkflowSnapshot, application: Application, directive: Directive
 ) -> Outcome:
     """Say where the storage is for the job that starts the application, and wait for nothing."""
-    data = containerdata.of(application, _targets(snapshot, directive), snapshot.directives)
+    data = containerdata.make(application, _targets(snapshot, directive), snapshot.directives)
     # Written before the Workflow is told of it, and made once: no event of it would come here.
     writes = [*_beside(application), Create(kind=kinds.CONTAINER_DATA, object=data)]
     return Outcome(writes=writes, env=application.variables())

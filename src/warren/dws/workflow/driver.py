@@ -323,7 +323,7 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
         own = found.servers is not None and found.has(found.servers.metadata)
         if need is None or need.status.storage is None or found.servers is None or not own:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
-        if not instances.made_by(found.object, need):
+        if not instances.is_made_by(found.object, need):
             return Outcome(waiting="waits for the job that creates the same")
         servers.check(need.status.storage.allocation_sets, found.servers, snapshot.rabbits)
         made = nnfstorage.child(
@@ -351,7 +351,7 @@ def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directi
 def _usable(snapshot: WorkflowSnapshot, name: str) -> Instance:
     """Return an instance that the Workflow's user may use. Raises Fault."""
     found = snapshot.instances.get(name)
-    return instances.find(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
+    return instances.usable_instance(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
 
 
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

@@ -49,7 +49,7 @@ def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None)
     # No event of it would come here: it is written before what depends on it, and not waited for.
     return Outcome(
         writes=[
-            instances.without(each.object, [own])
+            instances.change_to_remove_consumers(each.object, [own])
             for each in snapshot.instances.values()
             if own in each.object.spec.consumer_references
         ]
@@ -66,7 +66,7 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     """Let an instance live on its own, if it has become one; else it goes."""
     found = snapshot.instances.get(directive.values["name"])
     made_by = snapshot.breakdowns.get(snapshot.child(index))
-    if found is None or not instances.made_by(found.object, made_by):
+    if found is None or not instances.is_made_by(found.object, made_by):
         return DONE
     complete = all(
         driver.completed

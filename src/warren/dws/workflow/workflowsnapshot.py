@@ -91,7 +91,7 @@ class WorkflowSnapshot:
     @cached_property
     def lost(self) -> frozenset[str]:
         """The compute nodes that the Workflow goes on without."""
-        return tolerance.of(self.workflow.metadata)
+        return tolerance.lost_nodes(self.workflow.metadata)
 
     @cached_property
     def directives(self) -> Sequence[Directive]:

@@ -96,7 +96,7 @@ class PersistentStorage:
             if raw["metadata"]["namespace"] != kinds.DEFAULT_NAMESPACE:
                 continue
             obj = read(raw, PersistentStorageInstance)
-            shared = sharing.of(obj.metadata.annotations)
+            shared = sharing.from_annotations(obj.metadata.annotations)
             if shared.groups and groups is None:
                 groups = self._groups(request.cred.userid)
             user = request.cred.userid
@@ -110,7 +110,7 @@ class PersistentStorage:
         more, less = message.add.sharing(), message.remove.sharing()
 
         def decided(obj: PersistentStorageInstance) -> Change | None:
-            before = sharing.of(obj.metadata.annotations)
+            before = sharing.from_annotations(obj.metadata.annotations)
             after = (before | more) - less
             if len(after.users) + len(after.groups) > _MOST:
                 raise RpcError(
@@ -133,7 +133,9 @@ class PersistentStorage:
             meta = obj.metadata
             text = None if message.expires is None else expiry.expiry_text(message.expires)
             wanted = replace(meta, annotations={labels.EXPIRES: text} if text else {})
-            if (last := expiry.expiry_time(wanted, self._most)) != expiry.of(wanted.annotations):
+            if (last := expiry.expiry_time(wanted, self._most)) != expiry.from_annotations(
+                wanted.annotations
+            ):
                 assert last is not None
                 raise RpcError(
                     errno.EINVAL,
@@ -199,7 +201,7 @@ class PersistentStorage:
 
 def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str, Any]:
     """Return what users are told of an instance. Sizes are in bytes."""
-    shared = sharing.of(obj.metadata.annotations)
+    shared = sharing.from_annotations(obj.metadata.annotations)
     sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
     shares = [(each.allocation_size, share) for each in sets for share in each.storage]
     used = _users(obj)
@@ -217,7 +219,7 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
             "users": sorted(shared.users),
             "groups": sorted(shared.groups),
         },
-        "expires": expiry.of(obj.metadata.annotations),
+        "expires": expiry.from_annotations(obj.metadata.annotations),
         "rabbits": sorted({share.name for _, share in shares}),
         "directive": obj.spec.dw_directive,
         "error": (error.user_message or error.debug_message) if error is not None else "",

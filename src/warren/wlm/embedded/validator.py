@@ -190,7 +190,7 @@ class StorageValidator:
                     own = allocationneeds.needs_of(directive, profile)
                     kind = directive.values["type"]
                     if self._is_made_by_some(kind):
-                        own = allocationneeds.where_made(own, kind)
+                        own = allocationneeds.with_supported_type_label(own, kind)
                     needs += self._policy.applied(own)
                     asked.append((kind, own))
                     where += self._localities(directive, own, profile)
