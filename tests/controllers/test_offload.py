@@ -16,7 +16,7 @@ from tests.dws.test_offload import BODY, FAST, ON, ON_COMPUTE, ON_RABBIT, token
 from warren.base.objects import Change, Key, Kind, Object, key_of, merged
 from warren.controllers.offload import Offload
 from warren.dws import containerauth, kinds, labels
-from warren.dws.containerauth import Found
+from warren.dws.containerauth import TokenSecrets
 from warren.dws.objects.decoding import OthersMalformed, read
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import movements
@@ -76,7 +76,7 @@ async def begin(api: Api, name: str, key: bytes = KEY) -> None:
     """Have a job whose tasks run: its Workflow, and the Secret with the key of its token."""
     raw = raw_workflow(FAST, state="PreRun", ready=True, status=ON, metadata={"name": name})
     made = read(await put(api, kinds.WORKFLOW, raw), Workflow)
-    create = containerauth.missing(made, Found(fresh=key), 0.0)
+    create = containerauth.next_secret(made, TokenSecrets(new_key=key), 0.0)
     assert create is not None
     await put(api, kinds.SECRET, create.object)
 

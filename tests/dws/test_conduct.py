@@ -65,7 +65,7 @@ from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage, StorageSpec
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
-from warren.dws.offload.copyservice import Service
+from warren.dws.offload.copyservice import OffloadService
 from warren.dws.workflow import copysteps
 from warren.dws.workflow.states import ADVANCE, create_refusal
 
@@ -223,7 +223,7 @@ def test_a_job_is_released_with_the_daemons_that_it_needs_if_there_are_such() ->
 
 
 def test_copies_that_the_storage_side_makes_are_no_daemons_matter() -> None:
-    service = Service(launcher="here", port=1, certificate="/cert.pem")
+    service = OffloadService(launcher="here", port=1, certificate="/cert.pem")
     served = after(configuration(), [copyservice.announce(service)])
     wanted = {"wf-0": breakdown(0, need(), requires=["copy-offload", "other"])}
     snapshot = seen(

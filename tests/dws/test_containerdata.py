@@ -35,10 +35,10 @@ def seen(state: str, *directives: str, **more: Any) -> Any:
     wf = workflow(*(directives or (FAST, LEFT)), state=state)
     known = {
         "container_profiles": {"elsewhere": ELSEWHERE},
-        "pinned": pinned(ELSEWHERE, len(directives) - 1 if directives else 1),
+        "pinned_container_profiles": pinned(ELSEWHERE, len(directives) - 1 if directives else 1),
         "accesses": [mounted()],
         "storages": [nnf_storage()],
-        "runners": {},
+        "pod_nodes": {},
         **more,
     }
     return decide(view(wf, **known))
@@ -73,7 +73,7 @@ def test_what_they_use_is_mounted_first() -> None:
 
 def test_no_rabbit_has_to_be_a_node_of_the_cluster_for_them() -> None:
     """In Proposal, where others are refused, too."""
-    (copy,) = made(seen("Proposal", pinned={}), kinds.CONTAINER_PROFILE)
+    (copy,) = made(seen("Proposal", pinned_container_profiles={}), kinds.CONTAINER_PROFILE)
     assert copy["data"]["createContainer"] is False
 
 

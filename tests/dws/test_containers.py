@@ -316,11 +316,11 @@ def view(wf: Workflow, **more: Any) -> WorkflowSnapshot:
     """Make a view of a Workflow whose jobs run on r0 and r1, or on what is said."""
     known = {
         "container_profiles": {"foo": FOO, "bare": BARE_PROFILE},
-        "pinned": pinned(),
+        "pinned_container_profiles": pinned(),
         "ports": manager(),
-        "runners": {"r0": {}, "r1": {}},
+        "pod_nodes": {"r0": {}, "r1": {}},
         "wiring": WIRING,
-        "places": {"n0": 0, "n1": 1, "n2": 0},
+        "positions": {"n0": 0, "n1": 1, "n2": 0},
         **more,
     }
     nodes = known.pop("nodes", ["n0", "n1", "n2"])
@@ -347,7 +347,7 @@ def condition(type: str, **more: str) -> list[dict[str, str]]:
 
 def bare(state: str, **more: Any) -> list[Write]:
     """Decide on a Workflow in a state, with a container that has no storage, on r0."""
-    known = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"], **more}
+    known = {"pinned_container_profiles": pinned(BARE_PROFILE, 0), "nodes": ["n0"], **more}
     status = known.pop("status", {})
     return decide(view(workflow(BARE, state=state, status=status), **known))
 
@@ -355,7 +355,7 @@ def bare(state: str, **more: Any) -> list[Write]:
 def test_proposal_makes_a_copy_of_the_profile_that_does_not_change() -> None:
     """Statement 001.8: in Proposal."""
     wf = workflow(BARE)
-    writes = decide(view(wf, pinned={}))
+    writes = decide(view(wf, pinned_container_profiles={}))
     (copy,) = made(writes, kinds.CONTAINER_PROFILE)
     assert copy["metadata"]["name"] == "wf-0"
     assert copy["data"] == {**BARE_PROFILE["data"], "pinned": True}
@@ -364,7 +364,7 @@ def test_proposal_makes_a_copy_of_the_profile_that_does_not_change() -> None:
 
 
 def test_where_no_rabbit_is_a_node_proposal_says_that_containers_cannot_run() -> None:
-    status, message = told(decide(view(workflow(BARE), runners={})))
+    status, message = told(decide(view(workflow(BARE), pod_nodes={})))
     assert status == "Error"
     assert "Containers cannot run here" in message
 
@@ -437,12 +437,15 @@ def test_containers_that_do_not_start_in_time_fail_the_workflow() -> None:
 
 
 def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
-    about = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"]}
+    about = {"pinned_container_profiles": pinned(BARE_PROFILE, 0), "nodes": ["n0"]}
     assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 300
     assert containersteps.deadline(view(workflow(BARE, state="Setup"), **about)) is None
-    assert containersteps.deadline(view(workflow(state="PreRun"), pinned={})) is None
+    assert (
+        containersteps.deadline(view(workflow(state="PreRun"), pinned_container_profiles={}))
+        is None
+    )
     never = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "preRunTimeoutSeconds": 0}}
-    about["pinned"] = pinned(never, 0)
+    about["pinned_container_profiles"] = pinned(never, 0)
     assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) is None
 
 
@@ -450,7 +453,7 @@ def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
     ("more", "words"),
     [
         ({"wiring": {}}, "compute nodes have no rabbit that could run its containers"),
-        ({"pinned": {}}, "the NnfContainerProfile wf-0 is gone"),
+        ({"pinned_container_profiles": {}}, "the NnfContainerProfile wf-0 is gone"),
     ],
 )
 def test_what_cannot_be_started_is_said(more: dict[str, Any], words: str) -> None:
@@ -472,17 +475,21 @@ UNABLE = {"status": {"conditions": [{"type": "Ready", "status": "False", "messag
 def test_a_rabbit_that_runs_no_containers_is_waited_for_in_its_words(
     runners: dict[str, Object], words: str
 ) -> None:
-    writes = bare("PreRun", runners=runners)
+    writes = bare("PreRun", pod_nodes=runners)
     assert driver(writes, 2)["message"] == words
     assert not made(writes, kinds.BATCH_JOB)
     late = {"desiredStateChange": "2026-01-31T11:54:59.000000Z"}
-    status, message = told(bare("PreRun", runners=runners, status=late))
+    status, message = told(bare("PreRun", pod_nodes=runners, status=late))
     assert status == "Error"
     assert f"failed to start after 300 seconds: {words}" in message
 
 
 def test_a_workflow_that_waits_for_a_rabbit_looks_again() -> None:
-    about = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"], "runners": {"r1": {}}}
+    about = {
+        "pinned_container_profiles": pinned(BARE_PROFILE, 0),
+        "nodes": ["n0"],
+        "pod_nodes": {"r1": {}},
+    }
     assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 1.0
 
 
@@ -520,7 +527,7 @@ def test_where_one_has_failed_the_state_is_never_ready(state: str) -> None:
 
 def test_a_profile_may_say_that_the_job_does_not_wait_for_them() -> None:
     quick = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "postRunTimeoutSeconds": 0}}
-    writes = bare("PostRun", jobs=job("wf-r0", ready=1), pinned=pinned(quick, 0))
+    writes = bare("PostRun", jobs=job("wf-r0", ready=1), pinned_container_profiles=pinned(quick, 0))
     assert driver(writes, 3)["completed"]
     assert not changes(writes, kinds.BATCH_JOB)
 
@@ -588,7 +595,7 @@ def started(kind: str, arguments: str, **more: Any) -> list[Write]:
     container = f"#DW container name=beside profile=wide DW_JOB_fast=fast {arguments}"
     wf = workflow(FAST.replace("gfs2", kind), container, state="PreRun")
     known = {
-        "pinned": pinned(WIDE),
+        "pinned_container_profiles": pinned(WIDE),
         "accesses": [mounted()],
         "storages": [nnf_storage()],
         "nodes": ["n2"],
@@ -632,7 +639,10 @@ def test_persistent_storage_is_mounted_as_well() -> None:
     served = msgspec.structs.replace(
         mounted(), metadata=msgspec.structs.replace(mounted().metadata, name="wf-1-servers")
     )
-    known: dict[str, Any] = {"pinned": pinned(WIDE, 2), "accesses": [mounted(), served]}
+    known: dict[str, Any] = {
+        "pinned_container_profiles": pinned(WIDE, 2),
+        "accesses": [mounted(), served],
+    }
     writes = decide(view(wf, storages=[nnf_storage()], nodes=["n2"], **known))
     (found,) = made(writes, kinds.BATCH_JOB)
     volumes = {each["name"]: each for each in found["spec"]["template"]["spec"]["volumes"]}

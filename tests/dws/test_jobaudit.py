@@ -10,7 +10,7 @@ from tests.dws.builders import BINDING, JOBDW, meta, rabbit, workflow
 from warren.base.objects import Change
 from warren.dws import kinds, labels, tolerance
 from warren.dws.jobs import abort
-from warren.dws.jobs.jobaudit import Difference, Observed, Undrain, differences, remedies
+from warren.dws.jobs.jobaudit import Difference, JobAuditSnapshot, Undrain, differences, remedies
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import ComputeLink, Storage, StorageAccess
@@ -28,7 +28,7 @@ def found(
     drained: Mapping[str, str] | None = None,
     instance: str = "here",
 ) -> list[Difference]:
-    observed = Observed(
+    observed = JobAuditSnapshot(
         jobs=jobs or {},
         workflows=workflows,
         storages=storages,

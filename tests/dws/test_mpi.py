@@ -205,7 +205,7 @@ def test_names_are_those_of_the_mpi_operator() -> None:
 
 
 def ring(state: str, **more: Any) -> list[Write]:
-    known = {"pinned": pinned(RING, 0), "new_ssh_key": lambda: KEY, **more}
+    known = {"pinned_container_profiles": pinned(RING, 0), "new_ssh_key": lambda: KEY, **more}
     return decide(view(workflow(BESIDE, state=state), **known))
 
 

@@ -35,7 +35,7 @@ from warren.dws.node import Copy, Progress
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
-from warren.dws.offload.copyservice import Service
+from warren.dws.offload.copyservice import OffloadService
 from warren.dws.offload.requests import Refusal
 from warren.instance.config import Config
 from warren.instance.jobs.manager import Inactive
@@ -174,7 +174,7 @@ class Applications:
 
     async def establish(self, control: Control) -> None:
         """Say that there is a service, as it does itself."""
-        service = Service(launcher="here", port=1, certificate="/authority")
+        service = OffloadService(launcher="here", port=1, certificate="/authority")
         await control.api.store.patch(copyservice.announce(service))
         await asyncio.sleep(1)  # until informers have heard of it
 

@@ -38,7 +38,7 @@ class BreakdownController:
         """Breakdowns whose copy of a profile is gone: they may be gone, too, and not seen to be."""
         for informer in (self._profiles, self._instances, self._servers):
             informer.listen(self._dependency_changed)
-        self._profiles.listen(self._copy_changed)
+        self._profiles.listen(self._pinned_profile_changed)
         self._profiles.listen(self._profile_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -65,7 +65,7 @@ class BreakdownController:
         return BreakdownSnapshot(
             breakdown=current,
             profiles=self._profiles.by("profiles", kinds.PROFILES_NAMESPACE),
-            copy=self._profiles.get(place),
+            pinned_profile=self._profiles.get(place),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
             is_made_by_some_only=partial(is_made_by_some_only, self._rabbits),
@@ -80,7 +80,7 @@ class BreakdownController:
         if alike is not None:
             self._wake(alike)
 
-    def _copy_changed(self, obj: Object) -> None:
+    def _pinned_profile_changed(self, obj: Object) -> None:
         """Have a breakdown whose copy of a profile is gone read live, if it is woken by that.
 
         The garbage collector takes the copies of breakdowns that it has seen go. To make another

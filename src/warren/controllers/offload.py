@@ -97,8 +97,10 @@ class Offload:
             raise Refusal(UNAUTHORIZED, "unauthorized")
         if workflow.spec.desired_state is State.TEARDOWN or workflow.metadata.deleting:
             raise Refusal(UNAUTHORIZED, "the token ended with its job")
-        if not copyservice.is_on(workflow):
-            raise Refusal(FORBIDDEN, f"the job's directives do not say requires={copyservice.WORD}")
+        if not copyservice.is_enabled(workflow):
+            raise Refusal(
+                FORBIDDEN, f"the job's directives do not say requires={copyservice.REQUIRES_WORD}"
+            )
         return workflow
 
     @contextmanager

@@ -56,7 +56,7 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
     """
     await define(client)
     await apply_all(client, _objects(shape, daemons))
-    if copyservice.WORD in daemons:
+    if copyservice.REQUIRES_WORD in daemons:
         # The word is the site's own: an earlier start may have served it.
         await client.patch(copyservice.announce(None))
     wanted = {f"global-{number}" for number in range(len(shape.global_file_systems))}
@@ -107,7 +107,7 @@ def _requiring(rule: Object, daemons: Collection[str]) -> Object:
 
     Neither the token for containers nor copies that running jobs ask for need a daemon.
     """
-    words = {*daemons, containerauth.ASKED, copyservice.WORD}
+    words = {*daemons, containerauth.REQUIRES_WORD, copyservice.REQUIRES_WORD}
     patterns = [f"^{name}$" for name in sorted(words)]
     spec = [
         {

@@ -235,7 +235,7 @@ async def _live_together(
             mount_prefix=str(state.mounts),
             printed=endpoint.logs,
             offload=None
-            if copyservice.WORD in foundation.config.daemons
+            if copyservice.REQUIRES_WORD in foundation.config.daemons
             else offloads.open_endpoint(state),
         )
         counted = None
@@ -280,7 +280,7 @@ async def _live_separate(
     async with _children([supervisor.keep(_part(state, "apiserver", port))]):
         access = await _answering(state)
         without = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
-        if copyservice.WORD in config.load(state.config).daemons:
+        if copyservice.REQUIRES_WORD in config.load(state.config).daemons:
             without.add("copy-offload")
         others = [supervisor.keep(_part(state, name)) for name in PARTS if name not in without]
         async with (

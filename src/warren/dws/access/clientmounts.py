@@ -237,7 +237,7 @@ def _check_same_allocations(
     if snapshot.storage is None or snapshot.storage.spec.file_system_type not in locks.EXCLUSIVE:
         return
     allocations = _allocations(snapshot.node_storages)
-    for node, mount in snapshot.of_computes.items():
+    for node, mount in snapshot.compute_mounts.items():
         if node not in places:
             continue
         own = volume(*_allocation(allocations, *places[node], node))

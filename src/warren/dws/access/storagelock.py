@@ -20,10 +20,10 @@ def hold(snapshot: AccessSnapshot, coming: Iterable[ClientMountSpec]) -> list[Ch
     assert storage is not None  # the mounts are known
     exclusive = storage.spec.file_system_type in locks.EXCLUSIVE
     if has_exclusive_allocations(storage):
-        locks.check_volumes_free(storage, _mounted(coming), snapshot.held)
+        locks.check_volumes_free(storage, _mounted(coming), snapshot.other_holdings)
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
         own = holding(snapshot.access, snapshot.computes)
-        locks.check_parts_free(storage, own, snapshot.held)
+        locks.check_parts_free(storage, own, snapshot.other_holdings)
         exclusive = own.nodes is None or not locks.is_marked(storage, key)
     taken = locks.change_to_hold(storage, key, exclusive=exclusive)
     return [] if taken is None else [taken]

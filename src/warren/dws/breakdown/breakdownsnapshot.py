@@ -19,7 +19,7 @@ class BreakdownSnapshot:
     breakdown: DirectiveBreakdown
     profiles: Sequence[Object]
     """Those that directives choose from."""
-    copy: Object | None = None
+    pinned_profile: Object | None = None
     """The profile that has the name of the directive's pinned copy."""
     instance: PersistentStorageInstance | None = None
     """The persistent storage that the directive names."""

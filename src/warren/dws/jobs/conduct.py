@@ -274,7 +274,7 @@ def _is_served(snapshot: JobSnapshot, word: str) -> bool:
     """Return whether what a job requires is served by the storage side, and no daemon's matter."""
     configuration = snapshot.configuration
     known = configuration.metadata.annotations if configuration is not None else {}
-    return word == copyservice.WORD and copyservice.find_service(known) is not None
+    return word == copyservice.REQUIRES_WORD and copyservice.find_service(known) is not None
 
 
 def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:

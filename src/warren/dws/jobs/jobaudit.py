@@ -40,7 +40,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class JobAuditSnapshot:
     """What the jobs, the API and the nodes are seen to be."""
 
     jobs: Mapping[int, str | None]
@@ -55,7 +55,7 @@ class Observed:
 
 
 def differences(
-    observed: Observed,
+    observed: JobAuditSnapshot,
     job_of: Callable[[str], int | None],
     format_id: Callable[[int], str],
     now: float,
@@ -73,7 +73,7 @@ def differences(
 
 
 def _of_workflows(
-    observed: Observed, job_of: Callable[[str], int | None], format_id: Callable[[int], str]
+    observed: JobAuditSnapshot, job_of: Callable[[str], int | None], format_id: Callable[[int], str]
 ) -> Iterator[Difference]:
     for each in observed.workflows:
         meta, number = each.metadata, job_of(each.metadata.name)
@@ -95,7 +95,7 @@ def _of_workflows(
             yield Difference(about=about, why=f"{over}; its Teardown says: {each.status.message}")
 
 
-def _of_jobs(observed: Observed, format_id: Callable[[int], str]) -> Iterator[Difference]:
+def _of_jobs(observed: JobAuditSnapshot, format_id: Callable[[int], str]) -> Iterator[Difference]:
     there = {each.metadata.name for each in observed.workflows}
     for number, name in observed.jobs.items():
         if name is not None and name not in there:
@@ -105,7 +105,7 @@ def _of_jobs(observed: Observed, format_id: Callable[[int], str]) -> Iterator[Di
             )
 
 
-def _of_nodes(observed: Observed) -> Iterator[Difference]:
+def _of_nodes(observed: JobAuditSnapshot) -> Iterator[Difference]:
     mounted = {each.spec.node for each in observed.mounts if not each.all_in("unmounted")}
     lost = {
         link.name
@@ -126,7 +126,7 @@ def _of_nodes(observed: Observed) -> Iterator[Difference]:
             yield Difference(about=about, why=why, remedy=Undrain(node))
 
 
-def _of_rabbits(observed: Observed, now: float) -> Iterator[Difference]:
+def _of_rabbits(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
     there = {str(each.metadata.key) for each in observed.workflows}
     for each in observed.storages:
         carried: Mapping[str, Any] = each.metadata.annotations

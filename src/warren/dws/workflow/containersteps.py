@@ -80,7 +80,7 @@ def _targets(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]
 
 def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
     """Return the directive's own copy. Raises Fault where it is not there."""
-    obj = snapshot.pinned.get(snapshot.child(index))
+    obj = snapshot.pinned_container_profiles.get(snapshot.child(index))
     if obj is None:
         raise Fault(f"the NnfContainerProfile {snapshot.child(index)} is gone")
     try:
@@ -120,7 +120,7 @@ def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
 def _unable(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | None:
     """Return which rabbit runs no containers, and why; None where all do."""
     for rabbit in sorted(rabbits):
-        node = snapshot.runners.get(rabbit)
+        node = snapshot.pod_nodes.get(rabbit)
         why = "it is no node of the cluster" if node is None else why_not(node)
         if why is not None:
             return f"no containers run on {rabbit}: {why}"
@@ -157,7 +157,7 @@ def _volumes(
 def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
     """Return which allocation of its rabbit is each compute node's (`dws.access.clientmounts`)."""
     if snapshot.directives[index].command.text == "persistentdw":
-        return snapshot.places
+        return snapshot.positions
     nodes = snapshot.computes.data if snapshot.computes is not None else ()
     return nodelocal.allocation_numbers((node.name for node in nodes), snapshot.wiring or {})
 
@@ -175,7 +175,7 @@ def type_of(snapshot: WorkflowSnapshot, index: int) -> str:
 def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the directive's own copy of its profile, which is read from then on."""
     name = snapshot.child(index)
-    if name in snapshot.pinned:
+    if name in snapshot.pinned_container_profiles:
         return DONE
     source = snapshot.container_profiles[directive.values["profile"]]
     copy = {
@@ -196,12 +196,12 @@ def set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
 
 def make_token(snapshot: WorkflowSnapshot) -> Outcome:
     """Have the token made by which a job is known, where its Workflow requires one."""
-    if not containerauth.is_on(snapshot.workflow):
+    if not containerauth.is_enabled(snapshot.workflow):
         return DONE
     found = snapshot.token
     if found is None:  # no key is made that was not drawn
         return Outcome(waiting="waits for its Secrets to be looked at")
-    missing = containerauth.missing(snapshot.workflow, found, snapshot.now)
+    missing = containerauth.next_secret(snapshot.workflow, found, snapshot.now)
     if missing is None:
         return DONE
     # In other words each time: what is written of it wakes the Workflow again.

@@ -57,7 +57,7 @@ def is_final(snapshot: WorkflowSnapshot) -> bool:
     workflow = snapshot.workflow
     going = workflow.metadata.deleting or workflow.spec.desired_state is not State.PROPOSAL
     prepared = going or not _unprepared(snapshot)
-    return prepared and not snapshot.contained and snapshot.token is None
+    return prepared and not snapshot.has_containers and snapshot.token is None
 
 
 def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
