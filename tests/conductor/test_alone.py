@@ -1117,7 +1117,7 @@ def test_nodes_return_whose_workflow_went_while_no_conductor_was_there(returns: 
         async with running(api, following.run()):
             await caught_up()
 
-        back = [("undrain", ("n2", "n3"), abort.REASON)]
+        back = [("undrain", ("n2", "n3"), abort.DRAIN_REASON)]
         assert asked(jobs, "undrain") == (back if returns else [])
 
     conducted(story, replace(JOB, phase=Phase.RUNNING))
@@ -1150,7 +1150,7 @@ def test_nodes_return_beside_an_object_that_cannot_be_read(
         async with running(api, following.run()):
             await caught_up()
 
-        assert asked(jobs, "undrain") == [("undrain", ("n2", "n3"), abort.REASON)]
+        assert asked(jobs, "undrain") == [("undrain", ("n2", "n3"), abort.DRAIN_REASON)]
 
     conducted(story)
     told = [each["workflow"] for each in heard if "nodes are not known" in each["event"]]
@@ -1158,7 +1158,7 @@ def test_nodes_return_beside_an_object_that_cannot_be_read(
 
 
 @pytest.mark.parametrize(
-    ("returns", "back"), [(True, [("undrain", ("n1",), abort.REASON)]), (False, [])]
+    ("returns", "back"), [(True, [("undrain", ("n1",), abort.DRAIN_REASON)]), (False, [])]
 )
 def test_nodes_return_when_a_workflow_that_was_deleted_is_gone(
     returns: bool, back: list[tuple[Any, ...]]

@@ -190,7 +190,7 @@ def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_i
         async with informed(api):
             await conductor.reconcile(7)
 
-        assert jobs.asked == [("drain", ("n1",), abort.REASON)]
+        assert jobs.asked == [("drain", ("n1",), abort.DRAIN_REASON)]
         states = {
             name: api.find(kinds.STORAGE, Key("default", name))["spec"].get("state")
             for name in ("r0", "r1")

@@ -39,7 +39,7 @@ def returned(story: Story, *, enabled: bool = True, hidden: Hidden = ()) -> None
     alone(main, hidden=hidden)
 
 
-async def disabled(api: Api, *, by: str = abort.BY, workflow: Key = WORKFLOW) -> None:
+async def disabled(api: Api, *, by: str = abort.DISABLED_BY, workflow: Key = WORKFLOW) -> None:
     """Disable it as `dws.abort` does: its Workflow is marked afterwards."""
     storage = read(api.find(kinds.STORAGE, RABBIT), Storage)
     change = outofservice.change(storage, Action.DISABLE, by=by, now=0.0, reason="bad")
@@ -76,7 +76,7 @@ def test_it_is_not_tested_before_the_storage_is_gone_and_enabled_after_the_test(
     returned(story)
 
 
-@pytest.mark.parametrize(("enabled", "by"), [(False, abort.BY), (True, "ann")])
+@pytest.mark.parametrize(("enabled", "by"), [(False, abort.DISABLED_BY), (True, "ann")])
 def test_where_a_site_does_not_want_it_or_an_admin_has_disabled_it_nothing_is_done(
     enabled: bool, by: str
 ) -> None:

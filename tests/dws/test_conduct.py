@@ -54,7 +54,7 @@ from warren.dws.jobs.jobactions import (
     Undrain,
 )
 from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
-from warren.dws.jobs.placement import Policy
+from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.nodelocal import per_rabbit
@@ -446,7 +446,7 @@ def test_a_job_that_has_no_storage_may_be_on_nodes_without_a_rabbit() -> None:
 
 
 def test_where_the_scheduler_knows_no_flash_jobs_are_released_as_they_are() -> None:
-    actions = decide(seen(job(Phase.HELD), at("Proposal"), policy=Policy(reserves=False)))
+    actions = decide(seen(job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(reserves=False)))
     (released,) = (each for each in actions if isinstance(each, Release))
     assert (released.resources, released.constraints) == ([NODE], {})
 
@@ -457,7 +457,7 @@ def test_where_the_scheduler_knows_no_flash_storage_is_on_the_nodes_rabbits() ->
         at("Proposal"),
         breakdowns={"wf-0": breakdown(0, need("ost", 12 * GIB, "AllocateAcrossServers", count=3))},
     )
-    actions = decide(replace(starting, policy=Policy(reserves=False)))
+    actions = decide(replace(starting, policy=PlacementPolicy(reserves=False)))
     (patch,) = changes(actions, kinds.SERVERS)
     (found,) = patch["spec"]["allocationSets"]
     assert {each["name"] for each in found["storage"]} <= {"r0", "r1"}
@@ -467,10 +467,10 @@ def test_where_the_scheduler_knows_no_flash_storage_is_on_the_nodes_rabbits() ->
 
 
 def test_a_job_that_asks_for_more_than_a_site_allows_is_told_so() -> None:
-    held = seen(job(Phase.HELD), at("Proposal"), policy=Policy(maximums={"xfs": 3}))
+    held = seen(job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(maximums={"xfs": 3}))
     with pytest.raises(UserMistake, match=r"4 GiB of xfs .* have 3 GiB at most"):
         decide(held)
-    decide(replace(held, policy=Policy(maximums={"xfs": 4})))
+    decide(replace(held, policy=PlacementPolicy(maximums={"xfs": 4})))
 
 
 def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
@@ -491,14 +491,14 @@ def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
             )
         },
         flash=(Held("r0", 2, 1, 4), Held("r1", 1, 1, 0), Held("r9", 0, 1, 8)),
-        policy=Policy(anywhere=True),
+        policy=PlacementPolicy(anywhere=True),
     )
     actions = decide(starting)
     (patch,) = changes(actions, kinds.SERVERS)
     assert patch["spec"]["allocationSets"] == [share_of("ost", 4 * GIB, r0=1, r9=2)]
     assert Memo({"rabbits": "r[0-1,9]"}) in actions
     with pytest.raises(Fault, match="cannot be placed"):
-        decide(replace(starting, policy=Policy()))
+        decide(replace(starting, policy=PlacementPolicy()))
 
 
 @pytest.mark.parametrize(
@@ -872,7 +872,7 @@ def test_a_job_that_is_about_to_begin_its_tasks_does_not_go_on_without_its_stora
     assert Fail("dws", "Workflow wf was deleted") in decide(seen(job(Phase.QUEUED), going))
 
 
-RESERVED = resources.rewritten([NODE], [need()], 4 * GIB).resources
+RESERVED = resources.rewrite([NODE], [need()], 4 * GIB).resources
 GROWN = need(size=5 * GIB)
 CHANGED = r"has lost its Workflow, and what its #DW directives need has changed"
 
@@ -889,7 +889,7 @@ def test_by_that_one_it_has_what_was_reserved_for_it_and_no_more(phase: Phase) -
         decide(more)
     with pytest.raises(Fault, match=CHANGED):
         decide(replace(again, breakdowns={"wf-0": breakdown(0, need(), SINGLE)}))
-    decide(replace(more, policy=Policy(reserves=False)))
+    decide(replace(more, policy=PlacementPolicy(reserves=False)))
     decide(replace(more, workflow=at("Proposal")))
     if phase is Phase.QUEUED:
         decide(replace(more, workflow=msgspec.structs.replace(anew, status=at("Setup").status)))

@@ -54,7 +54,7 @@ log = structlog.get_logger()
 class Settings:
     """What a site wants of the storage of jobs."""
 
-    policy: placement.Policy = placement.NO_POLICY
+    policy: placement.PlacementPolicy = placement.NO_POLICY
     timeouts: Timeouts = NO_TIMEOUTS
     unsaved: Unsaved = Unsaved.FLUSH
     """What becomes of what jobs have written that are cancelled, and do not say."""
@@ -83,11 +83,11 @@ class Conductor:
         informers: Informers,
         jobs: WorkloadManager,
         clock: Clock,
-        floor: int,
+        min_allocation: int,
         settings: Settings = _DEFAULTS,
         reader: LogReader | None = None,
     ) -> None:
-        """`floor` is the least size of one allocation, in bytes.
+        """`min_allocation` is the least size of one allocation, in bytes.
 
         What containers have printed is read by `reader`, for the records of jobs.
         """
@@ -97,7 +97,7 @@ class Conductor:
         self.informers = informers
         self._jobs = jobs
         self._clock = clock
-        self._floor = floor
+        self._min_allocation = min_allocation
         self._settings = settings
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
@@ -281,7 +281,7 @@ class Conductor:
             return snapshot
         if not await self._jobs.was_aborted(snapshot.job):
             return snapshot
-        storages = self._rabbits(abort.holders(snapshot.servers.values()))
+        storages = self._rabbits(abort.rabbits_with_allocations(snapshot.servers.values()))
         return replace(snapshot, aborted=True, storages=storages)
 
     def _with_rabbits(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -305,7 +305,7 @@ class Conductor:
         for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by("compute", node):
                 raw = known.get(key_of(other))
-                if raw and key_of(raw) != own and abort.bears_mark(raw):
+                if raw and key_of(raw) != own and abort.is_object_marked(raw):
                     stuck.add(node)
         return replace(snapshot, shared_with_aborted=stuck) if stuck else snapshot
 
@@ -376,7 +376,7 @@ class Conductor:
             return_to_service=settings.return_to_service,
             kept_movements=settings.kept_movements,
             movements=self._movements(known),
-            min_allocation=self._floor,
+            min_allocation=self._min_allocation,
             largest=self._capacities.largest(),
             policy=settings.policy,
             daemons=settings.daemons,
@@ -482,7 +482,7 @@ class Conductor:
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         known = self._jobs.job(job)
         past = conduct.is_finished(obj, known, self._jobs.binding.finalizer)
-        left = abort.nodes_of(obj) if gone and self._settings.return_to_service else ()
+        left = abort.marked_nodes(obj) if gone and self._settings.return_to_service else ()
         if left:
             self._left[job] = left
         if past and not left and job not in self._transient:

@@ -57,7 +57,7 @@ class LeftDrains:
             return
         nodes = read(raw, SystemConfiguration).rabbits_of_computes().keys() - self._awaited()
         if nodes:
-            await self._jobs.undrain(sorted(nodes), abort.REASON)
+            await self._jobs.undrain(sorted(nodes), abort.DRAIN_REASON)
 
     def _awaited(self) -> set[str]:
         """Return the nodes of the Workflows that are still to go, or to be marked."""
@@ -66,7 +66,7 @@ class LeftDrains:
             number = self._jobs.binding.job(key_of(raw).name)
             if number is None:
                 continue
-            for nodes in (abort.nodes_of, partial(self._nodes_of_over, number)):
+            for nodes in (abort.marked_nodes, partial(self._nodes_of_over, number)):
                 try:
                     found |= nodes(raw)
                 except UserMistake as error:  # one object may not keep the nodes of all others

@@ -55,10 +55,12 @@ class Returning:
         if test is None and storage.spec.state != "Disabled":
             return
         wanted = (
-            self._enabled and selftest.is_wanted(storage, abort.BY) and not self._holds(storage)
+            self._enabled
+            and selftest.is_wanted(storage, abort.DISABLED_BY)
+            and not self._holds(storage)
         )
         now = self._clock.now()
-        writes = selftest.decide(storage, test, wanted=wanted, by=abort.BY, now=now)
+        writes = selftest.decide(storage, test, wanted=wanted, by=abort.DISABLED_BY, now=now)
         await perform(self._client, writes)
 
     def _holds(self, storage: Storage) -> bool:
@@ -70,13 +72,13 @@ class Returning:
         for each in self._servers.by("rabbit", storage.metadata.name):
             for name in labels.workflow_of(each):
                 raw = self._workflows.get(Key.parse(name))
-                if raw and abort.bears_mark(raw):
+                if raw and abort.is_object_marked(raw):
                     return True
         return False
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        if self._workflows.get(key) is not None or not abort.bears_mark(obj):
+        if self._workflows.get(key) is not None or not abort.is_object_marked(obj):
             return
         for raw in self._storages.all():
             annotations = raw["metadata"].get("annotations") or {}

@@ -136,7 +136,7 @@ class SystemController:
                 node,
                 self._computes(rabbit) if links.over_network(node) else {},
                 alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
-                settled=(self._heartbeats.renewed_for(rabbit.name) or 0.0) >= links.SETTLED,
+                settled=(self._heartbeats.renewed_for(rabbit.name) or 0.0) >= links.SETTLE_SECONDS,
             )
         )
 
@@ -148,10 +148,10 @@ class SystemController:
         """
         left = self._heartbeats.seconds_left(rabbit)
         renewed = self._heartbeats.renewed_for(rabbit)
-        if not left or renewed is None or renewed >= links.SETTLED:
+        if not left or renewed is None or renewed >= links.SETTLE_SECONDS:
             return left or None
         # What sums of seconds are off by is no time that passes.
-        return min(left, max(_LEAST, links.SETTLED - renewed))
+        return min(left, max(_LEAST, links.SETTLE_SECONDS - renewed))
 
     def _asked(self, found: SystemConfiguration, rabbit: StorageNode) -> list[Write]:
         """Return what is to be written for a rabbit's nodes to test their links to it.

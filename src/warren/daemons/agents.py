@@ -46,7 +46,7 @@ def agent(
     exports: Exports | None = None,
     detach: Callable[[str, str], Awaitable[None]] | None = None,
     probe: Probe | None = None,
-    link_policy: links.Policy | None = None,
+    link_policy: links.LinkTestPolicy | None = None,
 ) -> Agent:
     """Build the agent of one node, which watches that node's namespace and nothing else.
 
@@ -61,7 +61,7 @@ def agent(
     if probe is not None:
         # Apart from all else: where its role is an older one, it may not look at this.
         wires = Informers(client, namespace=node)
-        policy = link_policy or links.Policy()
+        policy = link_policy or links.LinkTestPolicy()
         link = LinkReconciler(client, wires, clock, node, probe, policy)
         alone = {"informers": wires.run, **parts_after_sync(wires, [link.reconciler])}
         parts[f"{node} link"] = System(parts=alone).run

@@ -203,7 +203,7 @@ async def _drain_lost(place: Place, enclosing: Handle, flux: Instance) -> None:
         if each.name == "exception" and each.context.get("type") == tolerance.EXCEPTION
     ]
     for node in sorted(frozenset[str]().union(*map(tolerance.node_names, told))):
-        drained = {"targets": node, "reason": tolerance.REASON, "mode": "update"}
+        drained = {"targets": node, "reason": tolerance.DRAIN_REASON, "mode": "update"}
         with suppress(RpcError):  # it is none of ours
             await flux.handle.rpc("resource.drain", drained)
 

@@ -37,7 +37,7 @@ from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.containers import containerprofiles
 from warren.dws.containers.containerprofiles import ContainerProfile
-from warren.dws.jobs.placement import Policy
+from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.objects.decoding import read
@@ -46,7 +46,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.offload import copyservice
 from warren.dws.pods.pod import why_none
-from warren.dws.rabbits.health import Policy as DrainPolicy
+from warren.dws.rabbits.health import DrainPolicy
 from warren.instance import config, rabbittable, storagetables
 from warren.instance.ingest import Validator
 from warren.instance.resource import Resources
@@ -224,9 +224,9 @@ def drain_policy(rabbit: rabbittable.Rabbit, resources: Resources) -> DrainPolic
     )
 
 
-def policy(storage: storagetables.Storage) -> Policy:
+def policy(storage: storagetables.Storage) -> PlacementPolicy:
     """Return what a site wants of how storage is placed."""
-    return Policy(
+    return PlacementPolicy(
         scale=storage.scale,
         most=storage.most_allocations,
         anywhere=storage.placement == "any",

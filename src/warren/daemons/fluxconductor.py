@@ -22,7 +22,7 @@ from warren.daemons.conductor import InstanceType, Link, ReachedInstance
 from warren.daemons.together import Part
 from warren.dws import kinds
 from warren.dws.binding import Phase
-from warren.dws.rabbits.health import Policy
+from warren.dws.rabbits.health import DrainPolicy
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
 from warren.kube.client import Client, LogReader
@@ -203,8 +203,8 @@ class _Made:
             # Second: Fluxion is told of no rabbit before it is known what is to be of it.
             tasks.create_task(self._fluxion.run())
 
-    def _drains(self) -> Policy:
-        return Policy(
+    def _drains(self) -> DrainPolicy:
+        return DrainPolicy(
             drain_compute_nodes=self._rabbit.drain_compute_nodes,
             soft_drain=self._rabbit.soft_drain,
             drainable=self._drainable,

@@ -17,7 +17,7 @@ from warren.rfc.errors import BadFormat
 EXCEPTION: Final = "dws-node-failure"
 """The type of the exception that tells a job of them; its note is a hostlist."""
 
-REASON: Final = "rabbit storage is not there"
+DRAIN_REASON: Final = "rabbit storage is not there"
 """Why nodes are drained that have not mounted it."""
 
 

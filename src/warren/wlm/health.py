@@ -18,7 +18,7 @@ from warren.dws.breakdown.allocationneeds import RABBIT
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits.health import REASON, Policy, Verdict, verdict
+from warren.dws.rabbits.health import DRAIN_REASON, DrainPolicy, Verdict, verdict
 from warren.dws.rabbits.rabbitstorages import effective_status, placement_labels, usable
 from warren.dws.storage.nnfstorage import flash_by_rabbit
 from warren.kube.informer import Informer
@@ -65,7 +65,7 @@ async def follow(
     binding: Binding,
     scheduler: Scheduler,
     nodes: Nodes,
-    policy: Callable[[], Policy] = Policy,
+    policy: Callable[[], DrainPolicy] = DrainPolicy,
     on_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
 ) -> None:
     """Tell the scheduler what it may give out, and drain nodes, until cancelled.
@@ -129,10 +129,10 @@ async def follow(
     on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
     lost = frozenset[str]().union(*(each.drained for each in known.values()))
-    await nodes.keep_drained(lost, REASON)
+    await nodes.keep_drained(lost, DRAIN_REASON)
     while True:
         lost, among = await news.get()
-        await nodes.keep_drained(lost, REASON, among)
+        await nodes.keep_drained(lost, DRAIN_REASON, among)
 
 
 def _maker(storage: NnfStorage, binding: Binding) -> JobId | None:

@@ -17,7 +17,7 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.rabbits import health, outofservice
 from warren.dws.rabbits.outofservice import Action
 
-_STORAGE_DRAINS: Final = (abort.REASON, health.REASON, tolerance.REASON)
+_STORAGE_DRAINS: Final = (abort.DRAIN_REASON, health.DRAIN_REASON, tolerance.DRAIN_REASON)
 """The reasons for which nodes are drained that have lost storage."""
 
 
@@ -117,7 +117,7 @@ def _of_nodes(observed: JobAuditSnapshot) -> Iterator[Difference]:
         if reason not in _STORAGE_DRAINS:
             continue
         about, words = f"node {node}", f"is drained ({reason})"
-        if reason == abort.REASON and node in mounted:
+        if reason == abort.DRAIN_REASON and node in mounted:
             yield Difference(about=about, why=f"{words}, and still has storage mounted")
         elif node in lost:
             yield Difference(about=about, why=f"{words}, and its rabbit is out of its reach")
@@ -132,7 +132,7 @@ def _of_rabbits(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
         carried: Mapping[str, Any] = each.metadata.annotations
         cause = carried.get(labels.DISABLED_FOR)
         known = outofservice.note(carried, labels.DISABLED)
-        if each.spec.state != "Disabled" or cause is None or known.get("by") != abort.BY:
+        if each.spec.state != "Disabled" or cause is None or known.get("by") != abort.DISABLED_BY:
             continue
         about, reason = f"rabbit {each.metadata.name}", known.get("reason", "")
         if cause in there:
@@ -140,7 +140,9 @@ def _of_rabbits(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
         elif labels.SELF_TEST in carried:
             yield Difference(about=about, why=f"is Disabled ({reason})")
         else:
-            remedy = outofservice.change(each, Action.ENABLE, by=abort.BY, now=now, reason="")
+            remedy = outofservice.change(
+                each, Action.ENABLE, by=abort.DISABLED_BY, now=now, reason=""
+            )
             why = f"is Disabled ({reason}), and nothing of that is left"
             yield Difference(about=about, why=why, remedy=remedy)
 

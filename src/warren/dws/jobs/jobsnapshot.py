@@ -95,7 +95,7 @@ class JobSnapshot:
     """The least size of one allocation, in bytes."""
     largest: int | None = None
     """How many GiB the largest rabbit has, where that is known."""
-    policy: placement.Policy = placement.NO_POLICY
+    policy: placement.PlacementPolicy = placement.NO_POLICY
     daemons: Collection[str] | None = None
     """Those that the workload manager can enable for jobs, where that is known."""
     flash: Sequence[Held] = ()
@@ -150,7 +150,7 @@ def needs_of(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
     As the site wants them. Persistent storage that was there before the job needs nothing.
     """
     return {
-        breakdown.status.storage.reference.name: snapshot.policy.applied(
+        breakdown.status.storage.reference.name: snapshot.policy.with_site_limits(
             breakdown.status.storage.allocation_sets
         )
         for _, breakdown in sorted(snapshot.breakdowns.items())

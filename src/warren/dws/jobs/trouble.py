@@ -49,7 +49,7 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if status.status == "Error":
         note = f"workflow hit an error: {named}"
         if since is not None and _is_tolerant(snapshot, workflow):
-            wait = (limit or _FOR_THE_OTHERS) - since
+            wait = (limit or _WAIT_FOR_OTHER_NODES) - since
     elif status.status == "TransientCondition" and limit is not None and since is not None:
         note = f"workflow in 'TransientCondition' state too long: {named}"
         wait = limit - since
@@ -58,10 +58,10 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if wait > 0:
         return [RequeueAfter(wait)]
     failed = Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)
-    return _without_nodes(snapshot, workflow) or [failed]
+    return _go_on_without_nodes(snapshot, workflow) or [failed]
 
 
-_FOR_THE_OTHERS: Final = 10.0
+_WAIT_FOR_OTHER_NODES: Final = 10.0
 """For how many seconds of an error other nodes are waited for, where a site does not say."""
 
 
@@ -78,7 +78,7 @@ def _is_tolerant(snapshot: JobSnapshot, workflow: Workflow) -> bool:
     return state is State.SETUP and bool(needs) and own
 
 
-def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Go on without the nodes that lack storage; nothing where these are none, or too many."""
     job = snapshot.job
     if not _is_tolerant(snapshot, workflow) or snapshot.configuration is None:
@@ -96,7 +96,7 @@ def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     # A rabbit that makes nothing says so itself, and its nodes are as good as before.
     drains = snapshot.drains and workflow.status.state is State.PRE_RUN
     return [
-        *([Drain(new, tolerance.REASON)] if new and drains else []),
+        *([Drain(new, tolerance.DRAIN_REASON)] if new and drains else []),
         *([Fail(tolerance.EXCEPTION, hostlist.encode(new), severity=1)] if new else []),
         tolerance.change_to_go_on_without(workflow, lost),
     ]
@@ -119,7 +119,7 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     severity = 0 if _has_failed_copies(workflow) else limit.severity
     failed = Fail(limit.type, f"{limit.words}: it {reason}", severity)
     if severity == 0:
-        return _without_nodes(snapshot, workflow) or [failed]
+        return _go_on_without_nodes(snapshot, workflow) or [failed]
     return [
         *([] if job.warned else [failed]),
         *record_summary(snapshot, workflow),

@@ -48,7 +48,7 @@ class StorageValidator:
         rabbits: Callable[[], Iterable[Storage]],
         feasible: Callable[[Request], Refusal | None],
         largest: Callable[[], int | None] = lambda: None,
-        policy: placement.Policy = placement.NO_POLICY,
+        policy: placement.PlacementPolicy = placement.NO_POLICY,
         floor: int,
         persistent: Mapping[str, Persistent],
         nodes: Callable[[str], Sequence[str] | None],
@@ -191,12 +191,12 @@ class StorageValidator:
                     kind = directive.values["type"]
                     if self._is_made_by_some(kind):
                         own = allocationneeds.with_supported_type_label(own, kind)
-                    needs += self._policy.applied(own)
+                    needs += self._policy.with_site_limits(own)
                     asked.append((kind, own))
                     where += self._localities(directive, own, profile)
             nodes = resources.nodes_of(spec["resources"])
             maximums.check_maximums(asked, nodes, self._floor, self._maximums)
-            changed = resources.rewritten(
+            changed = resources.rewrite(
                 spec["resources"], needs, self._floor, self._largest(), where
             )
             wired = self._wired(directives)
