@@ -466,7 +466,7 @@ def test_a_job_that_may_not_have_heard_of_a_mistake_is_looked_at_later() -> None
 
         assert len(asked(jobs, "fail")) == 2
 
-    conducted(story, replace(JOB, phase=Phase.STARTING, unreadable="why"))
+    conducted(story, replace(JOB, phase=Phase.STARTING, unreadable_reason="why"))
 
 
 BAD_R = "R: version is 2, not 1"
@@ -484,7 +484,7 @@ def test_a_job_whose_nodes_cannot_be_told_fails_with_the_reason(phase: Phase) ->
         assert jobs.passes == [(7, note)]
         assert spec(api)["desiredState"] == "Proposal"
 
-    conducted(story, replace(JOB, phase=phase, unreadable=BAD_R))
+    conducted(story, replace(JOB, phase=phase, unreadable_reason=BAD_R))
 
 
 @pytest.mark.parametrize("phase", [Phase.ENDING, Phase.OVER])
@@ -497,7 +497,7 @@ def test_one_that_ends_gives_its_storage_back_all_the_same(phase: Phase) -> None
         assert asked(jobs, "fail") == []
         assert spec(api)["desiredState"] == "Teardown"
 
-    conducted(story, replace(JOB, phase=phase, unreadable=BAD_R))
+    conducted(story, replace(JOB, phase=phase, unreadable_reason=BAD_R))
 
 
 async def malformed(api: Api, kind: Kind, key: Key, **rest: Any) -> None:

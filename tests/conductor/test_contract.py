@@ -15,7 +15,7 @@ from tests.harness import virtual
 from tests.instance.lives import alive
 from tests.instance.parts import OWNER, settle
 from warren.base.clock import SystemClock
-from warren.conductor.port import WorkloadManager
+from warren.conductor.workloadmanager import WorkloadManager
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
 from warren.wlm.embedded.plugin import DwsPlugin

@@ -22,7 +22,7 @@ from tests.harness.world import DIRECTIVES, GLOBAL, JOB_KINDS, World, opened
 from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.conductor.conductor import Conductor
-from warren.conductor.port import WorkloadManager
+from warren.conductor.workloadmanager import WorkloadManager
 from warren.controllers import heartbeats
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController

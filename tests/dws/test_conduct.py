@@ -353,7 +353,7 @@ def creating(phase: Phase, *, found: bool, workflow_: Workflow | None = None) ->
         workflow_ or at("Proposal"),
         breakdowns={"wf-0": told},
         servers={"pers": own},
-        instances={PERS: read(instance, PersistentStorageInstance)},
+        persistent_instances={PERS: read(instance, PersistentStorageInstance)},
     )
 
 
@@ -799,12 +799,14 @@ def test_a_condition_that_may_heal_is_given_time(
     transient: float | None, actions: list[Any]
 ) -> None:
     wf = at("Setup", ready=False, **TRANSIENT)
-    assert decide(seen(job(Phase.STARTING), wf, transient=transient)) == actions
+    assert decide(seen(job(Phase.STARTING), wf, seconds_in_trouble=transient)) == actions
 
 
 def test_an_ending_job_goes_on_while_its_condition_may_heal() -> None:
     wf = at("DataOut", ready=False, **TRANSIENT)
-    assert decide(seen(job(Phase.ENDING, ran=True), wf, transient=1.0)) == [RequeueAfter(9.0)]
+    assert decide(seen(job(Phase.ENDING, ran=True), wf, seconds_in_trouble=1.0)) == [
+        RequeueAfter(9.0)
+    ]
 
 
 # A Workflow that is gone, or torn down
@@ -1003,7 +1005,7 @@ def test_a_state_that_takes_too_long_ends_the_job_which_hears_what_was_waited_fo
 
 def test_before_it_does_it_is_looked_at_when_it_would() -> None:
     assert overdue("Setup", 7.5) == [RequeueAfter(2.5)]
-    busy = overdue("Setup", 9, status=TRANSIENT, view={"transient": 8.0})
+    busy = overdue("Setup", 9, status=TRANSIENT, view={"seconds_in_trouble": 8.0})
     assert busy == [RequeueAfter(2.0), RequeueAfter(1.0)]
 
 

@@ -73,7 +73,7 @@ def test_a_job_with_an_r_that_cannot_be_read_is_seen_and_says_why(r: Any, why: s
 
     assert seen.phase is Phase.STARTING
     assert seen.nodes == ()
-    assert why in (seen.unreadable or "")
+    assert why in (seen.unreadable_reason or "")
 
 
 def test_storage_is_not_taken_down_before_the_jobs_daemons_have_stopped() -> None:

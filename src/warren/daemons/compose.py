@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from warren.base.clock import Clock
 from warren.conductor.conductor import Conductor, Settings
-from warren.conductor.systemstatus import SystemStatus
+from warren.conductor.systemstatus import SystemStatusReporter
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.events import EventRecorder
@@ -345,7 +345,7 @@ def conductor(
     leading = Conductor(client, informers, jobs, clock, FLOOR, leads_by(settings), reader)
     observe(leading)
     methods = {**jobs.methods(), **waits.methods(jobs.job, leading.waiting, leading.storage)}
-    nodes = SystemStatus(client, OnlineNodes(handle))
+    nodes = SystemStatusReporter(client, OnlineNodes(handle))
     parts: dict[str, Part] = {
         "jobs": jobs.run,
         "conductor": leading.run,

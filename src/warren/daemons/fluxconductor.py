@@ -16,7 +16,7 @@ import structlog
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor, Settings
-from warren.conductor.systemstatus import SystemStatus
+from warren.conductor.systemstatus import SystemStatusReporter
 from warren.daemons import compose
 from warren.daemons.conductor import InstanceType, Link, ReachedInstance
 from warren.daemons.together import Part
@@ -164,7 +164,7 @@ class _Made:
         return {
             "jobs": self._jobs.run,
             "conductor": self.leading.run,
-            "system status": SystemStatus(self._client, OnlineNodes(self._handle)).run,
+            "system status": SystemStatusReporter(self._client, OnlineNodes(self._handle)).run,
             "flash": self._follow_flash,
             "configuration": self._follow_configuration,
         }

@@ -161,7 +161,7 @@ def of(
         alerts=exception_notes(job, alerts.EXCEPTION, owner),
         resources=spec["resources"],
         nodes=tuple(nodes),
-        unreadable=unreadable,
+        unreadable_reason=unreadable,
         ran=job.started,
         failed=job.fatal is not None,
         cancelled=job.fatal is not None and job.fatal.type == CANCEL,

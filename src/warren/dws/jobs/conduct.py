@@ -157,8 +157,8 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
         workflow.metadata.labels, snapshot.instance
     ):
         return _name_is_taken(job)
-    if job.unreadable is not None and job.phase in _BEFORE_ENDING:
-        raise Fault(f"what the job was given cannot be read: {job.unreadable}")
+    if job.unreadable_reason is not None and job.phase in _BEFORE_ENDING:
+        raise Fault(f"what the job was given cannot be read: {job.unreadable_reason}")
     if workflow is None:
         return _decide_without_workflow(snapshot)
     if workflow.metadata.deleting:
@@ -296,7 +296,9 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     changed = resources.RewrittenResources(own, {})
     if policy.reserves:
         where = localities(snapshot)
-        changed = resources.rewrite(own, needs, snapshot.min_allocation, snapshot.largest, where)
+        changed = resources.rewrite(
+            own, needs, snapshot.min_allocation, snapshot.largest_rabbit_gib, where
+        )
     breakdowns = snapshot.breakdowns.values()
     nodes = nodelocal.nodes_for(breakdowns, snapshot.existing_servers, snapshot.configuration)
     if nodes is not None:

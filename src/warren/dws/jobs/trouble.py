@@ -44,7 +44,7 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return []
     severity = 1 if torn and not is_refused(workflow) else 0
     named = _message_with_directive(status.message, job.directives)
-    limit, since = snapshot.timeouts.transient, snapshot.transient
+    limit, since = snapshot.timeouts.transient, snapshot.seconds_in_trouble
     wait = 0.0
     if status.status == "Error":
         note = f"workflow hit an error: {named}"
@@ -88,7 +88,7 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
         wiring = snapshot.configuration.rabbits_of_computes()
         found = tolerance.without_storage(job.nodes, snapshot.servers.values(), wiring)
     else:
-        found = frozenset(snapshot.unmounted) & frozenset(job.nodes)
+        found = frozenset(snapshot.not_fully_mounted) & frozenset(job.nodes)
     lost = before | found
     if not found - before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
         return []

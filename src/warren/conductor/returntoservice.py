@@ -17,7 +17,7 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 
-class Returning:
+class ReturnToService:
     """Reconciles each rabbit that is Disabled, by its name."""
 
     def __init__(
@@ -57,13 +57,13 @@ class Returning:
         wanted = (
             self._enabled
             and selftest.is_wanted(storage, abort.DISABLED_BY)
-            and not self._holds(storage)
+            and not self._has_storage_of_aborted_jobs(storage)
         )
         now = self._clock.now()
         writes = selftest.decide(storage, test, wanted=wanted, by=abort.DISABLED_BY, now=now)
         await perform(self._client, writes)
 
-    def _holds(self, storage: Storage) -> bool:
+    def _has_storage_of_aborted_jobs(self, storage: Storage) -> bool:
         """Return whether storage of a job that was let go is still to be taken from a rabbit."""
         # It is disabled before its Workflow is marked: this one holds it in between, too.
         own = storage.metadata.annotations.get(labels.DISABLED_FOR)
