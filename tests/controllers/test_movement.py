@@ -796,8 +796,8 @@ def test_a_copy_that_gets_its_slot_is_begun_only_if_it_is_still_wanted(change: s
         await api.add(KIND, movement(name="first", source="/first"))
         await api.add(KIND, movement(finalizers=keeping))
         async with running(api, movements.copies.run()):
-            movements.copies.want(Key("r0", "first"), 1001)
-            movements.copies.want(KEY, 1001)
+            movements.copies.enqueue(Key("r0", "first"), 1001)
+            movements.copies.enqueue(KEY, 1001)
             await caught_up()
             last = rfc3339_micro(api.clock.now() + 90)
             match change:

@@ -27,7 +27,7 @@ class Rabbit:
 
     def __init__(self, reason: str | None = None) -> None:
         self.reason = reason
-        self.able = False
+        self.can_run_pods = False
 
     async def unable(self) -> str | None:
         return self.reason
@@ -40,7 +40,7 @@ class Rabbit:
             await informers.wait_synced()
             async with alongside(made.reconciler.run()):
                 yield
-        self.able = made.able.is_set()
+        self.can_run_pods = made.can_run_pods.is_set()
 
 
 @asynccontextmanager
@@ -82,7 +82,7 @@ def test_a_rabbit_registers_as_a_node_and_says_why_it_runs_no_pods() -> None:
             await asyncio.sleep(20)
         assert ready(api)["status"] == "True"
         assert api.find(kinds.NODE, NODE)["status"]["addresses"][0]["address"] == "127.9.0.1"
-        assert rabbit.able
+        assert rabbit.can_run_pods
 
     alone(main)
 
@@ -92,7 +92,7 @@ def test_no_pods_are_run_before_they_can_be() -> None:
         rabbit = Rabbit("bubblewrap is not installed")
         async with rabbit.agent(api):
             await asyncio.sleep(60)
-        assert not rabbit.able
+        assert not rabbit.can_run_pods
 
     alone(main)
 

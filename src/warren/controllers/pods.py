@@ -30,12 +30,12 @@ log = structlog.get_logger()
 
 FINALIZER: Final = "warren.cluster/pod"
 
-LONGEST: Final = 20.0
+MAX_RETRY_DELAY: Final = 20.0
 """The longest pause before what has failed is tried again, in seconds: a job waits for the pod."""
 
 _PULLING: Final = "the images of the pod are being fetched"
 
-_UNFOLLOWED: Final = 5.0
+_FOLLOW_RETRY_DELAY: Final = 5.0
 """Seconds until a pod that could not be followed is followed again."""
 
 
@@ -120,7 +120,7 @@ class PodReconciler:
         clock: Clock,
         node: str,
         *,
-        longest: float = LONGEST,
+        longest: float = MAX_RETRY_DELAY,
     ) -> None:
         """`informers` have the index `subdomain` of pods (`podstatus.subdomain_of`).
 
@@ -162,7 +162,7 @@ class PodReconciler:
         pod = read(raw, Pod)
         if pod.metadata.deleting or pod.has_ended:
             self._pulls.forget(item)
-            return await self._end(item, pod) if pod.metadata.deleting else None
+            return await self._end_pod(item, pod) if pod.metadata.deleting else None
         if FINALIZER not in pod.metadata.finalizers:
             await perform(self._client, [_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))])
             return None  # there is an event of that
@@ -179,9 +179,9 @@ class PodReconciler:
             await self._report(pod, raw, podstatus.overdue(raw, now))
             return None
         if state.alive:
-            self._want_followed(item)
+            self._ensure_followed(item)
             address = self._runner.address(item.uid) or ""
-            self._runner.tell_hosts(item.uid, podstatus.hosts(raw, address, self._alike(raw)))
+            self._runner.tell_hosts(item.uid, podstatus.hosts(raw, address, self._siblings(raw)))
             if overdue and not state.stopped:
                 self._runner.stop(item.uid)
         addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
@@ -201,11 +201,11 @@ class PodReconciler:
             await self._report(pod, raw, podstatus.waiting(raw, now, "Pulling", _PULLING))
             return None  # there is an event of their end
         space = pod.metadata.namespace
-        maps = await self._named(kinds.CONFIG_MAP, space, plans.config_maps_of(raw))
-        secrets = await self._named(kinds.SECRET, space, plans.secrets_of(raw))
+        maps = await self._read_named(kinds.CONFIG_MAP, space, plans.config_maps_of(raw))
+        secrets = await self._read_named(kinds.SECRET, space, plans.secrets_of(raw))
 
         # Not in `make`, which may be in a thread. What changes later is told when it has begun.
-        siblings = self._alike(raw)
+        siblings = self._siblings(raw)
 
         def make(address: str) -> Object:
             found = References(
@@ -233,11 +233,11 @@ class PodReconciler:
             raise NotBegun(str(trouble), fatal=trouble.fatal) from trouble
         return self._runner.state(item.uid)
 
-    async def _end(self, item: Item, pod: Pod) -> float | None:
+    async def _end_pod(self, item: Item, pod: Pod) -> float | None:
         """End what runs of a pod that is to go, and let go of it."""
         state = self._runner.state(item.uid)
         if state is not None and state.alive:
-            self._want_followed(item)
+            self._ensure_followed(item)
             if not state.stopped:
                 self._runner.stop(item.uid)
             return None  # its end is an event
@@ -247,7 +247,7 @@ class PodReconciler:
             await perform(self._client, [_finalizers(pod, others)])
         return None
 
-    async def _named(self, kind: Kind, namespace: str, names: set[str]) -> dict[str, Object]:
+    async def _read_named(self, kind: Kind, namespace: str, names: set[str]) -> dict[str, Object]:
         found = {}
         for name in sorted(names):
             with suppress(NotFound):
@@ -259,7 +259,7 @@ class PodReconciler:
         if any(known.get(name) != value for name, value in status.items()):
             await perform(self._client, [reports.status(kinds.POD, pod.metadata, status)])
 
-    def _alike(self, raw: Object) -> list[Object]:
+    def _siblings(self, raw: Object) -> list[Object]:
         """Return the pods that are in the subdomain of one."""
         return [
             each
@@ -268,11 +268,11 @@ class PodReconciler:
         ]
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
-        was, now = _seen(before), _seen(after)
+        was, now = _pod_snapshot(before), _pod_snapshot(after)
         there = [obj for obj in (before, after) if obj is not None]
         touched = there if was.own != now.own else []
         if was.to_siblings != now.to_siblings:
-            touched = [*touched, *(each for obj in there for each in self._alike(obj))]
+            touched = [*touched, *(each for obj in there for each in self._siblings(obj))]
         for each in touched:
             if self._is_here(each):
                 self.reconciler.add(Item(key_of(each), each["metadata"]["uid"]))
@@ -280,7 +280,7 @@ class PodReconciler:
     def _is_here(self, obj: Object) -> bool:
         return bool((obj.get("spec") or {}).get("nodeName") == self._node)
 
-    def _want_followed(self, item: Item) -> None:
+    def _ensure_followed(self, item: Item) -> None:
         if item not in self._followed:
             self._followed.add(item)
             self._to_follow.put_nowait(item)
@@ -293,7 +293,7 @@ class PodReconciler:
         except (NodeTrouble, OSError, ValueError) as trouble:
             # One pod's trouble, of whatever kind, is not that of the others.
             log.warning("pod not followed", pod=str(item.key), reason=str(trouble))
-            await asyncio.sleep(_UNFOLLOWED)
+            await asyncio.sleep(_FOLLOW_RETRY_DELAY)
         finally:
             self._followed.discard(item)
             self.reconciler.add(item)
@@ -308,7 +308,7 @@ def _finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:
     )
 
 
-def _seen(obj: Object | None) -> _PodSnapshot:
+def _pod_snapshot(obj: Object | None) -> _PodSnapshot:
     if obj is None:
         return _PodSnapshot({}, {})
     meta = obj["metadata"]

@@ -36,7 +36,7 @@ class NodeRegistration:
         self._address = address
         self._why_not_able = why_not_able
         self._nodes = informers.of(kinds.NODE)
-        self.able = asyncio.Event()
+        self.can_run_pods = asyncio.Event()
         """Set when pods can be run, from then on."""
         self.reconciler: Reconciler[Key] = Reconciler("node", self.reconcile)
         self.reconciler.add(self._key)
@@ -51,7 +51,7 @@ class NodeRegistration:
             await perform(self._client, [nodestatus.new_node(key.name), status])
         if why_not is not None:
             return _RETRY_DELAY
-        self.able.set()
+        self.can_run_pods.set()
         return None
 
     def _changed(self, obj: Object) -> None:

@@ -69,8 +69,8 @@ class StorageController:
                 )
                 for removal in await orphans(self._client, kinds.NNF_STORAGE, key, kind, objects)
             ]
-            gone += await self._mgts_left(key, owner)
-            released = await self._released(key)
+            gone += await self._orphaned_mgts(key, owner)
+            released = await self._release_servers(key)
             written = await perform(self._client, [*gone, *released, *self._report_assigned(key)])
             self.reconciler.wrote(key, written)
         else:
@@ -84,7 +84,7 @@ class StorageController:
             node_storages = [read(obj, NnfNodeStorage) for obj in found]
             flash = [read(obj, NnfNodeBlockStorage) for obj in blocks]
             if current.spec.file_system_type == LUSTRE:
-                decided = lustrestorage.decide(self._of_lustre(current, node_storages, flash))
+                decided = lustrestorage.decide(self._lustre_snapshot(current, node_storages, flash))
             else:
                 decided = nnfstorage.decide(current, node_storages, flash, self._profile(current))
             writes = [
@@ -97,7 +97,7 @@ class StorageController:
                 self.reconciler.wrote(key, written)
         return again
 
-    def _of_lustre(
+    def _lustre_snapshot(
         self,
         current: NnfStorage,
         shares: Sequence[NnfNodeStorage],
@@ -142,7 +142,7 @@ class StorageController:
             found += self._mgts.by("mgt", value)
         return [read(obj, NnfLustreMGT) for obj in {key_of(obj): obj for obj in found}.values()]
 
-    async def _mgts_left(self, key: Key, owner: str) -> list[Write]:
+    async def _orphaned_mgts(self, key: Key, owner: str) -> list[Write]:
         """Remove the NnfLustreMGT of a storage that went without taking it along."""
         found = self._mgts.by("owner", owner)
         metas = [read(obj, NnfLustreMGT).metadata for obj in found]
@@ -186,7 +186,7 @@ class StorageController:
         raw = self._profiles.get(key) if key is not None else None
         return None if raw is None else read(raw, NnfStorageProfile)
 
-    async def _released(self, key: Key) -> list[Write]:
+    async def _release_servers(self, key: Key) -> list[Write]:
         """Let go of Servers that are deleted, once there is no storage that they speak of."""
         raw = self._servers.get(key)
         if raw is None:
@@ -225,12 +225,12 @@ class StorageController:
     def _storage_changed(self, before: Object | None, after: Object | None) -> None:
         key = key_of(after or before or {})
         if after is None:
-            if self._is_left_of(key):
+            if self._has_leftovers(key):
                 self.reconciler.add(key)
         elif changes.is_relevant_storage_change(before, after):
             self.reconciler.add(key, after)
 
-    def _is_left_of(self, key: Key) -> bool:
+    def _has_leftovers(self, key: Key) -> bool:
         """Return whether there is anything yet of an NnfStorage that is gone, or told of it."""
         owner = f"{kinds.NNF_STORAGE.name} {key}"
         if any(

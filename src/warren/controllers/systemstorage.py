@@ -31,13 +31,13 @@ class SystemStorageController:
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
-        self._all = informers.of(kinds.SYSTEM_STORAGE)
+        self._system_storages = informers.of(kinds.SYSTEM_STORAGE)
         self._parts = {kind: informers.of(kind) for kind in PARTS}
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._storages = informers.of(kinds.STORAGE)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self.reconciler: Reconciler[Key] = Reconciler("system storage", self.reconcile)
-        self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._system_storages.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._configurations.listen(lambda obj: self._wake_all())
         self._storages.listen(self._rabbit_changed)
         self._profiles.listen(self._profile_changed)
@@ -46,7 +46,7 @@ class SystemStorageController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfSystemStorage."""
-        raw = self._all.get(key)
+        raw = self._system_storages.get(key)
         if raw is None:
             return None
         again = None
@@ -85,7 +85,7 @@ class SystemStorageController:
         return raw is not None and rabbitstorages.usable(read(raw, Storage))
 
     def _wake_all(self) -> None:
-        for key in self._all.keys():  # noqa: SIM118
+        for key in self._system_storages.keys():  # noqa: SIM118
             self.reconciler.add(key)
 
     def _rabbit_changed(self, obj: Object) -> None:
@@ -94,10 +94,10 @@ class SystemStorageController:
             self._wake_all()
 
     def _profile_changed(self, obj: Object) -> None:
-        for each in self._all.by("system profile", str(key_of(obj))):
+        for each in self._system_storages.by("system profile", str(key_of(obj))):
             self.reconciler.add(key_of(each))
 
     def _part_changed(self, obj: Object) -> None:
         # By name, whatever owns it: that a name is free again is an event, too.
-        if self._all.get(key_of(obj)) is not None:
+        if self._system_storages.get(key_of(obj)) is not None:
             self.reconciler.add(key_of(obj))

@@ -101,7 +101,7 @@ class WorkflowController:
             kind: self._informers.of(kind).by("workflow", str(key)) for kind in _CHILDREN
         }
         named = [Key(key.namespace, name) for name in named_in(workflow.spec.dw_directives)]
-        instances = {each.name: self._instances.seen(each) for each in named}
+        instances = {each.name: self._instances.cached(each) for each in named}
         rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
         token = await self._tokens.find(workflow)
         snapshot = self._snapshot(workflow, children, rabbits, instances, token)
@@ -118,7 +118,7 @@ class WorkflowController:
             return REQUEUE_DELAY if unmade else containersteps.deadline(snapshot)
         asked = _GONE_AFTER_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
         children |= await self._live(workflow, asked, has_containers=snapshot.has_containers)
-        instances = {each.name: await self._instances.read(each) for each in named}
+        instances = {each.name: await self._instances.read_live(each) for each in named}
         if not live:
             rabbits = await self._rabbits(children[kinds.SERVERS], instances.values())
         found = self._snapshot(workflow, children, rabbits, instances, token)

@@ -13,7 +13,7 @@ from warren.controllers.machine import Machine
 from warren.controllers.mgs import MgsReconciler
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
-from warren.controllers.nodestorage import RabbitReconciler
+from warren.controllers.nodestorage import NodeStorageReconciler
 from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
 from warren.daemons.together import INDEXES, Part, System, parts_after_sync
@@ -72,12 +72,12 @@ def agent(
         machine,
         detach,
         rabbit=rabbit,
-        troubled=link.test_now if link is not None else lambda: None,
+        on_failure=link.test_now if link is not None else lambda: None,
         limit=worktime.SECONDS,
     )
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
     if rabbit:
-        own = RabbitReconciler(
+        own = NodeStorageReconciler(
             client,
             informers,
             machine,
@@ -119,7 +119,7 @@ async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> N
     parts = {"informers": nodes.run, **parts_after_sync(nodes, [registration.reconciler])}
 
     async def run_pods() -> None:
-        await registration.able.wait()
+        await registration.can_run_pods.wait()
         await _run_pods(client, clock, node, runner)
 
     await System(parts={**parts, "pods": run_pods}).run()

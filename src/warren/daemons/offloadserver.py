@@ -88,7 +88,7 @@ class OffloadServer:
         if request.method != method:
             return _closing(_text("method not supported", _NOT_IMPLEMENTED))
         authorization = request.headers.get("Authorization", "")
-        async with self._offload.asked_by(authorization) as workflow:
+        async with self._offload.authenticate(authorization) as workflow:
             if request.headers.get("Accepts-version") != VERSION:
                 return _text(f"Valid versions: {VERSION}", _NOT_ACCEPTABLE)
             return await answer(request, workflow, rest)

@@ -177,7 +177,7 @@ def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Objec
         for name, value in (("slots", request.slots), ("maxSlots", request.max_slots)):
             own |= {name: value} if value >= 0 else {}
         own |= {"storeStdout": True} if request.store_stdout else {}
-        return copyprofiles.on_movement({**profile, "data": own})
+        return copyprofiles.movement_additions({**profile, "data": own})
     except Fault as fault:
         raise Refusal(BAD, str(fault)) from fault
 

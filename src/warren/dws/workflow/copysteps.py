@@ -195,7 +195,7 @@ def _move(
     snapshot: WorkflowSnapshot, index: int, directive: Directive, found: NnfStorage, target: int
 ) -> Outcome:
     present = {each.metadata.key: each for each in _movements(snapshot, index)}
-    wanted = datamovement.children(
+    wanted = datamovement.movements(
         snapshot.workflow,
         index,
         directive,
