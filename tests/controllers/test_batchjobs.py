@@ -8,7 +8,7 @@ from tests.controllers.alone import Api, alone, running
 from tests.dws.builders import meta
 from warren.base.objects import Key, key_of
 from warren.base.times import rfc3339
-from warren.controllers.batchjobs import JobController
+from warren.controllers.batchjobs import BatchJobController
 from warren.dws import kinds
 from warren.dws.pods import jobpods
 from warren.dws.pods.jobpods import FIRST_PAUSE
@@ -27,7 +27,7 @@ JOB = {
 def with_controller(story: Callable[[Api], Awaitable[None]]) -> None:
     async def main(api: Api) -> None:
         informers = Informers(LocalClient(api.store), indexes={"job": jobpods.job_of})
-        controller = JobController(api, informers, api.clock)
+        controller = BatchJobController(api, informers, api.clock)
         async with running(api, informers.run(), controller.reconciler.run()):
             await story(api)
 
@@ -90,7 +90,7 @@ def test_pods_of_others_are_left_alone() -> None:
 def test_a_job_is_woken_by_its_own_pods_alone_and_is_nothing_to_do_once_it_is_gone() -> None:
     async def main(api: Api) -> None:
         informers = Informers(LocalClient(api.store), indexes={"job": jobpods.job_of})
-        controller = JobController(api, informers, api.clock)
+        controller = BatchJobController(api, informers, api.clock)
         woken: list[Key] = []
         controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
         async with running(api, informers.run()):

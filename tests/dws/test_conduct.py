@@ -417,7 +417,7 @@ def test_a_job_whose_destroy_is_refused_fails_and_ends() -> None:
     assert fail.severity == 0
     assert "DW Directive 0: in use (in '#DW destroy_persistent name=pers')" in fail.note
     assert finish == Finish()
-    assert decide(seen(replace(ending, warned=True), refused)) == [Finish()]
+    assert decide(seen(replace(ending, has_exception_while_ending=True), refused)) == [Finish()]
     over = decide(seen(job(Phase.OVER), refused))
     assert removed(over, kinds.WORKFLOW) == ["default/wf"]
 
@@ -604,7 +604,10 @@ def test_an_ending_job_waits_for_each_state(state: str) -> None:
         ({}, at("Proposal", ready=False)),
         ({}, at("Setup")),
         ({"failed": True}, at("PreRun", ready=False)),
-        ({"ran": True, "abandoned": True, "failed": True}, at("DataOut", ready=False)),
+        (
+            {"ran": True, "has_failed_while_ending": True, "failed": True},
+            at("DataOut", ready=False),
+        ),
         ({"ran": True, "failed": True}, at("PostRun", ready=False, status="Error")),
     ],
 )
@@ -718,7 +721,7 @@ def test_an_error_while_ending_is_told_to_a_job_that_had_failed_before(state: st
         [isinstance(each, Fail) for each in decide(seen(job(Phase.ENDING, **facts), wf))].count(
             True
         )
-        for facts in ({"ran": True, "failed": True}, {"ran": True, "abandoned": True})
+        for facts in ({"ran": True, "failed": True}, {"ran": True, "has_failed_while_ending": True})
     ]
     assert told == [1, 0]
 
@@ -742,13 +745,13 @@ def test_an_error_in_teardown_is_told_and_waited_for_and_fails_nothing(failed: b
     told, _ = decide(seen(job(Phase.ENDING, ran=True, failed=failed), torn))
     assert isinstance(told, Fail)
     assert told.severity == 1
-    warned = job(Phase.ENDING, ran=True, failed=failed, warned=True)
+    warned = job(Phase.ENDING, ran=True, failed=failed, has_exception_while_ending=True)
     assert decide(seen(warned, torn)) == [FreeNodes(("n0", "n1", "n2"))]
 
 
 def test_nodes_that_have_let_go_are_given_back_while_flash_cannot_be() -> None:
     torn = at("Teardown", ready=False, **ERROR)
-    warned = job(Phase.ENDING, ran=True, warned=True)
+    warned = job(Phase.ENDING, ran=True, has_exception_while_ending=True)
 
     assert decide(seen(warned, torn, mounted={"n1"})) == [FreeNodes(("n0", "n2"))]
     assert decide(seen(warned, torn, mounted={"n0", "n1", "n2"})) == []
@@ -761,7 +764,7 @@ def test_nodes_are_given_back_while_a_deleted_workflow_does_not_go(
     state: str, given: list[Any]
 ) -> None:
     going = workflow(JOBDW, state=state, metadata=DELETING)
-    ending = job(Phase.ENDING, ran=True, abandoned=True)
+    ending = job(Phase.ENDING, ran=True, has_failed_while_ending=True)
 
     assert decide(seen(ending, going, mounted={"n1"})) == given
 
@@ -956,7 +959,9 @@ def test_a_workflow_in_deletion_fails_the_job_whose_data_it_has_not_copied_out(
     actions = decide(seen(job(Phase.ENDING, ran=True), going))
     told = Fail("dws", "Workflow wf was deleted")
     assert (told in actions) == fails
-    assert told not in decide(seen(job(Phase.ENDING, ran=True, abandoned=True), going))
+    assert told not in decide(
+        seen(job(Phase.ENDING, ran=True, has_failed_while_ending=True), going)
+    )
 
 
 def test_a_workflow_in_deletion_is_let_go_of_once() -> None:
@@ -1015,7 +1020,7 @@ def test_an_unmount_that_takes_too_long_is_the_end_of_what_was_to_be_copied_out(
     assert (late.type, late.severity) == ("rabbit-timeout", 0)
     assert late.note.startswith("unmounts timed out, skipping data movement: it waits for PostRun")
     # By its exception the job is abandoned.
-    torn = overdue("PostRun", 10, Phase.ENDING, abandoned=True)
+    torn = overdue("PostRun", 10, Phase.ENDING, has_failed_while_ending=True)
     assert asked(torn) == ["Teardown"]
 
 
@@ -1029,7 +1034,7 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
         RequeueAfter(60.0)
     ]
     # The job was told, and then the conductor was started again.
-    again = overdue("DataOut", 101, Phase.ENDING, warned=True)
+    again = overdue("DataOut", 101, Phase.ENDING, has_exception_while_ending=True)
     assert [type(each) for each in again] == [Note, Change]
     # What is asked for anyway is asked for once.
     dropped = {"cancelled": True, "unsaved": Unsaved.DROP}
@@ -1042,7 +1047,7 @@ def test_a_job_of_which_a_copy_has_failed_fails_where_its_others_take_too_long()
     (late,) = overdue("DataOut", 100, Phase.ENDING, status=status)
     assert (late.type, late.severity) == ("teardown-timeout", 0)
     # By its exception the job is abandoned.
-    torn = overdue("DataOut", 100, Phase.ENDING, status=status, abandoned=True)
+    torn = overdue("DataOut", 100, Phase.ENDING, status=status, has_failed_while_ending=True)
     assert asked(torn) == ["Teardown"]
 
 

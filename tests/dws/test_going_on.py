@@ -27,7 +27,7 @@ from warren.dws.jobs.jobactions import Drain, Fail, RequeueAfter
 from warren.dws.jobs.jobsnapshot import JobSnapshot
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.breakdowns import AllocationNeed
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.workflow import driver
 
 OF_R0, OF_R1 = (
@@ -143,7 +143,7 @@ def test_a_workflow_that_makes_an_instance_gets_its_breakdown() -> None:
 @pytest.mark.parametrize("lacks", ["breakdown", "storage", "servers"])
 def test_storage_of_an_instance_is_made_when_all_is_there_that_it_is_made_of(lacks: str) -> None:
     of_it = None if lacks == "servers" else of_persistent.the_servers()
-    here = Instance(
+    here = InstanceSnapshot(
         object=of_persistent.psi("Creating", metadata=of_persistent.MADE), servers=of_it
     )
     unready = breakdown(0, directive=of_persistent.CREATE)

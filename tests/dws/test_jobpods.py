@@ -14,7 +14,7 @@ from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.pods import jobpods
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.jobpods import FIRST_PAUSE, LONGEST_PAUSE, JobSnapshot
+from warren.dws.pods.jobpods import FIRST_PAUSE, LONGEST_PAUSE, BatchJobSnapshot
 from warren.dws.pods.pod import Pod
 
 TEMPLATE: dict[str, Any] = {
@@ -47,7 +47,7 @@ def decided(
     metadata = meta("wf-r0", **({"deletionTimestamp": rfc3339(NOW)} if gone else {}))
     job = read({"metadata": metadata, "spec": spec, "status": status or {}}, BatchJob)
     seen = [read(each, Pod) for each in pods]
-    return jobpods.decide(JobSnapshot(job=job, template=template, pods=seen, now=now))
+    return jobpods.decide(BatchJobSnapshot(job=job, template=template, pods=seen, now=now))
 
 
 def made(writes: Sequence[Write]) -> list[Create]:

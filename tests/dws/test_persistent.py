@@ -37,7 +37,7 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.workflows import Workflow
 from warren.dws.persistent import instances
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.workflow.driver import decide
 from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
@@ -93,9 +93,9 @@ def the_storage(metadata: Any = None, **status: Any) -> NnfStorage:
     return read({"metadata": found, "spec": spec, "status": status}, NnfStorage)
 
 
-def whole(state: str = "Active", *users: Any, **options: Any) -> Instance:
+def whole(state: str = "Active", *users: Any, **options: Any) -> InstanceSnapshot:
     """Make an instance with all that it has."""
-    return Instance(
+    return InstanceSnapshot(
         object=psi(state, *users, **options), servers=the_servers(), storage=the_storage(ready=True)
     )
 
@@ -107,7 +107,7 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
     """dws-spec section 0.2: its finalizer."""
     new = psi(metadata={"finalizers": ["theirs"]})
 
-    (patch,) = changes(instances.decide(Instance(object=new)), kinds.PERSISTENT_INSTANCE)
+    (patch,) = changes(instances.decide(InstanceSnapshot(object=new)), kinds.PERSISTENT_INSTANCE)
 
     assert patch == {"metadata": {"finalizers": ["theirs", labels.PERSISTENT_FINALIZER]}}
 
@@ -125,7 +125,7 @@ def test_what_its_owner_wants_destroyed_is_deleted_when_no_job_uses_it() -> None
 
 
 def test_an_instance_makes_its_servers_and_is_being_created() -> None:
-    writes = instances.decide(Instance(object=psi()))
+    writes = instances.decide(InstanceSnapshot(object=psi()))
 
     (servers,) = made(writes, kinds.SERVERS)
     assert key_of(servers) == Key("default", "pers")
@@ -156,7 +156,7 @@ def test_an_instance_makes_its_servers_and_is_being_created() -> None:
 def test_an_instance_is_as_its_storage_is(
     before: str, storage: NnfStorage | None, state: str
 ) -> None:
-    seen = Instance(object=psi(before), servers=the_servers(), storage=storage)
+    seen = InstanceSnapshot(object=psi(before), servers=the_servers(), storage=storage)
 
     writes = instances.decide(seen)
 
@@ -167,7 +167,7 @@ def test_an_instance_is_as_its_storage_is(
 
 def test_an_error_of_the_storage_is_the_instances() -> None:
     failed = the_storage(error=error("r0: broke"))
-    seen = Instance(object=psi("Creating"), servers=the_servers(), storage=failed)
+    seen = InstanceSnapshot(object=psi("Creating"), servers=the_servers(), storage=failed)
 
     (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
 
@@ -178,7 +178,7 @@ def test_an_error_of_the_storage_is_the_instances() -> None:
 def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind: Any) -> None:
     """A user may name an instance as another user's job names its storage."""
     theirs = {"labels": labels.of_owner(kinds.BREAKDOWN, Meta(name="job-0", uid="uid-job"))}
-    seen = Instance(
+    seen = InstanceSnapshot(
         object=psi("Creating"),
         servers=the_servers(**(theirs if kind is kinds.SERVERS else {})),
         storage=the_storage(theirs, ready=True) if kind is kinds.NNF_STORAGE else None,
@@ -209,7 +209,7 @@ def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:
 def test_an_instance_gives_back_its_flash_then_the_rest_and_goes_last() -> None:
     going = psi("Destroying", deleting=True)
     profile = read(meta("pers", labels=OWN), Meta)
-    seen = Instance(
+    seen = InstanceSnapshot(
         object=going, servers=the_servers(), storage=the_storage(ready=True), profile=profile
     )
 
@@ -229,7 +229,7 @@ def test_an_instance_gives_back_its_flash_then_the_rest_and_goes_last() -> None:
 
 def test_what_keeps_an_instance_from_going_is_told() -> None:
     kept = the_storage(DELETING, error=error("r0: a process keeps it"))
-    seen = Instance(object=psi("Destroying", deleting=True), storage=kept)
+    seen = InstanceSnapshot(object=psi("Destroying", deleting=True), storage=kept)
 
     (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
 
@@ -250,7 +250,7 @@ def test_only_directives_that_name_instances_have_them_looked_up() -> None:
 # What Workflows do with instances
 
 
-def seen(wf: Workflow, instance: Instance | None = None, **more: Any) -> WorkflowSnapshot:
+def seen(wf: Workflow, instance: InstanceSnapshot | None = None, **more: Any) -> WorkflowSnapshot:
     named: dict[str, Any] = {
         kind: {each.metadata.name: each for each in more.pop(kind, ())}
         for kind in ("breakdowns", "accesses")
@@ -292,7 +292,7 @@ MADE = {"labels": labels.of_owner(kinds.BREAKDOWN, broken_down().metadata)}
 
 def test_an_instances_storage_is_made_for_it_in_setup() -> None:
     """dws-spec section 0.3: named as the instance and owned by it, not by the Workflow."""
-    here = Instance(object=psi("Creating", metadata=MADE), servers=the_servers())
+    here = InstanceSnapshot(object=psi("Creating", metadata=MADE), servers=the_servers())
 
     writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
 
@@ -308,7 +308,7 @@ def test_an_instances_storage_is_made_for_it_in_setup() -> None:
 
 def test_who_finds_an_instance_waits_for_its_maker_to_have_its_storage() -> None:
     """The storage is in the flash that its maker was given (ADR 052, 054)."""
-    here = Instance(object=psi("Creating"), servers=the_servers())
+    here = InstanceSnapshot(object=psi("Creating"), servers=the_servers())
 
     writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
 
@@ -325,7 +325,7 @@ def test_setup_waits_until_the_instance_is_active(state: str, ready: bool) -> No
 
 
 def test_servers_of_another_owner_are_not_taken_for_the_instances() -> None:
-    here = Instance(object=psi("Creating"), servers=the_servers(labels={}))
+    here = InstanceSnapshot(object=psi("Creating"), servers=the_servers(labels={}))
 
     writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
 
@@ -334,7 +334,7 @@ def test_servers_of_another_owner_are_not_taken_for_the_instances() -> None:
 
 @pytest.mark.parametrize("state", ["Proposal", "Setup"])
 def test_what_is_wrong_with_an_instance_is_told_to_its_maker(state: str) -> None:
-    here = Instance(object=psi("Creating", error=error("taken", "Fatal", "User")))
+    here = InstanceSnapshot(object=psi("Creating", error=error("taken", "Fatal", "User")))
 
     writes = decide(seen(workflow(CREATE, state=state), here, breakdowns=[broken_down()]))
 
@@ -367,7 +367,7 @@ def test_the_name_of_another_users_instance_is_not_to_be_had() -> None:
 )
 @pytest.mark.parametrize("state", ["Proposal", "Setup"])
 def test_who_may_not_use_an_instance_is_told_why(
-    here: Instance | None, message: str, state: str
+    here: InstanceSnapshot | None, message: str, state: str
 ) -> None:
     """dws-spec section 2.2."""
     writes = decide(seen(workflow(USE, state=state), here))
@@ -544,7 +544,7 @@ def on_rabbits(index: int = 0, desired: str = "mounted", **status: Any) -> NnfAc
     return nnf_access("servers", desired, index, **told)
 
 
-def filled(**nodes: int) -> Instance:
+def filled(**nodes: int) -> InstanceSnapshot:
     """Make an instance in use, with so many allocations on each rabbit."""
     storage = structs.replace(the_storage(ready=True), spec=nnf_storage(*nodes.items()).spec)
     return replace(whole("Active", USER), storage=storage)
@@ -656,7 +656,7 @@ def test_rabbits_unmount_before_the_nodes_mount_and_mount_again_for_copy_out() -
     assert not made(writes, kinds.NNF_DATA_MOVEMENT)
 
 
-def two(name: str) -> Instance:
+def two(name: str) -> InstanceSnapshot:
     return replace(
         filled(r0=1),
         object=structs.replace(
@@ -734,7 +734,7 @@ def test_raw_persistent_storage_is_not_copied_to_or_from(directive: str) -> None
     ],
 )
 def test_a_copy_whose_storage_is_not_to_be_had_says_so(
-    directives: tuple[str, ...], here: Instance | None, message: str
+    directives: tuple[str, ...], here: InstanceSnapshot | None, message: str
 ) -> None:
     status, words = told(decide(seen(workflow(*directives, state="DataIn"), here)))
     assert f"{status}: {words.removeprefix('DW Directive 0: ')}" == message
@@ -870,7 +870,7 @@ def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
     ],
 )
 def test_an_instance_in_use_or_of_another_user_is_not_destroyed(
-    here: Instance, message: str
+    here: InstanceSnapshot, message: str
 ) -> None:
     """dws-spec section 7: ignore-uid does not apply."""
     writes = decide(seen(workflow(DESTROY, state="Teardown"), here))

@@ -6,7 +6,7 @@ from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.pods import jobpods
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.jobpods import JobSnapshot
+from warren.dws.pods.jobpods import BatchJobSnapshot
 from warren.dws.pods.pod import Pod
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -14,7 +14,7 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 
-class JobController:
+class BatchJobController:
     """Reconciles every batch Job."""
 
     def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class JobController:
         if raw is None:
             return None
         job = read(raw, BatchJob)
-        snapshot = JobSnapshot(
+        snapshot = BatchJobSnapshot(
             job=job,
             template=raw["spec"]["template"],
             pods=[read(each, Pod) for each in self._pods.by("job", job.metadata.uid)],

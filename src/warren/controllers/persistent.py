@@ -13,7 +13,7 @@ from warren.dws.objects.meta import Meta, Reference
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.persistent import instances
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -35,11 +35,11 @@ class Instances:
         self._client = client
         self._informers = {kind: informers.of(kind) for kind in (kinds.PERSISTENT_INSTANCE, *PARTS)}
 
-    def cached(self, key: Key) -> Instance | None:
+    def cached(self, key: Key) -> InstanceSnapshot | None:
         """Return an instance as it was seen, and None where none was."""
         return _instance({kind: each.get(key) for kind, each in self._informers.items()})
 
-    async def read_live(self, key: Key) -> Instance | None:
+    async def read_live(self, key: Key) -> InstanceSnapshot | None:
         """Return an instance as it is, and None where there is none."""
         found = {
             kinds.PERSISTENT_INSTANCE: await read_live(self._client, kinds.PERSISTENT_INSTANCE, key)
@@ -49,7 +49,7 @@ class Instances:
         return _instance(found)
 
 
-def _instance(found: dict[Kind, Object | None]) -> Instance | None:
+def _instance(found: dict[Kind, Object | None]) -> InstanceSnapshot | None:
     raw, profile = found[kinds.PERSISTENT_INSTANCE], found.get(kinds.NNF_STORAGE_PROFILE)
     if raw is None:
         return None
@@ -58,7 +58,7 @@ def _instance(found: dict[Kind, Object | None]) -> Instance | None:
         obj = found.get(kind)
         return None if obj is None else read(obj, type_)
 
-    return Instance(
+    return InstanceSnapshot(
         object=read(raw, PersistentStorageInstance),
         servers=part(kinds.SERVERS, Servers),
         storage=part(kinds.NNF_STORAGE, NnfStorage),

@@ -18,7 +18,7 @@ from warren.dws import kinds, reports
 from warren.dws.node import NodeTrouble
 from warren.dws.objects.decoding import read
 from warren.dws.pods import plans, podstatus
-from warren.dws.pods.plans import Image, Missing, References, Unfit
+from warren.dws.pods.plans import Image, MissingReference, References, UnsupportedPod
 from warren.dws.pods.pod import Pod, PodState
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
@@ -176,7 +176,7 @@ class PodReconciler:
                 return left
         self._pulls.forget(item)
         if state is None:
-            await self._report(pod, raw, podstatus.overdue(raw, now))
+            await self._report(pod, raw, podstatus.overdue_status(raw, now))
             return None
         if state.alive:
             self._ensure_followed(item)
@@ -195,10 +195,12 @@ class PodReconciler:
         try:
             images = self._pulls.images(item, plans.images_of(raw))
         except NodeTrouble as trouble:
-            await self._report(pod, raw, podstatus.waiting(raw, now, "ErrImagePull", str(trouble)))
+            await self._report(
+                pod, raw, podstatus.waiting_status(raw, now, "ErrImagePull", str(trouble))
+            )
             return None  # it is tried again, and there is an event of that
         if images is None:
-            await self._report(pod, raw, podstatus.waiting(raw, now, "Pulling", _PULLING))
+            await self._report(pod, raw, podstatus.waiting_status(raw, now, "Pulling", _PULLING))
             return None  # there is an event of their end
         space = pod.metadata.namespace
         maps = await self._read_named(kinds.CONFIG_MAP, space, plans.config_maps_of(raw))
@@ -220,15 +222,15 @@ class PodReconciler:
 
         try:
             await self._runner.start(item.uid, make)
-        except Unfit as unfit:
+        except UnsupportedPod as unfit:
             await self._report(pod, raw, podstatus.refused_status(raw, now, "Unfit", str(unfit)))
             return None
-        except Missing as missing:
-            why = podstatus.waiting(raw, now, "CreateContainerConfigError", str(missing))
+        except MissingReference as missing:
+            why = podstatus.waiting_status(raw, now, "CreateContainerConfigError", str(missing))
             await self._report(pod, raw, why)
             raise NotBegun(str(missing)) from missing
         except NodeTrouble as trouble:
-            why = podstatus.waiting(raw, now, "CreatePodSandboxError", str(trouble))
+            why = podstatus.waiting_status(raw, now, "CreatePodSandboxError", str(trouble))
             await self._report(pod, raw, why)
             raise NotBegun(str(trouble), fatal=trouble.fatal) from trouble
         return self._runner.state(item.uid)

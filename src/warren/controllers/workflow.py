@@ -31,9 +31,9 @@ from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import copyservice
 from warren.dws.offload.copyservice import OffloadService
-from warren.dws.persistent.instances import Instance, named_in, shared_groups
+from warren.dws.persistent.instances import InstanceSnapshot, named_in, shared_groups
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.pod import why_none
+from warren.dws.pods.pod import why_no_node_runs_pods
 from warren.dws.workflow import containersteps, copysteps, driver
 from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
@@ -200,7 +200,7 @@ class WorkflowController:
         )
 
     async def _rabbits(
-        self, assigned: Sequence[Object], instances: Iterable[Instance | None]
+        self, assigned: Sequence[Object], instances: Iterable[InstanceSnapshot | None]
     ) -> "_Rabbits":
         """Return the rabbits: those that are assigned as they are by now."""
         all_servers = [read(servers, Servers) for servers in assigned]
@@ -223,7 +223,7 @@ class WorkflowController:
         workflow: Workflow,
         children: Mapping[Kind, Sequence[Object]],
         rabbits: Mapping[str, Storage],
-        instances: Mapping[str, Instance | None],
+        instances: Mapping[str, InstanceSnapshot | None],
         token: TokenSecrets | None,
     ) -> WorkflowSnapshot:
         movements = [
@@ -291,7 +291,7 @@ class WorkflowController:
             "ports": read(raw, NnfPortManager) if raw is not None else None,
             "pod_nodes": _Nodes(self._informers.of(kinds.NODE)),
             "new_ssh_key": new_ssh_key,
-            "no_containers": why_none(self._informers.of(kinds.NODE).values()),
+            "no_containers": why_no_node_runs_pods(self._informers.of(kinds.NODE).values()),
         }
 
 

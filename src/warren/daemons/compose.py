@@ -45,7 +45,7 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.offload import copyservice
-from warren.dws.pods.pod import why_none
+from warren.dws.pods.pod import why_no_node_runs_pods
 from warren.dws.rabbits.health import DrainPolicy
 from warren.instance import config, rabbittable, storagetables
 from warren.instance.ingest import Validator
@@ -294,7 +294,7 @@ def _validator(
 
 def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | str:
     """Return the profiles of containers that jobs choose from, or why no rabbit runs any."""
-    reason = why_none(runners.values())
+    reason = why_no_node_runs_pods(runners.values())
     if reason is not None:
         return reason
     return containerprofiles.by_name(applications.by("profiles", kinds.PROFILES_NAMESPACE))

@@ -166,8 +166,10 @@ def of(
         failed=job.fatal is not None,
         cancelled=job.fatal is not None and job.fatal.type == CANCEL,
         unsaved=chosen,
-        warned=any(each.during_epilog for each in job.problems),
-        abandoned=any(each.severity == 0 and each.during_epilog for each in job.problems),
+        has_exception_while_ending=any(each.during_epilog for each in job.problems),
+        has_failed_while_ending=any(
+            each.severity == 0 and each.during_epilog for each in job.problems
+        ),
     )
 
 

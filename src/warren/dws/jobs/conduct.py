@@ -221,7 +221,7 @@ def _decide_deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         # Before that, what the job has written is still to be copied out, and never will be.
         torn = workflow.spec.desired_state is State.TEARDOWN
         done = torn or is_complete(workflow, State.DATA_OUT)
-        reported = done or not job.ran or job.abandoned
+        reported = done or not job.ran or job.has_failed_while_ending
         if torn:
             actions += _free_nodes(snapshot, workflow)
     else:
@@ -339,7 +339,7 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
 
 def _decide_starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     missed = _missed_memo(snapshot, workflow)
-    if not workflow.reached:
+    if not workflow.has_reached_desired_state:
         return missed
     match workflow.status.state:
         case State.PROPOSAL:
@@ -452,12 +452,12 @@ def _decide_ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             return [Finish()]
         return _free_nodes(snapshot, workflow)
     dropped = unsavedresults.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
-    if not job.ran or job.abandoned or dropped or workflow.status.status == "Error":
+    if not job.ran or job.has_failed_while_ending or dropped or workflow.status.status == "Error":
         return [
             *record_summary(snapshot, workflow),
             request_state(snapshot, workflow, State.TEARDOWN),
         ]
-    if not workflow.reached or workflow.status.state is None:
+    if not workflow.has_reached_desired_state or workflow.status.state is None:
         return []
     following = ADVANCE[workflow.status.state]
     actions: list[Action] = []

@@ -57,9 +57,9 @@ class Job:
     """Whether the first one was that a user or an admin has cancelled it."""
     unsaved: Unsaved | None = None
     """What becomes of what it has written then; None where it does not say."""
-    abandoned: bool = False
+    has_failed_while_ending: bool = False
     """Whether it met one while it was ending: what is left to do for it is not to be done."""
-    warned: bool = False
+    has_exception_while_ending: bool = False
     """Whether it has met any exception, fatal or not, while it was ending."""
 
     @property
@@ -130,7 +130,7 @@ class JobSnapshot:
 
 
 def is_complete(workflow: Workflow, state: State) -> bool:
-    return workflow.reached and workflow.status.state is state
+    return workflow.has_reached_desired_state and workflow.status.state is state
 
 
 def check_breakdowns(snapshot: JobSnapshot, workflow: Workflow) -> None:

@@ -37,7 +37,11 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         lost = job.failed and not job.ran
         # Until Teardown has begun, the error is still the one of the state before.
         stale = torn and status.state is not State.TEARDOWN
-        reported = (job.warned or stale) if torn else (job.abandoned or lost)
+        reported = (
+            (job.has_exception_while_ending or stale)
+            if torn
+            else (job.has_failed_while_ending or lost)
+        )
     else:
         reported = job.failed or job.phase is Phase.OVER
     if reported:
@@ -105,7 +109,7 @@ def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Acti
 def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Act on a state that takes too long; before it does, have it looked at again then."""
     job = snapshot.job
-    if job.abandoned or (job.failed and job.phase is not Phase.ENDING):
+    if job.has_failed_while_ending or (job.failed and job.phase is not Phase.ENDING):
         return []
     if workflow.spec.force_ready:
         return []
@@ -121,7 +125,7 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if severity == 0:
         return _go_on_without_nodes(snapshot, workflow) or [failed]
     return [
-        *([] if job.warned else [failed]),
+        *([] if job.has_exception_while_ending else [failed]),
         *record_summary(snapshot, workflow),
         request_state(snapshot, workflow, State.TEARDOWN),
     ]

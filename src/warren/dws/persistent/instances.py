@@ -30,7 +30,7 @@ USABLE: Final = ("Active", "Degraded")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instance:
+class InstanceSnapshot:
     """A PersistentStorageInstance, and what has its name."""
 
     object: PersistentStorageInstance
@@ -44,10 +44,10 @@ class Instance:
         return self.object.metadata.key
 
     @property
-    def going(self) -> bool:
+    def is_deleting(self) -> bool:
         return self.object.metadata.deleting or self.object.spec.state == "Destroying"
 
-    def has(self, meta: Meta) -> bool:
+    def owns(self, meta: Meta) -> bool:
         """Return whether an object is part of this instance, and of no other that had its name."""
         return labels.is_owner(kinds.PERSISTENT_INSTANCE, self.object.metadata, meta.labels)
 
@@ -59,7 +59,7 @@ class Instance:
             kinds.SERVERS: self.servers.metadata if self.servers else None,
             kinds.NNF_STORAGE_PROFILE: self.profile,
         }
-        return {kind: meta for kind, meta in named.items() if meta is not None and self.has(meta)}
+        return {kind: meta for kind, meta in named.items() if meta is not None and self.owns(meta)}
 
 
 def named_in(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
@@ -135,7 +135,7 @@ def consumer_of(reference: Reference) -> tuple[Kind, Key] | None:
 # An instance's own life
 
 
-def decide(instance: Instance) -> Sequence[Write]:
+def decide(instance: InstanceSnapshot) -> Sequence[Write]:
     """Make the Servers, and say how far the storage is; in deletion, give all of it back."""
     obj = instance.object
     if obj.metadata.deleting:
@@ -176,7 +176,7 @@ def decide_expiry(
     return [_change(obj, {"spec": {"state": "Destroying"}})], None
 
 
-def is_about_to_go(instance: Instance) -> bool:
+def is_about_to_go(instance: InstanceSnapshot) -> bool:
     """Return whether `decide` is about to say that nothing is left of the instance.
 
     What was seen of others may be older than the instance, so that must be read from the API.
@@ -191,7 +191,7 @@ def change_to_remove_consumers(obj: PersistentStorageInstance, gone: Sequence[Re
     return _with_consumers(obj, left)
 
 
-def _finalize(instance: Instance) -> Sequence[Write]:
+def _finalize(instance: InstanceSnapshot) -> Sequence[Write]:
     obj = instance.object
     if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
         return []
@@ -242,7 +242,7 @@ def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
     }
 
 
-def _report(instance: Instance) -> Sequence[Change]:
+def _report(instance: InstanceSnapshot) -> Sequence[Change]:
     obj, meta = instance.object, instance.object.metadata
     fault = _name_fault(instance)
     error = fault.as_status() if fault else _encode_error(_error(instance))
@@ -255,11 +255,11 @@ def _report(instance: Instance) -> Sequence[Change]:
     return [reports.status(kinds.PERSISTENT_INSTANCE, meta, status)]
 
 
-def _state(instance: Instance) -> str:
-    if instance.going:
+def _state(instance: InstanceSnapshot) -> str:
+    if instance.is_deleting:
         return "Destroying"
     storage = instance.storage
-    ready = storage is not None and instance.has(storage.metadata) and storage.status.ready
+    ready = storage is not None and instance.owns(storage.metadata) and storage.status.ready
     if not ready:
         # What was there once has failed since, and is not being made.
         return "Degraded" if instance.object.status.state in USABLE else "Creating"
@@ -267,7 +267,7 @@ def _state(instance: Instance) -> str:
     return "Active" if storage.status.health in ("", "Healthy") else "Degraded"
 
 
-def _name_fault(instance: Instance) -> Fault | None:
+def _name_fault(instance: InstanceSnapshot) -> Fault | None:
     """Say that something else has the name of an instance, or of what it consists of."""
     servers, storage = instance.servers, instance.storage
     named = {
@@ -275,7 +275,7 @@ def _name_fault(instance: Instance) -> Fault | None:
         kinds.NNF_STORAGE: storage.metadata if storage else None,
     }
     for kind, meta in named.items():
-        if meta is not None and not instance.has(meta):
+        if meta is not None and not instance.owns(meta):
             return Fault(
                 f"the name {meta.name} is taken: there is a {kind.name} of that name which is not "
                 "this storage's; choose another name",
@@ -284,7 +284,7 @@ def _name_fault(instance: Instance) -> Fault | None:
     return None
 
 
-def _error(instance: Instance) -> Error | None:
+def _error(instance: InstanceSnapshot) -> Error | None:
     return instance.storage.status.error if instance.storage else None
 
 
@@ -302,7 +302,7 @@ def _encode_error(error: Error | None) -> dict[str, Any] | None:
 # What Workflows do with instances
 
 
-def shared_groups(instances: Iterable[Instance | None]) -> bool:
+def shared_groups(instances: Iterable[InstanceSnapshot | None]) -> bool:
     """Return whether it matters which groups a user is in."""
     return any(
         each and sharing.from_annotations(each.object.metadata.annotations).groups
@@ -320,8 +320,12 @@ def check_may_use(
 
 
 def usable_instance(
-    instance: Instance | None, name: str, workflow: Workflow, groups: Collection[int], now: float
-) -> Instance:
+    instance: InstanceSnapshot | None,
+    name: str,
+    workflow: Workflow,
+    groups: Collection[int],
+    now: float,
+) -> InstanceSnapshot:
     """Return the instance that a directive names. Raises Fault where it cannot be used.
 
     `groups` are those of the Workflow's user.
@@ -329,7 +333,7 @@ def usable_instance(
     if instance is None:
         raise Fault(f"PersistentStorageInstance '{name}' not found", type="User")
     check_may_use(instance.object, workflow, groups)
-    if instance.going:
+    if instance.is_deleting:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
     is_user = workflow.metadata.key in map(workflow_of, instance.object.spec.consumer_references)
     if expiry.has_expired(instance.object.metadata.annotations, now) and not is_user:

@@ -11,7 +11,7 @@ from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, sharing
 from warren.dws.persistent.instances import USABLE
 from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
-from warren.dws.pods.pod import NOTHING
+from warren.dws.pods.pod import NO_RUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class Facts:
     """Tells why no rabbit makes a type of file systems; None where one does."""
     containers: bool | None = False
     """Whether it runs containers."""
-    no_containers: str = NOTHING
+    no_containers: str = NO_RUNTIME
     """Why it does not."""
     container_profiles: Mapping[str, ContainerProfile] | None = None
     """The profiles of containers that directives choose from, by name."""

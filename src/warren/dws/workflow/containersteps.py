@@ -20,7 +20,7 @@ from warren.dws.faults import Fault
 from warren.dws.objects.decoding import Malformed
 from warren.dws.objects.workflows import State
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.pod import why_not
+from warren.dws.pods.pod import why_not_ready
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _REQUEUE_DELAY: Final = 1.0
@@ -121,7 +121,7 @@ def _unable(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | None:
     """Return which rabbit runs no containers, and why; None where all do."""
     for rabbit in sorted(rabbits):
         node = snapshot.pod_nodes.get(rabbit)
-        why = "it is no node of the cluster" if node is None else why_not(node)
+        why = "it is no node of the cluster" if node is None else why_not_ready(node)
         if why is not None:
             return f"no containers run on {rabbit}: {why}"
     return None

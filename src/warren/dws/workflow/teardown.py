@@ -12,7 +12,7 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State
 from warren.dws.persistent import instances
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.workflow import containersteps, states
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
@@ -73,7 +73,7 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
         for driver in states.drivers_of(snapshot.workflow)
         if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
     )
-    if complete and not found.going:
+    if complete and not found.is_deleting:
         return Outcome(writes=[instances.disown(found.object)])
     return _destroying(found, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=found.key)])
 
@@ -86,7 +86,7 @@ def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     return _destroying(found, instances.destroy(found.object, snapshot.workflow))
 
 
-def _destroying(found: Instance, writes: Sequence[Write]) -> Outcome:
+def _destroying(found: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
     if not found.object.metadata.deleting:
         return Outcome(writes=writes, waiting="delete")
     raise_for(found.object.status.error)

@@ -21,9 +21,9 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload.copyservice import OffloadService
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.pod import NOTHING
+from warren.dws.pods.pod import NO_RUNTIME
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings
@@ -43,7 +43,7 @@ class WorkflowSnapshot:
     file_systems: Sequence[LustreFileSystem]
     rabbits: Mapping[str, Storage]
     """All of them: each is read when it is looked at."""
-    instances: Mapping[str, Instance] = field(default_factory=dict)
+    instances: Mapping[str, InstanceSnapshot] = field(default_factory=dict)
     """The persistent storage that the directives name, by name: what there is of it."""
     groups: Collection[int] = ()
     """The groups of the Workflow's user, where an instance is shared with some."""
@@ -115,7 +115,7 @@ class WorkflowSnapshot:
             copy_profiles=frozenset(self.copy_profiles),
             offload=self.offload is not None,
             containers=bool(self.pod_nodes) and self.no_containers is None,
-            no_containers=self.no_containers or NOTHING,
+            no_containers=self.no_containers or NO_RUNTIME,
             container_profiles=containerprofiles.by_name(self.container_profiles.values())
             if self.has_containers
             else None,

@@ -25,7 +25,7 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.persistent import expiry, instances
-from warren.dws.pods.pod import NOTHING
+from warren.dws.pods.pod import NO_RUNTIME
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import storageprofiles
 from warren.dws.validation.facts import Facts, Persistent
@@ -59,7 +59,7 @@ class StorageValidator:
         maximums: Mapping[str, int] = {},
         creator: int | None = None,
         unsaved: Sequence[str] = tuple(Unsaved),
-        containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
+        containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NO_RUNTIME,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
         is_made_by_some_only: Callable[[str], bool] = lambda kind: False,
@@ -134,11 +134,11 @@ class StorageValidator:
     ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
         before = view.awaited_jobs(spec)
-        contained = self._containers() if any("container" in text for text in texts) else NOTHING
+        contained = self._containers() if any("container" in text for text in texts) else NO_RUNTIME
         none = contained if isinstance(contained, str) else None
         facts = Facts(
             containers=none is None,
-            no_containers=none or NOTHING,
+            no_containers=none or NO_RUNTIME,
             container_profiles=None if isinstance(contained, str) else contained,
             copy_profiles=self._copy_profiles(),
             offload=self._offload(),
