@@ -65,7 +65,7 @@ def test_a_rabbit_has_to_say_how_much_it_has_and_a_compute_node_need_not(tmp_pat
 
 
 def test_a_device_has_to_be_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "available", lambda: None)
+    monkeypatch.setattr(loops, "available_ports", lambda: None)
     table = FlashTable(kind="device", device=str(tmp_path / "none"))
     config = Config(namespace=str(tmp_path), flash=table)
 

@@ -140,9 +140,9 @@ def test_time_that_passes_is_no_progress() -> None:
 
 
 def test_the_hosts_are_the_rabbit_itself() -> None:
-    assert commands.hosts(8, 0) == "localhost slots=8\n"
-    assert commands.hosts(0, 0) == "localhost\n"
-    assert commands.hosts(2, 4) == "localhost slots=2 max_slots=4\n"
+    assert commands.hostfile_text(8, 0) == "localhost slots=8\n"
+    assert commands.hostfile_text(0, 0) == "localhost\n"
+    assert commands.hostfile_text(2, 4) == "localhost slots=2 max_slots=4\n"
 
 
 # Choice

@@ -451,12 +451,12 @@ def test_a_copy_is_known_by_its_rabbit_and_its_name() -> None:
 
 def test_what_is_another_jobs_or_a_directives_copy_is_none_that_was_asked_for() -> None:
     one = become()
-    assert movements.is_of(one, running())
+    assert movements.belongs_to(one, running())
     # By its labels alone, which a rabbit's agent may change.
-    assert not movements.is_of(movement(1), running())
-    assert not movements.is_of(one, running(metadata={"uid": "uid-later"}))
+    assert not movements.belongs_to(movement(1), running())
+    assert not movements.belongs_to(one, running(metadata={"uid": "uid-later"}))
     by_directive = merged(one, {"metadata": {"labels": {labels.TEARDOWN_STATE: "DataOut"}}})
-    assert not movements.is_of(by_directive, running())
+    assert not movements.belongs_to(by_directive, running())
 
 
 # How far they are

@@ -278,7 +278,7 @@ def test_what_a_breakdown_says_of_numbers_counts_for_more_than_the_site() -> Non
 
 
 def test_a_site_may_bound_how_many_allocations_a_set_has() -> None:
-    policy = PlacementPolicy(most={"mdt": 3})
+    policy = PlacementPolicy(max_allocations={"mdt": 3})
     needs = policy.with_site_limits([asking("ost", 160), asking("mdt", 160)])
     assert reserve(needs, 16, 0) == Reservation(10, (Shared(3, 54),))
     assert reserve(needs, 2, 0).shared == (Shared(2, 80),)

@@ -175,7 +175,7 @@ class Offload:
     async def _list_movements(self, workflow: Workflow) -> list[Object]:
         own = {**labels.of_workflow(workflow), labels.TEARDOWN_STATE: State.POST_RUN.value}
         found = (await self._client.list(kinds.NNF_DATA_MOVEMENT, labels=own)).items
-        return [each for each in found if movements.is_of(each, workflow)]
+        return [each for each in found if movements.belongs_to(each, workflow)]
 
     async def cancel(self, workflow: Workflow, name: str) -> None:
         """Have a copy ended; one that has ended stays as it is. Raises Refusal."""
@@ -226,7 +226,7 @@ class Offload:
         except NotFound:
             raise Refusal(NOT_FOUND, "request not found") from None
         # Not even whether there is one of another job.
-        if not movements.is_of(found, workflow):
+        if not movements.belongs_to(found, workflow):
             raise Refusal(NOT_FOUND, "request not found")
         return found
 

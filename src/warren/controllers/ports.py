@@ -38,7 +38,7 @@ class PortController:
         snapshot = PortSnapshot(
             manager=manager,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            living={each["metadata"]["uid"] for each in asking if each is not None},
+            existing_workflows={each["metadata"]["uid"] for each in asking if each is not None},
             now=self._clock.now(),
         )
         writes, delay = ports.decide(snapshot)

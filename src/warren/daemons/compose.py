@@ -228,7 +228,7 @@ def policy(storage: storagetables.Storage) -> PlacementPolicy:
     """Return what a site wants of how storage is placed."""
     return PlacementPolicy(
         scale=storage.scale,
-        most=storage.most_allocations,
+        max_allocations=storage.most_allocations,
         anywhere=storage.placement == "any",
     )
 

@@ -12,7 +12,7 @@ from warren.controllers.offload import Offload
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import progress
 from warren.dws.offload.requests import (
-    BAD,
+    BAD_REQUEST,
     CONFLICT,
     LARGEST,
     UNAUTHORIZED,
@@ -134,9 +134,9 @@ def _seconds(request: web.Request) -> float | None:
     text = request.query.get("maxWaitSecs", "")
     others = [name for name in request.query if name != "maxWaitSecs"]
     if not text.removeprefix("-").isdecimal() or not text.isascii():
-        raise Refusal(BAD, f"unable to parse maxWaitSecs: {text[:40]!r} is no number")
+        raise Refusal(BAD_REQUEST, f"unable to parse maxWaitSecs: {text[:40]!r} is no number")
     if others:
-        raise Refusal(BAD, f"unexpected query parameters: {', '.join(others)[:200]}")
+        raise Refusal(BAD_REQUEST, f"unexpected query parameters: {', '.join(others)[:200]}")
     if text.startswith("-") or len(text) > _DIGITS:
         return None
     return float(text)

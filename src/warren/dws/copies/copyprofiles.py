@@ -94,7 +94,7 @@ def copy_options(movement: Meta) -> dict[str, Any]:
         return {"verify": found.verify, "rate": found.rate}
     return {
         "command": found.words,
-        "hosts": commands.hosts(profile.slots, profile.max_slots),
+        "hosts": commands.hostfile_text(profile.slots, profile.max_slots),
         "makes_directories": profile.create_dest_dir,
         "tells_output": profile.store_stdout,
     }

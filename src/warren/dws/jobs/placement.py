@@ -50,7 +50,7 @@ class PlacementPolicy:
 
     scale: int | None = None
     """The scale of those that have none; None leaves them in proportion to nodes."""
-    most: Mapping[str, int] = field(default_factory=dict)
+    max_allocations: Mapping[str, int] = field(default_factory=dict)
     """The most allocations that sets have, by their labels."""
     anywhere: bool = False
     """Whether what nodes reach over the network may be on rabbits that none is wired to."""
@@ -70,11 +70,11 @@ class PlacementPolicy:
         )
 
     def _site_constraints(self, need: AllocationNeed) -> Constraints:
-        asked, most = need.constraints, self.most.get(need.label)
+        asked, most = need.constraints, self.max_allocations.get(need.label)
         scale = self.scale if asked.scale is None else asked.scale
         if scale is None and (most is not None or self.anywhere):
             scale = _SCALES  # as close to one for each node as there may be
-        return structs.replace(asked, scale=scale, most=most)
+        return structs.replace(asked, scale=scale, max_allocations=most)
 
 
 NO_POLICY: Final = PlacementPolicy()
@@ -275,7 +275,9 @@ def _scaled_layout(
         raise _node_count_missing(need)
     # What is smaller than a GiB, or than allocations can be, is not made smaller by its number.
     most = min(
-        nodes, need.minimum_capacity // max(min_allocation, GIB), need.constraints.most or nodes
+        nodes,
+        need.minimum_capacity // max(min_allocation, GIB),
+        need.constraints.max_allocations or nodes,
     )
     most = max(most, least)
     return _counted_layout(

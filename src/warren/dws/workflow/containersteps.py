@@ -14,7 +14,7 @@ from warren.directives.parse import Directive, parse
 from warren.dws import children, containerauth, kinds, nodelocal
 from warren.dws.containers import applications, containerdata, containerprofiles, mpi, ports
 from warren.dws.containers.applications import Application, Volume
-from warren.dws.containers.containerprofiles import GLOBAL, ContainerProfile
+from warren.dws.containers.containerprofiles import GLOBAL_PREFIX, ContainerProfile
 from warren.dws.copies import staging
 from warren.dws.faults import Fault
 from warren.dws.objects.decoding import Malformed
@@ -27,7 +27,10 @@ _REQUEUE_DELAY: Final = 1.0
 """Seconds after which a rabbit that runs no containers is looked at again. Nodes tell of themselves
 too often for Workflows to be woken by that."""
 
-_LIFETIMES: Final = {containerprofiles.JOB: "job", containerprofiles.PERSISTENT: "persistent"}
+_LIFETIMES: Final = {
+    containerprofiles.JOB_PREFIX: "job",
+    containerprofiles.PERSISTENT_PREFIX: "persistent",
+}
 
 
 def is_wanted(directives: Sequence[str]) -> bool:
@@ -142,7 +145,7 @@ def _volumes(
             path = snapshot.mount_path(places[name])
             numbers = _numbers(snapshot, places[name]) if kind != "lustre" else None
             yield Volume(need=need, path=path, numbers=numbers, is_raw=kind == "raw")
-        elif name.startswith(GLOBAL) and name in given:
+        elif name.startswith(GLOBAL_PREFIX) and name in given:
             found = staging.file_system_of(given[name].text, snapshot.file_systems)
             namespace = snapshot.workflow.metadata.namespace
             if found is None or namespace not in found.spec.namespaces:
@@ -358,6 +361,6 @@ def free_ports(snapshot: WorkflowSnapshot) -> Outcome:
     """Give the ports back, and wait until they are free."""
     uid = snapshot.workflow.metadata.uid
     change = ports.release_ports(snapshot.ports, uid)
-    if change is None and ports.are_free(snapshot.ports, uid):
+    if change is None and ports.are_released(snapshot.ports, uid):
         return DONE
     return Outcome(writes=[change] if change else [], waiting="waits until its ports are free")
