@@ -38,7 +38,7 @@ COPIES: Final = 10_000
 
 def admitted() -> Iterator[Result]:
     """What admission makes of the Workflow."""
-    rules = [obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.RULE.name]
+    rules = [obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.DIRECTIVE_RULE.name]
     admission = WorkflowAdmission()
     admission.connect(lambda kind: rules)
     new = {

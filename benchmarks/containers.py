@@ -62,7 +62,7 @@ async def _measured(cluster: Cluster) -> tuple[float, float]:
     """Return how long a pod and a Job take, in milliseconds, from their creation to their end."""
     async with http.connect(kubeconfig.load(cluster.state.kubeconfig)) as client:
         informers = Informers(client)
-        pods, jobs = informers.of(kinds.POD), informers.of(kinds.JOB)
+        pods, jobs = informers.of(kinds.POD), informers.of(kinds.BATCH_JOB)
         nodes = informers.of(kinds.NODE)
         async with asyncio.TaskGroup() as tasks:
             watching = tasks.create_task(informers.run())

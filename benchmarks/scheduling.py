@@ -15,7 +15,7 @@ from benchmarks.measure import Result, median_ms
 from warren.base.bytesize import GIB, TIB
 from warren.dws.breakdown.allocationneeds import ACROSS_SERVERS, PER_COMPUTE, SINGLE_SERVER
 from warren.dws.jobs import placement
-from warren.dws.jobs.resources import rewritten
+from warren.dws.jobs.resources import rewrite
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 from warren.rfc.fluid import JobId
 from warren.scheduling.allocatedflash import allocated_flash
@@ -96,7 +96,7 @@ def placements(graph: Graph) -> Iterator[Result]:
     wanted = placement.reserve(needs, nodes, floor, largest)
     yield Result(
         name=f"rewrite the resources of a job of {nodes} nodes",
-        value=median_ms(lambda: rewritten(_resources(nodes), needs, floor, largest)),
+        value=median_ms(lambda: rewrite(_resources(nodes), needs, floor, largest)),
         unit="ms",
         budget=5.0,
     )

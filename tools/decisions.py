@@ -36,7 +36,12 @@ JOBS: Final[Mapping[str, Job]] = {
     "ending": replace(_JOB, phase=Phase.ENDING, ran=True),
     "ending, tasks never started": replace(_JOB, phase=Phase.ENDING, failed=True),
     "ending, canceled meanwhile": replace(
-        _JOB, phase=Phase.ENDING, ran=True, failed=True, warned=True, abandoned=True
+        _JOB,
+        phase=Phase.ENDING,
+        ran=True,
+        failed=True,
+        has_exception_while_ending=True,
+        has_failed_while_ending=True,
     ),
     "over": replace(_JOB, phase=Phase.OVER),
 }

@@ -19,7 +19,7 @@ from warren.kube.client import Client
 
 
 def test_the_tour_tries_every_command_and_every_type_that_the_rules_know() -> None:
-    (rule,) = (obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.RULE.name)
+    (rule,) = (obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.DIRECTIVE_RULE.name)
     tried = [parse(each) for case in CASES for each in case.directives]
 
     assert {each.command.text for each in tried} == {each["command"] for each in rule["spec"]}

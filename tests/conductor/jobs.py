@@ -114,7 +114,13 @@ class Jobs:
         if known is None or known.phase is Phase.OVER:
             return None
         if known.phase is Phase.ENDING:
-            self.put(replace(known, warned=True, abandoned=known.abandoned or severity == 0))
+            self.put(
+                replace(
+                    known,
+                    has_exception_while_ending=True,
+                    has_failed_while_ending=known.has_failed_while_ending or severity == 0,
+                )
+            )
         elif severity == 0:
             self.put(replace(known, failed=True, phase=Phase.ENDING))
         return self.heard_after

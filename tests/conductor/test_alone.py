@@ -466,7 +466,7 @@ def test_a_job_that_may_not_have_heard_of_a_mistake_is_looked_at_later() -> None
 
         assert len(asked(jobs, "fail")) == 2
 
-    conducted(story, replace(JOB, phase=Phase.STARTING, unreadable="why"))
+    conducted(story, replace(JOB, phase=Phase.STARTING, unreadable_reason="why"))
 
 
 BAD_R = "R: version is 2, not 1"
@@ -484,7 +484,7 @@ def test_a_job_whose_nodes_cannot_be_told_fails_with_the_reason(phase: Phase) ->
         assert jobs.passes == [(7, note)]
         assert spec(api)["desiredState"] == "Proposal"
 
-    conducted(story, replace(JOB, phase=phase, unreadable=BAD_R))
+    conducted(story, replace(JOB, phase=phase, unreadable_reason=BAD_R))
 
 
 @pytest.mark.parametrize("phase", [Phase.ENDING, Phase.OVER])
@@ -497,7 +497,7 @@ def test_one_that_ends_gives_its_storage_back_all_the_same(phase: Phase) -> None
         assert asked(jobs, "fail") == []
         assert spec(api)["desiredState"] == "Teardown"
 
-    conducted(story, replace(JOB, phase=phase, unreadable=BAD_R))
+    conducted(story, replace(JOB, phase=phase, unreadable_reason=BAD_R))
 
 
 async def malformed(api: Api, kind: Kind, key: Key, **rest: Any) -> None:
@@ -524,7 +524,7 @@ def test_a_job_whose_workflow_cannot_be_read_fails_with_the_reason_and_no_other_
 
 def test_a_configuration_that_cannot_be_read_is_no_jobs_mistake() -> None:
     async def story(api: Api, jobs: Jobs, conductor: Conductor) -> None:
-        await malformed(api, kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION, spec=5)
+        await malformed(api, kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY, spec=5)
         async with informed(api):
             with pytest.raises(Malformed, match="SystemConfiguration"):
                 await conductor.reconcile(7)
@@ -1117,7 +1117,7 @@ def test_nodes_return_whose_workflow_went_while_no_conductor_was_there(returns: 
         async with running(api, following.run()):
             await caught_up()
 
-        back = [("undrain", ("n2", "n3"), abort.REASON)]
+        back = [("undrain", ("n2", "n3"), abort.DRAIN_REASON)]
         assert asked(jobs, "undrain") == (back if returns else [])
 
     conducted(story, replace(JOB, phase=Phase.RUNNING))
@@ -1150,7 +1150,7 @@ def test_nodes_return_beside_an_object_that_cannot_be_read(
         async with running(api, following.run()):
             await caught_up()
 
-        assert asked(jobs, "undrain") == [("undrain", ("n2", "n3"), abort.REASON)]
+        assert asked(jobs, "undrain") == [("undrain", ("n2", "n3"), abort.DRAIN_REASON)]
 
     conducted(story)
     told = [each["workflow"] for each in heard if "nodes are not known" in each["event"]]
@@ -1158,7 +1158,7 @@ def test_nodes_return_beside_an_object_that_cannot_be_read(
 
 
 @pytest.mark.parametrize(
-    ("returns", "back"), [(True, [("undrain", ("n1",), abort.REASON)]), (False, [])]
+    ("returns", "back"), [(True, [("undrain", ("n1",), abort.DRAIN_REASON)]), (False, [])]
 )
 def test_nodes_return_when_a_workflow_that_was_deleted_is_gone(
     returns: bool, back: list[tuple[Any, ...]]

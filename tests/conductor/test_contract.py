@@ -15,7 +15,7 @@ from tests.harness import virtual
 from tests.instance.lives import alive
 from tests.instance.parts import OWNER, settle
 from warren.base.clock import SystemClock
-from warren.conductor.port import WorkloadManager
+from warren.conductor.workloadmanager import WorkloadManager
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
 from warren.wlm.embedded.plugin import DwsPlugin
@@ -173,12 +173,12 @@ def test_a_fatal_exception_fails_a_job_and_another_does_not(lived: Any) -> None:
         await tried.manager.fail(running, "exception", "the end")
         ending = await come_to(tried, number, Phase.ENDING)
         assert ending.failed
-        assert not ending.abandoned
+        assert not ending.has_failed_while_ending
         await tried.manager.fail(ending, "exception", "later", 1)
         await settle()
         warned = await come_to(tried, number, Phase.ENDING)
-        assert warned.warned
-        assert not warned.abandoned
+        assert warned.has_exception_while_ending
+        assert not warned.has_failed_while_ending
 
     lived(story)
 

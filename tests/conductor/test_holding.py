@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.conductor.test_returning import RABBIT, WORKFLOW, disabled, made, returned
+from tests.conductor.test_returntoservice import RABBIT, WORKFLOW, disabled, made, returned
 from tests.controllers.alone import Api, caught_up
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from warren.base.bytesize import GIB
 from warren.base.objects import Key, Remove
-from warren.conductor.returning import Returning
+from warren.conductor.returntoservice import ReturnToService
 from warren.dws import kinds, labels
 
 OTHER = Key("default", "fluxjob-8")
@@ -35,7 +35,7 @@ async def other_storage(api: Api, *, marked: bool, workflow: bool = True) -> Non
 def test_a_rabbit_waits_for_all_storage_of_jobs_that_were_let_go_and_for_no_other(
     marked: bool, workflow: bool, tested: bool
 ) -> None:
-    async def story(api: Api, returning: Returning) -> None:
+    async def story(api: Api, returning: ReturnToService) -> None:
         await other_storage(api, marked=marked, workflow=workflow)
         await api.delete(Remove(kind=kinds.WORKFLOW, key=WORKFLOW))
         await disabled(api)

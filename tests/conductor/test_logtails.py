@@ -16,7 +16,7 @@ from warren.base.objects import Key
 from warren.conductor.conductor import Conductor
 from warren.conductor.logtails import LogTails
 from warren.dws import kinds
-from warren.dws.pods.podsummary import KEPT, LogRef
+from warren.dws.pods.podsummary import MAX_CHARACTERS, LogRef
 from warren.kube.client import Forbidden, LogReader, NotFound, Unavailable
 
 CONTAINER = "#DW container name=beside profile=index"
@@ -53,7 +53,7 @@ def read(**logs: bytes | WarrenError | None) -> str:
 
 def test_the_end_of_a_log_is_kept() -> None:
     assert read(a=b"one\ntwo\n") == "one\ntwo\n"
-    assert read(a="é".encode() * (KEPT + 5)) == "é" * KEPT
+    assert read(a="é".encode() * (MAX_CHARACTERS + 5)) == "é" * MAX_CHARACTERS
     assert read(a=b"\xff\n") == "\ufffd\n"
 
 

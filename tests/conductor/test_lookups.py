@@ -152,7 +152,8 @@ def test_a_job_places_the_persistent_storage_that_it_makes_though_it_was_not_see
         owned = labels.of_owner(kinds.BREAKDOWN, msgspec.convert(owner, Meta))
         spec = {"name": "pers", "fsType": "xfs", "userID": 1001}
         await api.add(
-            kinds.PERSISTENT, {"metadata": meta("pers", "default", labels=owned), "spec": spec}
+            kinds.PERSISTENT_INSTANCE,
+            {"metadata": meta("pers", "default", labels=owned), "spec": spec},
         )
         await api.add(kinds.SERVERS, {"metadata": meta("pers", "default"), "spec": {}})
         await wired(api)
@@ -189,7 +190,7 @@ def test_others_are_kept_from_what_has_storage_of_a_job_that_was_let_go_before_i
         async with informed(api):
             await conductor.reconcile(7)
 
-        assert jobs.asked == [("drain", ("n1",), abort.REASON)]
+        assert jobs.asked == [("drain", ("n1",), abort.DRAIN_REASON)]
         states = {
             name: api.find(kinds.STORAGE, Key("default", name))["spec"].get("state")
             for name in ("r0", "r1")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.controllers.alone import Api, alone, caught_up
 from tests.kube.clusters import alongside
 from warren.base.errors import Retryable
-from warren.conductor.systemstatus import KEY, SystemStatus
+from warren.conductor.systemstatus import KEY, SystemStatusReporter
 from warren.dws import kinds
 from warren.dws.rabbits.systemstatus import changes
 from warren.kube.client import Unavailable
@@ -54,7 +54,7 @@ def lived(story: Callable[[Api, Nodes], Awaitable[None]]) -> None:
 
 def test_it_is_made_and_follows_the_nodes_by_what_has_changed() -> None:
     async def story(api: Api, nodes: Nodes) -> None:
-        async with alongside(SystemStatus(api, nodes).run()):
+        async with alongside(SystemStatusReporter(api, nodes).run()):
             await caught_up()
             assert told(api) == {"n0": "Enabled", "n1": "Enabled", "n2": "Enabled"}
             await nodes.become({**ALL, "n1": False})
@@ -75,7 +75,7 @@ def test_what_changed_while_either_side_was_away_is_said_afterwards() -> None:
             kinds.SYSTEM_STATUS,
             {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "data": data},
         )
-        async with alongside(SystemStatus(api, nodes).run()):
+        async with alongside(SystemStatusReporter(api, nodes).run()):
             await caught_up()
             assert told(api) == {"n0": "Enabled", "n1": "Enabled", "n2": "Enabled"}
             await nodes.become(None)
@@ -115,7 +115,7 @@ def test_what_is_changed_is_enough_and_no_more(
 
 def test_a_node_that_is_gone_is_taken_away_once() -> None:
     async def story(api: Api, nodes: Nodes) -> None:
-        async with alongside(SystemStatus(api, nodes).run()):
+        async with alongside(SystemStatusReporter(api, nodes).run()):
             await caught_up()
             await nodes.become({"n0": True, "n1": True})
             assert told(api) == {"n0": "Enabled", "n1": "Enabled"}

@@ -741,7 +741,7 @@ def test_a_node_waits_for_the_one_that_its_part_was_for_and_still_mounts_it(
             await api.add(kinds.NNF_ACCESS, access())
             left = msgspec.to_builtins(configuration({"r0": ("n1",), "r1": ("n2",)}))
             await api.change(
-                kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION, {"spec": left["spec"]}
+                kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY, {"spec": left["spec"]}
             )
             await api.add(kinds.NNF_ACCESS, other)
             assert mounting(api) == {ACCESS.name}
@@ -869,7 +869,7 @@ def test_rabbits_mount_nothing_for_a_copy_of_what_its_nodes_did_not_have_mounted
             await api.change(kinds.CLIENT_MOUNT, Key(*mount.split("/")), done, status=True)
             swapped = msgspec.to_builtins(configuration({"r0": ("n2",), "r1": ("n0",)}))
             await api.change(
-                kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION, {"spec": swapped["spec"]}
+                kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY, {"spec": swapped["spec"]}
             )
             await api.add(kinds.NNF_ACCESS, copying())
 

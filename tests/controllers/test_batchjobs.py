@@ -8,7 +8,7 @@ from tests.controllers.alone import Api, alone, running
 from tests.dws.builders import meta
 from warren.base.objects import Key, key_of
 from warren.base.times import rfc3339
-from warren.controllers.batchjobs import JobController
+from warren.controllers.batchjobs import BatchJobController
 from warren.dws import kinds
 from warren.dws.pods import jobpods
 from warren.dws.pods.jobpods import FIRST_PAUSE
@@ -27,7 +27,7 @@ JOB = {
 def with_controller(story: Callable[[Api], Awaitable[None]]) -> None:
     async def main(api: Api) -> None:
         informers = Informers(LocalClient(api.store), indexes={"job": jobpods.job_of})
-        controller = JobController(api, informers, api.clock)
+        controller = BatchJobController(api, informers, api.clock)
         async with running(api, informers.run(), controller.reconciler.run()):
             await story(api)
 
@@ -39,7 +39,7 @@ def pods(api: Api) -> list[Any]:
 
 
 def status(api: Api) -> Any:
-    return api.find(kinds.JOB, Key("default", "index"))["status"]
+    return api.find(kinds.BATCH_JOB, Key("default", "index"))["status"]
 
 
 async def ended(api: Api, name: str, phase: str) -> None:
@@ -50,7 +50,7 @@ async def ended(api: Api, name: str, phase: str) -> None:
 
 def test_a_job_comes_to_its_end_by_the_news_of_its_pods() -> None:
     async def story(api: Api) -> None:
-        await api.add(kinds.JOB, JOB)
+        await api.add(kinds.BATCH_JOB, JOB)
         (first,) = pods(api)
         assert first["spec"]["nodeName"] == "r0"
         assert status(api)["active"] == 1
@@ -67,7 +67,7 @@ def test_a_job_comes_to_its_end_by_the_news_of_its_pods() -> None:
 
 def test_a_pod_that_was_removed_by_hand_is_made_again() -> None:
     async def story(api: Api) -> None:
-        await api.add(kinds.JOB, JOB)
+        await api.add(kinds.BATCH_JOB, JOB)
         (first,) = pods(api)
         await api.remove(kinds.POD, key_of(first))
         (again,) = pods(api)
@@ -90,7 +90,7 @@ def test_pods_of_others_are_left_alone() -> None:
 def test_a_job_is_woken_by_its_own_pods_alone_and_is_nothing_to_do_once_it_is_gone() -> None:
     async def main(api: Api) -> None:
         informers = Informers(LocalClient(api.store), indexes={"job": jobpods.job_of})
-        controller = JobController(api, informers, api.clock)
+        controller = BatchJobController(api, informers, api.clock)
         woken: list[Key] = []
         controller.reconciler.add = lambda key, changed=None: woken.append(key)  # type: ignore[method-assign]
         async with running(api, informers.run()):

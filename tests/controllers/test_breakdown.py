@@ -40,10 +40,10 @@ def instance(text: str = CREATE, user: int = 1, **metadata: Any) -> dict[str, An
 
 async def give_servers(api: Api, *sets: Mapping[str, Any]) -> None:
     """Make the Servers of the instance, as its controller does."""
-    owner = api.find(kinds.PERSISTENT, KEPT)["metadata"]
+    owner = api.find(kinds.PERSISTENT_INSTANCE, KEPT)["metadata"]
     found = Meta(name="kept", namespace="default", uid=owner["uid"])
     made = {"name": "kept", "namespace": "default"}
-    made["labels"] = labels.of_owner(kinds.PERSISTENT, found)  # type: ignore[assignment]
+    made["labels"] = labels.of_owner(kinds.PERSISTENT_INSTANCE, found)  # type: ignore[assignment]
     await api.add(kinds.SERVERS, {"metadata": made, "spec": {"allocationSets": list(sets)}})
 
 
@@ -140,7 +140,7 @@ def test_create_persistent_makes_its_instance_then_the_copy_and_waits_for_the_se
         assert "compute" not in told
         assert told["storage"]["lifetime"] == "persistent"
         assert told["storage"]["reference"]["name"] == "kept"
-        made = api.find(kinds.PERSISTENT, KEPT)
+        made = api.find(kinds.PERSISTENT_INSTANCE, KEPT)
         assert made["metadata"]["finalizers"] == [labels.PERSISTENT_FINALIZER]
         assert labels.owner_of(made) == ("DirectiveBreakdown default/wf-0",)
         copy = api.find(kinds.NNF_STORAGE_PROFILE, KEPT)
@@ -185,7 +185,7 @@ def test_an_instance_is_never_rewritten(there: dict[str, Any], words: str, sever
     async def story(api: Api) -> None:
         controller = BreakdownController(api, api.informers)
         await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
-        await api.add(kinds.PERSISTENT, there)
+        await api.add(kinds.PERSISTENT_INSTANCE, there)
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.BREAKDOWN, directive(CREATE))
             await caught_up()
@@ -201,13 +201,15 @@ def test_an_instance_that_the_same_directive_has_made_is_taken_as_it_is() -> Non
     async def story(api: Api) -> None:
         controller = BreakdownController(api, api.informers)
         await api.add(kinds.NNF_STORAGE_PROFILE, raw_profile())
-        before = await api.add(kinds.PERSISTENT, instance(CREATE.replace(" name", "   name")))
+        before = await api.add(
+            kinds.PERSISTENT_INSTANCE, instance(CREATE.replace(" name", "   name"))
+        )
         await give_servers(api)
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.BREAKDOWN, directive(CREATE))
             await caught_up()
         assert status(api)["ready"]
-        assert api.find(kinds.PERSISTENT, KEPT) == before
+        assert api.find(kinds.PERSISTENT_INSTANCE, KEPT) == before
 
     alone(story)
 
@@ -218,7 +220,7 @@ def test_persistentdw_waits_for_the_allocations_and_says_how_nodes_must_reach_th
     # 002.19 to 002.24, 002.26
     async def story(api: Api) -> None:
         controller = BreakdownController(api, api.informers)
-        await api.add(kinds.PERSISTENT, instance())
+        await api.add(kinds.PERSISTENT_INSTANCE, instance())
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.BREAKDOWN, directive(USE, user=2))
             await caught_up()

@@ -61,7 +61,7 @@ async def told(api: Api, name: str, path: Path) -> tuple[Object, Object]:
     for instance in there.get("PersistentStorageInstance", ()):
         if creates and not existed:
             continue
-        await api.add(kinds.PERSISTENT, instance)
+        await api.add(kinds.PERSISTENT_INSTANCE, instance)
         await beside(api, there, instance["metadata"]["name"])
     controller = BreakdownController(api, api.informers)
     async with running(api, controller.reconciler.run()):
@@ -72,7 +72,7 @@ async def told(api: Api, name: str, path: Path) -> tuple[Object, Object]:
         }
         await api.add(kinds.BREAKDOWN, {"metadata": metadata, "spec": theirs["spec"]})
         await caught_up()
-        for instance in api.store.objects_of(kinds.PERSISTENT):
+        for instance in api.store.objects_of(kinds.PERSISTENT_INSTANCE):
             if creates:
                 await beside(api, there, instance["metadata"]["name"], servers_only=True)
         await caught_up()
@@ -91,16 +91,16 @@ async def beside(
     api: Api, there: Mapping[str, Any], name: str, *, servers_only: bool = False
 ) -> None:
     """Make what an instance has, as it was there."""
-    instance = api.find(kinds.PERSISTENT, Key(DEFAULT, name))["metadata"]
+    instance = api.find(kinds.PERSISTENT_INSTANCE, Key(DEFAULT, name))["metadata"]
     for each in there.get("Servers", ()):
         if each["metadata"]["name"] == name and not api.find(kinds.SERVERS, key_of(each)):
-            meta = owned(kinds.PERSISTENT, each["metadata"], instance)
+            meta = owned(kinds.PERSISTENT_INSTANCE, each["metadata"], instance)
             meta.pop("ownerReferences", None)
             meta.pop("finalizers", None)
             await api.add(kinds.SERVERS, {"metadata": meta, "spec": each["spec"]})
     for each in () if servers_only else there.get("NnfStorageProfile", ()):
         if each["metadata"]["name"] == name:
-            meta = owned(kinds.PERSISTENT, each["metadata"], instance)
+            meta = owned(kinds.PERSISTENT_INSTANCE, each["metadata"], instance)
             meta.pop("ownerReferences", None)
             await api.add(kinds.NNF_STORAGE_PROFILE, {"metadata": meta, "data": data_of(each)})
 
@@ -160,7 +160,7 @@ def test_a_directive_is_broken_down_as_by_nnf(name: str, path: Path) -> None:
             return
         # What was made by its side is as theirs, too.
         there = nnf_objects.dump(path)
-        for kind in (kinds.PERSISTENT, kinds.NNF_STORAGE_PROFILE, kinds.SERVERS):
+        for kind in (kinds.PERSISTENT_INSTANCE, kinds.NNF_STORAGE_PROFILE, kinds.SERVERS):
             for each in there.get(kind.name, ()):
                 made = api.find(kind, key_of(each))
                 if kind is kinds.SERVERS and labels.persistent_of(each):

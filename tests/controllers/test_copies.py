@@ -30,9 +30,9 @@ class Copier:
             self.stopped.append(key.name)
             raise
 
-    def want(self, *names: str, user: int = 1) -> None:
+    def enqueue(self, *names: str, user: int = 1) -> None:
         for name in names:
-            self.copies.want(Key("r0", name), user)
+            self.copies.enqueue(Key("r0", name), user)
 
 
 def copying(slots: int, story: Callable[[Copier], Awaitable[None]], stopping: float = 0.0) -> None:
@@ -46,9 +46,9 @@ def copying(slots: int, story: Callable[[Copier], Awaitable[None]], stopping: fl
 
 def test_a_copy_that_waits_or_works_is_wanted_once() -> None:
     async def story(copier: Copier) -> None:
-        copier.want("a", "a", "b")
+        copier.enqueue("a", "a", "b")
         await asyncio.sleep(1)
-        copier.want("a", "b")
+        copier.enqueue("a", "b")
         assert Key("r0", "a") in copier.copies
         assert Key("r0", "b") in copier.copies
         await asyncio.sleep(30)
@@ -60,7 +60,7 @@ def test_a_copy_that_waits_or_works_is_wanted_once() -> None:
 
 def test_one_that_waits_and_is_stopped_is_never_begun() -> None:
     async def story(copier: Copier) -> None:
-        copier.want("a", "b")
+        copier.enqueue("a", "b")
         await asyncio.sleep(1)
         await copier.copies.stop(Key("r0", "b"))
         assert Key("r0", "b") not in copier.copies
@@ -72,7 +72,7 @@ def test_one_that_waits_and_is_stopped_is_never_begun() -> None:
 
 def test_one_that_works_and_is_stopped_is_over_when_that_returns() -> None:
     async def story(copier: Copier) -> None:
-        copier.want("a", "b")
+        copier.enqueue("a", "b")
         await asyncio.sleep(1)
         await copier.copies.stop(Key("r0", "a"))
         assert copier.stopped == ["a"]
@@ -94,13 +94,13 @@ def test_of_users_with_as_many_copies_the_one_whose_last_turn_is_longest_ago_is_
     earlier: int,
 ) -> None:
     async def story(copier: Copier) -> None:
-        copier.want("first", user=3)
+        copier.enqueue("first", user=3)
         await asyncio.sleep(1)
         for user in (earlier, 3 - earlier):
-            copier.want(f"of {user}", user=user)
+            copier.enqueue(f"of {user}", user=user)
             await asyncio.sleep(1)
         for user in (1, 2):
-            copier.want(f"another of {user}", user=user)
+            copier.enqueue(f"another of {user}", user=user)
         # The first ends, and leaves one slot.
         await asyncio.sleep(7.5)
         assert copier.over == ["first"]
@@ -119,9 +119,9 @@ def test_a_copy_that_ends_with_an_error_ends_no_other() -> None:
     async def main() -> None:
         copier = Broken(3)
         async with alongside(copier.copies.run()):
-            copier.want("a", "broken")
+            copier.enqueue("a", "broken")
             await asyncio.sleep(1)
-            copier.want("b")
+            copier.enqueue("b")
             await asyncio.sleep(30)
         assert (copier.begun, copier.over) == (["a", "b"], ["broken", "a", "b"])
 

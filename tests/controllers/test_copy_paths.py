@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.dws.builders import JOBDW, lustre, nnf_storage, workflow
-from warren.controllers.movement import _work
+from warren.controllers.movement import _copy_of
 from warren.directives.parse import parse
 from warren.dws.copies import datamovement
 from warren.dws.objects.datamovements import NnfDataMovement
@@ -110,7 +110,7 @@ class Place:
     def run(self, directive: str, **changed: Any) -> None:
         """Make the movements of a directive, and have their copies made."""
         wf = workflow(JOBDW, directive)
-        objects = datamovement.children(
+        objects = datamovement.movements(
             wf,
             1,
             parse(directive),
@@ -122,7 +122,7 @@ class Place:
         for obj in objects:
             obj["metadata"].setdefault("uid", obj["metadata"]["name"])
             work = replace(
-                _work(read(obj, NnfDataMovement), 0),
+                _copy_of(read(obj, NnfDataMovement), 0),
                 userid=os.geteuid(),
                 groupid=os.getegid(),
                 **changed,

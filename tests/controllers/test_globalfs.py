@@ -23,16 +23,16 @@ def test_a_global_file_system_is_guarded_promised_and_let_go(there_before: bool)
         made = {"metadata": meta(KEY.name), "spec": spec}
         controller = GlobalFileSystemController(api, api.informers)
         if there_before:
-            await api.add(kinds.LUSTRE, made)
+            await api.add(kinds.LUSTRE_FILE_SYSTEM, made)
         async with running(api, controller.reconciler.run()):
             if not there_before:
-                await api.add(kinds.LUSTRE, made)
-            found = api.find(kinds.LUSTRE, KEY)
+                await api.add(kinds.LUSTRE_FILE_SYSTEM, made)
+            found = api.find(kinds.LUSTRE_FILE_SYSTEM, KEY)
             assert found["metadata"]["finalizers"] == [labels.LUSTRE_FINALIZER]
             modes = found["status"]["namespaces"]["default"]["modes"]
             assert modes == {"ReadWriteMany": {"state": "Pending"}}
-            await api.remove(kinds.LUSTRE, KEY)
-            assert api.find(kinds.LUSTRE, KEY) is None
+            await api.remove(kinds.LUSTRE_FILE_SYSTEM, KEY)
+            assert api.find(kinds.LUSTRE_FILE_SYSTEM, KEY) is None
 
     alone(story)
 

@@ -12,7 +12,7 @@ from warren.base.objects import Key
 from warren.controllers.links import LinkReconciler
 from warren.dws import kinds, labels
 from warren.dws.rabbits import links
-from warren.dws.rabbits.links import Policy
+from warren.dws.rabbits.links import LinkTestPolicy
 from warren.kube.client import Forbidden, Unavailable
 
 KEY = Key("n0", links.NAME)
@@ -34,7 +34,7 @@ class Network:
 Story = Callable[[Api, Network, LinkReconciler], Awaitable[None]]
 
 
-def with_node(story: Story, policy: Policy | None = None) -> None:
+def with_node(story: Story, policy: LinkTestPolicy | None = None) -> None:
     async def main(api: Api) -> None:
         network = Network()
         one = LinkReconciler(
@@ -43,8 +43,8 @@ def with_node(story: Story, policy: Policy | None = None) -> None:
             api.clock,
             "n0",
             network.probe,
-            policy or Policy(),
-            chance=lambda: 0.0,
+            policy or LinkTestPolicy(),
+            jitter=lambda: 0.0,
         )
         await story(api, network, one)
 
@@ -175,7 +175,7 @@ def test_a_site_may_want_no_tests_and_then_an_old_word_goes() -> None:
         assert network.asked == []
         assert len(api.written) == 1
 
-    with_node(story, Policy(interval=math.inf))
+    with_node(story, LinkTestPolicy(interval=math.inf))
 
 
 def test_what_the_api_does_not_take_is_told_when_it_does() -> None:

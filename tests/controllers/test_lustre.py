@@ -73,7 +73,7 @@ async def instance(api: Api, name: str, pool: str | None, address: str) -> None:
     metadata = meta(name, "default", labels={labels.STANDALONE_MGT: pool} if pool else {})
     made = {"name": name, "fsType": "lustre"}
     active = {"state": "Active"}
-    await api.add(kinds.PERSISTENT, {"metadata": metadata, "spec": made, "status": active})
+    await api.add(kinds.PERSISTENT_INSTANCE, {"metadata": metadata, "spec": made, "status": active})
 
 
 def shares(api: Api) -> Sequence[str]:
@@ -167,7 +167,7 @@ def test_a_file_system_of_a_pool_comes_when_there_is_an_mgt_in_that(pool: str | 
         assert "no MGT of pool 'p' is ready" in status(api)["error"]["userMessage"]
         await instance(api, POOLED.name, pool, FAR)
         await caught_up()
-        users = api.find(kinds.PERSISTENT, POOLED)["spec"].get("consumerReferences")
+        users = api.find(kinds.PERSISTENT_INSTANCE, POOLED)["spec"].get("consumerReferences")
         if pool == "p":
             assert users == [REFERENCE]
             assert len(shares(api)) == 2
@@ -182,7 +182,7 @@ def test_an_instance_of_a_pool_without_its_storage_is_passed_over() -> None:
     async def story(api: Api) -> None:
         metadata = meta("early", "default", labels={labels.STANDALONE_MGT: "p"})
         made = {"name": "early", "fsType": "lustre"}
-        await api.add(kinds.PERSISTENT, {"metadata": metadata, "spec": made})
+        await api.add(kinds.PERSISTENT_INSTANCE, {"metadata": metadata, "spec": made})
         await storage(api, WITHOUT_MGT, "pool:p")
         await naming(api)
         assert "no MGT of pool 'p' is ready" in status(api)["error"]["userMessage"]
@@ -216,7 +216,7 @@ def test_a_file_system_is_decided_on_without_a_look_at_all_others(external: str)
         await naming(api)
         broken = {"addresses": ["10.8.8.8@tcp"], "fsNameStart": 7}
         await api.add(kinds.LUSTRE_MGT, {"metadata": meta("broken", "r7"), "spec": broken})
-        for kind in (kinds.PERSISTENT, kinds.LUSTRE_MGT):
+        for kind in (kinds.PERSISTENT_INSTANCE, kinds.LUSTRE_MGT):
             api.informers.of(kind).values = unseen  # type: ignore[method-assign]
         await storage(api, WITHOUT_MGT if external else WHOLE, external)
         await caught_up()

@@ -438,7 +438,7 @@ def initiator(command: str) -> dict[str, Any]:
 @pytest.mark.parametrize("ago", [2, 8.5])
 def test_the_wait_before_another_try_is_counted_from_the_end_of_the_last(ago: float) -> None:
     async def story(api: Api, rabbit: Noting, movements: MovementReconciler) -> None:
-        until = Retries().wait(3, 0)
+        until = Retries().delay(3, 0)
         last = rfc3339_micro(api.clock.now() - ago)
         await api.add(KIND, movement({"state": "Starting", "restarts": 3, "endTime": last}))
         async with running(api, movements.copies.run()):
@@ -796,8 +796,8 @@ def test_a_copy_that_gets_its_slot_is_begun_only_if_it_is_still_wanted(change: s
         await api.add(KIND, movement(name="first", source="/first"))
         await api.add(KIND, movement(finalizers=keeping))
         async with running(api, movements.copies.run()):
-            movements.copies.want(Key("r0", "first"), 1001)
-            movements.copies.want(KEY, 1001)
+            movements.copies.enqueue(Key("r0", "first"), 1001)
+            movements.copies.enqueue(KEY, 1001)
             await caught_up()
             last = rfc3339_micro(api.clock.now() + 90)
             match change:

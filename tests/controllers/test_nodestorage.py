@@ -10,7 +10,7 @@ from tests.controllers.alone import Api, alone, caught_up, informed, running
 from tests.controllers.machines import CAPACITY, Noting
 from tests.dws.builders import STAMP, meta
 from warren.base.objects import Key
-from warren.controllers.nodestorage import AT_ONCE, RabbitReconciler
+from warren.controllers.nodestorage import AT_ONCE, NodeStorageReconciler
 from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
@@ -19,13 +19,13 @@ KEY = Key("r0", "s")
 NODE = Key("r0", "nnf-nlc")
 STORAGE = kinds.NNF_NODE_STORAGE
 
-Story = Callable[[Api, Noting, RabbitReconciler], Awaitable[None]]
+Story = Callable[[Api, Noting, NodeStorageReconciler], Awaitable[None]]
 
 
 def with_rabbit(story: Story) -> None:
     async def main(api: Api) -> None:
         machine = Noting("r0")
-        await story(api, machine, RabbitReconciler(api, api.informers, machine, "r0"))
+        await story(api, machine, NodeStorageReconciler(api, api.informers, machine, "r0"))
 
     alone(main)
 
@@ -51,7 +51,7 @@ def status(api: Api) -> Any:
 
 
 def test_volumes_are_made_as_they_are_asked_for_and_named_after_the_share() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         uid = (await api.add(STORAGE, share()))["metadata"]["uid"]
         async with informed(api):
             assert await rabbit.reconcile(KEY) is None
@@ -88,7 +88,7 @@ def flash(**metadata: Any) -> dict[str, Any]:
 
 
 def test_volumes_are_as_large_as_their_flash_and_made_when_that_is_known() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         await api.add(STORAGE, on_flash())
         async with running(api, rabbit.reconciler.run()):
             assert machine.flash.volumes == {}
@@ -110,7 +110,7 @@ def test_volumes_are_as_large_as_their_flash_and_made_when_that_is_known() -> No
 
 
 def test_flash_that_is_to_go_makes_no_volumes_and_is_kept_until_they_are_gone() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         await api.add(STORAGE, on_flash(finalizers=[labels.NODE_STORAGE_FINALIZER, "mine"]))
         await api.add(BLOCK, flash(finalizers=[*OWN, "mine"]))
         await api.remove(BLOCK, KEY)
@@ -130,7 +130,7 @@ def test_flash_that_is_to_go_makes_no_volumes_and_is_kept_until_they_are_gone() 
 
 
 def test_what_is_said_already_is_not_said_again() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         await api.add(STORAGE, share(status=said()))
         async with informed(api):
             await rabbit.reconcile(KEY)
@@ -150,7 +150,7 @@ def test_what_is_said_already_is_not_said_again() -> None:
     ],
 )
 def test_a_trouble_that_is_over_is_taken_back(known: Any) -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         await api.add(STORAGE, share(status=known))
         async with informed(api):
             await rabbit.reconcile(KEY)
@@ -162,7 +162,7 @@ def test_a_trouble_that_is_over_is_taken_back(known: Any) -> None:
 
 @pytest.mark.parametrize("fatal", [True, False])
 def test_a_trouble_is_told_once_and_tried_again_unless_it_is_fatal(fatal: bool) -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         uid = (await api.add(STORAGE, share()))["metadata"]["uid"]
         machine.troubles["make", f"{uid}-0"] = NodeTrouble("broke", fatal=fatal)
         async with informed(api):
@@ -182,7 +182,7 @@ def test_a_trouble_is_told_once_and_tried_again_unless_it_is_fatal(fatal: bool) 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_of_several_troubles_the_gravest_is_told(first: bool) -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         uid = (await api.add(STORAGE, share()))["metadata"]["uid"]
         grave, light = (0, 1) if first else (1, 0)
         machine.troubles["make", f"{uid}-{grave}"] = NodeTrouble("grave", fatal=True)
@@ -196,7 +196,7 @@ def test_of_several_troubles_the_gravest_is_told(first: bool) -> None:
 
 
 def test_another_trouble_is_told_in_place_of_the_first() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         known = said(False, error=NodeTrouble("first").as_status())
         uid = (await api.add(STORAGE, share(status=known)))["metadata"]["uid"]
         machine.troubles["make", f"{uid}-1"] = NodeTrouble("second", fatal=True)
@@ -209,7 +209,7 @@ def test_another_trouble_is_told_in_place_of_the_first() -> None:
 
 
 def test_a_bug_is_no_trouble_of_the_rabbits() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         uid = (await api.add(STORAGE, share()))["metadata"]["uid"]
         machine.troubles["make", f"{uid}-1"] = ZeroDivisionError("a bug")
         async with informed(api):
@@ -225,7 +225,7 @@ def test_a_bug_is_no_trouble_of_the_rabbits() -> None:
 
 
 def test_what_is_deleted_gives_its_flash_back_and_is_then_let_go() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         keeping = [labels.NODE_STORAGE_FINALIZER, "another"]
         made = await api.add(STORAGE, share(finalizers=keeping, deletionTimestamp=STAMP))
         async with informed(api):
@@ -240,7 +240,7 @@ def test_what_is_deleted_gives_its_flash_back_and_is_then_let_go() -> None:
 
 @pytest.mark.parametrize("fatal", [True, False])
 def test_flash_that_is_not_given_back_is_told_of_and_keeps_its_record(fatal: bool) -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         keeping = [labels.NODE_STORAGE_FINALIZER]
         made = await api.add(
             STORAGE, share(status=said(), finalizers=keeping, deletionTimestamp=STAMP)
@@ -259,7 +259,7 @@ def test_flash_that_is_not_given_back_is_told_of_and_keeps_its_record(fatal: boo
 
 
 def test_what_is_gone_is_nothing_to_do() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         async with informed(api):
             assert await rabbit.reconcile(KEY) is None
 
@@ -282,7 +282,7 @@ class Slow(Noting):
 def test_what_is_deleted_while_it_is_made_is_made_no_further() -> None:
     async def main(api: Api) -> None:
         machine = Slow("r0")
-        rabbit = RabbitReconciler(api, api.informers, machine, "r0")
+        rabbit = NodeStorageReconciler(api, api.informers, machine, "r0")
         keeping = [labels.NODE_STORAGE_FINALIZER]
         async with running(api, rabbit.reconciler.run()):
             uid = (await api.add(STORAGE, share(1, finalizers=keeping)))["metadata"]["uid"]
@@ -297,7 +297,7 @@ def test_what_is_deleted_while_it_is_made_is_made_no_further() -> None:
 
 def test_a_pass_over_what_is_deleted_meanwhile_comes_to_its_end() -> None:
     async def main(api: Api) -> None:
-        rabbit = RabbitReconciler(api, api.informers, Slow("r0"), "r0")
+        rabbit = NodeStorageReconciler(api, api.informers, Slow("r0"), "r0")
         await api.add(STORAGE, share(1, finalizers=["agent"]))
         async with informed(api):
             making = asyncio.ensure_future(rabbit.reconcile(KEY))
@@ -312,7 +312,7 @@ def test_a_pass_over_what_is_deleted_meanwhile_comes_to_its_end() -> None:
 def test_news_that_is_no_deletion_lets_what_is_made_go_on() -> None:
     async def main(api: Api) -> None:
         machine = Slow("r0")
-        rabbit = RabbitReconciler(api, api.informers, machine, "r0")
+        rabbit = NodeStorageReconciler(api, api.informers, machine, "r0")
         async with running(api, rabbit.reconciler.run()):
             await api.add(STORAGE, share(1))
             await api.change(STORAGE, KEY, {"metadata": {"labels": {"a": "b"}}})
@@ -323,7 +323,7 @@ def test_news_that_is_no_deletion_lets_what_is_made_go_on() -> None:
 
 def test_an_agent_that_is_stopped_gives_nothing_up() -> None:
     async def main(api: Api) -> None:
-        rabbit = RabbitReconciler(api, api.informers, Slow("r0"), "r0")
+        rabbit = NodeStorageReconciler(api, api.informers, Slow("r0"), "r0")
         await api.add(STORAGE, share(1))
         async with informed(api):
             making = asyncio.ensure_future(rabbit.reconcile(KEY))
@@ -336,7 +336,7 @@ def test_an_agent_that_is_stopped_gives_nothing_up() -> None:
 
 
 def test_a_share_that_has_changed_meanwhile_is_looked_at_again() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         async with running(api, rabbit.reconciler.run()):
             await api.add(STORAGE, share())
             await api.change(STORAGE, KEY, {"status": said(False)}, status=True)
@@ -372,7 +372,7 @@ def is_made(api: Api, name: str) -> bool:
 
 def test_shares_whose_commands_hang_hold_up_no_other_users() -> None:
     async def story(api: Api) -> None:
-        rabbit = RabbitReconciler(api, api.informers, Hanging("r0"), "r0")
+        rabbit = NodeStorageReconciler(api, api.informers, Hanging("r0"), "r0")
         await shares_of(1, AT_ONCE - 1, api)
         async with running(api, rabbit.reconciler.run()):
             await shares_of(2, 1, api)
@@ -383,7 +383,7 @@ def test_shares_whose_commands_hang_hold_up_no_other_users() -> None:
 
 def test_after_as_many_hanging_shares_as_there_may_be_another_users_is_the_next() -> None:
     async def story(api: Api) -> None:
-        rabbit = RabbitReconciler(api, api.informers, Hanging("r0"), "r0")
+        rabbit = NodeStorageReconciler(api, api.informers, Hanging("r0"), "r0")
         await shares_of(1, 5 * AT_ONCE, api)
         async with running(api, rabbit.reconciler.run()):
             await shares_of(2, 1, api)
@@ -406,7 +406,7 @@ def node(carried: str = "true", **told: Any) -> dict[str, Any]:
             NODE.name,
             "r0",
             labels={labels.RAW_VOLUMES: carried, "other": "x"},
-            annotations={labels.LACKS: LACKS, "other": "y"},
+            annotations={labels.UNSUPPORTED_TYPES: LACKS, "other": "y"},
         ),
         "spec": {"name": "r0"},
         "status": told,
@@ -416,7 +416,7 @@ def node(carried: str = "true", **told: Any) -> dict[str, Any]:
 def without_word_of_lacks(**told: Any) -> dict[str, Any]:
     """Return what the agent of a version that said nothing of it has left."""
     found = node(**told)
-    del found["metadata"]["annotations"][labels.LACKS]
+    del found["metadata"]["annotations"][labels.UNSUPPORTED_TYPES]
     return found
 
 
@@ -424,7 +424,7 @@ DRIVE = {"id": "0", "capacity": CAPACITY, "serialNumber": "r0-flash", "status": 
 
 
 def test_what_others_say_of_a_rabbits_links_is_left_as_it_is() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         told = [{"hostname": "n0", "status": "Offline"}]
         await api.add(kinds.NNF_NODE, node(status="Offline", servers=told))
         async with running(api, rabbit.announcer.run()):
@@ -437,12 +437,12 @@ def test_what_others_say_of_a_rabbits_links_is_left_as_it_is() -> None:
 
 
 def test_a_rabbit_announces_itself_and_what_it_has() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         async with running(api, rabbit.announcer.run()):
             found = api.find(kinds.NNF_NODE, NODE)
 
         assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true"}
-        assert found["metadata"]["annotations"] == {labels.LACKS: LACKS}
+        assert found["metadata"]["annotations"] == {labels.UNSUPPORTED_TYPES: LACKS}
         assert found["spec"] == {"name": "r0", "pod": "r0", "state": "Enable"}
         own = {"id": "0", "status": "Ready", "health": "OK"}
         drive = {**own, "capacity": CAPACITY, "serialNumber": "r0-flash"}
@@ -460,7 +460,9 @@ def test_a_rabbit_announces_itself_and_what_it_has() -> None:
 def test_a_rabbit_says_whether_its_nodes_reach_it_over_a_network() -> None:
     async def story(api: Api) -> None:
         for over_network in (True, False):
-            rabbit = RabbitReconciler(api, api.informers, Noting(), "r0", over_network=over_network)
+            rabbit = NodeStorageReconciler(
+                api, api.informers, Noting(), "r0", over_network=over_network
+            )
             async with running(api, rabbit.announcer.run()):
                 said = api.find(kinds.NNF_NODE, NODE)["metadata"]["annotations"]
                 assert said.get(labels.NETWORK) == ("true" if over_network else None)
@@ -483,14 +485,14 @@ def test_a_rabbit_says_whether_its_nodes_reach_it_over_a_network() -> None:
 def test_it_says_anew_what_has_changed_and_nothing_else(
     known: dict[str, Any], written: list[str]
 ) -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         await api.add(kinds.NNF_NODE, known)
         async with running(api, rabbit.announcer.run()):
             found = api.find(kinds.NNF_NODE, NODE)
 
         assert [verb for verb, _, _ in api.written] == written
         assert found["metadata"]["labels"] == {labels.RAW_VOLUMES: "true", "other": "x"}
-        assert found["metadata"]["annotations"] == {labels.LACKS: LACKS, "other": "y"}
+        assert found["metadata"]["annotations"] == {labels.UNSUPPORTED_TYPES: LACKS, "other": "y"}
         assert (found["status"]["status"], found["status"]["capacity"]) == ("Ready", CAPACITY)
 
     with_rabbit(story)
@@ -510,7 +512,7 @@ class Breaking(Noting):
 def test_a_rabbit_whose_flash_breaks_says_so_with_the_reason_until_it_can_be_used_again() -> None:
     async def main(api: Api) -> None:
         machine = Breaking("r0")
-        rabbit = RabbitReconciler(api, api.informers, machine, "r0")
+        rabbit = NodeStorageReconciler(api, api.informers, machine, "r0")
 
         def told() -> tuple[str, str, str | None]:
             found = api.find(kinds.NNF_NODE, NODE)
@@ -535,7 +537,7 @@ def test_a_rabbit_whose_flash_breaks_says_so_with_the_reason_until_it_can_be_use
 
 
 def test_a_rabbit_that_is_forgotten_announces_itself_again() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         async with running(api, rabbit.announcer.run()):
             await api.remove(kinds.NNF_NODE, NODE)
             assert api.find(kinds.NNF_NODE, NODE)["status"]["status"] == "Ready"
@@ -544,7 +546,7 @@ def test_a_rabbit_that_is_forgotten_announces_itself_again() -> None:
 
 
 def test_commands_that_cannot_be_read_make_no_volume_and_are_told() -> None:
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         await api.add(STORAGE, share(annotations={labels.COMMANDS: "{"}))
         async with informed(api):
             await rabbit.reconcile(KEY)
@@ -563,7 +565,7 @@ def test_what_is_for_compute_nodes_is_not_run_on_the_rabbit() -> None:
     }
     said = commandlines.encode(ProfileCommands(file_system="xfs", lines=places))
 
-    async def story(api: Api, machine: Noting, rabbit: RabbitReconciler) -> None:
+    async def story(api: Api, machine: Noting, rabbit: NodeStorageReconciler) -> None:
         await api.add(STORAGE, share(1, annotations={labels.COMMANDS: said}))
         async with informed(api):
             await rabbit.reconcile(KEY)

@@ -16,7 +16,7 @@ from tests.dws.test_offload import BODY, FAST, ON, ON_COMPUTE, ON_RABBIT, token
 from warren.base.objects import Change, Key, Kind, Object, key_of, merged
 from warren.controllers.offload import Offload
 from warren.dws import containerauth, kinds, labels
-from warren.dws.containerauth import Found
+from warren.dws.containerauth import TokenSecrets
 from warren.dws.objects.decoding import OthersMalformed, read
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import movements
@@ -53,7 +53,8 @@ def told(story: Story, make: Callable[..., Offload] = Offload, **options: Any) -
 async def fill(api: Api) -> None:
     await begin(api, "wf")
     await api.add(
-        kinds.LUSTRE, {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}}
+        kinds.LUSTRE_FILE_SYSTEM,
+        {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}},
     )
     for each in (*ON_COMPUTE, *ON_RABBIT):
         own = labels.of_workflow(read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow))
@@ -75,7 +76,7 @@ async def begin(api: Api, name: str, key: bytes = KEY) -> None:
     """Have a job whose tasks run: its Workflow, and the Secret with the key of its token."""
     raw = raw_workflow(FAST, state="PreRun", ready=True, status=ON, metadata={"name": name})
     made = read(await put(api, kinds.WORKFLOW, raw), Workflow)
-    create = containerauth.missing(made, Found(fresh=key), 0.0)
+    create = containerauth.next_secret(made, TokenSecrets(new_key=key), 0.0)
     assert create is not None
     await put(api, kinds.SECRET, create.object)
 
@@ -85,7 +86,7 @@ def body(**more: Any) -> bytes:
 
 
 async def asked(service: Offload, **more: Any) -> str:
-    async with service.asked_by(HEADER) as workflow:
+    async with service.authenticate(HEADER) as workflow:
         return await service.create(workflow, body(**more))
 
 
@@ -103,7 +104,7 @@ def test_a_copy_is_asked_for_told_of_and_cancelled() -> None:
     async def story(api: Api, service: Offload) -> None:
         name = await asked(service)
         assert movement(api, name)["spec"]["source"]["path"] == "/mnt/nnf/uid-wf-0/r0-1/out"
-        async with service.asked_by(HEADER) as workflow:
+        async with service.authenticate(HEADER) as workflow:
             assert await service.names(workflow) == [name]
             assert await service.status(workflow, name) == movement(api, name)
             await service.cancel(workflow, name)
@@ -120,7 +121,7 @@ def test_a_copy_is_asked_for_told_of_and_cancelled() -> None:
 def test_an_application_waits_for_the_end_of_a_copy() -> None:
     async def story(api: Api, service: Offload) -> None:
         name = await asked(service)
-        async with service.asked_by(HEADER) as workflow:
+        async with service.authenticate(HEADER) as workflow:
             begun = asyncio.get_running_loop().time()
 
             def lasted() -> float:
@@ -141,7 +142,7 @@ def test_an_application_waits_for_the_end_of_a_copy() -> None:
 def test_all_who_wait_for_a_copy_hear_of_its_end_also_when_one_waits_no_longer() -> None:
     async def story(api: Api, service: Offload) -> None:
         name = await asked(service)
-        async with service.asked_by(HEADER) as workflow:
+        async with service.authenticate(HEADER) as workflow:
             waiting = [
                 asyncio.ensure_future(service.status(workflow, name, seconds))
                 for seconds in (2.0, None, None)
@@ -158,7 +159,7 @@ def test_all_who_wait_for_a_copy_hear_of_its_end_also_when_one_waits_no_longer()
 def test_news_of_a_copy_that_goes_on_have_it_looked_at_once() -> None:
     async def story(api: Api, service: Offload) -> None:
         name = await asked(service)
-        async with service.asked_by(HEADER) as workflow:
+        async with service.authenticate(HEADER) as workflow:
             waiting = asyncio.ensure_future(service.status(workflow, name, None))
             await caught_up()
             api.asked.clear()
@@ -175,7 +176,7 @@ def test_who_has_gone_is_not_waited_for_any_more() -> None:
     async def story(api: Api, service: Offload) -> None:
         name = await asked(service)
         there = True
-        async with service.asked_by(HEADER) as workflow:
+        async with service.authenticate(HEADER) as workflow:
             waiting = asyncio.ensure_future(service.status(workflow, name, None, lambda: there))
             await asyncio.sleep(5)
             there = False
@@ -191,7 +192,7 @@ def test_an_end_of_which_no_news_has_come_is_found() -> None:
         service = Offload(api, api.informers)
         async with informed(api):
             name = await asked(service)
-            async with service.asked_by(HEADER) as workflow:
+            async with service.authenticate(HEADER) as workflow:
                 waiting = asyncio.ensure_future(service.status(workflow, name, None))
                 await asyncio.sleep(5)
                 await end(api, name)
@@ -209,7 +210,7 @@ def test_an_end_of_which_no_news_has_come_is_found() -> None:
 def test_no_request_is_answered_without_the_token_of_a_job(header: str) -> None:
     async def story(api: Api, service: Offload) -> None:
         with refused(401, "^unauthorized$"):
-            async with service.asked_by(header):
+            async with service.authenticate(header):
                 pytest.fail("it was let in")
 
     told(story)
@@ -220,7 +221,7 @@ def test_a_token_of_another_job_that_runs_too_finds_nothing_of_this_one() -> Non
         name = await asked(service)
         await begin(api, "other", b"its own key")
         header = f"Bearer {token('default/other', b'its own key')}"
-        async with service.asked_by(header) as workflow:
+        async with service.authenticate(header) as workflow:
             assert workflow.metadata.name == "other"
             assert await service.names(workflow) == []
             with refused(404, "^request not found$"):
@@ -247,7 +248,7 @@ def test_a_token_is_for_jobs_that_ask_for_copies_and_ends_with_teardown(
     async def story(api: Api, service: Offload) -> None:
         await api.change(kinds.WORKFLOW, WORKFLOW, patch)
         with refused(status, words):
-            async with service.asked_by(HEADER):
+            async with service.authenticate(HEADER):
                 pytest.fail("it was let in")
 
     told(story)
@@ -266,7 +267,7 @@ def test_what_was_not_asked_for_here_is_no_copy_to_be_told_of() -> None:
         await api.add(KIND, by_directive)
         carried = made["metadata"]["labels"]
         await api.add(KIND, {**made, "metadata": meta("mine", "r0", labels=carried)})
-        async with service.asked_by(HEADER) as workflow:
+        async with service.authenticate(HEADER) as workflow:
             assert await service.names(workflow) == [name]
             for other in ("r0--wf-1-0", "r0--mine", "r0--nothing", "no name at all"):
                 with refused(404, "request not found"):
@@ -329,7 +330,7 @@ def test_copies_that_have_ended_make_room_for_new_ones(monkeypatch: pytest.Monke
 
 def test_a_copy_is_taken_back_where_it_cannot_be_told_whether_its_job_has_ended() -> None:
     async def story(api: Api, service: Offload) -> None:
-        async with service.asked_by(HEADER) as workflow:
+        async with service.authenticate(HEADER) as workflow:
             api.refusals["get", kinds.WORKFLOW] = Unavailable("away")
             with pytest.raises(Unavailable):
                 await service.create(workflow, body())
@@ -342,7 +343,9 @@ def test_a_copy_is_taken_back_where_it_cannot_be_told_whether_its_job_has_ended(
 def test_a_file_system_that_cannot_be_read_is_no_mistake_of_a_request() -> None:
     async def story(api: Api, service: Offload) -> None:
         await put(
-            api, kinds.LUSTRE, {"metadata": meta("odd"), "kind": "LustreFileSystem", "spec": 5}
+            api,
+            kinds.LUSTRE_FILE_SYSTEM,
+            {"metadata": meta("odd"), "kind": "LustreFileSystem", "spec": 5},
         )
         with pytest.raises(OthersMalformed, match="LustreFileSystem odd: "):
             await asked(service)
@@ -361,25 +364,25 @@ def test_the_bound_holds_for_requests_at_one_time() -> None:
         assert {each.status for each in refusals} == {429}
         assert len(list(api.store.objects_of(KIND))) == 256 == len(answers) - len(refusals)
 
-    told(story, busy=1000)
+    told(story, max_requests=1000)
 
 
 def test_a_job_has_so_many_requests_answered_at_a_time() -> None:
     async def story(api: Api, service: Offload) -> None:
-        async with service.asked_by(HEADER), service.asked_by(HEADER):
+        async with service.authenticate(HEADER), service.authenticate(HEADER):
             with refused(429, "2 requests of this job are being answered"):
-                async with service.asked_by(HEADER):
+                async with service.authenticate(HEADER):
                     pytest.fail("it was let in")
         for _ in range(2):
-            async with service.asked_by(HEADER):
-                async with service.asked_by(HEADER):
+            async with service.authenticate(HEADER):
+                async with service.authenticate(HEADER):
                     pass
-                async with service.asked_by(HEADER):
+                async with service.authenticate(HEADER):
                     with refused(429, "2 requests of this job are being answered"):
-                        async with service.asked_by(HEADER):
+                        async with service.authenticate(HEADER):
                             pytest.fail("it was let in")
 
-    told(story, busy=2)
+    told(story, max_requests=2)
 
 
 def test_paths_of_nodes_without_mount_namespaces_are_understood() -> None:

@@ -45,7 +45,7 @@ async def instance(api: Api, *users: str, state: str = "", userid: int = 1001, *
     if state:
         servers = {"kind": "Servers", "name": "pers", "namespace": "default"}
         found["status"] = {"state": state, "servers": servers}
-    return await api.add(kinds.PERSISTENT, found)
+    return await api.add(kinds.PERSISTENT_INSTANCE, found)
 
 
 async def part(api: Api, kind: Kind, owner: Any, **rest: Any) -> None:
@@ -74,11 +74,11 @@ async def servers_released(api: Api) -> None:
 
 
 def state(api: Api) -> Any:
-    return api.find(kinds.PERSISTENT, PERS)["status"]["state"]
+    return api.find(kinds.PERSISTENT_INSTANCE, PERS)["status"]["state"]
 
 
 def users(api: Api) -> list[str]:
-    found = api.find(kinds.PERSISTENT, PERS)["spec"].get("consumerReferences", [])
+    found = api.find(kinds.PERSISTENT_INSTANCE, PERS)["spec"].get("consumerReferences", [])
     return sorted(each["name"] for each in found)
 
 
@@ -97,14 +97,14 @@ def test_an_instance_lives_from_creating_through_active_to_its_end() -> None:
             await api.change(kinds.NNF_STORAGE, PERS, {"status": {"ready": True}}, status=True)
             assert state(api) == "Active"
 
-            await api.remove(kinds.PERSISTENT, PERS)
+            await api.remove(kinds.PERSISTENT_INSTANCE, PERS)
             assert state(api) == "Destroying"
             assert api.find(kinds.NNF_STORAGE, PERS)["metadata"]["deletionTimestamp"]
             assert api.keys(kinds.SERVERS) == [KEY]
             await api.change(kinds.NNF_STORAGE, PERS, {"metadata": {"finalizers": []}})
             await servers_released(api)
             assert api.keys(kinds.SERVERS) == []
-            assert api.find(kinds.PERSISTENT, PERS) is None
+            assert api.find(kinds.PERSISTENT_INSTANCE, PERS) is None
 
     with_controller(story)
 
@@ -113,11 +113,11 @@ def test_what_is_about_to_go_is_looked_for_past_the_informers() -> None:
     async def story(api: Api, controller: PersistentController) -> None:
         made = await instance(api, state="Active")
         await storage(api, made, finalizers=["controller"])
-        await api.remove(kinds.PERSISTENT, PERS)
+        await api.remove(kinds.PERSISTENT_INSTANCE, PERS)
         async with informed(api):
             assert await controller.reconcile(PERS) == 5
             assert api.find(kinds.NNF_STORAGE, PERS)["metadata"]["deletionTimestamp"]
-            assert api.find(kinds.PERSISTENT, PERS) is not None
+            assert api.find(kinds.PERSISTENT_INSTANCE, PERS) is not None
 
     with_controller(story, hidden=[kinds.NNF_STORAGE])
 
@@ -126,14 +126,14 @@ def test_an_instance_that_goes_takes_its_pinned_profile_along_and_is_gone() -> N
     async def story(api: Api, controller: PersistentController) -> None:
         made = await instance(api, state="Active")
         await part(api, kinds.NNF_STORAGE_PROFILE, made, data={})
-        await api.remove(kinds.PERSISTENT, PERS)
+        await api.remove(kinds.PERSISTENT_INSTANCE, PERS)
         async with informed(api):
             await controller.reconcile(PERS)
             assert api.keys(kinds.NNF_STORAGE_PROFILE) == []
             await caught_up()
             # Nothing is left that it would have to come back for.
             assert await controller.reconcile(PERS) is None
-            assert api.find(kinds.PERSISTENT, PERS) is None
+            assert api.find(kinds.PERSISTENT_INSTANCE, PERS) is None
 
     with_controller(story)
 
@@ -143,11 +143,13 @@ def test_an_instance_that_is_gone_is_nothing_to_do() -> None:
         async with informed(api):
             assert await controller.reconcile(PERS) is None
             await instance(api, state="Active")
-            await api.remove(kinds.PERSISTENT, PERS)
+            await api.remove(kinds.PERSISTENT_INSTANCE, PERS)
             # It has gone since it was seen.
-            api.refusals["get", kinds.PERSISTENT] = NotFound("gone")
+            api.refusals["get", kinds.PERSISTENT_INSTANCE] = NotFound("gone")
             assert await controller.reconcile(PERS) is None
-        assert api.asked == [("get", kinds.PERSISTENT)]  # of what has its name, nothing is asked
+        assert api.asked == [
+            ("get", kinds.PERSISTENT_INSTANCE)
+        ]  # of what has its name, nothing is asked
         assert api.written == []
 
     with_controller(story)
@@ -157,9 +159,11 @@ def test_a_user_of_which_nothing_is_known_stays_and_of_one_that_is_seen_nothing_
     async def story(api: Api, controller: PersistentController) -> None:
         await api.add(kinds.WORKFLOW, raw_workflow(USE, state="Setup"))
         await instance(api, "wf-0", state="Active")
-        seen = api.find(kinds.PERSISTENT, PERS)["spec"]["consumerReferences"]
+        seen = api.find(kinds.PERSISTENT_INSTANCE, PERS)["spec"]["consumerReferences"]
         other = {"kind": "Other", "name": "other", "namespace": "default"}
-        await api.change(kinds.PERSISTENT, PERS, {"spec": {"consumerReferences": [other, *seen]}})
+        await api.change(
+            kinds.PERSISTENT_INSTANCE, PERS, {"spec": {"consumerReferences": [other, *seen]}}
+        )
         async with informed(api):
             await controller.reconcile(PERS)
         assert users(api) == ["other", "wf-0"]
@@ -212,7 +216,7 @@ async def mgt(api: Api, *users: str) -> None:
     """Make an instance that is the MGT of Lustre file systems."""
     await instance(api, state="Active")
     references = [{"kind": "NnfStorage", "name": each, "namespace": "default"} for each in users]
-    await api.change(kinds.PERSISTENT, PERS, {"spec": {"consumerReferences": references}})
+    await api.change(kinds.PERSISTENT_INSTANCE, PERS, {"spec": {"consumerReferences": references}})
 
 
 async def file_system(api: Api, name: str) -> None:
@@ -331,7 +335,7 @@ def test_an_instance_in_use_is_destroyed_once_it_is_not() -> None:
         assert not status(api, "destroyer")["ready"]
         await api.change(kinds.NNF_STORAGE, PERS, {"metadata": {"finalizers": []}})
         await servers_released(api)
-        assert api.find(kinds.PERSISTENT, PERS) is None
+        assert api.find(kinds.PERSISTENT_INSTANCE, PERS) is None
         assert status(api, "destroyer")["ready"]
 
     beside(story)
@@ -345,9 +349,9 @@ def test_an_instance_that_was_not_seen_yet_is_not_taken_for_gone() -> None:
         async with informed(api):
             await controller.reconcile(Key("default", "wf"))
         assert not status(api, "wf")["ready"]
-        assert api.find(kinds.PERSISTENT, PERS)["spec"]["state"] == "Destroying"
+        assert api.find(kinds.PERSISTENT_INSTANCE, PERS)["spec"]["state"] == "Destroying"
 
-    alone(story, hidden=[kinds.PERSISTENT])
+    alone(story, hidden=[kinds.PERSISTENT_INSTANCE])
 
 
 def test_servers_of_an_instance_that_are_filled_in_late_make_its_storage() -> None:
@@ -391,7 +395,7 @@ def test_servers_of_an_instance_that_are_filled_in_late_make_its_storage() -> No
         )
         assert status(api, "wf")["status"] == "DriverWait"
         maker = labels.of_owner(kinds.BREAKDOWN, read(broken_down["metadata"], Meta))
-        await api.change(kinds.PERSISTENT, PERS, {"metadata": {"labels": maker}})
+        await api.change(kinds.PERSISTENT_INSTANCE, PERS, {"metadata": {"labels": maker}})
         assert status(api, "wf")["status"] == "Error"
         storages = [{"name": "r0", "allocationCount": 1}]
         filled = [{"label": "xfs", "allocationSize": 10, "storage": storages}]
@@ -409,7 +413,7 @@ def test_an_instance_that_has_expired_is_destroyed() -> None:
         await instance(api, state="Active", annotations=past)
         async with informed(api):
             assert await controller.reconcile(PERS) is None
-        assert api.find(kinds.PERSISTENT, PERS)["spec"]["state"] == "Destroying"
+        assert api.find(kinds.PERSISTENT_INSTANCE, PERS)["spec"]["state"] == "Destroying"
 
     with_controller(story)
 

@@ -12,7 +12,7 @@ from warren.controllers import heartbeats
 from warren.controllers.nodelife import NodeLifeController
 from warren.controllers.registration import NodeRegistration
 from warren.dws import kinds
-from warren.dws.pods.pod import why_not
+from warren.dws.pods.pod import why_not_ready
 from warren.kube.client import Unavailable
 from warren.kube.informer import Informers
 from warren.kube.leader import LEASE
@@ -27,7 +27,7 @@ class Rabbit:
 
     def __init__(self, reason: str | None = None) -> None:
         self.reason = reason
-        self.able = False
+        self.can_run_pods = False
 
     async def unable(self) -> str | None:
         return self.reason
@@ -40,7 +40,7 @@ class Rabbit:
             await informers.wait_synced()
             async with alongside(made.reconciler.run()):
                 yield
-        self.able = made.able.is_set()
+        self.can_run_pods = made.can_run_pods.is_set()
 
 
 @asynccontextmanager
@@ -73,7 +73,7 @@ def test_a_rabbit_registers_as_a_node_and_says_why_it_runs_no_pods() -> None:
             assert api.find(kinds.NODE, NODE)["metadata"]["labels"] == {
                 "kubernetes.io/hostname": "r0"
             }
-            assert (ready(api)["status"], why_not(api.find(kinds.NODE, NODE))) == (
+            assert (ready(api)["status"], why_not_ready(api.find(kinds.NODE, NODE))) == (
                 "False",
                 "bubblewrap is not installed",
             )
@@ -82,7 +82,7 @@ def test_a_rabbit_registers_as_a_node_and_says_why_it_runs_no_pods() -> None:
             await asyncio.sleep(20)
         assert ready(api)["status"] == "True"
         assert api.find(kinds.NODE, NODE)["status"]["addresses"][0]["address"] == "127.9.0.1"
-        assert rabbit.able
+        assert rabbit.can_run_pods
 
     alone(main)
 
@@ -92,7 +92,7 @@ def test_no_pods_are_run_before_they_can_be() -> None:
         rabbit = Rabbit("bubblewrap is not installed")
         async with rabbit.agent(api):
             await asyncio.sleep(60)
-        assert not rabbit.able
+        assert not rabbit.can_run_pods
 
     alone(main)
 
@@ -130,7 +130,7 @@ def test_a_node_whose_agent_has_ended_is_not_ready_until_it_is_back() -> None:
             assert (ready(api)["status"], ready(api)["reason"]) == ("Unknown", "NodeStatusUnknown")
             assert "Lease" in ready(api)["message"]
             # It may be back before a job starts.
-            assert why_not(api.find(kinds.NODE, NODE)) is None
+            assert why_not_ready(api.find(kinds.NODE, NODE)) is None
             async with Rabbit().agent(api), alongside(heartbeats.renew(api, api.clock, "r0")):
                 await asyncio.sleep(120)
                 assert ready(api)["status"] == "True"

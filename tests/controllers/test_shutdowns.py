@@ -19,10 +19,10 @@ from tests.controllers.alone import WORKFLOW, Api, alone, running
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from tests.dws.test_containers import BARE, BARE_PROFILE
 from warren.base.objects import Key, Kind
-from warren.controllers.shutdowns import HttpsAsking, ShutdownController
+from warren.controllers.shutdowns import HttpsShutdownClient, ShutdownController
 from warren.dws import kinds
 from warren.dws.containers import ports, shutdowns
-from warren.dws.containers.shutdowns import AskShutdown
+from warren.dws.containers.shutdowns import ShutdownRequest
 from warren.kube.server.access import tls
 
 KEY = Key("default", "wf")
@@ -31,12 +31,14 @@ PROFILE: dict[str, Any] = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "num
 
 
 class Asked:
-    """An `Asking` that notes what it is asked."""
+    """An `ShutdownClient` that notes what it is asked."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[list[AskShutdown], str, str | None]] = []
+        self.seen: list[tuple[list[ShutdownRequest], str, str | None]] = []
 
-    async def ask(self, asks: Sequence[AskShutdown], authority: str, token: str | None) -> None:
+    async def request_shutdowns(
+        self, asks: Sequence[ShutdownRequest], authority: str, token: str | None
+    ) -> None:
         self.seen.append((list(asks), authority, token))
 
 
@@ -60,7 +62,7 @@ async def postrun(api: Api, story: Callable[[Asked], Awaitable[None]]) -> Asked:
         )
         await api.add(kinds.CONTAINER_PROFILE, {**PROFILE, "metadata": meta("wf-0")})
         await api.add(
-            kinds.JOB,
+            kinds.BATCH_JOB,
             {
                 "metadata": meta("wf-r0", labels=WORKFLOW),
                 "spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/hostname": "r0"}}}},
@@ -96,12 +98,12 @@ def test_containers_are_asked_every_two_seconds_until_they_have_ended() -> None:
             await asyncio.sleep(1.5)  # informers have had a second already
             assert len(asked.seen) == 2
             done = {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-            await api.change(kinds.JOB, Key("default", "wf-r0"), done, status=True)
+            await api.change(kinds.BATCH_JOB, Key("default", "wf-r0"), done, status=True)
             await asyncio.sleep(60)
             assert len(asked.seen) == 2
 
         asked = await postrun(api, story)
-        one = AskShutdown(rabbit="r0", address="127.0.0.9", port=5000)
+        one = ShutdownRequest(rabbit="r0", address="127.0.0.9", port=5000)
         assert asked.seen[0] == ([one], "CA", "a.b.c")
 
     alone(main)
@@ -124,7 +126,7 @@ def test_without_a_certificate_none_is_asked_and_without_a_token_none_is_sent() 
 def test_where_there_are_many_containers_others_have_the_next_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shutdowns, "MOST_AT_ONCE", 1)
+    monkeypatch.setattr(shutdowns, "BATCH_SIZE", 1)
 
     async def main(api: Api) -> None:
         await api.add(kinds.SECRET, secret("nnf-dm-usercontainer-server-tls", tls_crt="CA"))
@@ -134,10 +136,10 @@ def test_where_there_are_many_containers_others_have_the_next_turn(
             node = api.store.get(kinds.NODE, Key("", "r0"))
             status = node["status"]
             await api.add(kinds.NODE, {"metadata": {"name": "r1"}, "status": status})
-            job = api.store.get(kinds.JOB, Key("default", "wf-r0"))
+            job = api.store.get(kinds.BATCH_JOB, Key("default", "wf-r0"))
             template = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "r1"}}}
             await api.add(
-                kinds.JOB,
+                kinds.BATCH_JOB,
                 {
                     "metadata": meta("wf-r1", labels=WORKFLOW),
                     "spec": {**job["spec"], "template": template},
@@ -263,8 +265,8 @@ async def container(
         await runner.cleanup()
 
 
-def ask(port: int, rabbit: str = "localhost") -> AskShutdown:
-    return AskShutdown(rabbit=rabbit, address="127.0.0.1", port=port)
+def ask(port: int, rabbit: str = "localhost") -> ShutdownRequest:
+    return ShutdownRequest(rabbit=rabbit, address="127.0.0.1", port=port)
 
 
 def test_a_container_is_asked_once_with_the_token_and_its_answer_is_not_followed(
@@ -274,7 +276,7 @@ def test_a_container_is_asked_once_with_the_token_and_its_answer_is_not_followed
 
     async def main() -> None:
         async with container(tmp_path, said) as (port, authority):
-            await HttpsAsking(seconds=30).ask([ask(port)], authority, "a.b.c")
+            await HttpsShutdownClient(seconds=30).request_shutdowns([ask(port)], authority, "a.b.c")
 
     asyncio.run(main())
     [(path, body, headers)] = said
@@ -289,7 +291,9 @@ def test_a_certificate_vouches_for_itself(tmp_path: Path) -> None:
     async def main() -> None:
         async with container(tmp_path, said) as (port, _):
             own = (tmp_path / "server.crt").read_text()
-            await HttpsAsking(seconds=30).ask([ask(port), ask(port)], own, None)
+            await HttpsShutdownClient(seconds=30).request_shutdowns(
+                [ask(port), ask(port)], own, None
+            )
 
     asyncio.run(main())
     assert len(said) == 2
@@ -302,10 +306,10 @@ def test_no_token_is_told_to_what_no_certificate_vouches_for(tmp_path: Path) -> 
         async with container(tmp_path / "one", said) as (port, authority):
             tls.ensure(tmp_path / "other")
             other = tls.authority(tmp_path / "other").decode()
-            asking = HttpsAsking(seconds=30)
-            await asking.ask([ask(port)], other, "a.b.c")
-            await asking.ask([ask(port, rabbit="r0")], authority, "a.b.c")
-            await asking.ask([ask(port)], "no certificate", "a.b.c")
+            asking = HttpsShutdownClient(seconds=30)
+            await asking.request_shutdowns([ask(port)], other, "a.b.c")
+            await asking.request_shutdowns([ask(port, rabbit="r0")], authority, "a.b.c")
+            await asking.request_shutdowns([ask(port)], "no certificate", "a.b.c")
 
     asyncio.run(main())
     assert said == []
@@ -323,10 +327,10 @@ def test_no_more_are_asked_at_once_than_a_workflow_may(tmp_path: Path) -> None:
             now -= 1
 
         tasks: set[int] = set()
-        asking = HttpsAsking(at_once=2)
+        asking = HttpsShutdownClient(at_once=2)
         asking._post = silent  # type: ignore[method-assign, assignment]
         tls.ensure(tmp_path)
-        await asking.ask([ask(1)] * 50, tls.authority(tmp_path).decode(), None)
+        await asking.request_shutdowns([ask(1)] * 50, tls.authority(tmp_path).decode(), None)
         assert most == 2
         assert max(tasks) == 3
 
@@ -342,7 +346,9 @@ def test_containers_are_asked_beside_each_other(tmp_path: Path) -> None:
             return web.Response()
 
         async with container(tmp_path, [], answer) as (port, authority):
-            await HttpsAsking(seconds=30).ask([ask(port)] * 2, authority, None)
+            await HttpsShutdownClient(seconds=30).request_shutdowns(
+                [ask(port)] * 2, authority, None
+            )
         assert both.n_waiting == 0
 
     asyncio.run(main())
@@ -358,7 +364,9 @@ def test_no_connection_is_kept_open_for_another_request(tmp_path: Path) -> None:
             return web.Response()
 
         async with container(tmp_path, [], answer) as (port, authority):
-            await HttpsAsking(seconds=30, at_once=1).ask([ask(port)] * 3, authority, None)
+            await HttpsShutdownClient(seconds=30, at_once=1).request_shutdowns(
+                [ask(port)] * 3, authority, None
+            )
 
     asyncio.run(main())
     assert len({*peers}) == 3
@@ -370,6 +378,8 @@ def test_one_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
             port = silent.getsockname()[1]
             tls.ensure(tmp_path)
             authority = tls.authority(tmp_path).decode()
-            await HttpsAsking(seconds=0.05).ask([ask(port)] * 3, authority, None)
+            await HttpsShutdownClient(seconds=0.05).request_shutdowns(
+                [ask(port)] * 3, authority, None
+            )
 
     asyncio.run(main())

@@ -103,7 +103,7 @@ def test_a_token_is_signed_with_the_key_that_a_pass_before_has_left() -> None:
         second = await tokens.find(wf)
         assert second is not None
         assert second.key is not None
-        assert second.fresh == b""
+        assert second.new_key == b""
 
     alone(story)
 

@@ -52,7 +52,9 @@ def test_a_workflow_that_is_not_ready_is_woken_for_the_storage_that_it_uses(
 ) -> None:
     async def story(api: Api, woken: list[Key]) -> None:
         spec = {"name": "pers", "fsType": "xfs"}
-        await api.add(kinds.PERSISTENT, {"metadata": meta("pers", "default"), "spec": spec})
+        await api.add(
+            kinds.PERSISTENT_INSTANCE, {"metadata": meta("pers", "default"), "spec": spec}
+        )
         assert (KEY in woken) is wakes
         woken.clear()
         carried = {labels.PERSISTENT_NAME: "pers", labels.PERSISTENT_NAMESPACE: "default"}
@@ -62,7 +64,9 @@ def test_a_workflow_that_is_not_ready_is_woken_for_the_storage_that_it_uses(
         assert (KEY in woken) is wakes
         woken.clear()
         other = {"name": "other", "fsType": "xfs"}
-        await api.add(kinds.PERSISTENT, {"metadata": meta("other", "default"), "spec": other})
+        await api.add(
+            kinds.PERSISTENT_INSTANCE, {"metadata": meta("other", "default"), "spec": other}
+        )
         assert woken == []
 
     watched(story, state="Setup", ready=ready)
@@ -88,7 +92,7 @@ def test_what_no_directive_asks_for_is_not_asked_for() -> None:
         async with informed(api):
             await controller.reconcile(KEY)
         assert ("list", kinds.NNF_STORAGE) in api.asked
-        assert ("list", kinds.JOB) not in api.asked
+        assert ("list", kinds.BATCH_JOB) not in api.asked
         assert ("list", kinds.CONTAINER_PROFILE) not in api.asked
 
     with_controller(story)

@@ -158,7 +158,7 @@ def test_the_time_of_a_change_is_that_of_the_clock() -> None:
 async def in_data_in(api: Api, storage: bool) -> None:
     """Make a Workflow that copies into a storage, which may not be there."""
     lustre = {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}}
-    await api.add(kinds.LUSTRE, lustre)
+    await api.add(kinds.LUSTRE_FILE_SYSTEM, lustre)
     workflow = await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, COPY_IN, state="DataIn"))
     await computes(api, workflow, "n0")
     await child(api, kinds.BREAKDOWN, workflow, **breakdown())
@@ -278,7 +278,7 @@ def test_what_no_rabbit_makes_is_refused_with_the_reason(
 ) -> None:
     async def story(api: Api, controller: WorkflowController) -> None:
         for number, said in enumerate(lacks):
-            carried = {} if said is None else {labels.LACKS: said}
+            carried = {} if said is None else {labels.UNSUPPORTED_TYPES: said}
             found = meta(f"r{number}", annotations=carried)
             await api.add(kinds.STORAGE, {"metadata": found, "spec": {}, "status": {}})
         async with running(api, controller.reconciler.run()):
@@ -374,7 +374,7 @@ def test_news_of_what_belongs_to_a_workflow_wakes_it(kind: Kind) -> None:
 def test_a_copy_goes_from_the_lustre_that_is_mounted_there() -> None:
     async def story(api: Api, controller: WorkflowController) -> None:
         lustre = {"metadata": meta("lus"), "spec": {"name": "lus", "mountRoot": "/lus"}}
-        await api.add(kinds.LUSTRE, lustre)
+        await api.add(kinds.LUSTRE_FILE_SYSTEM, lustre)
         async with running(api, controller.reconciler.run()):
             await api.add(kinds.WORKFLOW, raw_workflow(JOBDW, COPY_IN, state=None))
             assert status(api)["status"] != "Error"
@@ -448,24 +448,24 @@ def test_a_workflow_with_a_container_lives_its_whole_life() -> None:
             assert (await until("DataIn"))["ready"]
             await api.change(kinds.COMPUTES, KEY, {"data": [{"name": "n0"}]})
             assert "pending container start" in (await until("PreRun"))["message"]
-            assert api.keys(kinds.JOB) == ["default/wf-r0"]
+            assert api.keys(kinds.BATCH_JOB) == ["default/wf-r0"]
             job = Key("default", "wf-r0")
-            await api.change(kinds.JOB, job, {"status": {"ready": 1}}, status=True)
+            await api.change(kinds.BATCH_JOB, job, {"status": {"ready": 1}}, status=True)
             await caught_up()
             assert status(api)["ready"], status(api)
             assert "pending container finish" in (await until("PostRun"))["message"]
-            assert api.find(kinds.JOB, job)["spec"]["activeDeadlineSeconds"] >= 300
+            assert api.find(kinds.BATCH_JOB, job)["spec"]["activeDeadlineSeconds"] >= 300
             done = [{"type": "Complete", "status": "True"}]
-            await api.change(kinds.JOB, job, {"status": {"conditions": done}}, status=True)
+            await api.change(kinds.BATCH_JOB, job, {"status": {"conditions": done}}, status=True)
             await caught_up()
             assert status(api)["ready"], status(api)
             assert (await until("DataOut"))["ready"]
             await until("Teardown")
             # Its garbage collector is not here: the pods are gone.
-            await api.change(kinds.JOB, job, {"metadata": {"finalizers": None}})
+            await api.change(kinds.BATCH_JOB, job, {"metadata": {"finalizers": None}})
             await asyncio.sleep(5)
             assert status(api)["ready"], status(api)
-            assert api.keys(kinds.JOB) == []
+            assert api.keys(kinds.BATCH_JOB) == []
             assert api.find(kinds.PORT_MANAGER, key)["status"]["allocations"] in ([], ())
 
     alone(main)

@@ -100,7 +100,7 @@ def test_a_compute_node_whose_mount_fails_tests_its_link_at_once_and_says_what_i
             Without("compute-00"),
             rabbit=False,
             probe=probe,
-            link_policy=links.Policy(interval=3600.0, failures=1),
+            link_policy=links.LinkTestPolicy(interval=3600.0, failures=1),
         )
         await api.add(kinds.NNF_NODE, LINK)
         async with alongside(one.run()):
@@ -225,7 +225,7 @@ def test_an_agent_knows_which_of_a_profiles_commands_are_for_its_side(node: str)
 class SlowToTell(Noting):
     """A rabbit that tells slowly what it has, and then fails to."""
 
-    async def lacks(self) -> dict[str, str]:
+    async def unsupported_types(self) -> dict[str, str]:
         await asyncio.sleep(3 * commands.SECONDS)
         return {}
 

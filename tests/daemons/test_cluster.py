@@ -80,10 +80,10 @@ def test_global_file_systems_come_and_go_with_the_site() -> None:
     async def look(control: Control) -> None:
         client = LocalClient(control.api.store)
         await cluster.establish(client, ClusterShape(global_file_systems=("/a", "/b")))
-        second = await client.get(kinds.LUSTRE, Key("default", "global-1"))
+        second = await client.get(kinds.LUSTRE_FILE_SYSTEM, Key("default", "global-1"))
         assert second["spec"]["mountRoot"] == "/b"
 
         await cluster.establish(client, ClusterShape())
-        assert (await client.list(kinds.LUSTRE)).items == []
+        assert (await client.list(kinds.LUSTRE_FILE_SYSTEM)).items == []
 
     in_a_cluster(look)

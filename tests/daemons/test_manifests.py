@@ -22,7 +22,7 @@ from tests.harness.world import DIRECTIVES, GLOBAL, JOB_KINDS, World, opened
 from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.conductor.conductor import Conductor
-from warren.conductor.port import WorkloadManager
+from warren.conductor.workloadmanager import WorkloadManager
 from warren.controllers import heartbeats
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
@@ -243,11 +243,14 @@ async def has_volumes_promised(world: World, control: Control) -> None:
     }
     store, key = control.api.store, Key("default", "lus")
     await store.create(
-        kinds.LUSTRE, {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec}
+        kinds.LUSTRE_FILE_SYSTEM,
+        {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec},
     )
-    await world.until(lambda: store.get(kinds.LUSTRE, key).get("status"))
-    await store.delete(Remove(kind=kinds.LUSTRE, key=key))
-    await world.until(lambda: all(key_of(each) != key for each in store.objects_of(kinds.LUSTRE)))
+    await world.until(lambda: store.get(kinds.LUSTRE_FILE_SYSTEM, key).get("status"))
+    await store.delete(Remove(kind=kinds.LUSTRE_FILE_SYSTEM, key=key))
+    await world.until(
+        lambda: all(key_of(each) != key for each in store.objects_of(kinds.LUSTRE_FILE_SYSTEM))
+    )
 
 
 async def loses_a_rabbit(world: World, control: Control) -> None:
@@ -845,12 +848,12 @@ def test_nodes_and_controllers_change_no_other_object_by_which_links_are_told() 
 
 def test_the_instance_reads_what_jobs_are_judged_by_and_writes_what_owners_share() -> None:
     looked_at = (
-        kinds.RULE,
-        kinds.LUSTRE,
+        kinds.DIRECTIVE_RULE,
+        kinds.LUSTRE_FILE_SYSTEM,
         kinds.NNF_STORAGE_PROFILE,
         kinds.STORAGE,
         kinds.NNF_STORAGE,
-        kinds.PERSISTENT,
+        kinds.PERSISTENT_INSTANCE,
         kinds.SERVERS,
         kinds.SYSTEM_CONFIGURATION,
         kinds.CONTAINER_PROFILE,
@@ -858,7 +861,7 @@ def test_the_instance_reads_what_jobs_are_judged_by_and_writes_what_owners_share
         kinds.NODE,
     )
 
-    owners = {("patch", kinds.PERSISTENT.plural)}  # what they share and destroy
+    owners = {("patch", kinds.PERSISTENT_INSTANCE.plural)}  # what they share and destroy
     assert needed("warren-instance") == watching(*looked_at) | owners
     written = {each for each in granted("warren-instance") if each[0] not in READ}
     assert written == owners
@@ -958,7 +961,7 @@ def test_roles_are_about_what_is_served() -> None:
         for part in ("", "/status", "/finalizers")
         if part != "/status" or "status" in crd["spec"]["versions"][0].get("subresources", {})
     }
-    containers = (kinds.JOB, kinds.SERVICE, kinds.CONFIG_MAP, kinds.SECRET, kinds.POD)
+    containers = (kinds.BATCH_JOB, kinds.SERVICE, kinds.CONFIG_MAP, kinds.SECRET, kinds.POD)
     builtin = (kinds.NAMESPACE, kinds.EVENT, kinds.NODE, *containers)
     served |= {(kind.group, kind.plural) for kind in builtin} | {("", "pods/status")}
     for obj in manifests("rbac"):

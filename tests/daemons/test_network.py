@@ -55,9 +55,9 @@ def test_times_are_policy_and_the_longest_is_without_end() -> None:
 
 
 def test_links_are_tested_by_policy_or_not_at_all() -> None:
-    assert network().link_policy() == links.Policy(interval=30.0, failures=3)
+    assert network().link_policy() == links.LinkTestPolicy(interval=30.0, failures=3)
     said = network('probe = "1m"\nprobe-timeout = "2s"\nprobe-failures = 5')
-    assert said.link_policy() == links.Policy(interval=60.0, failures=5)
+    assert said.link_policy() == links.LinkTestPolicy(interval=60.0, failures=5)
     assert said.nvme_timeouts() == NvmeTimeouts(answer=2.0)
     assert not network('probe = "infinity"\nprobe-failures = 1').link_policy().enabled
 

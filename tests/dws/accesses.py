@@ -38,8 +38,8 @@ def seen(access: NnfAccess, *mounts: Any, **others: Any) -> AccessSnapshot:
         configuration=others.pop("configuration", configuration()),
         mounts=mounts,
         blocks=others.pop("blocks", ()),
-        held=others.pop("held", ()),
-        of_computes=others.pop("of_computes", {}),
+        other_holdings=others.pop("other_holdings", ()),
+        compute_mounts=others.pop("compute_mounts", {}),
     )
 
 

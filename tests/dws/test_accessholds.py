@@ -53,7 +53,7 @@ def test_storage_that_another_access_has_locked_is_mounted_nowhere() -> None:
 def test_nodes_with_parts_of_their_own_mount_persistent_storage_beside_others() -> None:
     """Of one node, several jobs may."""
     for held in ([], [by("n0", "n1", "n2")], [by()], [by("n7", on_rabbits=True)]):
-        writes = decide(seen(nnf_access(), storage=lasting(), held=held))
+        writes = decide(seen(nnf_access(), storage=lasting(), other_holdings=held))
         assert len(made(writes, kinds.CLIENT_MOUNT)) == 3
         (patch,) = changes(writes, kinds.NNF_STORAGE)
         assert "annotations" not in patch["metadata"]
@@ -61,15 +61,17 @@ def test_nodes_with_parts_of_their_own_mount_persistent_storage_beside_others() 
 
 def test_what_a_copy_has_mounted_on_a_rabbit_its_node_does_not_mount_meanwhile() -> None:
     for held in (by("n1", on_rabbits=True), by(on_rabbits=True)):
-        assert waits(decide(seen(nnf_access(), storage=lasting(), held=[by("n1"), held])))
+        assert waits(decide(seen(nnf_access(), storage=lasting(), other_holdings=[by("n1"), held])))
 
 
 def test_a_copy_waits_for_its_own_nodes_and_for_no_others() -> None:
     own = computes("n1")
     for held in (by("n0", "n1"), by("n1", on_rabbits=True), by()):
-        assert waits(decide(seen(copying(), storage=lasting(), computes=own, held=[held])))
+        assert waits(
+            decide(seen(copying(), storage=lasting(), computes=own, other_holdings=[held]))
+        )
     apart = [by("n0", "n2"), by("n0", on_rabbits=True)]
-    writes = decide(seen(copying(), storage=lasting(), computes=own, held=apart))
+    writes = decide(seen(copying(), storage=lasting(), computes=own, other_holdings=apart))
     assert len(made(writes, kinds.CLIENT_MOUNT)) == 1
     (patch,) = changes(writes, kinds.NNF_STORAGE)
     assert "annotations" not in patch["metadata"]
@@ -77,7 +79,7 @@ def test_a_copy_waits_for_its_own_nodes_and_for_no_others() -> None:
 
 def test_rabbits_that_mount_all_of_persistent_storage_lock_it() -> None:
     """Such as those of an NnfAccess that was made by hand."""
-    assert waits(decide(seen(nnf_access("servers"), storage=lasting(), held=[by("n7")])))
+    assert waits(decide(seen(nnf_access("servers"), storage=lasting(), other_holdings=[by("n7")])))
     (patch,) = changes(decide(seen(nnf_access("servers"), storage=lasting())), kinds.NNF_STORAGE)
     assert patch["metadata"]["annotations"] == {labels.LOCK: "wf-0-servers/default"}
 
@@ -126,7 +128,7 @@ def held_by_a(*mounts: ClientMount) -> Holding:
 
 def test_a_part_that_a_node_has_mounted_is_not_mounted_by_the_one_it_is_for_since() -> None:
     """Accesses of several jobs, of which the first began before a node has left the system."""
-    writes = after_one_has_left(nnf_access(), "n2", held=[held_by_a(*mounts_of_a())])
+    writes = after_one_has_left(nnf_access(), "n2", other_holdings=[held_by_a(*mounts_of_a())])
     assert made(writes, kinds.CLIENT_MOUNT) == changes(writes, kinds.NNF_STORAGE) == []
     fault = status(writes)["error"]
     assert (fault["severity"], fault["type"]) == ("Minor", "User")
@@ -134,12 +136,12 @@ def test_a_part_that_a_node_has_mounted_is_not_mounted_by_the_one_it_is_for_sinc
     assert "n1 is waited for" in fault["userMessage"]
     assert "default/a-0-computes" in fault["debugMessage"]
 
-    writes = after_one_has_left(nnf_access(), "n2", held=[held_by_a()])
+    writes = after_one_has_left(nnf_access(), "n2", other_holdings=[held_by_a()])
     assert len(made(writes, kinds.CLIENT_MOUNT)) == 1
 
 
 def test_a_rabbit_does_not_mount_for_a_copy_what_another_node_has_mounted() -> None:
-    writes = after_one_has_left(copying(), "n2", held=[held_by_a(*mounts_of_a())])
+    writes = after_one_has_left(copying(), "n2", other_holdings=[held_by_a(*mounts_of_a())])
     assert made(writes, kinds.CLIENT_MOUNT) == []
     assert "n1 is waited for" in status(writes)["error"]["userMessage"]
 
@@ -154,7 +156,7 @@ def test_what_a_node_has_mounted_it_mounts_for_another_job_too() -> None:
             node_storages=[share("r0", 3)],
             computes=computes("n1"),
             configuration=before,
-            held=held,
+            other_holdings=held,
         )
     )
     assert len(made(writes, kinds.CLIENT_MOUNT)) == 1
@@ -164,19 +166,20 @@ def test_an_access_that_holds_the_storage_waits_for_what_it_has_not_mounted_yet(
     """Its process may have ended between the two, and the system have changed meanwhile."""
     own = three("nnf.cray.hpe.com/wf-0-computes")
     held = [held_by_a(*mounts_of_a())]
-    writes = after_one_has_left(nnf_access(), "n2", storage=own, held=held)
+    writes = after_one_has_left(nnf_access(), "n2", storage=own, other_holdings=held)
     assert made(writes, kinds.CLIENT_MOUNT) == []
     (there,) = mounts_of_a()
     # What is mounted, or was and is to be again, is by what it says, and by no other number.
     mine = replace(there, spec=replace(there.spec, node="n2"))
     mine = replace(mine, metadata=replace(mine.metadata, namespace="n2"))
     assert not changes(
-        after_one_has_left(nnf_access(), "n2", mine, storage=own, held=held), kinds.CLIENT_MOUNT
+        after_one_has_left(nnf_access(), "n2", mine, storage=own, other_holdings=held),
+        kinds.CLIENT_MOUNT,
     )
     again = replace(mine, spec=replace(mine.spec, desired_state="unmounted"))
     asked = after_one_has_left(nnf_access(), "n2", again, storage=own)
     assert changes(asked, kinds.CLIENT_MOUNT) == [{"spec": {"desiredState": "mounted"}}]
-    writes = after_one_has_left(nnf_access(), "n2", again, storage=own, held=held)
+    writes = after_one_has_left(nnf_access(), "n2", again, storage=own, other_holdings=held)
     assert changes(writes, kinds.CLIENT_MOUNT) == []
 
 
@@ -194,7 +197,8 @@ def test_an_access_that_holds_it_is_not_kept_out_by_one_that_came_later() -> Non
     has = {"finalizers": [labels.STORAGE_FINALIZER, "nnf.cray.hpe.com/wf-0-computes"]}
     later = by("n0", on_rabbits=True)
     mounts = made(
-        decide(seen(nnf_access(), storage=lasting(**has), held=[later])), kinds.CLIENT_MOUNT
+        decide(seen(nnf_access(), storage=lasting(**has), other_holdings=[later])),
+        kinds.CLIENT_MOUNT,
     )
     assert len(mounts) == 3
 

@@ -32,7 +32,7 @@ def rabbit(
 
 
 def untold(storage: Storage, *told: str, nodes: tuple[str, ...] = ("n0", "n1")) -> list[str]:
-    return list(alerts.untold(told, {"r0": storage}, nodes))
+    return list(alerts.new_alerts(told, {"r0": storage}, nodes))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_job_is_told_once_what_is_wrong_and_once_that_it_is_over(
 def test_a_job_is_not_told_of_other_jobs_nodes_nor_that_all_is_well() -> None:
     assert untold(rabbit(links="Offline"), nodes=("n0",)) == []
     assert untold(rabbit()) == []
-    assert list(alerts.untold(["r1 is Offline"], {}, ("n0",))) == []
+    assert list(alerts.new_alerts(["r1 is Offline"], {}, ("n0",))) == []
 
 
 def test_a_rabbit_that_comes_and_goes_all_day_is_told_of_for_a_while() -> None:

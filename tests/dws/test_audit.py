@@ -8,7 +8,7 @@ from tests.dws.builders import DELETING, error, meta
 from warren.base.bytesize import MIB
 from warren.base.objects import Key, Kind, Object, Remove
 from warren.dws import audit, kinds, labels
-from warren.dws.audit import OnNodes, Sort
+from warren.dws.audit import NodeInventory, Sort
 
 
 def owned(name: str, namespace: str = "default", **spec: Any) -> dict[str, Any]:
@@ -23,7 +23,9 @@ def share() -> dict[str, Any]:
 
 def objects(**more: list[Object]) -> dict[Kind, list[Object]]:
     """Return what a Workflow with two volumes on a rabbit and a mount on a node consists of."""
-    found: dict[Kind, list[Object]] = {kind: [] for kind in (kinds.PERSISTENT, *audit.DEPENDENTS)}
+    found: dict[Kind, list[Object]] = {
+        kind: [] for kind in (kinds.PERSISTENT_INSTANCE, *audit.DEPENDENTS)
+    }
     found[kinds.WORKFLOW] = [{"metadata": meta("wf"), "spec": {}}]
     found[kinds.NNF_STORAGE] = [owned("wf-0")]
     found[kinds.NNF_NODE_STORAGE] = [share()]
@@ -42,12 +44,12 @@ def objects(**more: list[Object]) -> dict[Kind, list[Object]]:
     return found
 
 
-ALL = OnNodes(
+ALL = NodeInventory(
     volumes=frozenset({("r0", "uid-share-0"), ("r0", "uid-share-1")}),
     mounts=frozenset({("n0", "/m")}),
     processes={17: "ƒA"},
 )
-NOTHING = OnNodes(processes={})
+NOTHING = NodeInventory(processes={})
 
 
 def test_what_a_workflow_owns_is_not_found() -> None:
@@ -61,19 +63,24 @@ def test_what_should_be_there_and_is_not_is_no_finding() -> None:
 @pytest.mark.parametrize(
     ("on_nodes", "sort", "where", "name"),
     [
-        (OnNodes(volumes=frozenset({("r0", "uid-share-2")}), processes={}),
+        (NodeInventory(volumes=frozenset({("r0", "uid-share-2")}), processes={}),
          Sort.VOLUME, "r0", "uid-share-2"),
-        (OnNodes(volumes=frozenset({("r1", "uid-share-0")}), processes={}),
+        (NodeInventory(volumes=frozenset({("r1", "uid-share-0")}), processes={}),
          Sort.VOLUME, "r1", "uid-share-0"),
-        (OnNodes(mounts=frozenset({("n0", "/other")}), processes={}), Sort.MOUNT, "n0", "/other"),
-        (OnNodes(mounts=frozenset({("n1", "/m")}), processes={}), Sort.MOUNT, "n1", "/m"),
-        (OnNodes(devices=frozenset({("r0", "/dev/loop7")}), processes={}),
+        (
+            NodeInventory(mounts=frozenset({("n0", "/other")}), processes={}),
+            Sort.MOUNT,
+            "n0",
+            "/other",
+        ),
+        (NodeInventory(mounts=frozenset({("n1", "/m")}), processes={}), Sort.MOUNT, "n1", "/m"),
+        (NodeInventory(devices=frozenset({("r0", "/dev/loop7")}), processes={}),
          Sort.DEVICE, "r0", "/dev/loop7"),
-        (OnNodes(processes={17: "ƒB"}), Sort.PROCESS, "", "17"),
+        (NodeInventory(processes={17: "ƒB"}), Sort.PROCESS, "", "17"),
     ],
 )  # fmt: skip
 def test_what_no_object_asks_for_is_found(
-    on_nodes: OnNodes, sort: Sort, where: str, name: str
+    on_nodes: NodeInventory, sort: Sort, where: str, name: str
 ) -> None:
     (found,) = audit.orphaned_objects(on_nodes, objects(), {"ƒA"})
 
@@ -124,18 +131,18 @@ def test_an_object_that_was_found_is_removed_and_no_other_of_its_name() -> None:
 
 
 def test_what_comes_or_goes_between_two_looks_is_not_there_still() -> None:
-    before = OnNodes(
+    before = NodeInventory(
         volumes=frozenset({("r0", "a"), ("r0", "b")}),
         mounts=frozenset({("n0", "/a"), ("n0", "/b")}),
         processes={1: "ƒA", 2: "ƒA", 3: "ƒA"},
     )
-    after = OnNodes(
+    after = NodeInventory(
         volumes=frozenset({("r0", "b"), ("r0", "c")}),
         mounts=frozenset({("n0", "/b"), ("n0", "/c")}),
         processes={2: "ƒA", 3: "ƒB", 4: "ƒA"},
     )
 
-    assert before.also_in(after) == OnNodes(
+    assert before.intersection(after) == NodeInventory(
         volumes=frozenset({("r0", "b")}),
         mounts=frozenset({("n0", "/b")}),
         processes={2: "ƒA"},

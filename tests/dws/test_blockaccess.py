@@ -42,7 +42,7 @@ def test_flash_of_persistent_storage_names_the_nodes_of_all_that_mount_it() -> N
     def writes(access: NnfAccess, *mounts: Any, nodes: str = "n0") -> Any:
         own = computes(nodes)
         others = {"storage": lasting(), "computes": own, "blocks": blocks}
-        return decide(seen(access, *mounts, held=held, **others))
+        return decide(seen(access, *mounts, other_holdings=held, **others))
 
     assert reached(writes(nnf_access(), nodes="n1")) == [(9, ["r1", "n2"])]
     held.pop(1)

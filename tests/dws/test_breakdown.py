@@ -54,7 +54,9 @@ def test_a_breakdown_makes_its_copy_of_the_profile_before_anything_else() -> Non
 
 @pytest.mark.parametrize(("some", "label"), [("xfs", True), ("gfs2", False)])
 def test_where_only_some_rabbits_make_a_type_its_set_asks_for_those(some: str, label: bool) -> None:
-    view = seen(breakdown(), SOURCE, copy=copied(SOURCE), is_made_by_some=some.__eq__)
+    view = seen(
+        breakdown(), SOURCE, pinned_profile=copied(SOURCE), is_made_by_some_only=some.__eq__
+    )
 
     (patch,) = changes(decide(view), kinds.BREAKDOWN)
 
@@ -68,7 +70,7 @@ def test_where_only_some_rabbits_make_a_type_its_set_asks_for_those(some: str, l
 
 def test_a_breakdown_makes_its_servers_and_then_says_what_is_needed() -> None:
     """Statements 002.13, 002.14, 002.25: a lifetime, and Servers that are empty."""
-    writes = decide(seen(breakdown(), SOURCE, copy=copied(SOURCE)))
+    writes = decide(seen(breakdown(), SOURCE, pinned_profile=copied(SOURCE)))
 
     (found,) = made(writes, kinds.SERVERS)
     assert key_of(found) == Key("default", "wf-0")
@@ -95,13 +97,13 @@ def test_a_breakdown_makes_its_servers_and_then_says_what_is_needed() -> None:
         }
     ]
     # Crash between the two, and the next pass makes the Servers again, which is harmless.
-    assert writes[0] == decide(seen(breakdown(), SOURCE, copy=copied(SOURCE)))[0]
+    assert writes[0] == decide(seen(breakdown(), SOURCE, pinned_profile=copied(SOURCE)))[0]
 
 
 def test_what_becomes_of_a_profile_after_it_was_copied_changes_nothing() -> None:
     other = raw_profile(allocationPadding="10GiB")
     for sources in ([other], [], [raw_profile(default=False)]):
-        writes = decide(seen(breakdown(), *sources, copy=copied(SOURCE)))
+        writes = decide(seen(breakdown(), *sources, pinned_profile=copied(SOURCE)))
         (patch,) = changes(writes, kinds.BREAKDOWN)
         (found,) = patch["status"]["storage"]["allocationSets"]
         assert found["minimumCapacity"] == SIZE
@@ -123,7 +125,7 @@ def test_a_profile_that_has_the_name_of_the_copy_is_never_taken_for_it(
 ) -> None:
     foreign = copied(SOURCE)
     foreign = {**foreign, "metadata": {**foreign["metadata"], "labels": owner}}
-    (patch,) = changes(decide(seen(breakdown(), SOURCE, copy=foreign)), kinds.BREAKDOWN)
+    (patch,) = changes(decide(seen(breakdown(), SOURCE, pinned_profile=foreign)), kinds.BREAKDOWN)
     assert patch["status"]["error"]["userMessage"].startswith(words)
     assert patch["status"]["error"]["severity"] == severity
 
@@ -145,9 +147,9 @@ def test_a_profile_of_which_no_copy_may_be_made_is_told_of_with_its_mistake() ->
 def test_a_breakdown_is_told_once_whether_it_is_good_or_bad(sources: list[Any]) -> None:
     first = breakdown()
     copy = copied(SOURCE) if sources == [SOURCE] else None
-    writes = decide(seen(first, *sources, copy=copy))
+    writes = decide(seen(first, *sources, pinned_profile=copy))
     assert len(changes(writes, kinds.BREAKDOWN)) == 1
-    assert not decide(seen(after(first, writes), *sources, copy=copy))
+    assert not decide(seen(after(first, writes), *sources, pinned_profile=copy))
 
 
 def test_a_fault_shows_in_the_breakdown_and_heals_when_its_cause_does() -> None:
@@ -156,7 +158,7 @@ def test_a_fault_shows_in_the_breakdown_and_heals_when_its_cause_does() -> None:
     assert failed.status.error is not None
     assert failed.status.error.severity == "Fatal"
 
-    healed = after(failed, decide(seen(failed, SOURCE, copy=copied(SOURCE))))
+    healed = after(failed, decide(seen(failed, SOURCE, pinned_profile=copied(SOURCE))))
     assert healed.status.ready
     assert healed.status.error is None
 

@@ -34,9 +34,9 @@ from warren.dws.binding import Phase
 from warren.dws.faults import Fault
 from warren.dws.jobs import resources
 from warren.dws.jobs.conduct import (
-    asks_for_abort,
     decide,
-    is_past,
+    is_finished,
+    needs_abort_check,
     needs_flash,
     new_persistent_servers,
 )
@@ -54,7 +54,7 @@ from warren.dws.jobs.jobactions import (
     Undrain,
 )
 from warren.dws.jobs.jobsnapshot import Job, JobSnapshot
-from warren.dws.jobs.placement import Policy
+from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.nodelocal import per_rabbit
@@ -65,7 +65,7 @@ from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storages import Storage, StorageSpec
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
-from warren.dws.offload.copyservice import Service
+from warren.dws.offload.copyservice import OffloadService
 from warren.dws.workflow import copysteps
 from warren.dws.workflow.states import ADVANCE, create_refusal
 
@@ -139,9 +139,9 @@ def test_a_workflow_that_goes_is_past_when_it_was_let_go_and_its_job_is_over(
     alive = raw_workflow(JOBDW, state="Teardown", ready=True)
     over = phase in (None, Phase.OVER)
 
-    assert is_past(going, known, BINDING.finalizer) is over
-    assert not is_past(held, known, BINDING.finalizer)
-    assert not is_past(alive, known, BINDING.finalizer)
+    assert is_finished(going, known, BINDING.finalizer) is over
+    assert not is_finished(held, known, BINDING.finalizer)
+    assert not is_finished(alive, known, BINDING.finalizer)
     if over and known is not None:
         wf = read(going, Workflow)
         assert decide(seen(known, wf)) == decide(seen(known)) == []
@@ -223,7 +223,7 @@ def test_a_job_is_released_with_the_daemons_that_it_needs_if_there_are_such() ->
 
 
 def test_copies_that_the_storage_side_makes_are_no_daemons_matter() -> None:
-    service = Service(launcher="here", port=1, certificate="/cert.pem")
+    service = OffloadService(launcher="here", port=1, certificate="/cert.pem")
     served = after(configuration(), [copyservice.announce(service)])
     wanted = {"wf-0": breakdown(0, need(), requires=["copy-offload", "other"])}
     snapshot = seen(
@@ -353,7 +353,7 @@ def creating(phase: Phase, *, found: bool, workflow_: Workflow | None = None) ->
         workflow_ or at("Proposal"),
         breakdowns={"wf-0": told},
         servers={"pers": own},
-        instances={PERS: read(instance, PersistentStorageInstance)},
+        persistent_instances={PERS: read(instance, PersistentStorageInstance)},
     )
 
 
@@ -417,7 +417,7 @@ def test_a_job_whose_destroy_is_refused_fails_and_ends() -> None:
     assert fail.severity == 0
     assert "DW Directive 0: in use (in '#DW destroy_persistent name=pers')" in fail.note
     assert finish == Finish()
-    assert decide(seen(replace(ending, warned=True), refused)) == [Finish()]
+    assert decide(seen(replace(ending, has_exception_while_ending=True), refused)) == [Finish()]
     over = decide(seen(job(Phase.OVER), refused))
     assert removed(over, kinds.WORKFLOW) == ["default/wf"]
 
@@ -446,7 +446,7 @@ def test_a_job_that_has_no_storage_may_be_on_nodes_without_a_rabbit() -> None:
 
 
 def test_where_the_scheduler_knows_no_flash_jobs_are_released_as_they_are() -> None:
-    actions = decide(seen(job(Phase.HELD), at("Proposal"), policy=Policy(reserves=False)))
+    actions = decide(seen(job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(reserves=False)))
     (released,) = (each for each in actions if isinstance(each, Release))
     assert (released.resources, released.constraints) == ([NODE], {})
 
@@ -457,7 +457,7 @@ def test_where_the_scheduler_knows_no_flash_storage_is_on_the_nodes_rabbits() ->
         at("Proposal"),
         breakdowns={"wf-0": breakdown(0, need("ost", 12 * GIB, "AllocateAcrossServers", count=3))},
     )
-    actions = decide(replace(starting, policy=Policy(reserves=False)))
+    actions = decide(replace(starting, policy=PlacementPolicy(reserves=False)))
     (patch,) = changes(actions, kinds.SERVERS)
     (found,) = patch["spec"]["allocationSets"]
     assert {each["name"] for each in found["storage"]} <= {"r0", "r1"}
@@ -467,10 +467,10 @@ def test_where_the_scheduler_knows_no_flash_storage_is_on_the_nodes_rabbits() ->
 
 
 def test_a_job_that_asks_for_more_than_a_site_allows_is_told_so() -> None:
-    held = seen(job(Phase.HELD), at("Proposal"), policy=Policy(maximums={"xfs": 3}))
+    held = seen(job(Phase.HELD), at("Proposal"), policy=PlacementPolicy(maximums={"xfs": 3}))
     with pytest.raises(UserMistake, match=r"4 GiB of xfs .* have 3 GiB at most"):
         decide(held)
-    decide(replace(held, policy=Policy(maximums={"xfs": 4})))
+    decide(replace(held, policy=PlacementPolicy(maximums={"xfs": 4})))
 
 
 def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
@@ -491,14 +491,14 @@ def test_storage_is_on_rabbits_of_no_node_where_the_site_lets_it() -> None:
             )
         },
         flash=(HeldFlash("r0", 2, 1, 4), HeldFlash("r1", 1, 1, 0), HeldFlash("r9", 0, 1, 8)),
-        policy=Policy(anywhere=True),
+        policy=PlacementPolicy(anywhere=True),
     )
     actions = decide(starting)
     (patch,) = changes(actions, kinds.SERVERS)
     assert patch["spec"]["allocationSets"] == [share_of("ost", 4 * GIB, r0=1, r9=2)]
     assert Memo({"rabbits": "r[0-1,9]"}) in actions
     with pytest.raises(Fault, match="cannot be placed"):
-        decide(replace(starting, policy=Policy()))
+        decide(replace(starting, policy=PlacementPolicy()))
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,10 @@ def test_an_ending_job_waits_for_each_state(state: str) -> None:
         ({}, at("Proposal", ready=False)),
         ({}, at("Setup")),
         ({"failed": True}, at("PreRun", ready=False)),
-        ({"ran": True, "abandoned": True, "failed": True}, at("DataOut", ready=False)),
+        (
+            {"ran": True, "has_failed_while_ending": True, "failed": True},
+            at("DataOut", ready=False),
+        ),
         ({"ran": True, "failed": True}, at("PostRun", ready=False, status="Error")),
     ],
 )
@@ -718,7 +721,7 @@ def test_an_error_while_ending_is_told_to_a_job_that_had_failed_before(state: st
         [isinstance(each, Fail) for each in decide(seen(job(Phase.ENDING, **facts), wf))].count(
             True
         )
-        for facts in ({"ran": True, "failed": True}, {"ran": True, "abandoned": True})
+        for facts in ({"ran": True, "failed": True}, {"ran": True, "has_failed_while_ending": True})
     ]
     assert told == [1, 0]
 
@@ -742,13 +745,13 @@ def test_an_error_in_teardown_is_told_and_waited_for_and_fails_nothing(failed: b
     told, _ = decide(seen(job(Phase.ENDING, ran=True, failed=failed), torn))
     assert isinstance(told, Fail)
     assert told.severity == 1
-    warned = job(Phase.ENDING, ran=True, failed=failed, warned=True)
+    warned = job(Phase.ENDING, ran=True, failed=failed, has_exception_while_ending=True)
     assert decide(seen(warned, torn)) == [FreeNodes(("n0", "n1", "n2"))]
 
 
 def test_nodes_that_have_let_go_are_given_back_while_flash_cannot_be() -> None:
     torn = at("Teardown", ready=False, **ERROR)
-    warned = job(Phase.ENDING, ran=True, warned=True)
+    warned = job(Phase.ENDING, ran=True, has_exception_while_ending=True)
 
     assert decide(seen(warned, torn, mounted={"n1"})) == [FreeNodes(("n0", "n2"))]
     assert decide(seen(warned, torn, mounted={"n0", "n1", "n2"})) == []
@@ -761,7 +764,7 @@ def test_nodes_are_given_back_while_a_deleted_workflow_does_not_go(
     state: str, given: list[Any]
 ) -> None:
     going = workflow(JOBDW, state=state, metadata=DELETING)
-    ending = job(Phase.ENDING, ran=True, abandoned=True)
+    ending = job(Phase.ENDING, ran=True, has_failed_while_ending=True)
 
     assert decide(seen(ending, going, mounted={"n1"})) == given
 
@@ -799,12 +802,14 @@ def test_a_condition_that_may_heal_is_given_time(
     transient: float | None, actions: list[Any]
 ) -> None:
     wf = at("Setup", ready=False, **TRANSIENT)
-    assert decide(seen(job(Phase.STARTING), wf, transient=transient)) == actions
+    assert decide(seen(job(Phase.STARTING), wf, seconds_in_trouble=transient)) == actions
 
 
 def test_an_ending_job_goes_on_while_its_condition_may_heal() -> None:
     wf = at("DataOut", ready=False, **TRANSIENT)
-    assert decide(seen(job(Phase.ENDING, ran=True), wf, transient=1.0)) == [RequeueAfter(9.0)]
+    assert decide(seen(job(Phase.ENDING, ran=True), wf, seconds_in_trouble=1.0)) == [
+        RequeueAfter(9.0)
+    ]
 
 
 # A Workflow that is gone, or torn down
@@ -872,7 +877,7 @@ def test_a_job_that_is_about_to_begin_its_tasks_does_not_go_on_without_its_stora
     assert Fail("dws", "Workflow wf was deleted") in decide(seen(job(Phase.QUEUED), going))
 
 
-RESERVED = resources.rewritten([NODE], [need()], 4 * GIB).resources
+RESERVED = resources.rewrite([NODE], [need()], 4 * GIB).resources
 GROWN = need(size=5 * GIB)
 CHANGED = r"has lost its Workflow, and what its #DW directives need has changed"
 
@@ -889,7 +894,7 @@ def test_by_that_one_it_has_what_was_reserved_for_it_and_no_more(phase: Phase) -
         decide(more)
     with pytest.raises(Fault, match=CHANGED):
         decide(replace(again, breakdowns={"wf-0": breakdown(0, need(), SINGLE)}))
-    decide(replace(more, policy=Policy(reserves=False)))
+    decide(replace(more, policy=PlacementPolicy(reserves=False)))
     decide(replace(more, workflow=at("Proposal")))
     if phase is Phase.QUEUED:
         decide(replace(more, workflow=msgspec.structs.replace(anew, status=at("Setup").status)))
@@ -954,7 +959,9 @@ def test_a_workflow_in_deletion_fails_the_job_whose_data_it_has_not_copied_out(
     actions = decide(seen(job(Phase.ENDING, ran=True), going))
     told = Fail("dws", "Workflow wf was deleted")
     assert (told in actions) == fails
-    assert told not in decide(seen(job(Phase.ENDING, ran=True, abandoned=True), going))
+    assert told not in decide(
+        seen(job(Phase.ENDING, ran=True, has_failed_while_ending=True), going)
+    )
 
 
 def test_a_workflow_in_deletion_is_let_go_of_once() -> None:
@@ -1003,7 +1010,7 @@ def test_a_state_that_takes_too_long_ends_the_job_which_hears_what_was_waited_fo
 
 def test_before_it_does_it_is_looked_at_when_it_would() -> None:
     assert overdue("Setup", 7.5) == [RequeueAfter(2.5)]
-    busy = overdue("Setup", 9, status=TRANSIENT, view={"transient": 8.0})
+    busy = overdue("Setup", 9, status=TRANSIENT, view={"seconds_in_trouble": 8.0})
     assert busy == [RequeueAfter(2.0), RequeueAfter(1.0)]
 
 
@@ -1013,7 +1020,7 @@ def test_an_unmount_that_takes_too_long_is_the_end_of_what_was_to_be_copied_out(
     assert (late.type, late.severity) == ("rabbit-timeout", 0)
     assert late.note.startswith("unmounts timed out, skipping data movement: it waits for PostRun")
     # By its exception the job is abandoned.
-    torn = overdue("PostRun", 10, Phase.ENDING, abandoned=True)
+    torn = overdue("PostRun", 10, Phase.ENDING, has_failed_while_ending=True)
     assert asked(torn) == ["Teardown"]
 
 
@@ -1027,7 +1034,7 @@ def test_copies_that_take_too_long_are_given_up_and_the_job_has_not_failed() -> 
         RequeueAfter(60.0)
     ]
     # The job was told, and then the conductor was started again.
-    again = overdue("DataOut", 101, Phase.ENDING, warned=True)
+    again = overdue("DataOut", 101, Phase.ENDING, has_exception_while_ending=True)
     assert [type(each) for each in again] == [Note, Change]
     # What is asked for anyway is asked for once.
     dropped = {"cancelled": True, "unsaved": Unsaved.DROP}
@@ -1040,7 +1047,7 @@ def test_a_job_of_which_a_copy_has_failed_fails_where_its_others_take_too_long()
     (late,) = overdue("DataOut", 100, Phase.ENDING, status=status)
     assert (late.type, late.severity) == ("teardown-timeout", 0)
     # By its exception the job is abandoned.
-    torn = overdue("DataOut", 100, Phase.ENDING, status=status, abandoned=True)
+    torn = overdue("DataOut", 100, Phase.ENDING, status=status, has_failed_while_ending=True)
     assert asked(torn) == ["Teardown"]
 
 
@@ -1152,7 +1159,7 @@ def test_a_record_is_read_of_jobs_that_are_over_before_their_storage_alone(
 ) -> None:
     wf = workflow(JOBDW, state="Teardown", ready=ready, metadata=metadata)
 
-    assert asks_for_abort(seen(job(phase), wf)) is asks
+    assert needs_abort_check(seen(job(phase), wf)) is asks
 
 
 # Copies that are kept with the record

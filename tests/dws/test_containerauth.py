@@ -16,7 +16,7 @@ from tests.rfc.vectors import vector
 from warren.base.objects import Object
 from warren.directives.parse import parse
 from warren.dws import containerauth, kinds
-from warren.dws.containerauth import Found
+from warren.dws.containerauth import TokenSecrets
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
 
@@ -33,11 +33,11 @@ def secret(name: str, owner: str = "uid-wf", **data: bytes) -> Object:
 
 
 def key_secret(owner: str = "uid-wf") -> Object:
-    (create,) = made(set_up(Found(fresh=KEY)), kinds.SECRET)
+    (create,) = made(set_up(TokenSecrets(new_key=KEY)), kinds.SECRET)
     return {**create, "metadata": meta("wf-token-server", ownerReferences=[{"uid": owner}])}
 
 
-def set_up(found: Found | None, **more: Any) -> Any:
+def set_up(found: TokenSecrets | None, **more: Any) -> Any:
     """Decide on a Workflow in Setup whose containers need no ports."""
     return bare("Setup", token=found, **AUTH, **more)
 
@@ -91,12 +91,12 @@ def test_a_job_has_a_token_for_its_containers_or_for_copies_alone() -> None:
 
 
 def test_in_setup_the_key_is_made_first_and_then_a_token_that_is_signed_with_it() -> None:
-    writes = set_up(Found(fresh=KEY))
+    writes = set_up(TokenSecrets(new_key=KEY))
     (first,) = made(writes, kinds.SECRET)
     assert first["metadata"]["name"] == "wf-token-server"
     assert driver(writes, 1)["message"] == "waits for the key of its token"
 
-    writes = set_up(Found(key=key_secret()))
+    writes = set_up(TokenSecrets(key=key_secret()))
     (second,) = made(writes, kinds.SECRET)
     assert second["metadata"]["name"] == "wf-token"
     assert driver(writes, 1)["message"] == "waits for its token"
@@ -108,7 +108,7 @@ def test_in_setup_the_key_is_made_first_and_then_a_token_that_is_signed_with_it(
     expected = hmac.digest(KEY, f"{header}.{claims}".encode(), hashlib.sha256)
     assert base64.urlsafe_b64decode(signature + "=") == expected
 
-    writes = set_up(Found(key=key_secret(), token=secret("wf-token", token=b"a.b.c")))
+    writes = set_up(TokenSecrets(key=key_secret(), token=secret("wf-token", token=b"a.b.c")))
     assert not made(writes, kinds.SECRET)
     assert driver(writes, 1)["completed"]
     (patch,) = changes(writes, kinds.WORKFLOW)
@@ -122,16 +122,16 @@ def test_the_secrets_are_those_of_the_real_driver() -> None:
     found = nnf_objects.dump(nnf_objects.PLACE / case / "02-Setup.json")
     (obj,) = found["Workflow"]
     wf = read({**obj, "metadata": {**obj["metadata"], "uid": "uid"}}, Workflow)
-    first = containerauth.missing(wf, Found(fresh=KEY), 0)
+    first = containerauth.next_secret(wf, TokenSecrets(new_key=KEY), 0)
     assert first is not None
-    second = containerauth.missing(wf, Found(key=first.object), 0)
+    second = containerauth.next_secret(wf, TokenSecrets(key=first.object), 0)
     assert second is not None
     for ours, name in ((first.object, f"w{case}-token-server"), (second.object, f"w{case}-token")):
         (real,) = [each for each in found["Secret"] if each["metadata"]["name"] == name]
         assert ours["metadata"] == real["metadata"]
         assert list(ours["data"]) == real["dataKeys"]
         assert (ours["type"], ours["immutable"]) == (real["type"], real["immutable"])
-    both = Found(key=first.object, token=second.object)
+    both = TokenSecrets(key=first.object, token=second.object)
     where = containerauth.token_status(wf, [], both)["workflowToken"]
     assert where == obj["status"]["workflowToken"]
 
@@ -146,8 +146,8 @@ def test_the_key_is_what_its_author_writes_down() -> None:
 
 def test_a_secret_of_that_name_that_is_another_ones_is_not_used() -> None:
     for found in (
-        Found(key=key_secret(owner="other")),
-        Found(key=key_secret(), token=secret("wf-token", owner="other", token=b"x")),
+        TokenSecrets(key=key_secret(owner="other")),
+        TokenSecrets(key=key_secret(), token=secret("wf-token", owner="other", token=b"x")),
     ):
         writes = set_up(found)
         assert not made(writes, kinds.SECRET)
@@ -160,7 +160,7 @@ def test_a_secret_may_have_other_owners_besides() -> None:
     found = key_secret()
     owners = [{"uid": "other"}, {"uid": "uid-wf"}]
     shared = {**found, "metadata": meta("wf-token-server", ownerReferences=owners)}
-    assert made(set_up(Found(key=shared)), kinds.SECRET)
+    assert made(set_up(TokenSecrets(key=shared)), kinds.SECRET)
 
 
 def test_without_requires_nothing_of_it_is_made_and_ports_are_not_waited_with() -> None:
@@ -177,8 +177,8 @@ def test_no_key_is_made_where_none_was_drawn() -> None:
 
 
 def test_no_key_and_no_token_is_in_what_is_shown_of_a_snapshot() -> None:
-    found = Found(key=key_secret(), token=secret("wf-token", token=b"x"), fresh=KEY)
-    assert repr(found) == "Found()"
+    found = TokenSecrets(key=key_secret(), token=secret("wf-token", token=b"x"), new_key=KEY)
+    assert repr(found) == "TokenSecrets()"
 
 
 def test_containers_find_key_and_certificate_where_variables_say() -> None:

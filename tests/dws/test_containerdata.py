@@ -35,10 +35,10 @@ def seen(state: str, *directives: str, **more: Any) -> Any:
     wf = workflow(*(directives or (FAST, LEFT)), state=state)
     known = {
         "container_profiles": {"elsewhere": ELSEWHERE},
-        "pinned": pinned(ELSEWHERE, len(directives) - 1 if directives else 1),
+        "pinned_container_profiles": pinned(ELSEWHERE, len(directives) - 1 if directives else 1),
         "accesses": [mounted()],
         "storages": [nnf_storage()],
-        "runners": {},
+        "pod_nodes": {},
         **more,
     }
     return decide(view(wf, **known))
@@ -58,7 +58,7 @@ def test_others_are_told_where_the_storage_is_and_nothing_is_waited_for() -> Non
         }
     ]
     assert len(made(writes, kinds.SERVICE)) == 1
-    assert not made(writes, kinds.JOB)
+    assert not made(writes, kinds.BATCH_JOB)
     assert driver(writes, 7)["completed"]
     # Before the Workflow says that it is done: a process may die between two writes.
     assert writes[-1].kind == kinds.WORKFLOW
@@ -73,7 +73,7 @@ def test_what_they_use_is_mounted_first() -> None:
 
 def test_no_rabbit_has_to_be_a_node_of_the_cluster_for_them() -> None:
     """In Proposal, where others are refused, too."""
-    (copy,) = made(seen("Proposal", pinned={}), kinds.CONTAINER_PROFILE)
+    (copy,) = made(seen("Proposal", pinned_container_profiles={}), kinds.CONTAINER_PROFILE)
     assert copy["data"]["createContainer"] is False
 
 
@@ -98,7 +98,7 @@ def test_they_are_told_what_the_real_ones_tell() -> None:
         found[kind] for kind in ("Workflow", "NnfContainerData", "Service")
     )
     wf = read({**obj, "metadata": {**obj["metadata"], "uid": "uid"}}, Workflow)
-    profile = containerprofiles.of(nnf_objects.profiles("NnfContainerProfile")["con-nocreate"])
+    profile = containerprofiles.decode(nnf_objects.profiles("NnfContainerProfile")["con-nocreate"])
     (need,) = [each for each in profile.data.storages if each.name == "DW_JOB_foo_local_storage"]
     application = Application(
         workflow=wf,
@@ -109,7 +109,7 @@ def test_they_are_told_what_the_real_ones_tell() -> None:
         nodes={"rabbit-0": []},
     )
     directives = [parse(text) for text in wf.spec.dw_directives]
-    ours = containerdata.of(application, {need.argument: 0}, directives)
+    ours = containerdata.make(application, {need.argument: 0}, directives)
     assert ours == {name: data[name] for name in ("metadata", "data")}
     assert application.service()["spec"]["selector"] == service["spec"]["selector"]
     told = {k: v for k, v in wf.status.env.items() if k.startswith("NNF_CONTAINER")}

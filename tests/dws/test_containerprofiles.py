@@ -10,7 +10,7 @@ from tests.dws import nnf_objects
 from tests.dws.builders import meta
 from tests.rfc.vectors import vector
 from warren.base.objects import Object, merged
-from warren.dws.containers.containerprofiles import by_name, mistakes, of
+from warren.dws.containers.containerprofiles import by_name, decode, mistakes
 
 RFC = """
 kind: NnfContainerProfile
@@ -65,7 +65,7 @@ def test_the_profile_of_the_container_rfc_is_read() -> None:
     Statement 001.3: where the application expects a storage.
     Statement 001.4: how large it has to be.
     """
-    found = of(yaml.safe_load(RFC))
+    found = decode(yaml.safe_load(RFC))
     assert found.data.post_run_timeout_seconds == 300
     assert found.data.retry_limit == 0
     fast, kept = found.storages.values()
@@ -91,7 +91,7 @@ def test_its_mpi_form_is_read_as_well() -> None:
           Launcher: {template: {spec: {containers: [{name: example-mpi, image: mfu}]}}}
           Worker: {template: {spec: {containers: [{name: worker, image: mfu}]}}}
     """
-    found = of(yaml.safe_load(text))
+    found = decode(yaml.safe_load(text))
     assert found.data.mpi_spec is not None
     assert found.data.mpi_spec.slots_per_worker == 1
     assert [each["name"] for each in found.containers] == ["example-mpi"]

@@ -78,14 +78,14 @@ BARE_PROFILE: dict[str, Any] = {
 def application(profile: Object = FOO, **more: Any) -> Application:
     volumes = [
         Volume(need=need, path=f"/mnt/nnf/uid-wf-{index}", numbers={"n0": 0, "n1": 1, "n2": 0})
-        for index, need in enumerate(containerprofiles.of(profile).storages.values())
+        for index, need in enumerate(containerprofiles.decode(profile).storages.values())
         if not need.optional
     ]
     about = {
         "workflow": workflow(FAST, BESIDE),
         "index": 1,
         "name": "beside",
-        "profile": containerprofiles.of(profile),
+        "profile": containerprofiles.decode(profile),
         "volumes": volumes,
         "nodes": {"r0": ["n0", "n1"], "r1": ["n2"]},
         "ports": [5000],
@@ -263,7 +263,7 @@ def test_they_say_what_the_real_ones_say(case: str) -> None:
     wf = read({**obj, "metadata": {**obj["metadata"], "uid": "uid"}}, Workflow)
     source = nnf_objects.profiles("NnfContainerProfile")
     named = "con-plain" if "08a" in case else "con-ports"
-    profile = containerprofiles.of(source[named])
+    profile = containerprofiles.decode(source[named])
     rabbits = [each["metadata"]["name"].removeprefix(f"w{case}-") for each in theirs]
     ours = application(
         source[named],
@@ -316,11 +316,11 @@ def view(wf: Workflow, **more: Any) -> WorkflowSnapshot:
     """Make a view of a Workflow whose jobs run on r0 and r1, or on what is said."""
     known = {
         "container_profiles": {"foo": FOO, "bare": BARE_PROFILE},
-        "pinned": pinned(),
+        "pinned_container_profiles": pinned(),
         "ports": manager(),
-        "runners": {"r0": {}, "r1": {}},
+        "pod_nodes": {"r0": {}, "r1": {}},
         "wiring": WIRING,
-        "places": {"n0": 0, "n1": 1, "n2": 0},
+        "positions": {"n0": 0, "n1": 1, "n2": 0},
         **more,
     }
     nodes = known.pop("nodes", ["n0", "n1", "n2"])
@@ -347,7 +347,7 @@ def condition(type: str, **more: str) -> list[dict[str, str]]:
 
 def bare(state: str, **more: Any) -> list[Write]:
     """Decide on a Workflow in a state, with a container that has no storage, on r0."""
-    known = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"], **more}
+    known = {"pinned_container_profiles": pinned(BARE_PROFILE, 0), "nodes": ["n0"], **more}
     status = known.pop("status", {})
     return decide(view(workflow(BARE, state=state, status=status), **known))
 
@@ -355,7 +355,7 @@ def bare(state: str, **more: Any) -> list[Write]:
 def test_proposal_makes_a_copy_of_the_profile_that_does_not_change() -> None:
     """Statement 001.8: in Proposal."""
     wf = workflow(BARE)
-    writes = decide(view(wf, pinned={}))
+    writes = decide(view(wf, pinned_container_profiles={}))
     (copy,) = made(writes, kinds.CONTAINER_PROFILE)
     assert copy["metadata"]["name"] == "wf-0"
     assert copy["data"] == {**BARE_PROFILE["data"], "pinned": True}
@@ -364,7 +364,7 @@ def test_proposal_makes_a_copy_of_the_profile_that_does_not_change() -> None:
 
 
 def test_where_no_rabbit_is_a_node_proposal_says_that_containers_cannot_run() -> None:
-    status, message = told(decide(view(workflow(BARE), runners={})))
+    status, message = told(decide(view(workflow(BARE), pod_nodes={})))
     assert status == "Error"
     assert "Containers cannot run here" in message
 
@@ -403,15 +403,18 @@ def test_rabbits_mount_what_containers_use_until_teardown_before_they_start() ->
     served = accesses["wf-0-servers"]
     assert served["spec"]["teardownState"] == "Teardown"
     assert served["metadata"]["labels"][labels.DIRECTIVE_INDEX] == "0"
-    assert not made(writes, kinds.JOB)
+    assert not made(writes, kinds.BATCH_JOB)
     # What a copy_in had them mount is kept mounted.
     copied = mounted(**{labels.TEARDOWN_STATE: "PreRun"})
     writes = decide(view(wf, accesses=[copied], **about))
     (kept,) = changes(writes, kinds.NNF_ACCESS)
     assert kept["spec"] == {"desiredState": "mounted", "teardownState": "Teardown"}
-    assert not made(writes, kinds.JOB)
+    assert not made(writes, kinds.BATCH_JOB)
     writes = decide(view(wf, accesses=[mounted()], **about))
-    assert [each["metadata"]["name"] for each in made(writes, kinds.JOB)] == ["wf-r0", "wf-r1"]
+    assert [each["metadata"]["name"] for each in made(writes, kinds.BATCH_JOB)] == [
+        "wf-r0",
+        "wf-r1",
+    ]
     assert len(made(writes, kinds.SERVICE)) == len(made(writes, kinds.CONFIG_MAP)) == 1
     assert driver(writes, 7)["message"] == "pending container start for job 'wf-r0'"
 
@@ -434,12 +437,15 @@ def test_containers_that_do_not_start_in_time_fail_the_workflow() -> None:
 
 
 def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
-    about = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"]}
+    about = {"pinned_container_profiles": pinned(BARE_PROFILE, 0), "nodes": ["n0"]}
     assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 300
     assert containersteps.deadline(view(workflow(BARE, state="Setup"), **about)) is None
-    assert containersteps.deadline(view(workflow(state="PreRun"), pinned={})) is None
+    assert (
+        containersteps.deadline(view(workflow(state="PreRun"), pinned_container_profiles={}))
+        is None
+    )
     never = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "preRunTimeoutSeconds": 0}}
-    about["pinned"] = pinned(never, 0)
+    about["pinned_container_profiles"] = pinned(never, 0)
     assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) is None
 
 
@@ -447,7 +453,7 @@ def test_a_workflow_is_looked_at_when_its_containers_are_late() -> None:
     ("more", "words"),
     [
         ({"wiring": {}}, "compute nodes have no rabbit that could run its containers"),
-        ({"pinned": {}}, "the NnfContainerProfile wf-0 is gone"),
+        ({"pinned_container_profiles": {}}, "the NnfContainerProfile wf-0 is gone"),
     ],
 )
 def test_what_cannot_be_started_is_said(more: dict[str, Any], words: str) -> None:
@@ -469,17 +475,21 @@ UNABLE = {"status": {"conditions": [{"type": "Ready", "status": "False", "messag
 def test_a_rabbit_that_runs_no_containers_is_waited_for_in_its_words(
     runners: dict[str, Object], words: str
 ) -> None:
-    writes = bare("PreRun", runners=runners)
+    writes = bare("PreRun", pod_nodes=runners)
     assert driver(writes, 2)["message"] == words
-    assert not made(writes, kinds.JOB)
+    assert not made(writes, kinds.BATCH_JOB)
     late = {"desiredStateChange": "2026-01-31T11:54:59.000000Z"}
-    status, message = told(bare("PreRun", runners=runners, status=late))
+    status, message = told(bare("PreRun", pod_nodes=runners, status=late))
     assert status == "Error"
     assert f"failed to start after 300 seconds: {words}" in message
 
 
 def test_a_workflow_that_waits_for_a_rabbit_looks_again() -> None:
-    about = {"pinned": pinned(BARE_PROFILE, 0), "nodes": ["n0"], "runners": {"r1": {}}}
+    about = {
+        "pinned_container_profiles": pinned(BARE_PROFILE, 0),
+        "nodes": ["n0"],
+        "pod_nodes": {"r1": {}},
+    }
     assert containersteps.deadline(view(workflow(BARE, state="PreRun"), **about)) == 1.0
 
 
@@ -494,11 +504,11 @@ def test_postrun_starts_a_clock_once_for_those_that_still_run() -> None:
     """Statement 001.14: a timer, after which they are ended and the Workflow fails."""
     began = "2026-01-31T11:59:00Z"
     writes = bare("PostRun", jobs=job("wf-r0", ready=1, startTime=began))
-    (patch,) = changes(writes, kinds.JOB)
+    (patch,) = changes(writes, kinds.BATCH_JOB)
     assert patch == {"spec": {"activeDeadlineSeconds": 60 + 300}}
     assert driver(writes, 3)["message"] == "pending container finish"
     writes = bare("PostRun", jobs=job("wf-r0", ready=1, startTime=began, deadline=360))
-    assert not changes(writes, kinds.JOB)
+    assert not changes(writes, kinds.BATCH_JOB)
     ended = condition("Failed", reason="DeadlineExceeded")
     status, message = told(bare("PostRun", jobs=job("wf-r0", conditions=ended)))
     assert status == "Error"
@@ -517,9 +527,9 @@ def test_where_one_has_failed_the_state_is_never_ready(state: str) -> None:
 
 def test_a_profile_may_say_that_the_job_does_not_wait_for_them() -> None:
     quick = {**BARE_PROFILE, "data": {**BARE_PROFILE["data"], "postRunTimeoutSeconds": 0}}
-    writes = bare("PostRun", jobs=job("wf-r0", ready=1), pinned=pinned(quick, 0))
+    writes = bare("PostRun", jobs=job("wf-r0", ready=1), pinned_container_profiles=pinned(quick, 0))
     assert driver(writes, 3)["completed"]
-    assert not changes(writes, kinds.JOB)
+    assert not changes(writes, kinds.BATCH_JOB)
 
 
 def test_teardown_removes_them_first_and_then_gives_their_ports_back() -> None:
@@ -527,7 +537,7 @@ def test_teardown_removes_them_first_and_then_gives_their_ports_back() -> None:
     wf = workflow(FAST, BESIDE, state="Teardown")
     about: dict[str, Any] = {"storages": [nnf_storage()], "accesses": [mounted()]}
     writes = decide(view(wf, jobs=job("wf-r0", conditions=condition("Complete")), **about))
-    assert removed(writes, kinds.JOB) == ["default/wf-r0"]
+    assert removed(writes, kinds.BATCH_JOB) == ["default/wf-r0"]
     assert not removed(writes, kinds.NNF_ACCESS)
     assert removed(decide(view(wf, **about)), kinds.NNF_ACCESS)
     writes = decide(view(wf))
@@ -540,7 +550,7 @@ def test_teardown_removes_them_first_and_then_gives_their_ports_back() -> None:
 def test_a_deleted_workflow_keeps_no_container() -> None:
     gone = workflow(BARE, state="PreRun", metadata={"deletionTimestamp": "2026-01-31T12:00:00Z"})
     writes = decide(view(gone, jobs=job("wf-r0", ready=1)))
-    assert removed(writes, kinds.JOB) == ["default/wf-r0"]
+    assert removed(writes, kinds.BATCH_JOB) == ["default/wf-r0"]
 
 
 # Storage of all kinds
@@ -585,7 +595,7 @@ def started(kind: str, arguments: str, **more: Any) -> list[Write]:
     container = f"#DW container name=beside profile=wide DW_JOB_fast=fast {arguments}"
     wf = workflow(FAST.replace("gfs2", kind), container, state="PreRun")
     known = {
-        "pinned": pinned(WIDE),
+        "pinned_container_profiles": pinned(WIDE),
         "accesses": [mounted()],
         "storages": [nnf_storage()],
         "nodes": ["n2"],
@@ -603,7 +613,7 @@ def test_a_container_has_what_its_directive_names_as_rabbits_mount_it(
     Statement 001.43: node-local storage has a directory for each.
     """
     writes = started(kind, "")
-    (found,) = made(writes, kinds.JOB)
+    (found,) = made(writes, kinds.BATCH_JOB)
     spec = found["spec"]["template"]["spec"]
     volumes = {each["name"]: each for each in spec["volumes"]}
     assert volumes["fast"]["hostPath"]["path"] == "/mnt/nnf/uid-wf-0"
@@ -614,7 +624,7 @@ def test_a_container_has_what_its_directive_names_as_rabbits_mount_it(
 
 
 def test_a_profile_may_mount_a_storage_itself() -> None:
-    (found,) = made(started("gfs2", ""), kinds.JOB)
+    (found,) = made(started("gfs2", ""), kinds.BATCH_JOB)
     (main,) = found["spec"]["template"]["spec"]["containers"]
     places = [each["mountPath"] for each in main["volumeMounts"] if "/own" in each["mountPath"]]
     assert places == ["/own", "/own/r1-0"]
@@ -629,9 +639,12 @@ def test_persistent_storage_is_mounted_as_well() -> None:
     served = msgspec.structs.replace(
         mounted(), metadata=msgspec.structs.replace(mounted().metadata, name="wf-1-servers")
     )
-    known: dict[str, Any] = {"pinned": pinned(WIDE, 2), "accesses": [mounted(), served]}
+    known: dict[str, Any] = {
+        "pinned_container_profiles": pinned(WIDE, 2),
+        "accesses": [mounted(), served],
+    }
     writes = decide(view(wf, storages=[nnf_storage()], nodes=["n2"], **known))
-    (found,) = made(writes, kinds.JOB)
+    (found,) = made(writes, kinds.BATCH_JOB)
     volumes = {each["name"]: each for each in found["spec"]["template"]["spec"]["volumes"]}
     assert volumes["kept"]["hostPath"]["path"] == "/mnt/nnf/uid-wf-1"
 
@@ -639,7 +652,7 @@ def test_persistent_storage_is_mounted_as_well() -> None:
 def test_global_file_systems_are_claimed_in_the_profiles_mode() -> None:
     arguments = "DW_GLOBAL_lus=/lus/a DW_GLOBAL_ro=/lus/b"
     writes = started("gfs2", arguments, file_systems=[lus("default")])
-    (found,) = made(writes, kinds.JOB)
+    (found,) = made(writes, kinds.BATCH_JOB)
     spec = found["spec"]["template"]["spec"]
     claims = {
         each["name"]: each["persistentVolumeClaim"]["claimName"]

@@ -140,9 +140,9 @@ def test_time_that_passes_is_no_progress() -> None:
 
 
 def test_the_hosts_are_the_rabbit_itself() -> None:
-    assert commands.hosts(8, 0) == "localhost slots=8\n"
-    assert commands.hosts(0, 0) == "localhost\n"
-    assert commands.hosts(2, 4) == "localhost slots=2 max_slots=4\n"
+    assert commands.hostfile_text(8, 0) == "localhost slots=8\n"
+    assert commands.hostfile_text(0, 0) == "localhost\n"
+    assert commands.hostfile_text(2, 4) == "localhost slots=2 max_slots=4\n"
 
 
 # Choice
@@ -168,11 +168,11 @@ def test_a_directive_takes_the_profile_that_it_names_or_the_default_or_none() ->
 
 def of_movement(**data: Any) -> dict[str, Any]:
     text = copyprofiles.annotation(profile(**data))
-    return copyprofiles.means(Meta(name="m", annotations={labels.COPY_PROFILE: text}))
+    return copyprofiles.copy_options(Meta(name="m", annotations={labels.COPY_PROFILE: text}))
 
 
 def test_an_agent_hears_what_the_profile_says() -> None:
-    assert copyprofiles.means(Meta(name="m")) == {}
+    assert copyprofiles.copy_options(Meta(name="m")) == {}
     assert of_movement(command="warren-copy --verify $SRC $DEST") == {"verify": True, "rate": 0}
     assert of_movement(slots=3, storeStdout=True, createDestDir=False, statCommand="x") == {
         "command": ("rsync", "$SRC", "$DEST"),
@@ -185,7 +185,7 @@ def test_an_agent_hears_what_the_profile_says() -> None:
 @pytest.mark.parametrize("text", ["{", "{}", '{"command": 1}', '{"command": "rm"}', DEEP])
 def test_an_agent_runs_nothing_that_is_no_command(text: str) -> None:
     with pytest.raises(UserMistake):
-        copyprofiles.means(Meta(name="m", annotations={labels.COPY_PROFILE: text}))
+        copyprofiles.copy_options(Meta(name="m", annotations={labels.COPY_PROFILE: text}))
 
 
 def test_a_profile_that_cannot_be_used_is_told() -> None:

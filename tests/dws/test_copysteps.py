@@ -54,7 +54,9 @@ def test_copying_mounts_the_storage_on_its_rabbits_first(state: str, index: int)
 @pytest.mark.parametrize(("state", "index"), [("DataIn", 1), ("DataOut", 2)])
 def test_copies_have_the_profile_that_is_pinned(state: str, index: int) -> None:
     own = profile(f"wf-{index}", pinned=True)
-    seen_now = seen(workflow(*ALL, state=state), **COPYING, copies_by={f"wf-{index}": own})
+    seen_now = seen(
+        workflow(*ALL, state=state), **COPYING, pinned_copy_profiles={f"wf-{index}": own}
+    )
     first, *_ = made(decide(seen_now), kinds.NNF_DATA_MOVEMENT)
 
     assert first["spec"]["profileReference"] == {
@@ -112,7 +114,10 @@ def test_proposal_pins_the_profile_that_a_copy_names_or_the_default(
     assert copy["metadata"]["ownerReferences"][0]["name"] == "wf"
     assert told(writes) == ("DriverWait", "DW Directive 1: status pending")
     pinned = {"wf-1": copy}
-    assert told(decide(seen(wf, **MADE, copy_profiles=SHIPPED, copies_by=pinned)))[0] == "Completed"
+    assert (
+        told(decide(seen(wf, **MADE, copy_profiles=SHIPPED, pinned_copy_profiles=pinned)))[0]
+        == "Completed"
+    )
 
 
 def test_without_a_default_the_copier_makes_copies() -> None:

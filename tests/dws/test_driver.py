@@ -33,7 +33,7 @@ from tests.dws.builders import (
 from warren.base.objects import Change, Key, Write, key_of
 from warren.base.times import rfc3339_micro
 from warren.dws import kinds, labels
-from warren.dws.containerauth import Found
+from warren.dws.containerauth import TokenSecrets
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
@@ -172,7 +172,7 @@ def test_nothing_follows_what_is_written_to_a_workflow_but_for_preparation() -> 
     assert not is_final(seen(unprepared))
     assert is_final(seen(workflow(*ALL, state=None, metadata=DELETING)))
     assert not is_final(seen(workflow(*ALL, container, state="Setup")))
-    assert not is_final(seen(workflow(*ALL, state="Setup"), token=Found()))
+    assert not is_final(seen(workflow(*ALL, state="Setup"), token=TokenSecrets()))
 
 
 @pytest.mark.parametrize("state", [*State])

@@ -62,7 +62,7 @@ def test_the_same_news_of_the_same_object_has_the_same_name_and_a_message_has_an
     )
     assert kubeevents.name(meta, long) != kubeevents.name(meta, EventContent("Offline", "y"))
     assert len(made["message"]) == 1024
-    assert kubeevents.again({"count": 3}, 0.0) == {
+    assert kubeevents.repetition_patch({"count": 3}, 0.0) == {
         "lastTimestamp": "1970-01-01T00:00:00Z",
         "count": 4,
     }

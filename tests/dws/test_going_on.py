@@ -27,7 +27,7 @@ from warren.dws.jobs.jobactions import Drain, Fail, RequeueAfter
 from warren.dws.jobs.jobsnapshot import JobSnapshot
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.breakdowns import AllocationNeed
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.workflow import driver
 
 OF_R0, OF_R1 = (
@@ -40,7 +40,7 @@ OF_R0, OF_R1 = (
 def in_setup(
     status: str = "TransientCondition", *needs: AllocationNeed, **more: Any
 ) -> JobSnapshot:
-    view: dict[str, Any] = {"transient": 20.0, **more}
+    view: dict[str, Any] = {"seconds_in_trouble": 20.0, **more}
     found = servers(share_of(r0=2, r1=1), allocationSets=view.pop("made", [OF_R0]))
     return seen(
         job(Phase.STARTING, tolerance=view.pop("tolerance", 1)),
@@ -88,7 +88,7 @@ def test_a_job_fails_that_cannot_do_without(found: JobSnapshot) -> None:
 
 @pytest.mark.parametrize(("limit", "wait"), [(None, 6.0), (30.0, 26.0)])
 def test_other_nodes_have_some_time_after_the_first_error(limit: float | None, wait: float) -> None:
-    found = in_setup("Error", transient=4.0, timeouts=Timeouts(transient=limit))
+    found = in_setup("Error", seconds_in_trouble=4.0, timeouts=Timeouts(transient=limit))
     assert decide(found) == [RequeueAfter(wait)]
 
 
@@ -143,7 +143,7 @@ def test_a_workflow_that_makes_an_instance_gets_its_breakdown() -> None:
 @pytest.mark.parametrize("lacks", ["breakdown", "storage", "servers"])
 def test_storage_of_an_instance_is_made_when_all_is_there_that_it_is_made_of(lacks: str) -> None:
     of_it = None if lacks == "servers" else of_persistent.the_servers()
-    here = Instance(
+    here = InstanceSnapshot(
         object=of_persistent.psi("Creating", metadata=of_persistent.MADE), servers=of_it
     )
     unready = breakdown(0, directive=of_persistent.CREATE)

@@ -14,13 +14,13 @@ from warren.dws.objects.storages import (
     StorageSpec,
     StorageStatus,
 )
-from warren.dws.rabbits.health import Policy, Verdict, verdict
+from warren.dws.rabbits.health import DrainPolicy, Verdict, verdict
 
 STATES = ("Starting", "Ready", "Disabled", "Offline", "Failed", "Degraded", "Drained", "Fenced")
-DRAIN = Policy()
-SOFT = Policy(drain_compute_nodes=False)
-NOTHING = Policy(drain_compute_nodes=False, soft_drain=False)
-SOME = Policy(drainable=("n0",))
+DRAIN = DrainPolicy()
+SOFT = DrainPolicy(drain_compute_nodes=False)
+NOTHING = DrainPolicy(drain_compute_nodes=False, soft_drain=False)
+SOME = DrainPolicy(drainable=("n0",))
 NOBODY: frozenset[str] = frozenset()
 
 
@@ -47,7 +47,7 @@ def rabbit(status: str, links: Mapping[str, str]) -> Storage:
     ],
 )
 def test_nodes_that_have_lost_their_link_are_drained_or_tagged_by_policy(
-    status: str, policy: Policy, drained: set[str], tagged: set[str]
+    status: str, policy: DrainPolicy, drained: set[str], tagged: set[str]
 ) -> None:
     links = {"n0": "Offline", "n1": "Failed", "n2": "Ready"}
     assert verdict(rabbit(status, links), policy) == Verdict(
@@ -56,7 +56,7 @@ def test_nodes_that_have_lost_their_link_are_drained_or_tagged_by_policy(
 
 
 policies = st.builds(
-    Policy,
+    DrainPolicy,
     drain_compute_nodes=st.booleans(),
     soft_drain=st.booleans(),
     drainable=st.none() | st.frozensets(st.sampled_from(["n0", "n1", "n2", "other"])),
@@ -70,7 +70,7 @@ rabbits = st.builds(
 
 @given(rabbits, policies)
 def test_no_node_with_a_good_link_and_none_of_another_rabbit_is_touched(
-    storage: Storage, policy: Policy
+    storage: Storage, policy: DrainPolicy
 ) -> None:
     found = verdict(storage, policy)
     lost = {each.name for each in storage.status.access.computes if each.status != "Ready"}
@@ -85,7 +85,7 @@ def test_no_node_with_a_good_link_and_none_of_another_rabbit_is_touched(
 
 @given(rabbits, policies)
 def test_of_a_rabbit_whose_links_are_back_or_that_is_gone_nothing_is_left(
-    storage: Storage, policy: Policy
+    storage: Storage, policy: DrainPolicy
 ) -> None:
     links = {each.name: "Ready" for each in storage.status.access.computes}
     back = verdict(rabbit("Ready", links), policy)

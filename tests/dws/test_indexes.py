@@ -10,10 +10,14 @@ from warren.dws import kinds, labels
 from warren.dws.access.accessobjects import unmount
 from warren.dws.access.nnfaccess import storage_of
 from warren.dws.breakdown.indexes import instance_of, profile_of
-from warren.dws.node import TYPES
+from warren.dws.node import FILE_SYSTEM_TYPES
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits.rabbitstorages import lacks_of, makes_of, placeable
+from warren.dws.rabbits.rabbitstorages import (
+    placement_labels,
+    supported_types_of,
+    unsupported_types_of,
+)
 
 WITHOUT: list[Object] = [{}, {"spec": None}, {"spec": "text"}]
 """What stands where an object of a kind has its parts, if it is another's."""
@@ -69,30 +73,30 @@ def test_accesses_are_found_by_their_storage() -> None:
 def test_what_is_no_object_of_the_kind_is_found_by_nothing(obj: Object) -> None:
     found = {"metadata": meta("x"), **obj}
     assert instance_of(found) == profile_of(found) == storage_of(found) == ()
-    assert lacks_of(found) == makes_of(found) == ()
+    assert unsupported_types_of(found) == supported_types_of(found) == ()
 
 
 def storage(kind: str = kinds.STORAGE.name, lacks: str | None = '{"gfs2": "no"}') -> Object:
-    carried = {} if lacks is None else {labels.LACKS: lacks}
+    carried = {} if lacks is None else {labels.UNSUPPORTED_TYPES: lacks}
     return {"kind": kind, "metadata": meta("r0", annotations=carried)}
 
 
 def test_rabbits_are_found_by_what_they_make_and_by_what_they_lack() -> None:
-    assert lacks_of(storage()) == ("gfs2",)
-    assert {*makes_of(storage())} == {*TYPES} - {"gfs2"}
+    assert unsupported_types_of(storage()) == ("gfs2",)
+    assert {*supported_types_of(storage())} == {*FILE_SYSTEM_TYPES} - {"gfs2"}
     # One that says nothing of it makes what rabbits have always made.
     for unsaid in (None, "{", "[]"):
-        assert lacks_of(storage(lacks=unsaid)) == ("lustre",)
-        assert {*makes_of(storage(lacks=unsaid))} == {*TYPES} - {"lustre"}
+        assert unsupported_types_of(storage(lacks=unsaid)) == ("lustre",)
+        assert {*supported_types_of(storage(lacks=unsaid))} == {*FILE_SYSTEM_TYPES} - {"lustre"}
     other = storage(kind="NnfNode")
-    assert lacks_of(other) == makes_of(other) == ()
+    assert unsupported_types_of(other) == supported_types_of(other) == ()
 
 
 def test_sets_ask_for_what_a_rabbit_carries_but_for_its_owner() -> None:
     made = rabbit("r0").metadata
     own = {**labels.of_owner(kinds.STORAGE, made), "site/fast": "true"}
     found = read({"metadata": meta("r0", labels=own)}, Storage)
-    assert placeable(found) == ["site/fast=true"]
+    assert placement_labels(found) == ["site/fast=true"]
 
 
 def test_nodes_that_are_lost_are_noted_with_what_is_to_be_unmounted() -> None:

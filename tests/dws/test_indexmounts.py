@@ -21,10 +21,10 @@ COMPUTES = {"n0": 0, "n1": 1, "n2": 2}
 
 
 def index(*nodes: str, numbers: dict[str, int] | None = None, is_raw: bool = False) -> Index:
-    return indexmounts.of("fast", "r0", nodes, numbers or COMPUTES, is_raw=is_raw)
+    return indexmounts.index_for("fast", "r0", nodes, numbers or COMPUTES, is_raw=is_raw)
 
 
-def places(found: Object) -> list[tuple[str, str]]:
+def positions(found: Object) -> list[tuple[str, str]]:
     """Return where containers have parts of volumes, and which."""
     (main,) = found["containers"]
     return [
@@ -109,8 +109,8 @@ def test_another_rabbits_container_sees_another_number_of_nodes() -> None:
     numbers = {**{node: number for number, node in enumerate(many)}, "n16": 0}
     (volume,) = application().volumes
     found = application(nodes=nodes, volumes=[dataclasses.replace(volume, numbers=numbers)])
-    assert len(places(pod(found, 0))) == 17
-    assert places(pod(found, 1)) == [("/foo/fast", "foo-fast"), ("/foo/fast/r1-0", "r1-0")]
+    assert len(positions(pod(found, 0))) == 17
+    assert positions(pod(found, 1)) == [("/foo/fast", "foo-fast"), ("/foo/fast/r1-0", "r1-0")]
 
 
 def test_the_links_are_made_before_the_application_starts() -> None:
@@ -143,20 +143,20 @@ def started(*directives: str, **more: Any) -> list[Object]:
     """Return the pods that PreRun makes, by rabbit."""
     wf = workflow(*directives, state="PreRun", metadata=more.pop("metadata", {}))
     known = {"accesses": [mounted()], "storages": [nnf_storage()], **more}
-    jobs = made(decide(view(wf, **known)), kinds.JOB)
+    jobs = made(decide(view(wf, **known)), kinds.BATCH_JOB)
     return [job["spec"]["template"]["spec"] for job in jobs]
 
 
 def test_a_jobs_nodes_have_the_allocations_of_their_rabbit_in_their_order() -> None:
-    first, second = started(FAST, BESIDE, nodes=["n2", "n1"], places={"n1": 1, "n2": 0})
-    assert [part for _, part in places(first)] == ["foo-fast", "r0-0"]
-    assert [part for _, part in places(second)] == ["foo-fast", "r1-0"]
+    first, second = started(FAST, BESIDE, nodes=["n2", "n1"], positions={"n1": 1, "n2": 0})
+    assert [part for _, part in positions(first)] == ["foo-fast", "r0-0"]
+    assert [part for _, part in positions(second)] == ["foo-fast", "r1-0"]
 
 
 def test_a_node_that_is_lost_has_none() -> None:
     gone = {"annotations": {labels.LOST_NODES: "n0"}}
     first, _ = started(FAST, BESIDE, metadata=gone)
-    assert [part for _, part in places(first)] == ["foo-fast", "r0-1"]
+    assert [part for _, part in positions(first)] == ["foo-fast", "r0-1"]
     assert "ln -sfn r0-1 node-0" in first["initContainers"][0]["command"][2]
     assert " n0" not in first["initContainers"][0]["command"][2]
 
@@ -173,7 +173,7 @@ def test_of_persistent_storage_a_node_has_what_is_always_its_own() -> None:
         use,
         container,
         nodes=["n1"],
-        pinned=pinned(index=2),
+        pinned_container_profiles=pinned(index=2),
         accesses=[mounted(), replace(mounted(), metadata=replace(mounted().metadata, name=name))],
     )
     (main,) = found["containers"]

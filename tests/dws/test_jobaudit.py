@@ -10,7 +10,7 @@ from tests.dws.builders import BINDING, JOBDW, meta, rabbit, workflow
 from warren.base.objects import Change
 from warren.dws import kinds, labels, tolerance
 from warren.dws.jobs import abort
-from warren.dws.jobs.jobaudit import Difference, Observed, Undrain, differences, remedies
+from warren.dws.jobs.jobaudit import Difference, JobAuditSnapshot, Undrain, differences, remedies
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import ComputeLink, Storage, StorageAccess
@@ -28,7 +28,7 @@ def found(
     drained: Mapping[str, str] | None = None,
     instance: str = "here",
 ) -> list[Difference]:
-    observed = Observed(
+    observed = JobAuditSnapshot(
         jobs=jobs or {},
         workflows=workflows,
         storages=storages,
@@ -54,7 +54,7 @@ def mounted(node: str, state: str = "mounted") -> ClientMount:
     return read({"metadata": meta("m", node), "spec": spec, "status": status}, ClientMount)
 
 
-def disabled(by: str = abort.BY, cause: str | None = GONE, **annotations: str) -> Storage:
+def disabled(by: str = abort.DISABLED_BY, cause: str | None = GONE, **annotations: str) -> Storage:
     storage = rabbit("r0")
     change = outofservice.change(storage, Action.DISABLE, by=by, now=0.0, reason="stuck")
     patch: Any = change.patch
@@ -110,7 +110,9 @@ def test_a_job_whose_workflow_is_gone_is_told() -> None:
     assert "its Workflow fluxjob-7 is gone" in one.why
 
 
-@pytest.mark.parametrize("reason", [abort.REASON, health.REASON, tolerance.REASON])
+@pytest.mark.parametrize(
+    "reason", [abort.DRAIN_REASON, health.DRAIN_REASON, tolerance.DRAIN_REASON]
+)
 def test_a_node_of_which_nothing_is_left_is_undrained(reason: str) -> None:
     (one,) = found(drained={"n0": reason}, mounts=(mounted("n1"), mounted("n0", "unmounted")))
 
@@ -123,7 +125,7 @@ def test_a_node_that_is_still_stuck_stays_drained() -> None:
     stuck, cut = found(
         storages=(lost,),
         mounts=(mounted("n0"),),
-        drained={"n0": abort.REASON, "n1": health.REASON, "n2": "dimm"},
+        drained={"n0": abort.DRAIN_REASON, "n1": health.DRAIN_REASON, "n2": "dimm"},
     )
 
     assert (stuck.about, stuck.remedy) == ("node n0", None)

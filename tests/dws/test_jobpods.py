@@ -14,7 +14,7 @@ from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.pods import jobpods
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.jobpods import FIRST_PAUSE, LONGEST_PAUSE, JobSnapshot
+from warren.dws.pods.jobpods import FIRST_PAUSE, LONGEST_PAUSE, BatchJobSnapshot
 from warren.dws.pods.pod import Pod
 
 TEMPLATE: dict[str, Any] = {
@@ -47,7 +47,7 @@ def decided(
     metadata = meta("wf-r0", **({"deletionTimestamp": rfc3339(NOW)} if gone else {}))
     job = read({"metadata": metadata, "spec": spec, "status": status or {}}, BatchJob)
     seen = [read(each, Pod) for each in pods]
-    return jobpods.decide(JobSnapshot(job=job, template=template, pods=seen, now=now))
+    return jobpods.decide(BatchJobSnapshot(job=job, template=template, pods=seen, now=now))
 
 
 def made(writes: Sequence[Write]) -> list[Create]:
@@ -56,7 +56,9 @@ def made(writes: Sequence[Write]) -> list[Create]:
 
 def said(writes: Sequence[Write]) -> dict[str, Any]:
     """Return what the Job's status comes to."""
-    (change,) = [each for each in writes if isinstance(each, Change) and each.kind == kinds.JOB]
+    (change,) = [
+        each for each in writes if isinstance(each, Change) and each.kind == kinds.BATCH_JOB
+    ]
     assert change.status
     found: dict[str, Any] = merged({}, change.patch)["status"]
     return found
@@ -216,10 +218,10 @@ def test_a_job_whose_writes_were_made_has_nothing_left_to_write(
     for write in writes:
         if isinstance(write, Create):
             pods.append(pod("Pending"))
-        elif isinstance(write, Change) and write.kind == kinds.JOB:
+        elif isinstance(write, Change) and write.kind == kinds.BATCH_JOB:
             status = merged(status, write.patch["status"])
     again, _ = decided(pods, status, **spec)
-    assert len([each for each in again if each.kind != kinds.JOB]) == 0
+    assert len([each for each in again if each.kind != kinds.BATCH_JOB]) == 0
     for write in again:  # the new pod is counted
         assert isinstance(write, Change)
         status = merged(status, write.patch["status"])

@@ -34,7 +34,7 @@ from warren.dws import kinds, labels
 from warren.dws.access import nnfaccess
 from warren.dws.binding import Phase
 from warren.dws.breakdown import directivebreakdown
-from warren.dws.copies.datamovement import children
+from warren.dws.copies.datamovement import movements
 from warren.dws.copies.retries import Retries
 from warren.dws.copies.slots import WaitingCopy, next_copies
 from warren.dws.faults import Fault
@@ -149,7 +149,7 @@ def test_nothing_is_copied_before_the_rabbits_have_mounted(
         test_driver.seen(wf, storages=[found], accesses=[mounted], file_systems=[lustre()])
     )
     assert bool(made(writes, kinds.NNF_DATA_MOVEMENT)) is copied
-    wanted = children(wf, 1, parse(COPY_IN), found, [lustre()], "/mnt/nnf/uid-wf-0")
+    wanted = movements(wf, 1, parse(COPY_IN), found, [lustre()], "/mnt/nnf/uid-wf-0")
     assert made(writes, kinds.NNF_DATA_MOVEMENT) == (list(wanted) if copied else [])
 
 
@@ -321,7 +321,7 @@ def test_a_workflow_without_a_spec_is_refused() -> None:
 
 @pytest.mark.parametrize("restarts", range(15))
 def test_pauses_double_up_to_a_bound(restarts: int) -> None:
-    wait = Retries(pause=3.0).wait(restarts, 0)
+    wait = Retries(pause=3.0).delay(restarts, 0)
     assert wait == (0 if restarts == 0 else 3.0 * min(2 ** (restarts - 1), 1024))
 
 

@@ -8,8 +8,8 @@ from tests.dws.builders import breakdown, need
 from warren.base.bytesize import GIB
 from warren.base.placing import HeldFlash, Locality
 from warren.dws.faults import Fault
-from warren.dws.jobs.placement import Policy, allocation_sets, reserve
-from warren.dws.jobs.resources import rewritten
+from warren.dws.jobs.placement import PlacementPolicy, allocation_sets, reserve
+from warren.dws.jobs.resources import rewrite
 from warren.dws.location import localities
 from warren.dws.objects.breakdowns import AllocationNeed, DirectiveBreakdown
 
@@ -71,12 +71,12 @@ def test_access_that_is_not_understood_is_not_passed_over(access: tuple[str, str
 
 
 def test_the_scheduler_is_told_of_it_in_words_of_dws() -> None:
-    found = rewritten([NODE], SETS, 0, None, NODE_ALONE)
+    found = rewrite([NODE], SETS, 0, None, NODE_ALONE)
     assert [each.get("label") for each in found.resources] == ["rabbit", None, "rabbit-1"]
     assert found.constraints["rabbit-1"]["access"] == [
         {"type": "physical", "priority": "mandatory"}
     ]
-    assert rewritten(found.resources, SETS, 0, None, NODE_ALONE) == found
+    assert rewrite(found.resources, SETS, 0, None, NODE_ALONE) == found
 
 
 def test_servers_are_filled_in_so_that_each_node_has_what_it_must_be_wired_to() -> None:
@@ -111,9 +111,9 @@ def test_a_site_may_have_elsewhere_what_is_reached_over_the_network(
 
 
 def test_what_may_be_anywhere_is_as_many_allocations_as_its_rabbits_can_hold() -> None:
-    policy = Policy(anywhere=True)
-    needs = policy.applied([need("ost", 100 * GIB, "AllocateAcrossServers")])
-    found = rewritten([NODE], needs, 0, 30, (Locality.ANY,))
+    policy = PlacementPolicy(anywhere=True)
+    needs = policy.with_site_limits([need("ost", 100 * GIB, "AllocateAcrossServers")])
+    found = rewrite([NODE], needs, 0, 30, (Locality.ANY,))
     assert found.resources[1] == {
         "type": "chassis",
         "count": 4,

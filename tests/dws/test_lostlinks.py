@@ -23,7 +23,7 @@ from warren.dws.objects.storages import (
 )
 from warren.dws.objects.systemconfiguration import ComputeAccess, StorageNode, SystemConfiguration
 from warren.dws.rabbits import links, rabbitstorages
-from warren.dws.rabbits.links import LostLink, Policy
+from warren.dws.rabbits.links import LinkTestPolicy, LostLink
 
 RABBIT = StorageNode(
     name="r0", computes_access=(ComputeAccess(name="n0"), ComputeAccess(name="n1", index=1))
@@ -61,7 +61,7 @@ def storage(**known: str) -> Storage:
 def test_a_link_is_lost_by_so_many_failures_in_a_row_and_back_by_one_success(
     answers: list[bool], needed: int
 ) -> None:
-    policy = Policy(failures=needed)
+    policy = LinkTestPolicy(failures=needed)
     meta, failures = of_node().metadata, 0
     for number, answered in enumerate(answers):
         why = None if answered else f"why {number}"
@@ -88,7 +88,9 @@ def test_a_link_is_lost_by_so_many_failures_in_a_row_and_back_by_one_success(
 
 def test_an_agent_that_starts_anew_keeps_its_old_word_until_a_test_succeeds() -> None:
     def after(why: str | None, rabbit: str = "r0") -> LostLink | None:
-        return links.lost_link_after(LOST, rabbit, why, failures=1, now="later", policy=Policy())
+        return links.lost_link_after(
+            LOST, rabbit, why, failures=1, now="later", policy=LinkTestPolicy()
+        )
 
     assert after("anything") == LOST
     assert after(None) is None
@@ -97,7 +99,7 @@ def test_an_agent_that_starts_anew_keeps_its_old_word_until_a_test_succeeds() ->
 
 @given(st.text(max_size=400))
 def test_what_a_node_says_is_short_and_can_be_shown_and_is_told_once(why: str) -> None:
-    found = links.lost_link_after(None, "r0", why, failures=3, now="now", policy=Policy())
+    found = links.lost_link_after(None, "r0", why, failures=3, now="now", policy=LinkTestPolicy())
     assert found is not None
     (write,) = links.report_writes(of_node().metadata, found)
     assert isinstance(write, Change)
@@ -119,24 +121,24 @@ def test_a_garbled_word_is_none(text: str) -> None:
 
 @given(st.floats(0.0, 1.0, exclude_max=True), st.floats(1.0, 1e6))
 def test_nodes_test_at_times_of_their_own_and_a_lost_link_more_often(
-    chance: float, interval: float
+    jitter: float, interval: float
 ) -> None:
-    policy = Policy(interval=interval)
-    well, lost = (policy.pause(lost=each, chance=chance) for each in (False, True))
+    policy = LinkTestPolicy(interval=interval)
+    well, lost = (policy.delay(lost=each, jitter=jitter) for each in (False, True))
     assert 0.8 * interval <= well <= interval
     assert lost <= min(well, 10.0)
     assert policy.enabled
-    assert not Policy(interval=math.inf).enabled
+    assert not LinkTestPolicy(interval=math.inf).enabled
 
 
 @given(st.floats(1.0, 1e6), st.integers(1, 9))
 def test_a_node_says_no_sooner_that_a_link_is_lost_than_is_promised(
     interval: float, needed: int
 ) -> None:
-    policy = Policy(interval=interval, failures=needed)
-    pauses = (needed - 1) * policy.pause(lost=False, chance=1.0)
+    policy = LinkTestPolicy(interval=interval, failures=needed)
+    pauses = (needed - 1) * policy.delay(lost=False, jitter=1.0)
     assert policy.soonest == pytest.approx(pauses)
-    assert Policy(interval=math.inf, failures=1).soonest == math.inf
+    assert LinkTestPolicy(interval=math.inf, failures=1).soonest == math.inf
 
 
 def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabbit() -> None:
@@ -199,7 +201,7 @@ def test_a_storage_says_which_links_are_lost_and_first_of_all_why() -> None:
         status=storage(n0="Offline", n1="Ready").status,
     )
     row = {"rabbit": "r0", "node": "n0", "status": "Offline", **said["n0"]}
-    assert links.rows(shown) == [row]
+    assert links.lost_link_rows(shown) == [row]
     computes["n0"] = of_node()
     assert decided(shown)["metadata"]["annotations"] == {labels.LOST_LINKS: None}
 
@@ -210,4 +212,4 @@ def test_a_link_of_which_no_node_has_said_anything_is_shown_without_a_reason() -
         status=storage(n0="Failed", n1="Ready").status,
     )
     row = {"rabbit": "r0", "node": "n0", "status": "Failed", "since": "", "why": ""}
-    assert links.rows(garbled) == [row]
+    assert links.lost_link_rows(garbled) == [row]

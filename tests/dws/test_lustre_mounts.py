@@ -23,7 +23,7 @@ from warren.directives.parse import parse
 from warren.dws import kinds, labels
 from warren.dws.access.accesssnapshot import AccessSnapshot
 from warren.dws.access.nnfaccess import decide
-from warren.dws.copies.datamovement import children
+from warren.dws.copies.datamovement import movements
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.decoding import read
 from warren.dws.objects.meta import Reference
@@ -119,7 +119,7 @@ def test_an_access_that_makes_no_mounts_makes_none() -> None:
 )
 def test_one_rabbit_copies_to_or_from_its_root(line: str, annotation: str, end: str) -> None:
     """dws-spec section 11: it has no index directories, and all rabbits mount all of it."""
-    (found,) = children(workflow(line), 1, parse(line), stored(), [lustre()], "/mnt/nnf/uid-wf-0")
+    (found,) = movements(workflow(line), 1, parse(line), stored(), [lustre()], "/mnt/nnf/uid-wf-0")
     assert (found["metadata"]["namespace"], found["metadata"]["name"]) == ("r0", "wf-1-0")
     assert found["metadata"]["annotations"] == {annotation: "/mnt/nnf/uid-wf-0"}
     assert found["spec"][end]["path"].startswith("/mnt/nnf/uid-wf-0/")

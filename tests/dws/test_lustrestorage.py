@@ -336,7 +336,7 @@ def chosen(snapshot: LustreSnapshot) -> Key:
     """Return the instance that a storage becomes a user of."""
     (change,) = decide(snapshot)
     assert isinstance(change, Change)
-    assert change.kind == kinds.PERSISTENT
+    assert change.kind == kinds.PERSISTENT_INSTANCE
     assert change.patch["spec"]["consumerReferences"][-1] == REFERENCE
     return change.key
 
@@ -361,7 +361,7 @@ def test_one_that_is_not_well_is_better_than_none() -> None:
 
 def test_a_user_of_an_mgt_that_is_not_well_any_more_goes_on() -> None:
     writes = decide(pooled(not_well(REFERENCE)))
-    assert changes(writes, kinds.PERSISTENT) == []
+    assert changes(writes, kinds.PERSISTENT_INSTANCE) == []
     assert len(made_keys(writes, kinds.NNF_NODE_STORAGE)) == 2
 
 
@@ -385,14 +385,14 @@ def test_a_pool_that_has_no_mgt_is_told_with_how_to_make_one(members: list[Membe
 
 def test_a_user_of_a_pools_mgt_goes_on() -> None:
     writes = decide(pooled(member("a", "10.0.0.9@tcp", [REFERENCE])))
-    assert changes(writes, kinds.PERSISTENT) == []
+    assert changes(writes, kinds.PERSISTENT_INSTANCE) == []
     assert len(made_keys(writes, kinds.NNF_NODE_STORAGE)) == 2
 
 
 def test_an_mgt_of_a_pool_that_is_going_is_not_kept() -> None:
     going = member("a", "10.0.0.9@tcp", state="Destroying")
     writes = decide(pooled(going, mgsAddress="10.0.0.9@tcp"))
-    assert changes(writes, kinds.PERSISTENT) == []
+    assert changes(writes, kinds.PERSISTENT_INSTANCE) == []
     assert len(made_keys(writes, kinds.NNF_NODE_STORAGE)) == 2
 
 
@@ -554,7 +554,7 @@ def test_a_storage_that_goes_gives_back_its_name_and_its_mgt_of_a_pool() -> None
 
     writes = decide(going(found, pools=pools, shares=[], blocks=[]))
     assert changes(writes, kinds.LUSTRE_MGT) == [{"spec": {"claimList": [OTHER]}}]
-    assert changes(writes, kinds.PERSISTENT) == [{"spec": {"consumerReferences": [OTHER]}}]
+    assert changes(writes, kinds.PERSISTENT_INSTANCE) == [{"spec": {"consumerReferences": [OTHER]}}]
     assert finalizers(writes, kinds.NNF_STORAGE) == [[]]
     assert isinstance(writes[-1], Change)
     assert writes[-1].kind == kinds.NNF_STORAGE

@@ -192,7 +192,7 @@ def test_names_are_those_of_the_mpi_operator() -> None:
     (theirs,) = found["MPIJob"]
     replicas = theirs["spec"]["mpiReplicaSpecs"]
     profile = {**RING, "data": {"mpiSpec": {"mpiReplicaSpecs": replicas}}}
-    read = containerprofiles.of(profile)
+    read = containerprofiles.decode(profile)
     assert read.data.mpi_spec is not None
     (main,) = replicas["Launcher"]["template"]["spec"]["containers"]
     names = environment(main)["NNF_CONTAINER_HOSTNAMES"].split(",")
@@ -205,7 +205,7 @@ def test_names_are_those_of_the_mpi_operator() -> None:
 
 
 def ring(state: str, **more: Any) -> list[Write]:
-    known = {"pinned": pinned(RING, 0), "new_ssh_key": lambda: KEY, **more}
+    known = {"pinned_container_profiles": pinned(RING, 0), "new_ssh_key": lambda: KEY, **more}
     return decide(view(workflow(BESIDE, state=state), **known))
 
 
@@ -222,8 +222,8 @@ def workers(**status: Any) -> dict[str, BatchJob]:
 
 def test_prerun_makes_the_keys_before_what_uses_them() -> None:
     writes = ring("PreRun")
-    made_kinds = [each.kind for each in writes if each.kind in (kinds.SECRET, kinds.JOB)]
-    assert made_kinds == [kinds.SECRET, *[kinds.JOB] * 3]
+    made_kinds = [each.kind for each in writes if each.kind in (kinds.SECRET, kinds.BATCH_JOB)]
+    assert made_kinds == [kinds.SECRET, *[kinds.BATCH_JOB] * 3]
     (secret,) = made(writes, kinds.SECRET)
     assert secret["metadata"]["name"] == "wf-mpi"
 
@@ -238,7 +238,7 @@ def test_prerun_waits_for_launcher_and_workers() -> None:
 def test_postrun_waits_for_the_launcher_alone() -> None:
     alive = {**workers(ready=1), **job("wf-launcher", ready=1)}
     writes = ring("PostRun", jobs=alive)
-    assert len(changes(writes, kinds.JOB)) == 1
+    assert len(changes(writes, kinds.BATCH_JOB)) == 1
     assert not driver(writes, 3).get("completed")
     alive |= job("wf-launcher", conditions=condition("Complete"))
     assert driver(ring("PostRun", jobs=alive), 3)["completed"]

@@ -14,16 +14,16 @@ from tests.dws.builders import DEEP, lustre, meta, raw_workflow
 from tests.dws.test_containerauth import KEY, secret
 from warren.base.objects import Key, Object, merged
 from warren.dws import containerauth, labels, offloadtokens
-from warren.dws.containerauth import Found
+from warren.dws.containerauth import TokenSecrets
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import copyservice, movements, progress, requests
-from warren.dws.offload.copyservice import Service
+from warren.dws.offload.copyservice import OffloadService
 from warren.dws.offload.requests import Refusal, Request
 
 FAST = "#DW jobdw type=gfs2 capacity=1GiB name=fast requires=copy-offload"
 ON: dict[str, Any] = {"requires": ["copy-offload", "container-auth"]}
-SERVICE = Service(launcher="rabbit-0", port=4000, certificate="/etc/cert.pem")
+SERVICE = OffloadService(launcher="rabbit-0", port=4000, certificate="/etc/cert.pem")
 
 
 def running(state: str = "PreRun", ready: bool = True, **more: Any) -> Workflow:
@@ -53,7 +53,9 @@ def test_where_the_service_is_stands_in_an_annotation_of_the_system() -> None:
 
 
 def key_secret(key: bytes = KEY, owner: str = "uid-wf") -> Object:
-    create = containerauth.missing(running("Setup", ready=False), Found(fresh=key), 0.0)
+    create = containerauth.next_secret(
+        running("Setup", ready=False), TokenSecrets(new_key=key), 0.0
+    )
     assert create is not None
     return {**create.object, "metadata": meta("k", ownerReferences=[{"uid": owner}])}
 
@@ -73,8 +75,8 @@ def forged(header: Mapping[str, Any], claims: Mapping[str, Any], key: bytes = KE
 
 
 def test_the_token_of_a_workflow_that_may_ask_for_copies_names_the_workflow() -> None:
-    found = Found(key=key_secret())
-    create = containerauth.missing(running("Setup", ready=False), found, 5.0)
+    found = TokenSecrets(key=key_secret())
+    create = containerauth.next_secret(running("Setup", ready=False), found, 5.0)
     assert create is not None
     made = containerauth.token_of(create.object)
     assert made == token()
@@ -449,12 +451,12 @@ def test_a_copy_is_known_by_its_rabbit_and_its_name() -> None:
 
 def test_what_is_another_jobs_or_a_directives_copy_is_none_that_was_asked_for() -> None:
     one = become()
-    assert movements.is_of(one, running())
+    assert movements.belongs_to(one, running())
     # By its labels alone, which a rabbit's agent may change.
-    assert not movements.is_of(movement(1), running())
-    assert not movements.is_of(one, running(metadata={"uid": "uid-later"}))
+    assert not movements.belongs_to(movement(1), running())
+    assert not movements.belongs_to(one, running(metadata={"uid": "uid-later"}))
     by_directive = merged(one, {"metadata": {"labels": {labels.TEARDOWN_STATE: "DataOut"}}})
-    assert not movements.is_of(by_directive, running())
+    assert not movements.belongs_to(by_directive, running())
 
 
 # How far they are

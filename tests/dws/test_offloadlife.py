@@ -21,7 +21,7 @@ from tests.dws.test_driver import seen, told
 from tests.dws.test_offload import FAST, ON, SERVICE
 from warren.base.objects import Change, Write
 from warren.dws import kinds, labels
-from warren.dws.containerauth import Found
+from warren.dws.containerauth import TokenSecrets
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.datamovements import NnfDataMovement
 from warren.dws.offload import movements
@@ -79,13 +79,17 @@ def environment(writes: list[Write]) -> Any:
 
 
 def test_setup_makes_the_token_although_there_is_no_container() -> None:
-    begun = decide(view(FAST, state="Setup", token=Found(fresh=KEY)))
+    begun = decide(view(FAST, state="Setup", token=TokenSecrets(new_key=KEY)))
     (first,) = made(begun, kinds.SECRET)
     assert first["metadata"]["name"] == "wf-token-server"
     assert told(begun) == ("DriverWait", "DW Directive 0: waits for the key of its token")
-    (second,) = made(decide(view(FAST, state="Setup", token=Found(key=key_secret()))), kinds.SECRET)
+    (second,) = made(
+        decide(view(FAST, state="Setup", token=TokenSecrets(key=key_secret()))), kinds.SECRET
+    )
     assert second["metadata"]["name"] == "wf-token"
-    there = decide(view(FAST, state="Setup", token=Found(key=key_secret(), token=key_secret())))
+    there = decide(
+        view(FAST, state="Setup", token=TokenSecrets(key=key_secret(), token=key_secret()))
+    )
     (patch,) = changes(there, kinds.WORKFLOW)
     assert patch["status"]["workflowToken"]["secretName"] == "wf-token"
     assert driver(there, 0, "Setup")["completed"]
@@ -93,7 +97,7 @@ def test_setup_makes_the_token_although_there_is_no_container() -> None:
 
 def test_persistent_storage_is_used_with_a_token_that_was_made() -> None:
     directive = f"{USE} requires=copy-offload"
-    begun = decide(view(directive, state="Setup", token=Found(fresh=KEY)))
+    begun = decide(view(directive, state="Setup", token=TokenSecrets(new_key=KEY)))
     assert [each["metadata"]["name"] for each in made(begun, kinds.SECRET)] == ["wf-token-server"]
 
 

@@ -13,7 +13,7 @@ from warren.dws import kinds, labels
 from warren.dws.access.accesssnapshot import AccessSnapshot
 from warren.dws.access.clientmounts import client_mounts, node_of
 from warren.dws.access.nnfaccess import decide
-from warren.dws.access.outofreach import left_behind
+from warren.dws.access.outofreach import changes_to_leave_behind
 from warren.dws.faults import Fault
 from warren.dws.objects.accesses import NnfAccess
 
@@ -37,15 +37,18 @@ def named(writes: list[Change]) -> list[tuple[str, Any]]:
 def test_a_node_that_is_disabled_is_asked_to_unmount_and_not_waited_for() -> None:
     still = client_mount("n1", allReady=True, mounts=[{"state": "mounted", "ready": True}])
     found = away(*mounted("n0", "n2"), still)
-    assert left_behind(found) == [], "it was not asked yet"
+    assert changes_to_leave_behind(found) == [], "it was not asked yet"
     assert len(changes(decide(found), kinds.CLIENT_MOUNT)) == 3
 
-    assert named(left_behind(away(*GONE, SILENT))) == [("Workflow", "n1"), ("NnfAccess", "n1")]
+    assert named(changes_to_leave_behind(away(*GONE, SILENT))) == [
+        ("Workflow", "n1"),
+        ("NnfAccess", "n1"),
+    ]
 
     left = losing("computes", "n1", desired="unmounted")
     writes = decide(away(*GONE, SILENT, access=left, storage=storage_held()))
     assert status(writes) == {"state": "unmounted", "ready": True, "error": None}
-    assert left_behind(away(*GONE, SILENT, access=left)) == []
+    assert changes_to_leave_behind(away(*GONE, SILENT, access=left)) == []
 
 
 @pytest.mark.parametrize(
@@ -57,28 +60,31 @@ def test_a_node_that_is_disabled_is_asked_to_unmount_and_not_waited_for() -> Non
 )
 def test_no_node_is_left_behind_while_another_one_is_waited_for(others: list[Any]) -> None:
     """It has the time that the others take."""
-    assert left_behind(away(SILENT, *GONE[1:], *others)) == []
+    assert changes_to_leave_behind(away(SILENT, *GONE[1:], *others)) == []
 
 
 def test_a_node_that_has_unmounted_in_time_is_not_left_behind() -> None:
     unmounted = mounted("n1", state="unmounted", desired="unmounted")
-    assert left_behind(away(*GONE, *unmounted)) == []
+    assert changes_to_leave_behind(away(*GONE, *unmounted)) == []
 
 
 def test_a_node_that_is_to_mount_is_waited_for() -> None:
     found = away(*mounted("n0", "n2"), client_mount("n1"), access=nnf_access())
-    assert left_behind(found) == []
+    assert changes_to_leave_behind(found) == []
 
 
 def test_those_that_are_left_behind_come_to_those_that_are_lost_already() -> None:
     lost = losing("computes", "n0", desired="unmounted")
     known = workflow(metadata={"annotations": {labels.LOST_NODES: "n[0,5]"}})
     found = replaced(away(SILENT, *GONE, access=lost), workflow=known)
-    assert named(left_behind(found)) == [("Workflow", "n[0-1,5]"), ("NnfAccess", "n[0-1]")]
+    assert named(changes_to_leave_behind(found)) == [
+        ("Workflow", "n[0-1,5]"),
+        ("NnfAccess", "n[0-1]"),
+    ]
 
 
 def test_a_workflow_that_is_not_seen_learns_of_no_node_and_so_all_are_waited_for() -> None:
-    assert left_behind(replaced(away(*GONE, SILENT), workflow=None)) == []
+    assert changes_to_leave_behind(replaced(away(*GONE, SILENT), workflow=None)) == []
 
 
 @pytest.mark.parametrize(("file_system", "is_left"), [("xfs", False), ("gfs2", True)])
@@ -87,8 +93,8 @@ def test_of_persistent_storage_no_node_is_left_behind_that_the_next_job_could_me
 ) -> None:
     storage = lasting()
     storage = replace(storage, spec=replace(storage.spec, file_system_type=file_system))
-    assert bool(left_behind(away(*GONE, SILENT, storage=storage))) is is_left
-    assert left_behind(away(*GONE, SILENT, storage=None)) == []
+    assert bool(changes_to_leave_behind(away(*GONE, SILENT, storage=storage))) is is_left
+    assert changes_to_leave_behind(away(*GONE, SILENT, storage=None)) == []
 
 
 def test_rabbits_mount_nothing_of_nodes_that_were_left_behind() -> None:

@@ -12,7 +12,7 @@ from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import Storage, StorageSpec, StorageStatus
 from warren.dws.rabbits import outofservice
 from warren.dws.rabbits.outofservice import Action
-from warren.dws.rabbits.rabbitstorages import serves, standing, usable
+from warren.dws.rabbits.rabbitstorages import effective_status, serves_allocations, usable
 
 NOW = 1_790_000_000.0
 SINCE = "2026-09-21T14:13:20Z"
@@ -42,14 +42,22 @@ def changed(storage: Storage, action: Action, force: bool = False) -> Storage:
 
 def test_a_drained_rabbit_takes_no_new_allocations_and_serves_those_that_there_are() -> None:
     drained = changed(rabbit(), Action.DRAIN)
-    assert (usable(drained), serves(drained), standing(drained)) == (False, True, "Drained")
+    assert (usable(drained), serves_allocations(drained), effective_status(drained)) == (
+        False,
+        True,
+        "Drained",
+    )
     assert outofservice.note_text(drained, labels.DRAINED) == f" by ann since {SINCE}: bad disk"
     assert changed(drained, Action.UNDRAIN) == rabbit()
 
 
 def test_a_disabled_rabbit_does_neither() -> None:
     disabled = changed(rabbit(), Action.DISABLE)
-    assert (usable(disabled), serves(disabled), standing(disabled)) == (False, False, "Disabled")
+    assert (usable(disabled), serves_allocations(disabled), effective_status(disabled)) == (
+        False,
+        False,
+        "Disabled",
+    )
     assert outofservice.note(disabled.metadata.annotations, labels.DISABLED) == {
         "by": "ann", "since": SINCE, "reason": "bad disk",
     }  # fmt: skip
@@ -87,7 +95,7 @@ def test_draining_and_disabling_do_not_undo_each_other(actions: list[Action]) ->
         drained = {Action.DRAIN: True, Action.UNDRAIN: False}.get(action, drained)
         disabled = {Action.DISABLE: True, Action.ENABLE: False}.get(action, disabled)
     assert usable(storage) == (not drained and not disabled)
-    assert serves(storage) == (not disabled)
+    assert serves_allocations(storage) == (not disabled)
 
 
 @pytest.mark.parametrize(
@@ -99,4 +107,4 @@ def test_only_rabbits_that_will_be_back_are_waited_for(
     status: str, is_usable: bool, does_serve: bool
 ) -> None:
     assert usable(rabbit(status=status)) == is_usable
-    assert serves(rabbit(status=status)) == does_serve
+    assert serves_allocations(rabbit(status=status)) == does_serve

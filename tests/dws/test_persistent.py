@@ -37,7 +37,7 @@ from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.workflows import Workflow
 from warren.dws.persistent import instances
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.workflow.driver import decide
 from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 
@@ -78,7 +78,7 @@ def psi(
     )
 
 
-OWN = labels.of_owner(kinds.PERSISTENT, psi().metadata)
+OWN = labels.of_owner(kinds.PERSISTENT_INSTANCE, psi().metadata)
 
 
 def the_servers(**metadata: Any) -> Servers:
@@ -93,9 +93,9 @@ def the_storage(metadata: Any = None, **status: Any) -> NnfStorage:
     return read({"metadata": found, "spec": spec, "status": status}, NnfStorage)
 
 
-def whole(state: str = "Active", *users: Any, **options: Any) -> Instance:
+def whole(state: str = "Active", *users: Any, **options: Any) -> InstanceSnapshot:
     """Make an instance with all that it has."""
-    return Instance(
+    return InstanceSnapshot(
         object=psi(state, *users, **options), servers=the_servers(), storage=the_storage(ready=True)
     )
 
@@ -107,7 +107,7 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
     """dws-spec section 0.2: its finalizer."""
     new = psi(metadata={"finalizers": ["theirs"]})
 
-    (patch,) = changes(instances.decide(Instance(object=new)), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(InstanceSnapshot(object=new)), kinds.PERSISTENT_INSTANCE)
 
     assert patch == {"metadata": {"finalizers": ["theirs", labels.PERSISTENT_FINALIZER]}}
 
@@ -115,14 +115,17 @@ def test_an_instance_is_held_before_it_has_anything() -> None:
 def test_what_its_owner_wants_destroyed_is_deleted_when_no_job_uses_it() -> None:
     """ADR 057: asked for by a single write, whatever dies after it."""
     wanted = whole(spec={"state": "Destroying"})
-    assert removed(instances.decide(wanted), kinds.PERSISTENT) == ["default/pers"]
+    assert removed(instances.decide(wanted), kinds.PERSISTENT_INSTANCE) == ["default/pers"]
     used = whole("Active", USER, spec={"state": "Destroying"})
-    assert removed(instances.decide(used), kinds.PERSISTENT) == []
-    assert changes(instances.decide(used), kinds.PERSISTENT)[0]["status"]["state"] == "Destroying"
+    assert removed(instances.decide(used), kinds.PERSISTENT_INSTANCE) == []
+    assert (
+        changes(instances.decide(used), kinds.PERSISTENT_INSTANCE)[0]["status"]["state"]
+        == "Destroying"
+    )
 
 
 def test_an_instance_makes_its_servers_and_is_being_created() -> None:
-    writes = instances.decide(Instance(object=psi()))
+    writes = instances.decide(InstanceSnapshot(object=psi()))
 
     (servers,) = made(writes, kinds.SERVERS)
     assert key_of(servers) == Key("default", "pers")
@@ -132,7 +135,7 @@ def test_an_instance_makes_its_servers_and_is_being_created() -> None:
         labels.PERSISTENT_NAME: "pers",
         labels.PERSISTENT_NAMESPACE: "default",
     }
-    (patch,) = changes(writes, kinds.PERSISTENT)
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
     assert patch["status"]["state"] == "Creating"
     assert patch["status"]["servers"] == {"kind": "Servers", "name": "pers", "namespace": "default"}
 
@@ -153,7 +156,7 @@ def test_an_instance_makes_its_servers_and_is_being_created() -> None:
 def test_an_instance_is_as_its_storage_is(
     before: str, storage: NnfStorage | None, state: str
 ) -> None:
-    seen = Instance(object=psi(before), servers=the_servers(), storage=storage)
+    seen = InstanceSnapshot(object=psi(before), servers=the_servers(), storage=storage)
 
     writes = instances.decide(seen)
 
@@ -164,9 +167,9 @@ def test_an_instance_is_as_its_storage_is(
 
 def test_an_error_of_the_storage_is_the_instances() -> None:
     failed = the_storage(error=error("r0: broke"))
-    seen = Instance(object=psi("Creating"), servers=the_servers(), storage=failed)
+    seen = InstanceSnapshot(object=psi("Creating"), servers=the_servers(), storage=failed)
 
-    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
 
     assert patch["status"]["error"]["debugMessage"] == "r0: broke"
 
@@ -175,13 +178,13 @@ def test_an_error_of_the_storage_is_the_instances() -> None:
 def test_what_has_the_name_of_an_instance_and_another_owner_is_not_its_own(kind: Any) -> None:
     """A user may name an instance as another user's job names its storage."""
     theirs = {"labels": labels.of_owner(kinds.BREAKDOWN, Meta(name="job-0", uid="uid-job"))}
-    seen = Instance(
+    seen = InstanceSnapshot(
         object=psi("Creating"),
         servers=the_servers(**(theirs if kind is kinds.SERVERS else {})),
         storage=the_storage(theirs, ready=True) if kind is kinds.NNF_STORAGE else None,
     )
 
-    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
 
     assert patch["status"]["state"] == "Creating"
     assert patch["status"]["error"]["type"] == "User"
@@ -198,7 +201,7 @@ def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:
     """dws-spec section 0.2: the finalizer is kept while consumerReferences is non-empty."""
     writes = instances.decide(whole("Active", USER, deleting=True))
 
-    (patch,) = changes(writes, kinds.PERSISTENT)
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
     assert patch["status"]["state"] == "Destroying"
     assert len(writes) == 1
 
@@ -206,7 +209,7 @@ def test_an_instance_in_use_stays_until_its_users_are_gone() -> None:
 def test_an_instance_gives_back_its_flash_then_the_rest_and_goes_last() -> None:
     going = psi("Destroying", deleting=True)
     profile = read(meta("pers", labels=OWN), Meta)
-    seen = Instance(
+    seen = InstanceSnapshot(
         object=going, servers=the_servers(), storage=the_storage(ready=True), profile=profile
     )
 
@@ -217,18 +220,18 @@ def test_an_instance_gives_back_its_flash_then_the_rest_and_goes_last() -> None:
     assert removed(instances.decide(seen), kinds.SERVERS) == [KEY]
     seen = replace(seen, servers=None)
     assert removed(instances.decide(seen), kinds.NNF_STORAGE_PROFILE) == [KEY]
-    assert not instances.leaves(seen)
+    assert not instances.is_about_to_go(seen)
     seen = replace(seen, profile=None)
-    assert instances.leaves(seen)
-    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
+    assert instances.is_about_to_go(seen)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
     assert patch == {"metadata": {"finalizers": []}}
 
 
 def test_what_keeps_an_instance_from_going_is_told() -> None:
     kept = the_storage(DELETING, error=error("r0: a process keeps it"))
-    seen = Instance(object=psi("Destroying", deleting=True), storage=kept)
+    seen = InstanceSnapshot(object=psi("Destroying", deleting=True), storage=kept)
 
-    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT)
+    (patch,) = changes(instances.decide(seen), kinds.PERSISTENT_INSTANCE)
 
     assert patch["status"]["error"]["debugMessage"] == "r0: a process keeps it"
 
@@ -247,7 +250,7 @@ def test_only_directives_that_name_instances_have_them_looked_up() -> None:
 # What Workflows do with instances
 
 
-def seen(wf: Workflow, instance: Instance | None = None, **more: Any) -> WorkflowSnapshot:
+def seen(wf: Workflow, instance: InstanceSnapshot | None = None, **more: Any) -> WorkflowSnapshot:
     named: dict[str, Any] = {
         kind: {each.metadata.name: each for each in more.pop(kind, ())}
         for kind in ("breakdowns", "accesses")
@@ -263,7 +266,7 @@ def seen(wf: Workflow, instance: Instance | None = None, **more: Any) -> Workflo
         rabbits={"r0": rabbit("r0")},
         instances=more.pop("instances", {"pers": instance} if instance else {}),
         wiring=configuration().wiring(),
-        places=nodelocal.positions(configuration()),
+        positions=nodelocal.positions(configuration()),
         dependents=more.pop("dependents", ()),
         mount_prefix="/mnt/nnf",
         now=NOW,
@@ -289,7 +292,7 @@ MADE = {"labels": labels.of_owner(kinds.BREAKDOWN, broken_down().metadata)}
 
 def test_an_instances_storage_is_made_for_it_in_setup() -> None:
     """dws-spec section 0.3: named as the instance and owned by it, not by the Workflow."""
-    here = Instance(object=psi("Creating", metadata=MADE), servers=the_servers())
+    here = InstanceSnapshot(object=psi("Creating", metadata=MADE), servers=the_servers())
 
     writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
 
@@ -305,7 +308,7 @@ def test_an_instances_storage_is_made_for_it_in_setup() -> None:
 
 def test_who_finds_an_instance_waits_for_its_maker_to_have_its_storage() -> None:
     """The storage is in the flash that its maker was given (ADR 052, 054)."""
-    here = Instance(object=psi("Creating"), servers=the_servers())
+    here = InstanceSnapshot(object=psi("Creating"), servers=the_servers())
 
     writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
 
@@ -322,7 +325,7 @@ def test_setup_waits_until_the_instance_is_active(state: str, ready: bool) -> No
 
 
 def test_servers_of_another_owner_are_not_taken_for_the_instances() -> None:
-    here = Instance(object=psi("Creating"), servers=the_servers(labels={}))
+    here = InstanceSnapshot(object=psi("Creating"), servers=the_servers(labels={}))
 
     writes = decide(seen(workflow(CREATE, state="Setup"), here, breakdowns=[broken_down()]))
 
@@ -331,7 +334,7 @@ def test_servers_of_another_owner_are_not_taken_for_the_instances() -> None:
 
 @pytest.mark.parametrize("state", ["Proposal", "Setup"])
 def test_what_is_wrong_with_an_instance_is_told_to_its_maker(state: str) -> None:
-    here = Instance(object=psi("Creating", error=error("taken", "Fatal", "User")))
+    here = InstanceSnapshot(object=psi("Creating", error=error("taken", "Fatal", "User")))
 
     writes = decide(seen(workflow(CREATE, state=state), here, breakdowns=[broken_down()]))
 
@@ -364,7 +367,7 @@ def test_the_name_of_another_users_instance_is_not_to_be_had() -> None:
 )
 @pytest.mark.parametrize("state", ["Proposal", "Setup"])
 def test_who_may_not_use_an_instance_is_told_why(
-    here: Instance | None, message: str, state: str
+    here: InstanceSnapshot | None, message: str, state: str
 ) -> None:
     """dws-spec section 2.2."""
     writes = decide(seen(workflow(USE, state=state), here))
@@ -377,7 +380,7 @@ def test_an_instance_may_be_said_to_be_for_all_users() -> None:
     """dws-spec section 0.1: ignore-uid, in any case."""
     shared = whole(spec={"userID": 7}, metadata={"annotations": {labels.IGNORE_UID: "True"}})
 
-    assert changes(decide(seen(workflow(USE, state="Setup"), shared)), kinds.PERSISTENT)
+    assert changes(decide(seen(workflow(USE, state="Setup"), shared)), kinds.PERSISTENT_INSTANCE)
 
 
 @pytest.mark.parametrize(
@@ -480,7 +483,7 @@ def test_whom_the_root_directory_lets_in_is_told_to_what_mounts_it(
 def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
     writes = decide(seen(workflow(USE, state="Setup"), whole(state)))
 
-    assert not changes(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
     assert told(writes) == (
         "Error",
         "DW Directive 0: User error: PersistentStorage is not active: pers is "
@@ -491,7 +494,7 @@ def test_an_instance_that_is_not_active_is_not_used(state: str) -> None:
 def test_a_user_of_an_instance_that_is_degraded_since_goes_on() -> None:
     writes = decide(seen(workflow(USE, state="Setup"), whole("Degraded", USER)))
 
-    assert not changes(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
     assert told(writes)[0] == "Completed"
 
 
@@ -541,7 +544,7 @@ def on_rabbits(index: int = 0, desired: str = "mounted", **status: Any) -> NnfAc
     return nnf_access("servers", desired, index, **told)
 
 
-def filled(**nodes: int) -> Instance:
+def filled(**nodes: int) -> InstanceSnapshot:
     """Make an instance in use, with so many allocations on each rabbit."""
     storage = structs.replace(the_storage(ready=True), spec=nnf_storage(*nodes.items()).spec)
     return replace(whole("Active", USER), storage=storage)
@@ -653,7 +656,7 @@ def test_rabbits_unmount_before_the_nodes_mount_and_mount_again_for_copy_out() -
     assert not made(writes, kinds.NNF_DATA_MOVEMENT)
 
 
-def two(name: str) -> Instance:
+def two(name: str) -> InstanceSnapshot:
     return replace(
         filled(r0=1),
         object=structs.replace(
@@ -731,7 +734,7 @@ def test_raw_persistent_storage_is_not_copied_to_or_from(directive: str) -> None
     ],
 )
 def test_a_copy_whose_storage_is_not_to_be_had_says_so(
-    directives: tuple[str, ...], here: Instance | None, message: str
+    directives: tuple[str, ...], here: InstanceSnapshot | None, message: str
 ) -> None:
     status, words = told(decide(seen(workflow(*directives, state="DataIn"), here)))
     assert f"{status}: {words.removeprefix('DW Directive 0: ')}" == message
@@ -742,7 +745,7 @@ def test_a_job_that_is_torn_down_takes_its_copies_and_what_rabbits_have_mounted_
     here = whole("Active", USER)
     writes = decide(seen(wf, here, accesses=[on_rabbits()]))
     assert removed(writes, kinds.NNF_ACCESS) == ["default/wf-0-servers"]
-    assert not changes(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
 
 
 def test_a_state_is_not_called_ready_before_what_its_work_writes_is_written() -> None:
@@ -750,7 +753,7 @@ def test_a_state_is_not_called_ready_before_what_its_work_writes_is_written() ->
 
     writes = decide(seen(wf, whole("Active", USER)))
 
-    assert [each.kind for each in writes] == [kinds.PERSISTENT, kinds.WORKFLOW]
+    assert [each.kind for each in writes] == [kinds.PERSISTENT_INSTANCE, kinds.WORKFLOW]
     assert is_ready(writes)
 
 
@@ -760,11 +763,11 @@ def test_a_user_leaves_after_its_mounts_and_before_it_is_done() -> None:
 
     first = decide(seen(wf, here, accesses=[nnf_access()]))
     assert removed(first, kinds.NNF_ACCESS) == ["default/wf-0-computes"]
-    assert not changes(first, kinds.PERSISTENT)
+    assert not changes(first, kinds.PERSISTENT_INSTANCE)
 
     writes = decide(seen(wf, here))
-    assert [each.kind for each in writes] == [kinds.PERSISTENT, kinds.WORKFLOW]
-    assert changes(writes, kinds.PERSISTENT) == [{"spec": {"consumerReferences": [OTHER]}}]
+    assert [each.kind for each in writes] == [kinds.PERSISTENT_INSTANCE, kinds.WORKFLOW]
+    assert changes(writes, kinds.PERSISTENT_INSTANCE) == [{"spec": {"consumerReferences": [OTHER]}}]
     assert is_ready(writes)
 
 
@@ -777,7 +780,7 @@ def test_a_workflow_that_is_deleted_in_any_state_leaves_the_instance(state: str)
         seen(wf, whole("Active", USER), dependents=[(kinds.BREAKDOWN, wf.metadata.key)])
     )
 
-    assert changes(writes, kinds.PERSISTENT) == [{"spec": {"consumerReferences": []}}]
+    assert changes(writes, kinds.PERSISTENT_INSTANCE) == [{"spec": {"consumerReferences": []}}]
     assert removed(writes, kinds.BREAKDOWN) == ["default/wf"]
 
 
@@ -795,7 +798,7 @@ def test_an_instance_that_is_complete_is_its_own_from_then_on() -> None:
 
     writes = decide(seen(workflow(CREATE, state="Teardown"), here, breakdowns=[by]))
 
-    (patch,) = changes(writes, kinds.PERSISTENT)
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
     assert patch["metadata"]["ownerReferences"] is None
     assert after(here.object, writes).metadata.labels == {"kept": "yes"}
     assert is_ready(writes)
@@ -810,12 +813,12 @@ def test_an_instance_whose_making_failed_goes() -> None:
     wf = workflow(CREATE, state="Teardown", status={"drivers": drivers})
 
     writes = decide(seen(wf, whole("Creating", metadata=owned(by)), breakdowns=[by]))
-    assert removed(writes, kinds.PERSISTENT) == [KEY]
+    assert removed(writes, kinds.PERSISTENT_INSTANCE) == [KEY]
     assert not is_ready(writes)
 
     going = whole("Destroying", OTHER, deleting=True, metadata=owned(by))
     writes = decide(seen(wf, going, breakdowns=[by]))
-    assert not removed(writes, kinds.PERSISTENT)
+    assert not removed(writes, kinds.PERSISTENT_INSTANCE)
     assert told(writes)[1] == "DW Directive 0: delete, once 1 user let go"
 
     assert is_ready(decide(seen(wf, None, breakdowns=[by])))
@@ -827,7 +830,7 @@ def test_an_instance_that_was_there_before_is_not_taken_away() -> None:
         seen(workflow(CREATE, state="Teardown"), whole("Active"), breakdowns=[broken_down()])
     )
 
-    assert not changes(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
     assert is_ready(writes)
 
 
@@ -840,7 +843,7 @@ def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
     here = whole("Active")
 
     writes = decide(seen(wf, here))
-    (patch,) = changes(writes, kinds.PERSISTENT)
+    (patch,) = changes(writes, kinds.PERSISTENT_INSTANCE)
     assert patch["spec"] == {"state": "Destroying"}
     assert patch["metadata"]["labels"] == labels.of_owner(kinds.WORKFLOW, wf.metadata)
     assert patch["metadata"]["ownerReferences"][0]["uid"] == "uid-wf"
@@ -848,7 +851,7 @@ def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
 
     here = replace(here, object=after(here.object, writes))
     writes = decide(seen(wf, here))
-    assert removed(writes, kinds.PERSISTENT) == [KEY]
+    assert removed(writes, kinds.PERSISTENT_INSTANCE) == [KEY]
     assert not is_ready(writes)
 
     assert not is_ready(decide(seen(wf, whole("Destroying", deleting=True))))
@@ -867,14 +870,14 @@ def test_an_instance_becomes_its_destroyers_before_it_is_deleted() -> None:
     ],
 )
 def test_an_instance_in_use_or_of_another_user_is_not_destroyed(
-    here: Instance, message: str
+    here: InstanceSnapshot, message: str
 ) -> None:
     """dws-spec section 7: ignore-uid does not apply."""
     writes = decide(seen(workflow(DESTROY, state="Teardown"), here))
 
     assert told(writes) == ("Error", f"DW Directive 0: User error: {message}")
-    assert not changes(writes, kinds.PERSISTENT)
-    assert not removed(writes, kinds.PERSISTENT)
+    assert not changes(writes, kinds.PERSISTENT_INSTANCE)
+    assert not removed(writes, kinds.PERSISTENT_INSTANCE)
 
 
 def test_what_keeps_an_instance_from_being_destroyed_is_told() -> None:

@@ -12,8 +12,8 @@ from warren.base.bytesize import GIB
 from warren.base.placing import AllocationSet, HeldFlash
 from warren.dws.breakdown.allocationneeds import RABBIT
 from warren.dws.faults import Fault
-from warren.dws.jobs.placement import Policy, Reservation, allocation_sets, reserve
-from warren.dws.jobs.resources import counts, rewritten
+from warren.dws.jobs.placement import PlacementPolicy, Reservation, allocation_sets, reserve
+from warren.dws.jobs.resources import rewrite, shared_counts
 from warren.dws.objects.breakdowns import AllocationNeed, Colocation, Constraints
 
 ACROSS, SINGLE = "AllocateAcrossServers", "AllocateSingleServer"
@@ -94,8 +94,8 @@ def test_a_set_whose_allocations_are_apart_has_as_few_as_hold_it() -> None:
 
 def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
     needs = [asking("mgt", 5, SINGLE), asking("ost", 1600, scale=10)]
-    spec = rewritten([{**NODE, "count": 16}], needs, 0, 2000).resources
-    assert counts(spec) == (1, 16)
+    spec = rewrite([{**NODE, "count": 16}], needs, 0, 2000).resources
+    assert shared_counts(spec) == (1, 16)
     assert reserve(needs, 16, 0, 800, (1, 3)).shared == (AllocationSet(1, 5), AllocationSet(3, 534))
     # But not where the breakdown says it.
     assert reserve([asking("ost", 90, count=2)], 16, 0, None, (3,)).shared == (
@@ -104,7 +104,7 @@ def test_a_number_that_was_reserved_is_kept_whatever_it_came_from() -> None:
 
     held = [HeldFlash(f"r{number}", 2, 1, 300) for number in range(8)]
     per_rabbit = {each.rabbit: each.nodes for each in held}
-    mgt, ost = allocation_sets(needs, per_rabbit, 0, held, counts(spec))
+    mgt, ost = allocation_sets(needs, per_rabbit, 0, held, shared_counts(spec))
     assert mgt["storage"] == [{"name": "r0", "allocationCount": 1}]
     assert ost["allocationSize"] == 100 * GIB
     assert [each["allocationCount"] for each in ost["storage"]] == [2] * 8
@@ -116,7 +116,7 @@ def test_what_a_set_demands_of_rabbits_stands_in_the_jobspec_in_words_of_dws() -
         asking("ost", 9, count=2),
         asking("mgt", 5, SINGLE, keys=MGT),
     ]
-    found = rewritten([NODE], needs, 0)
+    found = rewrite([NODE], needs, 0)
     ssd = {"type": "ssd", "exclusive": True}
     assert found.resources == [
         {
@@ -132,14 +132,14 @@ def test_what_a_set_demands_of_rabbits_stands_in_the_jobspec_in_words_of_dws() -
         "rabbit": {"labels": ["tier=fast"]},
         "rabbit-1": {"labels": [], "colocation": [{"type": "exclusive", "key": "lustre-mgt"}]},
     }
-    assert rewritten(found.resources, needs, 0) == found
+    assert rewrite(found.resources, needs, 0) == found
 
 
 def test_flash_of_an_authors_own_does_not_get_round_what_its_sets_demand() -> None:
     needs = [asking("mgt", 5, SINGLE, keys=MGT)]
-    own = rewritten([NODE], [asking("mgt", 5, SINGLE)], 0).resources
+    own = rewrite([NODE], [asking("mgt", 5, SINGLE)], 0).resources
     with pytest.raises(Fault, match="leave its ssds out"):
-        rewritten(own, needs, 0)
+        rewrite(own, needs, 0)
 
 
 @pytest.mark.parametrize(
@@ -254,9 +254,9 @@ def test_each_set_is_met_by_equal_allocations_where_it_may_be(
 
 def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> None:
     """Statements 002.9, 002.18: equal slices, rather than in proportion to nodes."""
-    policy = Policy(scale=10)
+    policy = PlacementPolicy(scale=10)
     per_rabbit = {"r0": 4, "r1": 3}
-    needs = policy.applied([asking("ost", 700)])
+    needs = policy.with_site_limits([asking("ost", 700)])
     wanted = reserve(needs, 7, 0)
     assert wanted == Reservation(0, (AllocationSet(7, 100),))
     held = [HeldFlash("r0", 4, 1, 400), HeldFlash("r1", 3, 1, 300)]
@@ -265,7 +265,7 @@ def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> No
 
     two = [HeldFlash("r0", 4, 1, 350), HeldFlash("r1", 3, 1, 350)]
     (found,) = allocation_sets(
-        Policy(scale=1).applied([asking("ost", 700)]), per_rabbit, 0, two, (2,)
+        PlacementPolicy(scale=1).with_site_limits([asking("ost", 700)]), per_rabbit, 0, two, (2,)
     )
     assert [each["allocationCount"] for each in found["storage"]] == [1, 1]
 
@@ -273,15 +273,15 @@ def test_a_site_may_have_sets_shared_out_evenly_of_which_nothing_is_said() -> No
 def test_what_a_breakdown_says_of_numbers_counts_for_more_than_the_site() -> None:
     """Statements 002.17, 002.18: count and scale."""
     given_ = [asking("ost", 9, count=2), asking("mdt", 9, scale=1), asking("mgt", 9, SINGLE)]
-    found = Policy(scale=10).applied(given_)
+    found = PlacementPolicy(scale=10).with_site_limits(given_)
     assert [each.constraints.scale for each in found] == [None, 1, None]
     assert found[0] is given_[0]
     assert found[2] is given_[2]
 
 
 def test_a_site_may_bound_how_many_allocations_a_set_has() -> None:
-    policy = Policy(most={"mdt": 3})
-    needs = policy.applied([asking("ost", 160), asking("mdt", 160)])
+    policy = PlacementPolicy(max_allocations={"mdt": 3})
+    needs = policy.with_site_limits([asking("ost", 160), asking("mdt", 160)])
     assert reserve(needs, 16, 0) == Reservation(10, (AllocationSet(3, 54),))
     assert reserve(needs, 2, 0).shared == (AllocationSet(2, 80),)
     # But a set has as many as it takes to hold it.

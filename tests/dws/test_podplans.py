@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.dws.builders import meta
 from warren.base.objects import Object, merged
 from warren.dws.pods import plans
-from warren.dws.pods.plans import Image, Missing, References, Unfit
+from warren.dws.pods.plans import Image, MissingReference, References, UnsupportedPod
 
 IDENTITY = {"runAsUser": 1000, "runAsGroup": 100, "capabilities": {"drop": ["ALL"]}}
 IMAGE = Image(
@@ -165,7 +165,7 @@ def test_variables_come_from_config_maps_and_secrets() -> None:
     ],
 )
 def test_what_is_missing_may_come_yet(said: Object, words: str) -> None:
-    with pytest.raises(Missing, match=words):
+    with pytest.raises(MissingReference, match=words):
         app({"env": [{"name": "A", "valueFrom": said}]}, config_maps=named("site", a="1"))
 
 
@@ -239,7 +239,7 @@ def test_the_image_of_a_container_that_prepares_is_found_too() -> None:
     ],
 )
 def test_what_is_not_done_for_pods_is_refused_by_name(spec: dict[str, Any], words: str) -> None:
-    with pytest.raises(Unfit, match=words):
+    with pytest.raises(UnsupportedPod, match=words):
         planned(pod(**spec))
 
 
@@ -263,7 +263,7 @@ def test_what_is_not_done_for_pods_is_refused_by_name(spec: dict[str, Any], word
     ],
 )  # fmt: skip
 def test_what_is_not_done_for_containers_is_refused_by_name(said: Object, words: str) -> None:
-    with pytest.raises(Unfit, match=words):
+    with pytest.raises(UnsupportedPod, match=words):
         planned(pod(said))
 
 

@@ -12,7 +12,7 @@ from warren.dws.jobs.conduct import decide, needs_pods
 from warren.dws.jobs.jobactions import SUMMARY, KeepLogs, Note
 from warren.dws.objects.workflows import Workflow
 from warren.dws.pods import podsummary
-from warren.dws.pods.podsummary import KEPT, LogRef
+from warren.dws.pods.podsummary import MAX_CHARACTERS, LogRef
 
 CONTAINER = "#DW container name=beside profile=index"
 RUNNING = {"running": {"startedAt": "2026-11-24T12:00:00Z"}}
@@ -102,11 +102,14 @@ def test_the_logs_of_what_has_run_are_kept_those_that_failed_first() -> None:
 def test_one_log_is_kept_as_it_is_and_several_below_their_names() -> None:
     one, two = LogRef(Key("default", "a"), "app"), LogRef(Key("default", "b"), "app")
     assert podsummary.text({one: "words\n"}) == "words\n"
-    assert podsummary.text({one: "x" * (KEPT + 1)}) == "x" * KEPT
+    assert podsummary.text({one: "x" * (MAX_CHARACTERS + 1)}) == "x" * MAX_CHARACTERS
     assert podsummary.text({one: "words\n", two: "more\n"}) == (
         "==> a app <==\nwords\n\n==> b app <==\nmore\n"
     )
-    assert len(podsummary.text({one: "x" * KEPT, two: "y" * KEPT})) <= KEPT
+    assert (
+        len(podsummary.text({one: "x" * MAX_CHARACTERS, two: "y" * MAX_CHARACTERS}))
+        <= MAX_CHARACTERS
+    )
 
 
 # With the record

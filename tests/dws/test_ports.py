@@ -50,7 +50,9 @@ def answered(
         manager = read(obj, NnfPortManager)
         asking = {each.requester.uid for each in manager.spec.allocations}
         living = asking - {f"uid-{name}" for name in gone}
-        snapshot = PortSnapshot(manager=manager, configuration=system, living=living, now=now)
+        snapshot = PortSnapshot(
+            manager=manager, configuration=system, existing_workflows=living, now=now
+        )
         writes, delay = ports.decide(snapshot)
         if not writes:
             return obj, delay
@@ -176,12 +178,12 @@ def test_a_workflow_asks_once_and_gives_back_once() -> None:
     obj, _ = answered(msgspec.to_builtins(asked), configuration("5000-5005"))
     has = read(obj, NnfPortManager)
     assert list(ports.assigned_ports(has, wf, 2)) == [5001, 5002]
-    assert not ports.are_free(has, "uid-wf")
+    assert not ports.are_released(has, "uid-wf")
     freed = ports.release_ports(has, "uid-wf")
     assert freed is not None
     obj, _ = answered(merged(obj, freed.patch), configuration("5000-5005"))
     manager = read(obj, NnfPortManager)
-    assert ports.are_free(manager, "uid-wf")
+    assert ports.are_released(manager, "uid-wf")
     assert ports.release_ports(manager, "uid-wf") is None
     assert ports.release_ports(None, "uid-wf") is None
 
@@ -209,11 +211,11 @@ def test_a_workflow_that_cannot_have_its_ports_says_why(manager: Object | None, 
 
 
 def test_all_ports_that_there_can_be_are_numbers_of_ports() -> None:
-    assert ports.available(configuration("1-65535")) == tuple(range(1, 65536))
+    assert ports.available_ports(configuration("1-65535")) == tuple(range(1, 65536))
     for said in ("0-5", "65535-65536"):
-        assert ports.available(configuration(said)) is None
-    assert ports.available(configuration(7, containerHostPortRangeMin=9)) == (7,)
-    assert ports.available(configuration(7, containerHostPortRangeMax=9)) == (7,)
+        assert ports.available_ports(configuration(said)) is None
+    assert ports.available_ports(configuration(7, containerHostPortRangeMin=9)) == (7,)
+    assert ports.available_ports(configuration(7, containerHostPortRangeMax=9)) == (7,)
 
 
 def test_it_is_looked_at_again_when_the_first_of_several_is_free() -> None:
@@ -240,7 +242,7 @@ def test_others_keep_theirs_when_one_gives_back() -> None:
     assert freed is not None
     left = freed.patch["spec"]["allocations"]
     assert [each["requester"]["uid"] for each in left] == ["uid-other"]
-    assert ports.are_free(None, "uid-wf")
+    assert ports.are_released(None, "uid-wf")
 
 
 def test_ports_are_a_workflows_when_they_are_as_many_as_it_needs() -> None:

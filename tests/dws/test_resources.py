@@ -11,7 +11,7 @@ from tests.dws.builders import need
 from tests.rfc.vectors import vector
 from warren.base.bytesize import GIB
 from warren.dws.faults import Fault
-from warren.dws.jobs.resources import Rewritten, rewritten
+from warren.dws.jobs.resources import RewrittenResources, rewrite
 from warren.dws.objects.breakdowns import AllocationNeed, BreakdownStatus
 from warren.dws.objects.decoding import read
 
@@ -36,7 +36,7 @@ def vector_needs(name: str) -> list[AllocationNeed]:
 
 
 def ssds(needs: list[AllocationNeed], nodes: int = 2, floor: int = FLOOR) -> int:
-    changed = rewritten([{**NODE, "count": nodes}], needs, floor).resources
+    changed = rewrite([{**NODE, "count": nodes}], needs, floor).resources
     assert changed is not None
     count = changed[0]["with"][1]["count"]
     assert isinstance(count, int)
@@ -44,7 +44,7 @@ def ssds(needs: list[AllocationNeed], nodes: int = 2, floor: int = FLOOR) -> int
 
 
 def test_each_node_gets_flash_beside_it() -> None:
-    assert rewritten([NODE], [need()], FLOOR).resources == [
+    assert rewrite([NODE], [need()], FLOOR).resources == [
         {
             "type": "slot",
             "count": 2,
@@ -75,7 +75,7 @@ def test_flash_is_counted_in_whole_gib_with_a_floor_for_each_allocation(
 
 @pytest.mark.parametrize(("nodes", "gib"), [(1, 10240), (2, 5120), (3, 3414), (4, 2560)])
 def test_the_lustre_of_flux_coral2_is_spread_over_the_nodes(nodes: int, gib: int) -> None:
-    found = rewritten([{**NODE, "count": nodes}], vector_needs("lustre10tb"), FLOOR)
+    found = rewrite([{**NODE, "count": nodes}], vector_needs("lustre10tb"), FLOOR)
     changed = found.resources
     assert changed[0]["with"][1]["count"] == gib
     # Its MGT and MDT are smaller than what each node's part of them would be raised to.
@@ -108,7 +108,7 @@ def shared(count: int, gib: int) -> dict[str, Any]:
 def test_flash_that_is_not_beside_each_node_is_asked_for_as_the_allocations_that_it_will_be(
     one: AllocationNeed, asked: dict[str, Any]
 ) -> None:
-    changed = rewritten([NODE], [one], FLOOR).resources
+    changed = rewrite([NODE], [one], FLOOR).resources
     assert changed[0]["with"] == [{**NODE, "count": 1}]
     assert changed[1:] == [asked]
 
@@ -139,13 +139,13 @@ def test_what_cannot_be_reserved_is_refused_before_the_scheduler_has_the_job(
     one: AllocationNeed, nodes: Any, fault: str
 ) -> None:
     with pytest.raises(Fault, match=fault):
-        rewritten([{**NODE, "count": nodes}], [one], FLOOR)
+        rewrite([{**NODE, "count": nodes}], [one], FLOOR)
 
 
 @pytest.mark.parametrize("one", [need(), need("mgt", 1, "AllocateSingleServer")])
 def test_a_jobspec_that_was_rewritten_stays_as_it_is(one: AllocationNeed) -> None:
-    once = rewritten([NODE], [one], FLOOR)
-    assert rewritten(once.resources, [one], FLOOR) == once
+    once = rewrite([NODE], [one], FLOOR)
+    assert rewrite(once.resources, [one], FLOOR) == once
 
 
 @pytest.mark.parametrize(
@@ -162,20 +162,20 @@ def test_a_jobspec_that_was_rewritten_stays_as_it_is(one: AllocationNeed) -> Non
 def test_flash_that_an_author_asks_for_himself_is_refused_where_it_is_not_what_is_needed(
     mine: list[AllocationNeed], needs: list[AllocationNeed]
 ) -> None:
-    own = rewritten([NODE], mine, FLOOR)
+    own = rewrite([NODE], mine, FLOOR)
     with pytest.raises(Fault, match=r"is not what its #DW directives need: leave its ssds out"):
-        rewritten(own.resources, needs, FLOOR)
+        rewrite(own.resources, needs, FLOOR)
 
 
 def test_an_author_may_ask_for_more_flash_beside_each_node_than_is_needed() -> None:
-    own = rewritten([NODE], [need(size=9 * GIB)], FLOOR)
-    assert rewritten(own.resources, [need(size=8 * GIB)], FLOOR) == own
+    own = rewrite([NODE], [need(size=9 * GIB)], FLOOR)
+    assert rewrite(own.resources, [need(size=8 * GIB)], FLOOR) == own
 
 
 def test_a_single_slot_is_on_a_node_that_others_may_share() -> None:
     """ADR 054: a job that is one task has storage without a node of its own."""
     slot = NODE["with"][0]
-    found = rewritten([slot], [need(size=8 * GIB)], FLOOR)
+    found = rewrite([slot], [need(size=8 * GIB)], FLOOR)
     assert found.resources == [
         {
             "type": "slot",
@@ -187,11 +187,11 @@ def test_a_single_slot_is_on_a_node_that_others_may_share() -> None:
             ],
         }
     ]
-    assert rewritten(found.resources, [need(size=8 * GIB)], FLOOR) == found
+    assert rewrite(found.resources, [need(size=8 * GIB)], FLOOR) == found
 
 
 def test_a_job_that_needs_no_storage_keeps_its_resources() -> None:
-    assert rewritten([NODE], [], FLOOR) == Rewritten([NODE], {})
+    assert rewrite([NODE], [], FLOOR) == RewrittenResources([NODE], {})
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_jobspec_that_flash_cannot_be_put_into_is_the_users_fault(
     resources: Any, fault: str
 ) -> None:
     with pytest.raises(Fault, match=fault) as raised:
-        rewritten(resources, [need()], FLOOR)
+        rewrite(resources, [need()], FLOOR)
     assert raised.value.type == "User"
 
 

@@ -25,11 +25,11 @@ RETRIES = Retries(tries=3, pause=5.0)
 def test_a_copy_is_tried_so_often_unless_a_job_that_has_not_begun_can_hear_of_a_mistake(
     command: str, told: bool, restarts: int, again: bool
 ) -> None:
-    assert RETRIES.again(command, restarts, by_copier=told) is again
+    assert RETRIES.should_retry(command, restarts, by_copier=told) is again
 
 
 def test_one_try_is_no_retry() -> None:
-    assert not Retries(tries=1).again("copy_out", 0, by_copier=False)
+    assert not Retries(tries=1).should_retry("copy_out", 0, by_copier=False)
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_one_try_is_no_retry() -> None:
 def test_each_pause_is_longer_and_no_clock_that_is_set_back_prolongs_it(
     restarts: int, since: float, wait: float
 ) -> None:
-    assert RETRIES.wait(restarts, since) == wait
+    assert RETRIES.delay(restarts, since) == wait

@@ -43,7 +43,7 @@ def test_what_is_written_is_read_again(shared: Sharing) -> None:
     written = {
         key: value for key, value in sharing.annotations(shared).items() if value is not None
     }
-    assert sharing.of(written) == shared
+    assert sharing.from_annotations(written) == shared
     assert bool(written) is bool(shared)
 
 
@@ -67,5 +67,5 @@ def test_what_cannot_be_read_lets_no_user_in(text: str) -> None:
 @pytest.mark.parametrize(("value", "everyone"), [("TRUE", True), ("false", False), ("1", False)])
 def test_nnfs_annotation_is_valid_beside_ours(value: str, everyone: bool) -> None:
     """dws-spec section 0.1."""
-    found = sharing.of({labels.IGNORE_UID: value, labels.SHARED_WITH: "gid:7"})
+    found = sharing.from_annotations({labels.IGNORE_UID: value, labels.SHARED_WITH: "gid:7"})
     assert found == Sharing(everyone=everyone, groups=frozenset({7}))

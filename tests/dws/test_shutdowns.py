@@ -8,7 +8,7 @@ from tests.dws.builders import meta, workflow
 from tests.dws.test_containers import BARE, BARE_PROFILE, condition
 from warren.base.objects import Object
 from warren.dws.containers import containerprofiles, shutdowns
-from warren.dws.containers.shutdowns import AskShutdown
+from warren.dws.containers.shutdowns import ShutdownRequest
 from warren.dws.objects.decoding import read
 from warren.dws.pods.batchjobs import BatchJob
 
@@ -39,9 +39,9 @@ def job(name: str, rabbit: str = "", labels: Any = None, **status: Any) -> dict[
     return {name: read(raw, BatchJob)}
 
 
-def asked(jobs: Any, profile: Object = TWO, **more: Any) -> list[AskShutdown]:
+def asked(jobs: Any, profile: Object = TWO, **more: Any) -> list[ShutdownRequest]:
     wf = workflow(BARE, **{"state": "PostRun", **more})
-    found = containerprofiles.of(profile)
+    found = containerprofiles.decode(profile)
     return shutdowns.decide(wf, found, [*jobs.values()], PORTS[: found.ports], node)
 
 
@@ -95,14 +95,14 @@ def test_a_rabbit_whose_address_is_not_known_is_left_out() -> None:
 
 
 def test_of_many_containers_all_have_their_turn() -> None:
-    asks = [AskShutdown(rabbit=f"r{each}", address="::1", port=5000) for each in range(150)]
-    begin, seen = 0, list[AskShutdown]()
+    asks = [ShutdownRequest(rabbit=f"r{each}", address="::1", port=5000) for each in range(150)]
+    begin, seen = 0, list[ShutdownRequest]()
     for _ in range(3):
-        having, begin = shutdowns.turn(asks, begin)
-        assert len(having) == shutdowns.MOST_AT_ONCE
+        having, begin = shutdowns.next_batch(asks, begin)
+        assert len(having) == shutdowns.BATCH_SIZE
         seen += having
     assert seen == [*asks, *asks[:42]]
-    few, begin = shutdowns.turn(asks[:50], begin)  # others have ended meanwhile
+    few, begin = shutdowns.next_batch(asks[:50], begin)  # others have ended meanwhile
     assert sorted(few, key=asks.index) == asks[:50]
     assert begin == 0
 
@@ -115,7 +115,7 @@ def test_of_many_containers_all_have_their_turn() -> None:
     ],
 )
 def test_a_container_is_asked_at_the_address_of_its_rabbit(address: str, url: str) -> None:
-    assert shutdowns.url(AskShutdown(rabbit="r0", address=address, port=5000)) == url
+    assert shutdowns.url(ShutdownRequest(rabbit="r0", address=address, port=5000)) == url
 
 
 def test_a_token_is_sent_along_where_there_is_one() -> None:

@@ -11,7 +11,7 @@ from warren.base.objects import Key, key_of
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import Directive, parse
 from warren.dws import labels
-from warren.dws.copies.datamovement import children
+from warren.dws.copies import datamovement
 from warren.dws.copies.staging import Plan, StagingPath, file_system_of, inside, plan, storage_named
 from warren.dws.copies.staging import parse as parse_path
 from warren.dws.node import RawVolumes
@@ -146,7 +146,7 @@ def test_a_copy_goes_where_nnf_puts_it(
 
 def movements(directive: str, *nodes: tuple[str, int]) -> list[tuple[str, str, str]]:
     """Return key, source and destination of the movements of a directive, which is the second."""
-    made = children(
+    made = datamovement.movements(
         workflow(JOBDW, directive),
         1,
         parse(directive),
@@ -185,7 +185,9 @@ def test_a_rabbit_that_is_listed_twice_numbers_its_movements_on() -> None:
 
 def test_a_movement_says_whose_it_is_and_what_each_end_is() -> None:
     wf = workflow(JOBDW, COPY_OUT)
-    (obj,) = children(wf, 1, parse(COPY_OUT), nnf_storage(("r0", 1)), [lustre()], "/m")
+    (obj,) = datamovement.movements(
+        wf, 1, parse(COPY_OUT), nnf_storage(("r0", 1)), [lustre()], "/m"
+    )
     assert key_of(obj) == Key("r0", "wf-1-0")
     assert obj["metadata"]["labels"][labels.INITIATOR] == "copy_out"
     assert obj["metadata"]["labels"][labels.DIRECTIVE_INDEX] == "1"

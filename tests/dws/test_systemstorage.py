@@ -278,7 +278,7 @@ def test_all_of_it_is_given_back_and_the_access_first() -> None:
         }[name]
         assert removed(writes, kind) == ["default/local"]
         del found[name]
-    assert systemstorage.leaves(seen(going))
+    assert systemstorage.is_about_to_go(seen(going))
     (patch,) = changes(systemstorage.decide(seen(going)), kinds.SYSTEM_STORAGE)
     assert patch == {"metadata": {"finalizers": []}}
     # What is another's is left to it.

@@ -36,8 +36,8 @@ def test_a_rabbit_that_has_made_one_of_two_sets_is_late() -> None:
 def test_what_is_noted_is_read_again() -> None:
     noted = {"annotations": tolerance.annotation({"n1", "n0"})}
 
-    assert tolerance.of(workflow(metadata=noted).metadata) == {"n0", "n1"}
-    assert tolerance.of(workflow().metadata) == frozenset()
+    assert tolerance.lost_nodes(workflow(metadata=noted).metadata) == {"n0", "n1"}
+    assert tolerance.lost_nodes(workflow().metadata) == frozenset()
     assert tolerance.node_names("n[0-") == frozenset()
 
 

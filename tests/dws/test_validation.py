@@ -427,7 +427,9 @@ def profiled(**data: Any) -> Facts:
         {"name": "DW_PERSISTENT_kept", "optional": True},
     ]
     made = {"metadata": meta("beside"), "data": {"spec": pod, "storages": storages, **data}}
-    return replace(CONTAINER, container_profiles={"beside": containerprofiles.of(made)}, groupid=9)
+    return replace(
+        CONTAINER, container_profiles={"beside": containerprofiles.decode(made)}, groupid=9
+    )
 
 
 def test_a_container_has_the_storage_that_its_profile_demands() -> None:

@@ -36,7 +36,7 @@ from warren.dws.node import Copy, Progress
 from warren.dws.objects.decoding import read
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
-from warren.dws.offload.copyservice import Service
+from warren.dws.offload.copyservice import OffloadService
 from warren.dws.offload.requests import Refusal
 from warren.instance.config import Config
 from warren.instance.jobs.manager import InactiveJob
@@ -175,7 +175,7 @@ class Applications:
 
     async def establish(self, control: Control) -> None:
         """Say that there is a service, as it does itself."""
-        service = Service(launcher="here", port=1, certificate="/authority")
+        service = OffloadService(launcher="here", port=1, certificate="/authority")
         await control.api.store.patch(copyservice.announce(service))
         await asyncio.sleep(1)  # until informers have heard of it
 
@@ -263,7 +263,7 @@ class Kubelets:
         """Return what is left of containers when the garbage collector had its time."""
         await asyncio.sleep(5)
         store = control.api.store
-        own = (kinds.JOB, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP, kinds.CONTAINER_PROFILE)
+        own = (kinds.BATCH_JOB, kinds.POD, kinds.SERVICE, kinds.CONFIG_MAP, kinds.CONTAINER_PROFILE)
         found = [
             f"{kind.name} {key_of(obj)} is left"
             for kind in own
@@ -395,7 +395,7 @@ async def _to_the_end(story: Story, world: World, control: Control, found: Found
             cancelling.cancel()
         if ended.job.result not in story.ends:
             found.wrong.append(f"job {number} ended as {ended.job.result}: {ended.job.exceptions}")
-    left = list(control.api.store.objects_of(kinds.PERSISTENT))
+    left = list(control.api.store.objects_of(kinds.PERSISTENT_INSTANCE))
     if left:
         found.wrong.append(f"persistent storage is left: {left}")
     await world.assert_nothing_left(control)

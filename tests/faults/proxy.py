@@ -39,7 +39,7 @@ Action = Callable[[], Coroutine[Any, Any, T]]
 SILENCE: Final = 150.0
 """After how many seconds without a word the HTTPS client takes a watch for dead."""
 
-_WRITTEN: Final = frozenset(kinds.ALL) - {kinds.RULE, kinds.LUSTRE}
+_WRITTEN: Final = frozenset(kinds.ALL) - {kinds.DIRECTIVE_RULE, kinds.LUSTRE_FILE_SYSTEM}
 """What components write. All else is written by the API's own process, with nothing between."""
 
 
@@ -216,7 +216,7 @@ class FaultyClient:
     async def list(
         self, kind: Kind, namespace: str = "", labels: Mapping[str, str] | None = None
     ) -> Listing:
-        if kind == kinds.LUSTRE and labels:
+        if kind == kinds.LUSTRE_FILE_SYSTEM and labels:
             return await self._inner.list(kind, namespace, labels)
         return await self._ask("list", kind, lambda: self._inner.list(kind, namespace, labels))
 

@@ -69,7 +69,7 @@ def test_all_of_them_are_more_than_five_hundred() -> None:
 
 def early(snapshot: Any, workflow: Any) -> Any:
     """Start tasks when their storage is made, and not mounted: their shells refuse to."""
-    actions = list(conduct._starting(snapshot, workflow))
+    actions = list(conduct._decide_starting(snapshot, workflow))
     ready = is_complete(workflow, State.SETUP)
     return [*actions, Start({"DW_JOB_scratch": "/mnt/nnf/none"})] if ready else actions
 
@@ -147,7 +147,7 @@ def test_a_service_that_makes_no_copies_is_found(monkeypatch: pytest.MonkeyPatch
 def test_a_node_that_stays_drained_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def drain(snapshot: Any, workflow: Any) -> Any:
         """Keep others from the job's nodes for good."""
-        return [Drain(("compute-01",), "why not"), *conduct._ending(snapshot, workflow)]
+        return [Drain(("compute-01",), "why not"), *conduct._decide_ending(snapshot, workflow)]
 
     monkeypatch.setitem(conduct._PHASES, Phase.ENDING, drain)
 
@@ -206,7 +206,7 @@ def test_what_is_left_of_containers_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_bug_that_is_logged_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = conduct._ending
+    right = conduct._decide_ending
     raised: list[Exception] = []
 
     def wrong(snapshot: Any, workflow: Any) -> Any:

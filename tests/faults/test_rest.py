@@ -34,12 +34,12 @@ def test_at_rest_nothing_is_left_to_decide(name: str) -> None:
 
 
 def test_news_that_wakes_no_controller_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = changes.is_news
+    told = changes.is_relevant_to_workflow
 
     def deaf(kind: Any, *others: Any) -> bool:
         return kind != kinds.NNF_STORAGE and told(kind, *others)
 
-    monkeypatch.setattr(changes, "is_news", deaf)
+    monkeypatch.setattr(changes, "is_relevant_to_workflow", deaf)
     wrong = lived(STORIES["copies"], behaviour=slow(0)).wrong
 
     assert any("at rest, workflow had to patch Workflow" in each for each in wrong)
@@ -48,7 +48,7 @@ def test_news_that_wakes_no_controller_is_found(monkeypatch: pytest.MonkeyPatch)
 def test_a_write_of_ones_own_that_more_follows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Workflow is prepared by one write, and broken down when that is seen."""
     monkeypatch.setattr(driver, "is_final", lambda snapshot: True)
-    monkeypatch.setattr(changes, "is_news", lambda *arguments: False)
+    monkeypatch.setattr(changes, "is_relevant_to_workflow", lambda *arguments: False)
     monkeypatch.setattr(crashes, "LONGEST", 60.0)
     wrong = lived(STORIES["copies"], behaviour=slow(0)).wrong
 

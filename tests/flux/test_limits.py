@@ -13,7 +13,7 @@ from tests.flux.test_conductor import JOBDW, fatal, named
 from tests.journeys.conftest import wait_for
 from warren.daemons import fluxbroker
 from warren.dws import tolerance
-from warren.dws.jobs.abort import REASON
+from warren.dws.jobs.abort import DRAIN_REASON
 
 TABLES = """
 [rabbit]
@@ -61,6 +61,6 @@ def test_a_job_is_let_go_before_storage_that_is_not_given_back(site: Site) -> No
         assert fatal(events) == [("dws-epilog-timeout", "DWS epilog timed out")]
         wait_for(lambda: site.rpc("resource.status", {})["drain"])
         (drained,) = site.rpc("resource.status", {})["drain"].values()
-        assert drained["reason"] == REASON
+        assert drained["reason"] == DRAIN_REASON
         wait_for(lambda: "Disabled" in site.cluster("rabbits").stdout)
     site.cluster.wait_clean()

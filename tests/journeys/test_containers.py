@@ -164,7 +164,7 @@ def finished(cluster: Cluster, job: str) -> tuple[int, str]:
 
 def _left(cluster: Cluster) -> list[Object]:
     left: tuple[Kind, ...] = (
-        kinds.JOB,
+        kinds.BATCH_JOB,
         kinds.POD,
         kinds.SERVICE,
         kinds.CONFIG_MAP,

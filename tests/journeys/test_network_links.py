@@ -17,7 +17,7 @@ from tests.journeys.conftest import SECONDS, Cluster, running, wait_for
 from tests.journeys.hosts import Host
 from warren.dws import kinds, labels
 from warren.dws.rabbits import links
-from warren.dws.rabbits.health import REASON
+from warren.dws.rabbits.health import DRAIN_REASON
 from warren.node import loops
 
 ADDRESS = "10.77.0.1"
@@ -125,7 +125,7 @@ def test_a_node_whose_cable_is_pulled_is_drained_and_back_when_it_is_plugged_in(
 
     cable.pull()
     # So many failures take a minute.
-    wait_for(lambda: drained(cluster) == f"compute-00 {REASON}", seconds=60.0 + SECONDS)
+    wait_for(lambda: drained(cluster) == f"compute-00 {DRAIN_REASON}", seconds=60.0 + SECONDS)
     (link,) = lost(cluster)
     assert (link["rabbit"], link["node"], link["status"]) == ("rabbit-0", "compute-00", "Offline")
     assert link["why"].startswith(f"{ADDRESS} port 4420: ")

@@ -26,7 +26,7 @@ def create(cluster: Cluster) -> str:
 
 
 def instances(cluster: Cluster) -> list[str]:
-    return [str(each["status"]["state"]) for each in cluster.objects(kinds.PERSISTENT)]
+    return [str(each["status"]["state"]) for each in cluster.objects(kinds.PERSISTENT_INSTANCE)]
 
 
 def test_what_one_job_has_written_another_reads_and_a_third_gives_it_all_back(

@@ -70,7 +70,7 @@ async def _nobody_may_more_than_its_role(cluster: Cluster) -> None:
         cluster,
         users.INSTANCE,
         lambda client: client.list(kinds.WORKFLOW),
-        lambda client: client.delete(Remove(kind=kinds.RULE, key=default)),
+        lambda client: client.delete(Remove(kind=kinds.DIRECTIVE_RULE, key=default)),
     )
     await _refused(
         cluster,

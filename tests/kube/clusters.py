@@ -56,7 +56,11 @@ class Doorman:
         spec = (new or {}).get("spec")
         if kind != CRD and isinstance(spec, Mapping) and spec.get("evil"):
             raise Denied("evil is not let in.", "conscience")
-        if new is not None and review.operation is Operation.CREATE and kind == kinds.RULE:
+        if (
+            new is not None
+            and review.operation is Operation.CREATE
+            and kind == kinds.DIRECTIVE_RULE
+        ):
             return {**new, "signed": True}
         return new
 

@@ -611,10 +611,10 @@ async def test_what_admission_denies_is_refused_with_its_words(client: Client) -
 
 @our_clients
 async def test_what_admission_adds_is_stored(client: Client) -> None:
-    made = await client.create(kinds.RULE, {"metadata": {"name": "nnf"}, "spec": []})
+    made = await client.create(kinds.DIRECTIVE_RULE, {"metadata": {"name": "nnf"}, "spec": []})
 
     assert made["signed"] is True
-    assert (await client.get(kinds.RULE, key("nnf")))["signed"] is True
+    assert (await client.get(kinds.DIRECTIVE_RULE, key("nnf")))["signed"] is True
 
 
 @pytest.mark.parametrize(

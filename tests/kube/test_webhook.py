@@ -64,8 +64,8 @@ async def admitting(store: Store) -> AsyncIterator[Store]:
         for name in ("default", kinds.RULES_NAMESPACE):
             await store.create(NAMESPACE, {"metadata": {"name": name}})
         for obj in manifests("rules.yaml"):
-            if obj["kind"] == kinds.RULE.name:
-                await store.create(kinds.RULE, obj)
+            if obj["kind"] == kinds.DIRECTIVE_RULE.name:
+                await store.create(kinds.DIRECTIVE_RULE, obj)
         yield store
 
 

@@ -199,7 +199,7 @@ def test_a_command_and_what_it_runs_find_its_hosts_and_no_file_is_left_of_them(
         "print(os.stat(path).st_nlink, repr(read + again))"
     )
     words = program(copy, text, "$HOSTFILE", "$SRC", "$DEST")
-    outcome = copy("in", "out", command=words, hosts=commands.hosts(8, 0))
+    outcome = copy("in", "out", command=words, hosts=commands.hostfile_text(8, 0))
 
     assert outcome.last.said is not None
     links, _, read = outcome.last.said["lastMessage"].partition(" ")

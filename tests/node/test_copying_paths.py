@@ -27,8 +27,7 @@ from warren.base.objects import Object
 from warren.controllers.movement import MovementReconciler
 from warren.directives.parse import parse
 from warren.dws import kinds
-from warren.dws.copies import commands
-from warren.dws.copies.datamovement import children
+from warren.dws.copies import commands, datamovement
 from warren.dws.node import Copy
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
@@ -88,7 +87,7 @@ def movements(place: Path, kind: str, source: str, destination: str) -> list[Obj
     line = f"#DW copy_out source=$DW_JOB_fast{source} destination={place}/lus/dest{destination}"
     jobdw = f"#DW jobdw type={kind} capacity=1GiB name=fast"
     wf, site = workflow(jobdw, line), [lustre("lus", f"{place}/lus")]
-    return children(wf, 1, parse(line), storage(kind), site, f"{place}/wf-0")
+    return datamovement.movements(wf, 1, parse(line), storage(kind), site, f"{place}/wf-0")
 
 
 def copies(asked: Sequence[Object]) -> Sequence[Copy]:

@@ -13,7 +13,7 @@ from tests.scheduling.systems import matched, system, want, written
 from warren.base.bytesize import GIB
 from warren.base.placing import AllocationSet
 from warren.dws.faults import Fault
-from warren.dws.jobs.resources import rewritten
+from warren.dws.jobs.resources import rewrite
 from warren.rfc import jobspec
 from warren.rfc.errors import BadFormat
 from warren.scheduling.allocatedflash import allocated_flash
@@ -100,18 +100,18 @@ def test_a_jobspec_of_chassis_gets_its_flash_there() -> None:
     """coral2-spec section 14: each node's flash, times the nodes of a chassis."""
     plain = of(2, 3)
     needs = [need("xfs", 5 * GIB), need("mgt", 2 * GIB, "AllocateSingleServer")]
-    found = rewritten(plain["resources"], needs, 0).resources
+    found = rewrite(plain["resources"], needs, 0).resources
     (node,) = plain["resources"][0]["with"]
     ssd = {"type": "ssd", "count": 15, "exclusive": True}
     assert found[0] == {"type": "chassis", "count": 2, "with": [node, ssd]}
     assert from_jobspec({**plain, "resources": found}) == want(
         6, chassis=2, ssd=5, shared=(AllocationSet(1, 2),)
     )
-    assert rewritten(found, needs, 0).resources == found
+    assert rewrite(found, needs, 0).resources == found
     with pytest.raises(Fault, match="leave its ssds out"):
-        rewritten(found, [need("xfs", 6 * GIB), needs[1]], 0)
+        rewrite(found, [need("xfs", 6 * GIB), needs[1]], 0)
     with pytest.raises(Fault, match="a chassis holds nodes once"):
-        rewritten([{"type": "chassis", "count": 1, "with": []}], needs, 0)
+        rewrite([{"type": "chassis", "count": 1, "with": []}], needs, 0)
 
 
 @given(

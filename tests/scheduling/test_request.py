@@ -52,7 +52,7 @@ def test_flash_next_to_the_nodes_is_asked_for_as_allocations() -> None:
 def test_what_the_storage_side_has_rewritten_is_what_the_scheduler_reads() -> None:
     plain = jobspec.make(["true"], nodes=2, tasks=4)
     needs = [need("xfs", 3 * GIB), need("mgt", 5 * GIB, "AllocateSingleServer")]
-    changed = resources.rewritten(plain["resources"], needs, 4 * GIB)
+    changed = resources.rewrite(plain["resources"], needs, 4 * GIB)
     found = from_jobspec({**plain, "resources": changed.resources})
     assert found == want(2, 4, ssd=4, shared=(AllocationSet(1, 5),))
 

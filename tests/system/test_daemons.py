@@ -346,7 +346,7 @@ def test_the_rules_in_force_say_which_daemons_there_are() -> None:
     """Statement 002.29: the active DWDirectiveRule can be looked at, as users are refused by it."""
 
     async def story(world: World, control: Control, commands: Recorded) -> None:
-        (rule,) = control.api.store.objects_of(kinds.RULE)
+        (rule,) = control.api.store.objects_of(kinds.DIRECTIVE_RULE)
         assert (rule["metadata"]["namespace"], rule["metadata"]["name"]) == ("dws-system", "nnf")
         words = {
             command["command"]: definition["patterns"]

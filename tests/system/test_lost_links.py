@@ -10,7 +10,7 @@ from tests.system.test_health import DW, OF_R0, R0, ends, opening, patch, storag
 from warren.base.objects import Change, Key
 from warren.daemons.compose import Control
 from warren.dws import kinds, labels
-from warren.dws.rabbits.health import REASON
+from warren.dws.rabbits.health import DRAIN_REASON
 from warren.dws.rabbits.rabbitstorages import NODE_NAME
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
@@ -73,7 +73,7 @@ def test_a_node_without_its_link_is_drained_within_a_second_and_undrained_when_i
         await drain(control, "compute-02", "bad disk")
         await link(control, compute_01="Offline", compute_02="Offline")
         assert storage(control, R0)["status"]["status"] == "Ready"
-        assert await drained(control) == {"compute-01": REASON, "compute-02": "bad disk"}
+        assert await drained(control) == {"compute-01": DRAIN_REASON, "compute-02": "bad disk"}
         held = await world.submit(control, attributes={**DW, "constraints": OF_R0})
         assert (await waits(control, held)).endswith("; drained: compute-[01-02]")
 
@@ -134,7 +134,7 @@ def test_tags_and_drains_of_a_link_that_came_back_meanwhile_do_not_outlive_a_res
     async def before(world: World, control: Control) -> None:
         await opening(world, control)
         await link(control, compute_01="Offline")
-        assert await drained(control) == {"compute-01": REASON}
+        assert await drained(control) == {"compute-01": DRAIN_REASON}
         await drain(control, "compute-02", "bad disk")
         # It comes back while the instance hears of nothing.
         await patch(control, R0, {"spec": {"mode": "Testing"}})
@@ -145,7 +145,7 @@ def test_tags_and_drains_of_a_link_that_came_back_meanwhile_do_not_outlive_a_res
         resources: Any = control.instance.resources
         resources.keep_drained = _deaf
         await patch(control, R0, {"status": {"access": {"computes": links}}})
-        assert await drained(control) == {"compute-01": REASON, "compute-02": "bad disk"}
+        assert await drained(control) == {"compute-01": DRAIN_REASON, "compute-02": "bad disk"}
 
     async def after(world: World, control: Control) -> None:
         await asyncio.sleep(1.0)
@@ -201,7 +201,7 @@ def test_a_site_may_want_nothing_of_it_or_drain_nodes_of_some_queues_alone() -> 
     async def few(world: World, control: Control) -> None:
         await opening(world, control)
         await link(control, compute_00="Offline", compute_01="Offline", compute_02="Offline")
-        assert await drained(control) == {"compute-00": REASON, "compute-02": REASON}
+        assert await drained(control) == {"compute-00": DRAIN_REASON, "compute-02": DRAIN_REASON}
         graph = control.instance.scheduler._graph
         assert graph._tagged == {R0: 0b10}
 
@@ -219,7 +219,7 @@ def test_a_node_that_does_not_reach_its_rabbit_is_drained_until_it_does() -> Non
         await drain(control, "compute-02", "bad disk")
         network.cut = {"compute-01", "compute-02"}
         await asyncio.sleep(100.0)
-        assert await drained(control) == {"compute-01": REASON, "compute-02": "bad disk"}
+        assert await drained(control) == {"compute-01": DRAIN_REASON, "compute-02": "bad disk"}
         shown = storage(control, R0)
         assert [each["status"] for each in shown["status"]["access"]["computes"]] == (
             ["Ready", "Offline", "Offline", "Ready"]
@@ -264,12 +264,12 @@ def test_a_link_that_is_lost_stays_so_over_a_restart_of_everything_until_it_is_b
         await opening(world, control)
         network.cut = {"compute-01"}
         await asyncio.sleep(100.0)
-        assert await drained(control) == {"compute-01": REASON}
+        assert await drained(control) == {"compute-01": DRAIN_REASON}
 
     async def after(world: World, control: Control) -> None:
         # Before so many tests have failed as lose a link.
         await asyncio.sleep(5.0)
-        assert await drained(control) == {"compute-01": REASON}
+        assert await drained(control) == {"compute-01": DRAIN_REASON}
         network.cut = set()
         await asyncio.sleep(15.0)
         assert await drained(control) == {}

@@ -261,12 +261,14 @@ def test_an_mgt_of_a_pool_serves_others_and_cannot_be_destroyed_meanwhile() -> N
         await driver.go("user", "Setup")
         found = driver.targets()["rabbit-0/default-user-0-ost-0"]
         assert found == ("ost", 0, 1, "aaaaaaaa", NIDS["rabbit-1"])
-        instance = driver.all(kinds.PERSISTENT)["default/mgs"]
+        instance = driver.all(kinds.PERSISTENT_INSTANCE)["default/mgs"]
         consumer = {"kind": "NnfStorage", "name": "user-0", "namespace": "default"}
         assert instance["spec"]["consumerReferences"] == [consumer]
 
         await driver.end("user")
-        assert not driver.all(kinds.PERSISTENT)["default/mgs"]["spec"].get("consumerReferences")
+        assert not driver.all(kinds.PERSISTENT_INSTANCE)["default/mgs"]["spec"].get(
+            "consumerReferences"
+        )
         await driver.begin("ender", "#DW destroy_persistent name=mgs")
         await driver.go("ender", "Setup", "DataIn", "PreRun", "PostRun", "DataOut")
         await driver.end("ender")

@@ -30,7 +30,7 @@ CAPACITY: Final = 39582418599936
 """Of each rabbit of the vectors."""
 
 COMPARED: Final = tuple(
-    kind for kind in kinds.ALL if kind not in (kinds.RULE, kinds.SYSTEM_CONFIGURATION)
+    kind for kind in kinds.ALL if kind not in (kinds.DIRECTIVE_RULE, kinds.SYSTEM_CONFIGURATION)
 )
 """The others are the administrator's, not a Workflow's."""
 
@@ -249,7 +249,7 @@ async def driven(control: Control, case: Case) -> dict[str, dict[str, list[Any]]
     """Take a Workflow through its states; return all objects of each."""
     client = LocalClient(control.api.store)
     await client.create(
-        kinds.LUSTRE,
+        kinds.LUSTRE_FILE_SYSTEM,
         {
             "metadata": {"name": "global0", "namespace": "default"},
             "spec": {

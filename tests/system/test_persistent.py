@@ -47,7 +47,7 @@ def volumes(world: World) -> int:
 
 def left(control: Control) -> list[str]:
     store = control.api.store
-    own = (kinds.PERSISTENT, *JOB_KINDS)
+    own = (kinds.PERSISTENT_INSTANCE, *JOB_KINDS)
     return [f"{kind.name} {key_of(obj)}" for kind in own for obj in store.objects_of(kind)]
 
 
@@ -74,7 +74,7 @@ def test_persistent_storage_outlives_its_maker_and_its_users() -> None:
             "NnfNodeBlockStorage rabbit-0/default-pers-xfs-0",
             "NnfNodeBlockStorage rabbit-1/default-pers-xfs-0",
         ]
-        found = control.api.store.get(kinds.PERSISTENT, PERS)
+        found = control.api.store.get(kinds.PERSISTENT_INSTANCE, PERS)
         assert found["status"]["state"] == "Active"
         assert "ownerReferences" not in found["metadata"]
 
@@ -129,7 +129,9 @@ def test_two_users_at_a_time_keep_it_from_being_destroyed() -> None:
         await asyncio.gather(
             *(workloads.reach(control, name, State.SETUP, nodes[name]) for name in nodes)
         )
-        references = control.api.store.get(kinds.PERSISTENT, PERS)["spec"]["consumerReferences"]
+        references = control.api.store.get(kinds.PERSISTENT_INSTANCE, PERS)["spec"][
+            "consumerReferences"
+        ]
         assert sorted(each["name"] for each in references) == ["one-0", "two-0"]
 
         await workloads.make(control, "destroyer", DESTROY)
@@ -137,7 +139,7 @@ def test_two_users_at_a_time_keep_it_from_being_destroyed() -> None:
         assert status["message"] == (
             "DW Directive 0: User error: persistent storage cannot be deleted while in use"
         )
-        assert control.api.store.get(kinds.PERSISTENT, PERS)["status"]["state"] == "Active"
+        assert control.api.store.get(kinds.PERSISTENT_INSTANCE, PERS)["status"]["state"] == "Active"
 
         await workloads.finish(control, "one", nodes["one"])
         await workloads.delete(control, "two")  # in Setup, without Teardown

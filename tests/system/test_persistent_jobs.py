@@ -86,7 +86,7 @@ async def running(world: World, control: Control, *jobs: JobId) -> None:
 
 async def left(control: Control) -> int:
     """Wait until no Workflow is left, and return how many consumers the instance has."""
-    found = control.api.store.get(kinds.PERSISTENT, PERS)["spec"]
+    found = control.api.store.get(kinds.PERSISTENT_INSTANCE, PERS)["spec"]
     return len(found.get("consumerReferences") or ())
 
 
@@ -170,7 +170,9 @@ def test_two_users_share_it_with_the_owners_consent_and_without_it_are_refused()
         assert "The persistent storage 'pers' is another user's." in str(refused.value)
         assert "                 ^^^^" in str(refused.value)
         shared = {"metadata": {"annotations": {labels.IGNORE_UID: "true"}}}
-        await control.api.store.patch(Change(kind=kinds.PERSISTENT, key=PERS, patch=shared))
+        await control.api.store.patch(
+            Change(kind=kinds.PERSISTENT_INSTANCE, key=PERS, patch=shared)
+        )
         await world.until(lambda: True)
         job = await world.submit(control, nodes=1, attributes=USE)
         assert (await world.ended(control, job)).job.result is Result.COMPLETED
@@ -186,7 +188,7 @@ def test_it_is_shared_with_users_and_groups_until_it_is_not(others: str) -> None
 
     async def patched(control: Control, value: Sharing) -> None:
         patch = {"metadata": {"annotations": sharing.annotations(value)}}
-        await control.api.store.patch(Change(kind=kinds.PERSISTENT, key=PERS, patch=patch))
+        await control.api.store.patch(Change(kind=kinds.PERSISTENT_INSTANCE, key=PERS, patch=patch))
 
     async def story(world: World, workloads: Workloads, control: Control) -> None:
         await patched(control, shared)
@@ -208,7 +210,7 @@ def test_another_users_name_is_neither_taken_nor_destroyed(directive: str) -> No
     async def story(world: World, workloads: Workloads, control: Control) -> None:
         with pytest.raises(RpcError):
             await world.submit(control, nodes=1, attributes={"dw": directive})
-        found = control.api.store.get(kinds.PERSISTENT, PERS)
+        found = control.api.store.get(kinds.PERSISTENT_INSTANCE, PERS)
         assert found["spec"]["userID"] == os.getuid() + 1
         assert found["status"]["state"] == "Active"
 

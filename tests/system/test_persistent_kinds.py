@@ -21,7 +21,7 @@ def test_it_is_made_used_by_each_of_its_nodes_and_destroyed(kind: str) -> None:
         await driver.end("maker")
         made = [each for flash in driver.world.flash.values() for each in flash.volumes.values()]
         assert [(each.file_system, each.userid) for each in made] == [(kind, 1050)] * 4
-        assert driver.all(kinds.PERSISTENT)["default/keep"]["status"]["state"] == "Active"
+        assert driver.all(kinds.PERSISTENT_INSTANCE)["default/keep"]["status"]["state"] == "Active"
 
         await driver.begin("user", "#DW persistentdw name=keep")
         data: Object = {"data": [{"name": name} for name in COMPUTES]}

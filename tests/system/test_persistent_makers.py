@@ -58,7 +58,7 @@ def held(command: Sequence[str], environment: Any) -> TaskBehavior:
 
 def instance(control: Control) -> Any:
     try:
-        return control.api.store.get(kinds.PERSISTENT, PERS)
+        return control.api.store.get(kinds.PERSISTENT_INSTANCE, PERS)
     except NotFound:
         return None
 
@@ -255,7 +255,7 @@ def test_another_users_storage_is_not_destroyed_though_it_is_shared() -> None:
             "metadata": {"annotations": {labels.IGNORE_UID: "true"}},
             "spec": {"userID": os.getuid() + 1},
         }
-        await control.api.store.patch(Change(kind=kinds.PERSISTENT, key=PERS, patch=other))
+        await control.api.store.patch(Change(kind=kinds.PERSISTENT_INSTANCE, key=PERS, patch=other))
         await asyncio.sleep(1)
         with pytest.raises(RpcError, match="only that user can destroy it"):
             await world.submit(control, nodes=1, attributes=DESTROY)

@@ -74,7 +74,7 @@ async def refused(control: Control, userid: int, topic: str, **payload: Any) -> 
 
 
 def instance(control: Control) -> Any:
-    return control.api.store.get(kinds.PERSISTENT, PERS)
+    return control.api.store.get(kinds.PERSISTENT_INSTANCE, PERS)
 
 
 def is_gone(control: Control) -> bool:
@@ -228,7 +228,7 @@ def test_what_cannot_be_shared_is_refused_and_changes_nothing(payload: Any, numb
 
 
 def expires(control: Control) -> float | None:
-    return expiry.of(instance(control)["metadata"].get("annotations") or {})
+    return expiry.from_annotations(instance(control)["metadata"].get("annotations") or {})
 
 
 async def kept_until(control: Control, moment: float | None, userid: int = US) -> Any:
@@ -366,7 +366,7 @@ def test_a_change_that_meets_another_is_decided_again(conflicts: int) -> None:
         whole, left = store.patch, [conflicts]
 
         async def patch(change: Change, **more: Any) -> Any:
-            if change.kind == kinds.PERSISTENT and left[0]:
+            if change.kind == kinds.PERSISTENT_INSTANCE and left[0]:
                 left[0] -= 1
                 raise Conflict("changed")
             return await whole(change, **more)

@@ -111,7 +111,8 @@ def test_instances_and_workflows_are_those_of_the_real_controllers() -> None:
         (their_workflow,) = theirs["Workflow"]
         assert workflow(ours, uid) == workflow(their_workflow), (case, state)
         found = {
-            obj["metadata"]["name"]: obj for obj in control.api.store.objects_of(kinds.PERSISTENT)
+            obj["metadata"]["name"]: obj
+            for obj in control.api.store.objects_of(kinds.PERSISTENT_INSTANCE)
         }
         wanted = {
             obj["metadata"]["name"]: obj for obj in theirs.get("PersistentStorageInstance", ())

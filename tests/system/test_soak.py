@@ -51,8 +51,8 @@ class Flaky:
     async def raw_volumes(self) -> RawVolumes:
         return await self._inner.raw_volumes()
 
-    async def lacks(self) -> Mapping[str, str]:
-        return await self._inner.lacks()
+    async def unsupported_types(self) -> Mapping[str, str]:
+        return await self._inner.unsupported_types()
 
     async def lnet_nid(self) -> str:
         return await self._inner.lnet_nid()

@@ -37,7 +37,7 @@ async def kubelet(control: Control) -> None:
     store = control.api.store
     while True:
         for pod in list(store.objects_of(kinds.POD)):
-            job = store.get(kinds.JOB, _owner(pod))
+            job = store.get(kinds.BATCH_JOB, _owner(pod))
             ending = "activeDeadlineSeconds" in job["spec"]
             ready = {"type": "Ready", "status": "True"}
             status = {"phase": "Succeeded"} if ending else {

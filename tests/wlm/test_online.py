@@ -8,7 +8,7 @@ from typing import Any
 from tests.harness import virtual
 from tests.harness.world import World, opened
 from warren.daemons.compose import Control
-from warren.dws.jobs.abort import REASON
+from warren.dws.jobs.abort import DRAIN_REASON
 from warren.wlm.online import OnlineNodes
 
 
@@ -31,12 +31,12 @@ def test_nodes_that_did_not_unmount_are_out_of_reach_until_they_are_undrained() 
         async def ask(verb: str, targets: str, **rest: Any) -> None:
             await handle.rpc(f"resource.{verb}", {"targets": targets, **rest})
 
-        await ask("drain", "compute-05", reason=REASON)  # before it is looked at
+        await ask("drain", "compute-05", reason=DRAIN_REASON)  # before it is looked at
         following = asyncio.create_task(follow())
         assert await now() == ["compute-05"]
         await ask("drain", "compute-01", reason="bad fan")
         assert len(told) == 1
-        await ask("drain", "compute-02", reason=REASON)
+        await ask("drain", "compute-02", reason=DRAIN_REASON)
         assert await now() == ["compute-02", "compute-05"]
         await control.instance.resources.set_down(["compute-03"])
         assert await now() == ["compute-02", "compute-03", "compute-05"]

@@ -73,7 +73,7 @@ def test_a_job_with_an_r_that_cannot_be_read_is_seen_and_says_why(r: Any, why: s
 
     assert seen.phase is Phase.STARTING
     assert seen.nodes == ()
-    assert why in (seen.unreadable or "")
+    assert why in (seen.unreadable_reason or "")
 
 
 def test_storage_is_not_taken_down_before_the_jobs_daemons_have_stopped() -> None:
@@ -92,15 +92,27 @@ def test_an_exception_while_the_job_ends_abandons_what_is_left() -> None:
     before = view.conductor_view(after(9, exception), spec, None, 100, 0)
     during = view.conductor_view(after(11, exception), spec, None, 100, 0)
 
-    assert (before.failed, before.abandoned, before.warned) == (True, False, False)
-    assert (during.failed, during.abandoned, during.warned) == (True, True, True)
+    assert (before.failed, before.has_failed_while_ending, before.has_exception_while_ending) == (
+        True,
+        False,
+        False,
+    )
+    assert (during.failed, during.has_failed_while_ending, during.has_exception_while_ending) == (
+        True,
+        True,
+        True,
+    )
 
 
 def test_a_warning_while_the_job_ends_abandons_nothing() -> None:
     exception = Event(1.0, "exception", {"type": "exception", "severity": 1, "note": ""})
     seen = view.conductor_view(after(11, exception), jobspec.make(["true"], nodes=1), None, 100, 0)
 
-    assert (seen.failed, seen.abandoned, seen.warned) == (False, False, True)
+    assert (seen.failed, seen.has_failed_while_ending, seen.has_exception_while_ending) == (
+        False,
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def checker_without_cluster() -> DirectiveChecker:
     """Return a checker with the rules that come with Warren, for no cluster."""
     from warren.daemons.cluster import manifests
 
-    found = [obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.RULE.name]
+    found = [obj for obj in manifests("rules.yaml") if obj["kind"] == kinds.DIRECTIVE_RULE.name]
     return DirectiveChecker(rules=directive_rules.rules_of(found), facts=UNKNOWN)
 
 
@@ -49,11 +49,11 @@ def checker_of_cluster(access: ClusterAccess) -> DirectiveChecker:
     from warren.kube.http import connect
 
     wanted = (
-        kinds.RULE,
-        kinds.LUSTRE,
+        kinds.DIRECTIVE_RULE,
+        kinds.LUSTRE_FILE_SYSTEM,
         kinds.NNF_STORAGE_PROFILE,
         kinds.STORAGE,
-        kinds.PERSISTENT,
+        kinds.PERSISTENT_INSTANCE,
         kinds.CONTAINER_PROFILE,
         kinds.NODE,
         kinds.COPY_PROFILE,

@@ -75,7 +75,7 @@ def show_links(state: StateDir, as_json: bool, targets: str | None) -> None:
     found = [
         row
         for each in _named_rabbits(_list_storages(state), targets)
-        for row in links.rows(read(each, Storage))
+        for row in links.lost_link_rows(read(each, Storage))
     ]
     if as_json:
         print_json({"links": found})

@@ -18,11 +18,11 @@ from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
 from warren.base.times import from_go_duration
 from warren.conductor.capacities import Capacities
-from warren.conductor.leftdrains import LeftDrains
 from warren.conductor.logtails import LogTails
 from warren.conductor.podlists import PodLists
-from warren.conductor.port import WorkloadManager
-from warren.conductor.returning import Returning
+from warren.conductor.returntoservice import ReturnToService
+from warren.conductor.staledrains import StaleDrains
+from warren.conductor.workloadmanager import WorkloadManager
 from warren.dws import changes, kinds, labels, nodelocal
 from warren.dws.binding import Phase
 from warren.dws.faults import Fault
@@ -54,7 +54,7 @@ log = structlog.get_logger()
 class Settings:
     """What a site wants of the storage of jobs."""
 
-    policy: placement.Policy = placement.NO_POLICY
+    policy: placement.PlacementPolicy = placement.NO_POLICY
     timeouts: Timeouts = NO_TIMEOUTS
     unsaved: Unsaved = Unsaved.FLUSH
     """What becomes of what jobs have written that are cancelled, and do not say."""
@@ -70,7 +70,7 @@ class Settings:
 
 _DEFAULTS: Final = Settings()
 
-_REFUSED: Final = 30.0
+_REFUSED_RETRY_DELAY: Final = 30.0
 """Seconds after which a write is tried again that was refused for a job that ends."""
 
 
@@ -83,11 +83,11 @@ class Conductor:
         informers: Informers,
         jobs: WorkloadManager,
         clock: Clock,
-        floor: int,
+        min_allocation: int,
         settings: Settings = _DEFAULTS,
         reader: LogReader | None = None,
     ) -> None:
-        """`floor` is the least size of one allocation, in bytes.
+        """`min_allocation` is the least size of one allocation, in bytes.
 
         What containers have printed is read by `reader`, for the records of jobs.
         """
@@ -97,15 +97,15 @@ class Conductor:
         self.informers = informers
         self._jobs = jobs
         self._clock = clock
-        self._floor = floor
+        self._min_allocation = min_allocation
         self._settings = settings
         self.on_state: Callable[[str, float], None] = lambda state, seconds: None
         """Called with the seconds that a Workflow took until it was ready in a state."""
         self._refusals = RefusalLog()
-        self._transient: dict[int, float] = {}
-        self._shown: dict[int, dict[str, str]] = {}
-        self._timed: dict[int, set[str]] = {}
-        self._left: dict[int, Collection[str]] = {}
+        self._transient_since: dict[int, float] = {}
+        self._shown_memos: dict[int, dict[str, str]] = {}
+        self._observed_timings: dict[int, set[str]] = {}
+        self._nodes_to_undrain: dict[int, Collection[str]] = {}
         """The nodes of Workflows that were marked (`abort`) and are gone, until they are back."""
         self.reconciler: Reconciler[int] = Reconciler(
             "conductor", self.reconcile, workers=8, user=jobs.user
@@ -117,8 +117,10 @@ class Conductor:
         informers.of(kinds.SYSTEM_CONFIGURATION)
         informers.of(kinds.CLIENT_MOUNT).listen_to_changes(self._mount_changed)
         informers.of(kinds.NNF_DATA_MOVEMENT)
-        self._returning = Returning(client, informers, clock, enabled=settings.return_to_service)
-        self._left_drains = LeftDrains(informers, jobs, enabled=settings.return_to_service)
+        self._return_to_service = ReturnToService(
+            client, informers, clock, enabled=settings.return_to_service
+        )
+        self._stale_drains = StaleDrains(informers, jobs, enabled=settings.return_to_service)
         self._capacities = Capacities(informers.of(kinds.STORAGE))
         informers.of(kinds.STORAGE).listen(self._rabbit_changed)
 
@@ -126,8 +128,8 @@ class Conductor:
         """Lead by other settings from now on: limits hold for the states that jobs are in."""
         if settings != self._settings:
             self._settings = settings
-            self._returning.configure(enabled=settings.return_to_service)
-            self._left_drains.configure(enabled=settings.return_to_service)
+            self._return_to_service.configure(enabled=settings.return_to_service)
+            self._stale_drains.configure(enabled=settings.return_to_service)
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
@@ -135,12 +137,12 @@ class Conductor:
         """Lead until cancelled, from when everything is known."""
         await self.informers.wait_synced()
         await self._jobs.wait_synced()
-        self._tell_others()
+        self._log_workflows_of_others()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
-            tasks.create_task(self._returning.reconciler.run())
-            tasks.create_task(self._left_drains.reconciler.run())
-            self._left_drains.look()
+            tasks.create_task(self._return_to_service.reconciler.run())
+            tasks.create_task(self._stale_drains.reconciler.run())
+            self._stale_drains.check()
             for job in self._jobs.jobs():
                 self.reconciler.add(job)
 
@@ -148,8 +150,8 @@ class Conductor:
         """Reconcile a job."""
         # While the jobs are being told anew, one that is not known may not be over.
         await self._jobs.wait_synced()
-        known = self._known(job)
-        if self._is_of_another(job):
+        known = self._job_or_over(job)
+        if self._is_of_another_instance(job):
             self._jobs.record_outcome(known, None)
             return None
         configuration = self._configuration()  # what is wrong with that is no job's mistake
@@ -159,7 +161,7 @@ class Conductor:
             snapshot = self._snapshot(known, configuration)
             if snapshot.workflow is None and known.phase is Phase.HELD:
                 self._jobs.check_allowed(known)
-            delay = await self._act(known, await self._decided(snapshot))
+            delay = await self._act(known, await self._decide(snapshot))
         except Forbidden:
             raise  # is for the API's admin: the job's author can do nothing about it
         except (Fault, UserMistake) as error:
@@ -167,7 +169,7 @@ class Conductor:
             if known.phase in (Phase.ENDING, Phase.OVER):
                 # Its author can do nothing about it any more, and its storage must go all the same.
                 self._refusals.refused(job, mistake)
-                delay = _REFUSED
+                delay = _REFUSED_RETRY_DELAY
             else:
                 log.info("job refused", job=job, reason=mistake)
                 if not known.failed:
@@ -177,9 +179,9 @@ class Conductor:
             self._refusals.accepted(job)
         self._jobs.record_outcome(known, mistake)
         if known.phase is Phase.OVER:
-            self._shown.pop(job, None)
-            self._timed.pop(job, None)
-            self._left.pop(job, None)
+            self._shown_memos.pop(job, None)
+            self._observed_timings.pop(job, None)
+            self._nodes_to_undrain.pop(job, None)
         return delay
 
     def waiting(self, jobs: Iterable[int]) -> Mapping[int, str]:
@@ -214,11 +216,11 @@ class Conductor:
             read(found[0], Computes) if found else None,
             self._mounted(known),
             self._of(kinds.NNF_DATA_MOVEMENT, known),
-            await self._pods.lately(read(raw, Workflow)),
+            await self._pods.read_recent(read(raw, Workflow)),
         )
         return {**told, "waits": self.waiting([job]).get(job, "")}
 
-    async def _decided(self, snapshot: JobSnapshot) -> list[Action]:
+    async def _decide(self, snapshot: JobSnapshot) -> list[Action]:
         """Decide. Raises Fault where the job cannot go on."""
         try:
             return conduct.decide(await self._complete(snapshot))
@@ -231,30 +233,36 @@ class Conductor:
                 kind: (await self._client.list(kind, labels=own)).items
                 for kind in kinds.FOR_WORKLOAD_MANAGERS
             }
-            again = self._snapshot(self._known(snapshot.job.id), snapshot.configuration, live)
+            again = self._snapshot(self._job_or_over(snapshot.job.id), snapshot.configuration, live)
             return conduct.decide(await self._complete(again))
 
     async def _complete(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up what is no object of the job's Workflow, where it matters."""
-        found = await self._with_used(await self._with_flash(await self._with_made(snapshot)))
+        found = await self._with_existing_servers(
+            await self._with_flash(await self._with_new_persistent(snapshot))
+        )
         if found.workflow is not None and conduct.needs_pods(found):
-            found = replace(found, pods=await self._pods.now(found.workflow))
-        return self._with_stuck(self._with_rabbits(await self._with_abort(found)))
+            found = replace(found, pods=await self._pods.read_live(found.workflow))
+        return self._with_shared_nodes(self._with_rabbits(await self._with_abort(found)))
 
-    async def _with_made(self, snapshot: JobSnapshot) -> JobSnapshot:
+    async def _with_new_persistent(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up persistent storage that the job makes: it has its own Servers."""
         instances, own = {}, dict(snapshot.servers)
         for key in conduct.new_persistent_servers(snapshot):
             try:
                 # Not as they were seen: one of this name may have been another user's before.
-                raw = await self._client.get(kinds.PERSISTENT, key)
+                raw = await self._client.get(kinds.PERSISTENT_INSTANCE, key)
                 own[key.name] = read(await self._client.get(kinds.SERVERS, key), Servers)
             except NotFound:
                 raise Fault(f"persistent storage {key.name!r} is gone", type="User") from None
             instances[key] = read(raw, PersistentStorageInstance)
-        return replace(snapshot, instances=instances, servers=own) if instances else snapshot
+        return (
+            replace(snapshot, persistent_instances=instances, servers=own)
+            if instances
+            else snapshot
+        )
 
-    async def _with_used(self, snapshot: JobSnapshot) -> JobSnapshot:
+    async def _with_existing_servers(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up where persistent storage is that a job is about to be placed beside."""
         if snapshot.job.phase is not Phase.HELD:
             return snapshot
@@ -277,11 +285,11 @@ class Conductor:
 
     async def _with_abort(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up whether a job was let go before its storage, and which rabbits hold that."""
-        if not conduct.asks_for_abort(snapshot):
+        if not conduct.needs_abort_check(snapshot):
             return snapshot
         if not await self._jobs.was_aborted(snapshot.job):
             return snapshot
-        storages = self._rabbits(abort.holders(snapshot.servers.values()))
+        storages = self._rabbits(abort.rabbits_with_allocations(snapshot.servers.values()))
         return replace(snapshot, aborted=True, storages=storages)
 
     def _with_rabbits(self, snapshot: JobSnapshot) -> JobSnapshot:
@@ -294,7 +302,7 @@ class Conductor:
             found.update(share.name for one in each.spec.allocation_sets for share in one.storage)
         return replace(snapshot, storages=self._rabbits(found))
 
-    def _with_stuck(self, snapshot: JobSnapshot) -> JobSnapshot:
+    def _with_shared_nodes(self, snapshot: JobSnapshot) -> JobSnapshot:
         """Look up which nodes of a job that was let go another such job has, too."""
         workflow, computes = snapshot.workflow, snapshot.computes
         nodes = {*snapshot.nodes_to_undrain}
@@ -305,7 +313,7 @@ class Conductor:
         for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by_index("compute", node):
                 raw = known.get(key_of(other))
-                if raw and key_of(raw) != own and abort.bears_mark(raw):
+                if raw and key_of(raw) != own and abort.is_object_marked(raw):
                     stuck.add(node)
         return replace(snapshot, shared_with_aborted=stuck) if stuck else snapshot
 
@@ -314,22 +322,26 @@ class Conductor:
         found = {name: known.get(Key(kinds.DEFAULT_NAMESPACE, name)) for name in names}
         return {name: read_other(raw, Storage) for name, raw in found.items() if raw is not None}
 
-    def _known(self, job: int) -> Job:
+    def _job_or_over(self, job: int) -> Job:
         return self._jobs.job(job) or Job(id=job, phase=Phase.OVER, binding=self._jobs.binding)
 
-    def _is_of_another(self, job: int) -> bool:
+    def _is_of_another_instance(self, job: int) -> bool:
         """Return whether what looks like an orphan is the Workflow of another instance's job."""
         raw = self.informers.of(kinds.WORKFLOW).get(self._jobs.binding.workflow(job))
         if raw is None or self._jobs.job(job) is not None:
             return False
-        return labels.is_of_another(raw["metadata"].get("labels") or {}, self._jobs.instance)
+        return labels.is_of_another_instance(
+            raw["metadata"].get("labels") or {}, self._jobs.instance
+        )
 
-    def _tell_others(self) -> None:
+    def _log_workflows_of_others(self) -> None:
         """Log which Workflows are left alone, for those of an instance that is lost stay."""
         names = sorted(key_of(raw).name for raw in self.informers.of(kinds.WORKFLOW).all())
         numbers = {name: self._jobs.binding.job(name) for name in names}
         others = [
-            name for name, job in numbers.items() if job is not None and self._is_of_another(job)
+            name
+            for name, job in numbers.items()
+            if job is not None and self._is_of_another_instance(job)
         ]
         if others:
             log.warning(
@@ -340,7 +352,7 @@ class Conductor:
             )
 
     def _configuration(self) -> SystemConfiguration | None:
-        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
+        raw = self.informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION_KEY)
         return read(raw, SystemConfiguration) if raw is not None else None
 
     def _snapshot(
@@ -366,19 +378,19 @@ class Conductor:
             computes=read(computes, Computes) if computes else None,
             configuration=configuration,
             mounted=self._mounted(known),
-            unmounted=self._unmounted(known),
+            not_fully_mounted=self._not_fully_mounted(known),
             instance=self._jobs.instance,
-            shown_memos=self._shown.get(known.id, {}),
+            shown_memos=self._shown_memos.get(known.id, {}),
             drains=settings.drains,
-            nodes_to_undrain=self._left.get(known.id, ()),
+            nodes_to_undrain=self._nodes_to_undrain.get(known.id, ()),
             return_to_service=settings.return_to_service,
             kept_movements=settings.kept_movements,
             movements=self._movements(known),
-            min_allocation=self._floor,
-            largest=self._capacities.largest(),
+            min_allocation=self._min_allocation,
+            largest_rabbit_gib=self._capacities.largest(),
             policy=settings.policy,
             daemons=settings.daemons,
-            transient=self._transient_for(known.id, workflow),
+            seconds_in_trouble=self._seconds_in_trouble(known.id, workflow),
             timeouts=settings.timeouts,
             unsaved=settings.unsaved,
             last_copy_progress=self._last_copy_progress(known),
@@ -393,7 +405,7 @@ class Conductor:
         mounts = [read(obj, ClientMount) for obj in self._of(kinds.CLIENT_MOUNT, job)]
         return {each.metadata.namespace for each in mounts if not each.all_in("unmounted")}
 
-    def _unmounted(self, job: Job) -> Collection[str]:
+    def _not_fully_mounted(self, job: Job) -> Collection[str]:
         """Return the nodes that have not mounted all of a job's storage, where that matters."""
         if not job.tolerance or job.phase is not Phase.STARTING:
             return ()
@@ -414,13 +426,13 @@ class Conductor:
     def _of(self, kind: Kind, job: Job) -> Sequence[Object]:
         return self.informers.of(kind).by_index("workflow", str(job.workflow))
 
-    def _transient_for(self, job: int, workflow: Workflow | None) -> float | None:
+    def _seconds_in_trouble(self, job: int, workflow: Workflow | None) -> float | None:
         if workflow is None or workflow.status.status not in ("TransientCondition", "Error"):
-            self._transient.pop(job, None)
+            self._transient_since.pop(job, None)
             return None
         # Not by the clock, which may be set meanwhile: that would end all jobs in trouble at once.
         now = asyncio.get_running_loop().time()
-        return now - self._transient.setdefault(job, now)
+        return now - self._transient_since.setdefault(job, now)
 
     async def _act(self, job: Job, actions: Sequence[Action]) -> float | None:
         """Do what was decided, in order; return the seconds after which to look again."""
@@ -460,14 +472,14 @@ class Conductor:
     def _observe(self, job: Job, key: str, value: Any) -> None:
         """Tell how long a state took, once."""
         timed = jobactions.TIMING.fullmatch(key)
-        if timed is not None and key not in self._timed.setdefault(job.id, set()):
-            self._timed[job.id].add(key)
+        if timed is not None and key not in self._observed_timings.setdefault(job.id, set()):
+            self._observed_timings[job.id].add(key)
             self.on_state(timed[1], from_go_duration(value))
 
     async def _show(self, job: Job, values: Mapping[str, str]) -> None:
         # A memo is an event of the job, and has it reconciled: shown again each time, that never
         # ends while the Workflow is behind.
-        shown = self._shown.setdefault(job.id, {})
+        shown = self._shown_memos.setdefault(job.id, {})
         if not values.items() <= shown.items():
             await self._jobs.memo(job, values)
             shown.update(values)
@@ -479,17 +491,21 @@ class Conductor:
             return
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         known = self._jobs.job(job)
-        past = conduct.is_past(obj, known, self._jobs.binding.finalizer)
-        left = abort.nodes_of(obj) if gone and self._settings.return_to_service else ()
+        past = conduct.is_finished(obj, known, self._jobs.binding.finalizer)
+        left = abort.marked_nodes(obj) if gone and self._settings.return_to_service else ()
         if left:
-            self._left[job] = left
-        if past and not left and job not in self._transient:
+            self._nodes_to_undrain[job] = left
+        if past and not left and job not in self._transient_since:
             return
         # What has no job is torn down wherever it is.
         stray = gone or known is None
         stray = stray or conduct.is_torn_down_early(known, obj["spec"]["desiredState"])
         # Of what its drivers write in between, nothing is to be decided.
-        if stray or job in self._transient or conduct.is_news(obj, self._settings.timeouts):
+        if (
+            stray
+            or job in self._transient_since
+            or conduct.may_need_action(obj, self._settings.timeouts)
+        ):
             self.reconciler.add(job)
 
     def _dependent_changed(self, kind: Kind, before: Object | None, after: Object | None) -> None:
@@ -498,8 +514,8 @@ class Conductor:
             # In the middle of a state nothing is to be decided: its end is an event, too.
             if (
                 raw is not None
-                and conduct.is_news(raw, self._settings.timeouts)
-                and changes.is_news_for_manager(kind, before, after, raw)
+                and conduct.may_need_action(raw, self._settings.timeouts)
+                and changes.is_relevant_to_conductor(kind, before, after, raw)
             ):
                 self._wake(raw["metadata"]["name"])
 
@@ -507,7 +523,7 @@ class Conductor:
         """Have a job reconciled that waits for its flash alone, when a node has let go of that."""
         for workflow in labels.workflow_of(after or before or {}):
             raw = self.informers.of(kinds.WORKFLOW).get(Key.parse(workflow))
-            if raw and conduct.is_stuck(raw) and conduct.has_let_go(before, after):
+            if raw and conduct.is_stuck(raw) and conduct.has_unmounted(before, after):
                 self._wake(raw["metadata"]["name"])
 
     def _rabbit_changed(self, obj: Object) -> None:

@@ -14,7 +14,7 @@ from warren.kube.client import LogReader
 
 log = structlog.get_logger()
 
-_SECONDS: Final = 10.0
+_TIMEOUT: Final = 10.0
 """For how long a job's Teardown waits for all logs together."""
 
 _AT_ONCE: Final = 8
@@ -23,20 +23,20 @@ _AT_ONCE: Final = 8
 class LogTails:
     """Reads the ends of logs."""
 
-    def __init__(self, reader: LogReader, seconds: float = _SECONDS) -> None:
+    def __init__(self, reader: LogReader, seconds: float = _TIMEOUT) -> None:
         self._reader = reader
         self._seconds = seconds
 
     async def text(self, logs: Sequence[LogRef]) -> str:
         """Return what is kept of some logs: of one that cannot be read, why not."""
-        most = podsummary.share(logs)
+        most = podsummary.characters_of_each(logs)
         ends = asyncio.get_running_loop().time() + self._seconds
         turns = asyncio.Semaphore(_AT_ONCE)
 
         async def read(each: LogRef) -> str:
             try:
                 async with asyncio.timeout_at(ends), turns:
-                    return await self._end(each, most)
+                    return await self._tail(each, most)
             except (WarrenError, TimeoutError) as error:
                 reason = str(error) or f"it did not come within {self._seconds:g} s"
                 log.warning("log not read", pod=str(each.pod), reason=reason)
@@ -45,7 +45,7 @@ class LogTails:
         found = await asyncio.gather(*map(read, logs))
         return podsummary.text(dict(zip(logs, found, strict=True)))
 
-    async def _end(self, each: LogRef, most: int) -> str:
+    async def _tail(self, each: LogRef, most: int) -> str:
         """Return the last characters, which are in no more than so many lines."""
         last = b""
         pieces = self._reader.log(each.pod, each.container, most)

@@ -15,14 +15,14 @@ from warren.kube.client import Client, Refused, Unavailable
 
 log = structlog.get_logger()
 
-_SECONDS: Final = 1.0
+_CACHE_SECONDS: Final = 1.0
 """For how long a list is told again to users, however often they ask."""
 
 
 @dataclass
 class _Recent:
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    until: float = 0.0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    valid_until: float = 0.0
     pods: Sequence[Object] = ()
 
 
@@ -33,7 +33,7 @@ class PodLists:
         self._client = client
         self._recent: dict[str, _Recent] = {}
 
-    async def now(self, workflow: Workflow) -> Sequence[Object]:
+    async def read_live(self, workflow: Workflow) -> Sequence[Object]:
         """Return a Workflow's pods. What cannot be told of them holds nothing up."""
         if not containersteps.is_wanted(workflow.spec.dw_directives):
             return ()
@@ -44,17 +44,17 @@ class PodLists:
             log.warning("pods not known", workflow=workflow.metadata.name, reason=str(error))
             return ()
 
-    async def lately(self, workflow: Workflow) -> Sequence[Object]:
+    async def read_recent(self, workflow: Workflow) -> Sequence[Object]:
         """Return a Workflow's pods as they were within the last second: many may ask."""
         loop = asyncio.get_running_loop()
         self._recent = {
             uid: each
             for uid, each in self._recent.items()
-            if each.asking.locked() or loop.time() < each.until
+            if each.lock.locked() or loop.time() < each.valid_until
         }
         recent = self._recent.setdefault(workflow.metadata.uid, _Recent())
-        async with recent.asking:
-            if loop.time() >= recent.until:
-                recent.pods = await self.now(workflow)
-                recent.until = loop.time() + _SECONDS
+        async with recent.lock:
+            if loop.time() >= recent.valid_until:
+                recent.pods = await self.read_live(workflow)
+                recent.valid_until = loop.time() + _CACHE_SECONDS
             return recent.pods

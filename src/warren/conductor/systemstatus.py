@@ -12,7 +12,7 @@ import structlog
 
 from warren.base.errors import Retryable
 from warren.base.objects import Change, Key
-from warren.conductor.port import Nodes
+from warren.conductor.workloadmanager import Nodes
 from warren.dws import kinds
 from warren.dws.rabbits.systemstatus import changes
 from warren.kube.client import AlreadyExists, Client, NotFound
@@ -25,7 +25,7 @@ _RETRY_DELAY: Final = 5.0
 """Seconds before the whole is looked at again, where either side did not answer."""
 
 
-class SystemStatus:
+class SystemStatusReporter:
     """Keeps the SystemStatus what the workload manager's nodes are."""
 
     def __init__(self, client: Client, nodes: Nodes) -> None:

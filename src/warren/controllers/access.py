@@ -30,7 +30,7 @@ OUT_OF_REACH_SECONDS: Final = 60.0
 is started anew, and what is not unmounted is not copied. More than what is in use takes, which is
 taken away after 30 s unless a site says otherwise."""
 
-_STATUS: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
+_STATUS_KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
 """The SystemStatus."""
 
 
@@ -45,7 +45,7 @@ class AccessController:
         out_of_reach_seconds: float = OUT_OF_REACH_SECONDS,
     ) -> None:
         """Nodes are not waited for that are out of reach for so long before they unmount."""
-        self._seconds = out_of_reach_seconds
+        self._out_of_reach_seconds = out_of_reach_seconds
         self._client = client
         self._accesses = informers.of(kinds.NNF_ACCESS)
         self._storages = informers.of(kinds.NNF_STORAGE)
@@ -59,7 +59,7 @@ class AccessController:
         self._profiles.listen(lambda obj: self._system_changed())
         self._statuses = informers.of(kinds.SYSTEM_STATUS)
         self._workflows = informers.of(kinds.WORKFLOW)
-        self._away: dict[Key, dict[str, float]] = {}
+        self._out_of_reach_since: dict[Key, dict[str, float]] = {}
         """Since when nodes are seen to be out of reach that an access waits for. A controller that
         starts anew gives them the time once more."""
         self.reconciler: Reconciler[Key] = Reconciler(
@@ -69,7 +69,7 @@ class AccessController:
         self._mounts.listen_to_changes(self._mount_changed)
         self._statuses.listen_to_changes(self._status_changed)
         for informer in (self._storages, self._node_storages, self._blocks, self._computes):
-            informer.listen(self._job_changed)
+            informer.listen(self._dependency_changed)
         self._storages.listen(lambda obj: self._storage_changed(key_of(obj), obj))
         self._storages.listen(self._holders_changed)
         self._node_storages.listen(self._node_storage_changed)
@@ -80,33 +80,33 @@ class AccessController:
         raw = self._accesses.get(key)
         mounts = self._mounts.by_index("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if raw is None:
-            self._away.pop(key, None)
+            self._out_of_reach_since.pop(key, None)
             gone = await orphans(self._client, kinds.NNF_ACCESS, key, kinds.CLIENT_MOUNT, mounts)
             await perform(self._client, gone)
-            if not _own(key, mounts):
-                await self._release_lost(key)
+            if not _own_mounts(key, mounts):
+                await self._release_deleted(key)
         else:
             current = read(raw, NnfAccess)
-            mounts = _own(key, mounts)
+            mounts = _own_mounts(key, mounts)
             storage = self._storages.get(current.spec.storage_reference.key)
             if current.metadata.deleting and not mounts:
                 # About to let go: what was just written may not have been seen yet.
                 own = labels.of_owner(kinds.NNF_ACCESS, current.metadata)
                 live = await self._client.list(kinds.CLIENT_MOUNT, labels=own)
-                mounts = _own(key, live.items)
+                mounts = _own_mounts(key, live.items)
                 storage = await read_live(
                     self._client, kinds.NNF_STORAGE, current.spec.storage_reference.key
                 )
                 again = REQUEUE_DELAY if mounts else None
             snapshot = await self._snapshot(current, storage, mounts)
-            left = outofreach.left_behind(snapshot)
+            left = outofreach.changes_to_leave_behind(snapshot)
             if left:
                 # An event of it comes, and with it the rest.
                 await perform(self._client, left)
                 return None
             writes = nnfaccess.decide(snapshot)
             self.reconciler.wrote(key, await perform(self._client, writes))
-            again = again or self._left(key)
+            again = again or self._seconds_until_left_behind(key)
         return again
 
     def _unreachable(self, current: NnfAccess, mounts: Sequence[ClientMount]) -> frozenset[str]:
@@ -115,35 +115,42 @@ class AccessController:
         late = frozenset[str]()
         if current.spec.desired_state == "unmounted" and not current.metadata.deleting:
             late = frozenset(each.spec.node for each in mounts if not each.all_in("unmounted"))
-        away = late and late & systemstatus.disabled_nodes(self._statuses.get(_STATUS))
-        before = self._away.pop(key, {})
+        away = late and late & systemstatus.disabled_nodes(self._statuses.get(_STATUS_KEY))
+        before = self._out_of_reach_since.pop(key, {})
         since = {node: before.get(node, now) for node in away}
         if since:
-            self._away[key] = since
-        return frozenset(node for node, first in since.items() if now >= first + self._seconds)
+            self._out_of_reach_since[key] = since
+        return frozenset(
+            node for node, first in since.items() if now >= first + self._out_of_reach_seconds
+        )
 
-    def _left(self, key: Key) -> float | None:
+    def _seconds_until_left_behind(self, key: Key) -> float | None:
         """Return when the nodes that an access waits for will have had their time; None for none.
 
         That is the last one's: they are left behind together.
         """
-        away = self._away.get(key)
+        away = self._out_of_reach_since.get(key)
         if away is None:
             return None
-        now, until = asyncio.get_running_loop().time(), max(away.values()) + self._seconds
+        now, until = (
+            asyncio.get_running_loop().time(),
+            max(away.values()) + self._out_of_reach_seconds,
+        )
         return until - now if until > now else None
 
-    async def _release_lost(self, key: Key) -> None:
+    async def _release_deleted(self, key: Key) -> None:
         """Have an access let go of storage that is gone without having done so."""
         held = self._storages.by_index("holder", str(key))
         if held and await read_live(self._client, kinds.NNF_ACCESS, key) is None:
             released = [locks.change_to_release(read(obj, NnfStorage), key) for obj in held]
             await perform(self._client, [each for each in released if each is not None])
 
-    async def _held(self, current: NnfAccess, storage: NnfStorage | None) -> list[Holding]:
+    async def _other_holdings(
+        self, current: NnfAccess, storage: NnfStorage | None
+    ) -> list[Holding]:
         """Return what other accesses hold of persistent storage that this one is to mount."""
         found = []
-        has_parts = storagelock.has_parts(storage)
+        has_parts = storagelock.has_exclusive_allocations(storage)
         for key in storagelock.rivals(current, storage):
             raw = self._accesses.get(key) or await read_live(self._client, kinds.NNF_ACCESS, key)
             if raw is None:
@@ -155,35 +162,37 @@ class AccessController:
             computes = self._computes.get(clients.key) if clients else None
             if clients and not (computes and computes.get("data")):
                 computes = await read_live(self._client, kinds.COMPUTES, clients.key)
-            mounts = await self._mounted(other) if has_parts else []
+            mounts = await self._mounts_of(other) if has_parts else []
             found.append(
                 storagelock.holding(other, read(computes, Computes) if computes else None, mounts)
             )
         return found
 
-    async def _mounted(self, other: NnfAccess) -> list[ClientMount]:
+    async def _mounts_of(self, other: NnfAccess) -> list[ClientMount]:
         """Return the ClientMounts of another access, whose events do not wake this one."""
         key = other.metadata.key
         mounts = self._mounts.by_index("owner", f"{kinds.NNF_ACCESS.name} {key}")
         if not mounts:
             own = labels.of_owner(kinds.NNF_ACCESS, other.metadata)
             mounts = (await self._client.list(kinds.CLIENT_MOUNT, labels=own)).items
-        return [read(obj, ClientMount) for obj in _own(key, mounts)]
+        return [read(obj, ClientMount) for obj in _own_mounts(key, mounts)]
 
     async def _snapshot(
         self, current: NnfAccess, storage: Object | None, mounts: Sequence[Object]
     ) -> AccessSnapshot:
         owner = f"{kinds.NNF_STORAGE.name} {current.spec.storage_reference.key}"
         clients = current.spec.client_reference
-        computes = self._computes.get(clients.key) if clients else self._lost(current)
-        configuration = self._configurations.get(kinds.CONFIGURATION)
+        computes = (
+            self._computes.get(clients.key) if clients else self._computes_if_nodes_lost(current)
+        )
+        configuration = self._configurations.get(kinds.CONFIGURATION_KEY)
         known = read(storage, NnfStorage) if storage else None
         own = [read(obj, ClientMount) for obj in mounts]
         unreachable = self._unreachable(current, own)
         return AccessSnapshot(
             access=current,
             storage=known,
-            held=await self._held(current, known),
+            other_holdings=await self._other_holdings(current, known),
             node_storages=[
                 read(obj, NnfNodeStorage) for obj in self._node_storages.by_index("owner", owner)
             ],
@@ -193,17 +202,19 @@ class AccessController:
             computes=read(computes, Computes) if computes else None,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
             mounts=own,
-            of_computes=self._of_computes(current, computes),
+            compute_mounts=self._mounts_on_computes(current, computes),
             profile=await self._profile(known),
             unreachable=unreachable,
             workflow=self._workflow(current) if unreachable else None,
         )
 
-    def _of_computes(self, current: NnfAccess, computes: Object | None) -> dict[str, ClientMount]:
+    def _mounts_on_computes(
+        self, current: NnfAccess, computes: Object | None
+    ) -> dict[str, ClientMount]:
         """Return the mounts of compute nodes for which rabbits are to mount what is theirs."""
         if current.spec.desired_state != "mounted" or not names_clients(current) or not computes:
             return {}
-        name = clientmounts.of_computes(current.metadata.key)
+        name = clientmounts.mount_name_on_computes(current.metadata.key)
         nodes = [each.name for each in read(computes, Computes).data]
         found = {node: self._mounts.get(Key(node, name)) for node in nodes}
         return {node: read(raw, ClientMount) for node, raw in found.items() if raw is not None}
@@ -219,7 +230,7 @@ class AccessController:
         )
         return None if raw is None else read(raw, NnfStorageProfile)
 
-    def _lost(self, current: NnfAccess) -> Object | None:
+    def _computes_if_nodes_lost(self, current: NnfAccess) -> Object | None:
         """Return the Computes of the Workflow that goes on without some of them."""
         if labels.LOST_NODES not in current.metadata.annotations:
             return None
@@ -259,10 +270,10 @@ class AccessController:
 
     def _mount_changed(self, before: Object | None, after: Object | None) -> None:
         for key in labels.owners_of(after or before or {}):
-            if changes.is_news_of_mount(before, after):
+            if changes.is_relevant_mount_change(before, after):
                 self.reconciler.add(key, after)
 
-    def _job_changed(self, obj: Object) -> None:
+    def _dependency_changed(self, obj: Object) -> None:
         for workflow in labels.workflow_of(obj):
             for each in self._accesses.by_index("workflow", workflow):
                 self.reconciler.add(key_of(each), obj)
@@ -283,6 +294,6 @@ class AccessController:
             self._storage_changed(owner, obj)
 
 
-def _own(access: Key, mounts: Sequence[Object]) -> list[Object]:
+def _own_mounts(access: Key, mounts: Sequence[Object]) -> list[Object]:
     name = clientmounts.mount_name(access)
     return [obj for obj in mounts if obj["metadata"]["name"] == name]

@@ -6,7 +6,7 @@ from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.pods import jobpods
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.jobpods import JobSnapshot
+from warren.dws.pods.jobpods import BatchJobSnapshot
 from warren.dws.pods.pod import Pod
 from warren.kube.client import Client
 from warren.kube.informer import Informers
@@ -14,14 +14,14 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 
-class JobController:
+class BatchJobController:
     """Reconciles every batch Job."""
 
     def __init__(self, client: Client, informers: Informers, clock: Clock) -> None:
         """`informers` have the index `job` of pods (`jobpods.job_of`)."""
         self._client = client
         self._clock = clock
-        self._jobs = informers.of(kinds.JOB)
+        self._jobs = informers.of(kinds.BATCH_JOB)
         self._pods = informers.of(kinds.POD)
         self.reconciler: Reconciler[Key] = Reconciler("batch jobs", self.reconcile)
         self._jobs.listen(lambda obj: self.reconciler.add(key_of(obj)))
@@ -33,7 +33,7 @@ class JobController:
         if raw is None:
             return None
         job = read(raw, BatchJob)
-        snapshot = JobSnapshot(
+        snapshot = BatchJobSnapshot(
             job=job,
             template=raw["spec"]["template"],
             pods=[read(each, Pod) for each in self._pods.by_index("job", job.metadata.uid)],
@@ -45,5 +45,5 @@ class JobController:
 
     def _pod_changed(self, obj: Object) -> None:
         for owner in obj["metadata"].get("ownerReferences") or ():
-            if owner["kind"] == kinds.JOB.name:
+            if owner["kind"] == kinds.BATCH_JOB.name:
                 self.reconciler.add(Key(key_of(obj).namespace, owner["name"]))

@@ -3,7 +3,7 @@
 from functools import partial
 
 from warren.base.objects import Key, Object, key_of
-from warren.controllers.filesystemtypes import is_made_by_some
+from warren.controllers.filesystemtypes import is_made_by_some_only
 from warren.controllers.live import read_live
 from warren.controllers.users import user_by
 from warren.dws import kinds
@@ -27,7 +27,7 @@ class BreakdownController:
         self._client = client
         self._breakdowns = informers.of(kinds.BREAKDOWN)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
-        self._instances = informers.of(kinds.PERSISTENT)
+        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self._servers = informers.of(kinds.SERVERS)
         self._rabbits = informers.of(kinds.STORAGE)
         self.reconciler: Reconciler[Key] = Reconciler(
@@ -38,7 +38,7 @@ class BreakdownController:
         """Breakdowns whose copy of a profile is gone: they may be gone, too, and not seen to be."""
         for informer in (self._profiles, self._instances, self._servers):
             informer.listen(self._dependency_changed)
-        self._profiles.listen(self._copy_changed)
+        self._profiles.listen(self._pinned_profile_changed)
         self._profiles.listen(self._profile_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -65,10 +65,10 @@ class BreakdownController:
         return BreakdownSnapshot(
             breakdown=current,
             profiles=self._profiles.by_index("profiles", kinds.PROFILES_NAMESPACE),
-            copy=self._profiles.get(place),
+            pinned_profile=self._profiles.get(place),
             instance=read(instance, PersistentStorageInstance) if named and instance else None,
             servers=read(servers, Servers) if named and servers else None,
-            is_made_by_some=partial(is_made_by_some, self._rabbits),
+            is_made_by_some_only=partial(is_made_by_some_only, self._rabbits),
         )
 
     def _dependency_changed(self, obj: Object) -> None:
@@ -80,7 +80,7 @@ class BreakdownController:
         if alike is not None:
             self._wake(alike)
 
-    def _copy_changed(self, obj: Object) -> None:
+    def _pinned_profile_changed(self, obj: Object) -> None:
         """Have a breakdown whose copy of a profile is gone read live, if it is woken by that.
 
         The garbage collector takes the copies of breakdowns that it has seen go. To make another

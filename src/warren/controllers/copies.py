@@ -22,12 +22,12 @@ class Copies:
     def __init__(
         self,
         copy: Callable[[Key], Coroutine[Any, Any, None]],
-        ended: Callable[[Key], None],
+        on_end: Callable[[Key], None],
         slots: int = SLOTS,
     ) -> None:
-        """`copy` makes one copy, all of it; `ended` hears that it is over, however it went."""
+        """`copy` makes one copy, all of it; `on_end` hears that it is over, however it went."""
         self._copy = copy
-        self._ended = ended
+        self._on_end = on_end
         self._slots = slots
         self._waiting: dict[Key, WaitingCopy] = {}
         self._running: dict[Key, tuple[WaitingCopy, asyncio.Task[None]]] = {}
@@ -39,7 +39,7 @@ class Copies:
     def __contains__(self, key: Key) -> bool:
         return key in self._waiting or key in self._running
 
-    def want(self, key: Key, userid: int) -> None:
+    def enqueue(self, key: Key, userid: int) -> None:
         """Have a copy made as soon as it is its user's turn."""
         if key not in self:
             self._waiting[key] = WaitingCopy(key, userid)
@@ -68,17 +68,17 @@ class Copies:
             del self._waiting[copy.key]
             self._slots_given += 1
             self._last_slot[copy.userid] = self._slots_given
-            task = group.create_task(self._safely(copy.key), name=f"copy {copy.key}")
+            task = group.create_task(self._copy_safely(copy.key), name=f"copy {copy.key}")
             self._running[copy.key] = (copy, task)
-            task.add_done_callback(lambda _, key=copy.key: self._over(key))  # type: ignore[misc]
+            task.add_done_callback(lambda _, key=copy.key: self._copy_ended(key))  # type: ignore[misc]
 
-    async def _safely(self, key: Key) -> None:
+    async def _copy_safely(self, key: Key) -> None:
         try:
             await self._copy(key)
         except Exception:  # a bug may cost one copy, not all that are at work
             log.exception("copy given up", key=str(key))
 
-    def _over(self, key: Key) -> None:
+    def _copy_ended(self, key: Key) -> None:
         del self._running[key]
         self._changed.set()
-        self._ended(key)
+        self._on_end(key)

@@ -34,7 +34,7 @@ class EventRecorder:
         self._informers = {
             kind.plural: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.STORAGE)
         }
-        self._told: dict[tuple[str, Key], frozenset[EventContent]] = {}
+        self._recorded: dict[tuple[str, Key], frozenset[EventContent]] = {}
         self.reconciler: Reconciler[tuple[str, Key]] = Reconciler(
             "events", self.reconcile, workers=1
         )
@@ -46,16 +46,16 @@ class EventRecorder:
         plural, key = about
         raw = self._informers[plural].get(key)
         if raw is None:
-            self._told.pop(about, None)
+            self._recorded.pop(about, None)
             return
         kind, meta, now = _contents(plural, raw)
-        before = self._told.get(about)
+        before = self._recorded.get(about)
         for each in sorted(now - (before or frozenset()), key=lambda content: content.reason):
             if before is not None or each.warning:
-                await self._tell(kind, meta, each, first=before is None)
-        self._told[about] = now
+                await self._record(kind, meta, each, first=before is None)
+        self._recorded[about] = now
 
-    async def _tell(self, kind: Kind, meta: Meta, content: EventContent, *, first: bool) -> None:
+    async def _record(self, kind: Kind, meta: Meta, content: EventContent, *, first: bool) -> None:
         now = self._clock.now()
         made = kubeevents.event(kind, meta, content, now, _COMPONENT)
         try:
@@ -65,7 +65,7 @@ class EventRecorder:
                 if not first:
                     key = kubeevents.key(meta, content)
                     known = await self._client.get(kinds.EVENT, key)
-                    patch = kubeevents.again(known, now)
+                    patch = kubeevents.repetition_patch(known, now)
                     await self._client.patch(Change(kind=kinds.EVENT, key=key, patch=patch))
         except (Forbidden, NotFound) as error:
             # Nothing depends on it, and its object may be going with its namespace.
@@ -76,7 +76,7 @@ class EventRecorder:
 
     def _workflow_changed(self, obj: Object) -> None:
         about = (kinds.WORKFLOW.plural, key_of(obj))
-        if about in self._told or _may_have_events(obj):
+        if about in self._recorded or _may_have_events(obj):
             self.reconciler.add(about)
 
 

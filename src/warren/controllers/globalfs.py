@@ -16,13 +16,13 @@ class GlobalFileSystemController:
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
-        self._all = informers.of(kinds.LUSTRE)
+        self._file_systems = informers.of(kinds.LUSTRE_FILE_SYSTEM)
         self.reconciler: Reconciler[Key] = Reconciler("lustre", self.reconcile)
-        self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._file_systems.listen(lambda obj: self.reconciler.add(key_of(obj)))
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a LustreFileSystem."""
-        raw = self._all.get(key)
+        raw = self._file_systems.get(key)
         if raw is not None:
             await perform(self._client, globalfs.decide(read(raw, LustreFileSystem)))
         return None

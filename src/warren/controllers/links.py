@@ -16,7 +16,7 @@ from warren.dws import kinds
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import NnfNode
 from warren.dws.rabbits import links
-from warren.dws.rabbits.links import Policy
+from warren.dws.rabbits.links import LinkTestPolicy
 from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -38,14 +38,14 @@ class LinkReconciler:
         clock: Clock,
         node: str,
         probe: Probe,
-        policy: Policy,
-        chance: Callable[[], float] = random.random,
+        policy: LinkTestPolicy,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._client = client
         self._clock = clock
         self._probe = probe
         self._policy = policy
-        self._chance = chance
+        self._jitter = jitter
         self._key = Key(node, links.NAME)
         self._nodes = informers.of(kinds.NNF_NODE)
         self._failures = 0
@@ -88,4 +88,4 @@ class LinkReconciler:
         elif known is not None and found is None:
             log.info("link is back", rabbit=rabbit)
         await perform(self._client, links.report_writes(meta, found))
-        return self._policy.pause(lost=found is not None, chance=self._chance())
+        return self._policy.delay(lost=found is not None, jitter=self._jitter())

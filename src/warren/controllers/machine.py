@@ -22,7 +22,7 @@ class Machine(Protocol):
         """Return whom a volume of the node may be given as a bare device."""
         ...
 
-    async def lacks(self) -> Mapping[str, str]:
+    async def unsupported_types(self) -> Mapping[str, str]:
         """Return the types of file systems that the node does not make, each with the reason."""
         ...
 

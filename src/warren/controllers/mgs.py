@@ -44,9 +44,9 @@ class MgsReconciler:
         self._client = client
         self._machine = machine
         self._mgts = informers.of(kinds.LUSTRE_MGT)
-        self._begun: dict[Key, Sequence[Requester]] = {}
+        self._queued: dict[Key, Sequence[Requester]] = {}
         """Whose commands run, were run or are to be run again, until that is seen to be said."""
-        self._ran: dict[Key, dict[Requester, NodeTrouble | None]] = {}
+        self._results: dict[Key, dict[Requester, NodeTrouble | None]] = {}
         """What came of them."""
         self.commands: Reconciler[Request] = Reconciler(
             "mgs commands", self.run_commands, workers=_AT_ONCE, limit=limit
@@ -61,17 +61,17 @@ class MgsReconciler:
         """
         current = self._current(key)
         if current is None:
-            self._begun.pop(key, None)
-            self._ran.pop(key, None)
+            self._queued.pop(key, None)
+            self._results.pop(key, None)
             return None
-        due = [each.reference for each in mgscommands.due(current)]
-        begun = self._begun.get(key, ())
+        due = [each.reference for each in mgscommands.unanswered(current)]
+        begun = self._queued.get(key, ())
         for requester in due:
             if requester not in begun:
                 self.commands.add((key, requester))
-        self._begun[key] = due
-        ran = self._ran[key] = {
-            each: trouble for each, trouble in self._ran.get(key, {}).items() if each in due
+        self._queued[key] = due
+        ran = self._results[key] = {
+            each: trouble for each, trouble in self._results.get(key, {}).items() if each in due
         }
         change = mgscommands.answer_change(current, ran)
         # What it says wakes it once more, so that it forgets what is said.
@@ -82,7 +82,7 @@ class MgsReconciler:
         """Run what was asked for, if it still is."""
         key, requester = request
         current = self._current(key)
-        due = [] if current is None else mgscommands.due(current)
+        due = [] if current is None else mgscommands.unanswered(current)
         wanted = next((each for each in due if each.reference == requester), None)
         if wanted is None:
             return None
@@ -91,7 +91,7 @@ class MgsReconciler:
             await self._machine.configure_mgs(mgscommands.vectors(wanted))
         except NodeTrouble as trouble:
             failure = trouble
-        self._ran.setdefault(key, {})[requester] = failure
+        self._results.setdefault(key, {})[requester] = failure
         self.reconciler.add(key)
         if failure is not None and not failure.fatal:
             raise failure

@@ -34,18 +34,18 @@ class MountReconciler:
         detach: Callable[[str, str], Awaitable[None]] | None = None,
         *,
         rabbit: bool = False,
-        troubled: Callable[[], None] = lambda: None,
+        on_failure: Callable[[], None] = lambda: None,
         limit: float = RECONCILE_SECONDS,
     ) -> None:
         """`detach` lets go of a volume that is reached over a network; it may be mounted still.
 
-        `troubled` is called when a mount, or an unmount, has failed.
+        `on_failure` is called when a mount, or an unmount, has failed.
         `limit` is in seconds: more than the commands take that mount and unmount.
         """
         self._side = "rabbit" if rabbit else "compute"
         self._client = client
         self._detach = detach
-        self._troubled = troubled
+        self._on_failure = on_failure
         self._machine = machine
         self._mounts = informers.of(kinds.CLIENT_MOUNT)
         self.reconciler: Reconciler[Key] = Reconciler(
@@ -65,7 +65,7 @@ class MountReconciler:
             return None
         current = read(raw, ClientMount)
         if current.metadata.deleting:
-            await self._let_go(current)
+            await self._finalize(current)
             return None
         trouble = None
         try:
@@ -75,13 +75,13 @@ class MountReconciler:
                 await self._unmount(current)
         except NodeTrouble as error:
             trouble = error
-            self._troubled()
+            self._on_failure()
         await self._report(current, trouble)
         if trouble is not None and not trouble.fatal:
             raise trouble
         return None
 
-    async def _let_go(self, current: ClientMount) -> None:
+    async def _finalize(self, current: ClientMount) -> None:
         try:
             await self._unmount(current)
         except NodeTrouble as trouble:
@@ -104,7 +104,7 @@ class MountReconciler:
                     userid=mount.user_id,
                     groupid=mount.group_id,
                 )
-                own = self._of_side(commands)
+                own = self._commands_of_side(commands)
                 await self._machine.mount_lustre(source, mount.mount_path, own)
                 continue
             lvm = mount.device.lvm
@@ -121,12 +121,12 @@ class MountReconciler:
             if mount.device.lustre is not None:
                 where = mount.device.lustre
                 values = {"$MGS_NID": where.mgs_addresses, "$FS_NAME": where.file_system_name}
-                own = self._of_side(commands).with_variables(values)
+                own = self._commands_of_side(commands).with_variables(values)
             await self._machine.unmount(mount.mount_path, mount.user_id, own)
             if self._detach is not None and mount.device.lvm is not None:
                 await self._detach(mount.device.lvm.volume_group, mount.device.lvm.logical_volume)
 
-    def _of_side(self, commands: ProfileCommands) -> ProfileCommands:
+    def _commands_of_side(self, commands: ProfileCommands) -> ProfileCommands:
         """Return what this node runs around a Lustre.
 
         ClientMounts of earlier controllers have the commands of both sides.

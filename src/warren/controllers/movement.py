@@ -85,45 +85,47 @@ class MovementReconciler:
             ended = {"status": "Cancelled", "message": "the copy was cancelled"}
             # Only on the newest object: its copy may have come to its end before.
             await self._report(
-                key, self._finished(ended), version=current.metadata.resource_version
+                key, self._finished_status(ended), version=current.metadata.resource_version
             )
         else:
-            wait = self._wait(current)
+            wait = self._seconds_to_wait(current)
             if wait > 0:
                 return wait
-            self.copies.want(key, current.spec.user_id)
+            self.copies.enqueue(key, current.spec.user_id)
         return None
 
     def _snapshot(self, key: Key) -> NnfDataMovement | None:
         raw = self._movements.get(key)
         return None if raw is None else read(raw, NnfDataMovement)
 
-    def _wait(self, current: NnfDataMovement) -> float:
+    def _seconds_to_wait(self, current: NnfDataMovement) -> float:
         """Return the seconds until a copy may be tried once more."""
         status = current.status
         if status.state != "Starting" or status.end_time is None:
             return 0.0
         since = self._clock.now() - parse_rfc3339(status.end_time)
-        return self._retries.wait(status.restarts, since)
+        return self._retries.delay(status.restarts, since)
 
     # One copy, in its slot
 
     async def _copy(self, key: Key) -> None:
         # A task, and what is bound here is bound in its own context, as in a reconcile.
         structlog.contextvars.bind_contextvars(reconciler=self.reconciler.name, key=str(key))
-        while (current := self._wanted(key)) is not None:
+        while (current := self._movement_to_begin(key)) is not None:
             try:
-                await self._begin(key, current)
+                await self._report_begun(key, current)
             except Retryable as error:
                 log.info("copy put off", reason=str(error))
                 await asyncio.sleep(error.delay)
             except Exception as error:
                 log.exception("copy not begun")
-                return await self._insist(key, self._broken(current, error))
+                return await self._report_until_accepted(
+                    key, self._internal_failure(current, error)
+                )
             else:
-                return await self._insist(key, await self._tried(key, current))
+                return await self._report_until_accepted(key, await self._try_copy(key, current))
 
-    def _wanted(self, key: Key) -> NnfDataMovement | None:
+    def _movement_to_begin(self, key: Key) -> NnfDataMovement | None:
         """Return a movement whose copy is to begin now; None if it is not wanted now."""
         current = self._snapshot(key)
         if (
@@ -131,12 +133,12 @@ class MovementReconciler:
             or current.metadata.deleting
             or current.spec.cancel
             or current.status.state == "Finished"
-            or self._wait(current) > 0
+            or self._seconds_to_wait(current) > 0
         ):
             return None
         return current
 
-    async def _begin(self, key: Key, current: NnfDataMovement) -> None:
+    async def _report_begun(self, key: Key, current: NnfDataMovement) -> None:
         """Say that a copy has begun."""
         started = {
             "state": "Running",
@@ -147,18 +149,18 @@ class MovementReconciler:
         # Only on the newest object: an older one may not know that its copy has ended.
         await self._report(key, started, version=current.metadata.resource_version)
 
-    async def _tried(self, key: Key, current: NnfDataMovement) -> Object:
+    async def _try_copy(self, key: Key, current: NnfDataMovement) -> Object:
         """Copy, and return the status after it."""
         try:
-            return self._finished(await self._copied(key, current))
+            return self._finished_status(await self._copy_to_end(key, current))
         except NodeTrouble as trouble:
             by_copier = isinstance(trouble, CopyFailed)
-            return self._failed(current, str(trouble), by_copier=by_copier)
+            return self._status_after_failure(current, str(trouble), by_copier=by_copier)
         except Exception as error:  # a bug may cost one copy, not the agent
             log.exception("copy failed")
-            return self._broken(current, error)
+            return self._internal_failure(current, error)
 
-    async def _copied(self, key: Key, current: NnfDataMovement) -> dict[str, object]:
+    async def _copy_to_end(self, key: Key, current: NnfDataMovement) -> dict[str, object]:
         """Copy to the end. Raises NodeTrouble, and CopyFailed for what the copier tells itself."""
         if current.spec.user_config.dryrun:
             return {"status": "Success", "message": "nothing is copied: this was a dry run"}
@@ -167,7 +169,7 @@ class MovementReconciler:
         moved = self._clock.now()
         showing: asyncio.Task[None] | None = None
         try:
-            work = _work(current, _restarts(current))
+            work = _copy_of(current, _restarts(current))
             async with aclosing(self._machine.copy(work)) as copying:  # type: ignore[type-var]
                 async for progress in copying:
                     # A copy that hangs tells how far it is all the same: it has not gone on.
@@ -177,7 +179,7 @@ class MovementReconciler:
                         moved = self._clock.now()
                     # Not waited for: a slow API does not make a slow copy.
                     if showing is None or showing.done():
-                        showing = asyncio.create_task(self._show(key, progress, moved))
+                        showing = asyncio.create_task(self._report_progress(key, progress, moved))
         finally:
             if showing is not None:
                 showing.cancel()
@@ -187,15 +189,17 @@ class MovementReconciler:
         shown = _command_status(progress) | {"lastMessageTime": rfc3339_micro(moved)}
         return {"status": "Success", "message": shown["lastMessage"], "commandStatus": shown}
 
-    def _broken(self, current: NnfDataMovement, error: Exception) -> Object:
+    def _internal_failure(self, current: NnfDataMovement, error: Exception) -> Object:
         words = f"the copy has failed inside Warren: {error!r}"
-        return self._failed(current, words, by_copier=False)
+        return self._status_after_failure(current, words, by_copier=False)
 
-    def _failed(self, current: NnfDataMovement, trouble: str, *, by_copier: bool) -> Object:
+    def _status_after_failure(
+        self, current: NnfDataMovement, trouble: str, *, by_copier: bool
+    ) -> Object:
         """Return the status after a try that has failed: another one, or the end."""
         restarts = _restarts(current)
         command = current.metadata.labels.get(labels.INITIATOR, "")
-        if self._retries.again(command, restarts, by_copier=by_copier):
+        if self._retries.should_retry(command, restarts, by_copier=by_copier):
             log.info("copy is tried again", reason=trouble)
             return {
                 "state": "Starting",
@@ -204,9 +208,9 @@ class MovementReconciler:
                 "message": f"try {restarts + 1} has failed: {trouble}",
             }
         message = f"{trouble} (tried {restarts + 1} times)" if restarts else trouble
-        return self._given_up(message, "User" if by_copier else "Internal")
+        return self._failed_for_good(message, "User" if by_copier else "Internal")
 
-    def _given_up(self, message: str, type: str) -> Object:
+    def _failed_for_good(self, message: str, type: str) -> Object:
         """Return the status of a copy that has failed for good."""
         error = {
             "debugMessage": message,
@@ -214,12 +218,12 @@ class MovementReconciler:
             "type": type,
             "severity": "Fatal",
         }
-        return self._finished({"status": "Failed", "message": message, "error": error})
+        return self._finished_status({"status": "Failed", "message": message, "error": error})
 
-    def _finished(self, how: Object) -> Object:
+    def _finished_status(self, how: Object) -> Object:
         return {**how, "state": "Finished", "endTime": rfc3339_micro(self._clock.now())}
 
-    async def _show(self, key: Key, progress: Progress, moved: float) -> None:
+    async def _report_progress(self, key: Key, progress: Progress, moved: float) -> None:
         """Report how far a copy is, and when it last went on.
 
         If it is not heard, the next word comes soon.
@@ -233,7 +237,7 @@ class MovementReconciler:
             # What a command says of itself may be anything; how it ends is told all the same.
             log.info("progress not told", reason=repr(error))
 
-    async def _insist(self, key: Key, status: Object) -> None:
+    async def _report_until_accepted(self, key: Key, status: Object) -> None:
         """Report until it is heard: at the next reconcile, everything would be copied again.
 
         A status that cannot be told is told as a failure, which has nothing in it of what a copier
@@ -251,7 +255,7 @@ class MovementReconciler:
                 await asyncio.sleep(delay)
                 delay = _REFUSED_SECONDS
                 words = f"what has become of the copy cannot be reported: {error}"
-                status = self._given_up(words, "Internal")
+                status = self._failed_for_good(words, "Internal")
 
     async def _report(self, key: Key, status: Object, *, version: str | None = None) -> None:
         await self._write(key, {"status": status}, status=True, version=version)
@@ -270,11 +274,11 @@ def _restarts(current: NnfDataMovement) -> int:
     return current.status.restarts + (current.status.state == "Running")
 
 
-def _work(current: NnfDataMovement, restarts: int) -> Copy:
+def _copy_of(current: NnfDataMovement, restarts: int) -> Copy:
     """Return what is to be copied. Raises CopyFailed for a command that cannot be run."""
     made = current.metadata.creation_timestamp
     try:
-        means = copyprofiles.means(current.metadata)
+        means = copyprofiles.copy_options(current.metadata)
     except UserMistake as error:
         raise CopyFailed(str(error)) from error
     return Copy(
@@ -349,10 +353,10 @@ def _command_status(progress: Progress) -> dict[str, object]:
         "progress": progress.percent,
         "elapsedTime": go_duration(progress.seconds),
         "seconds": f"{progress.seconds:.3f}",
-        "items": min(progress.files + progress.directories, commands.MOST),
-        "directories": min(progress.directories, commands.MOST),
-        "files": min(progress.files - progress.links, commands.MOST),
-        "links": min(progress.links, commands.MOST),
+        "items": min(progress.files + progress.directories, commands.INT32_MAX),
+        "directories": min(progress.directories, commands.INT32_MAX),
+        "files": min(progress.files - progress.links, commands.INT32_MAX),
+        "links": min(progress.links, commands.INT32_MAX),
         "data": human(progress.bytes),
         "rate": f"{human(int(progress.rate))}/s",
         "lastMessage": "; ".join(_sentences(progress)),

@@ -20,7 +20,7 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import RECONCILE_SECONDS, Reconciler
 
-_PROBE: Final = 60.0
+_PROBE_SECONDS: Final = 60.0
 """Seconds after which a rabbit looks again whether its flash can be used."""
 
 AT_ONCE: Final = 16
@@ -33,7 +33,7 @@ class _GivenUp(Exception):
     """What was being made is to be deleted."""
 
 
-class RabbitReconciler:
+class NodeStorageReconciler:
     """Makes one rabbit's volumes what its NnfNodeStorages say."""
 
     def __init__(
@@ -118,14 +118,16 @@ class RabbitReconciler:
             change = reports.status(kinds.NNF_NODE, current.metadata, status)
             await perform(self._client, [change])
             return None
-        return _PROBE
+        return _PROBE_SECONDS
 
     async def _metadata(self) -> dict[str, dict[str, str | None]]:
         """Return the labels and annotations of the rabbit's NnfNode. Raises NodeTrouble."""
         return {
             "labels": {labels.RAW_VOLUMES: await self._machine.raw_volumes()},
             "annotations": {
-                labels.LACKS: rabbitstorages.encode_lacks(await self._machine.lacks()),
+                labels.UNSUPPORTED_TYPES: rabbitstorages.encode_unsupported_types(
+                    await self._machine.unsupported_types()
+                ),
                 labels.NETWORK: "true" if self._over_network else None,
             },
         }
@@ -135,11 +137,11 @@ class RabbitReconciler:
         raw, flash = self._shares.get(key), self._blocks.get(key)
         block = None if flash is None else read(flash, NnfNodeBlockStorage)
         if raw is None:
-            await self._forget(block)
+            await self._finalize_block(block)
             return None
         current = read(raw, NnfNodeStorage)
         if current.metadata.deleting:
-            await self._give_back(current)
+            await self._finalize(current)
             return None
         if current.spec.block_reference is not None and (block is None or block.metadata.deleting):
             return None  # its size is not known yet, or it is about to go: an event of either comes
@@ -153,7 +155,7 @@ class RabbitReconciler:
             raise trouble
         return None
 
-    async def _give_back(self, current: NnfNodeStorage) -> None:
+    async def _finalize(self, current: NnfNodeStorage) -> None:
         # First the flash, then the record of it: an agent that dies in between leaves the
         # record behind, and the next reconcile releases once more, which is harmless.
         try:
@@ -168,7 +170,7 @@ class RabbitReconciler:
         )
         await perform(self._client, [done])
 
-    async def _forget(self, block: NnfNodeBlockStorage | None) -> None:
+    async def _finalize_block(self, block: NnfNodeBlockStorage | None) -> None:
         """Let go of a record of flash, whose volumes have none any more."""
         own = {labels.NODE_BLOCK_STORAGE_FINALIZER, labels.NODE_STORAGE_FINALIZER}
         if block is not None and block.metadata.deleting and own & {*block.metadata.finalizers}:

@@ -32,12 +32,12 @@ from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 
-BUSY: Final = 256
+MAX_REQUESTS: Final = 256
 """Requests of one job that are being answered: those that wait for the end of a copy, mostly."""
 
-_LOOK: Final = 1.0
+_POLL_SECONDS: Final = 1.0
 """Seconds after which it is seen that a client waits no more."""
-_LOOKS: Final = 15
+_POLLS_PER_READ: Final = 15
 """So many later a copy is asked for also without an event of it: a watch may be behind."""
 
 ApiPath = Callable[[str, str], str]
@@ -61,24 +61,24 @@ class Offload:
         client: Client,
         informers: Informers,
         api_path: ApiPath = lambda node, path: path,
-        busy: int = BUSY,
+        max_requests: int = MAX_REQUESTS,
     ) -> None:
         self._client = client
         self._api_path = api_path
-        self._busy = busy
+        self._max_requests = max_requests
         # Each is there for as long as a request has it.
         self._jobs: WeakValueDictionary[str, _Job] = WeakValueDictionary()
         self._waiting: WeakValueDictionary[Key, WeakSet[asyncio.Event]] = WeakValueDictionary()
-        informers.of(kinds.NNF_DATA_MOVEMENT).listen(self._moved)
+        informers.of(kinds.NNF_DATA_MOVEMENT).listen(self._movement_changed)
 
     @asynccontextmanager
-    async def asked_by(self, authorization: str) -> AsyncIterator[Workflow]:
+    async def authenticate(self, authorization: str) -> AsyncIterator[Workflow]:
         """Find out whose request it is, by its header, and answer it in this block.
 
         Raises Refusal.
         """
         workflow = await self._authenticated(authorization)
-        with self._counted(workflow):
+        with self._limited(workflow):
             yield workflow
 
     async def _authenticated(self, authorization: str) -> Workflow:
@@ -97,15 +97,17 @@ class Offload:
             raise Refusal(UNAUTHORIZED, "unauthorized")
         if workflow.spec.desired_state is State.TEARDOWN or workflow.metadata.deleting:
             raise Refusal(UNAUTHORIZED, "the token ended with its job")
-        if not copyservice.is_on(workflow):
-            raise Refusal(FORBIDDEN, f"the job's directives do not say requires={copyservice.WORD}")
+        if not copyservice.is_enabled(workflow):
+            raise Refusal(
+                FORBIDDEN, f"the job's directives do not say requires={copyservice.REQUIRES_WORD}"
+            )
         return workflow
 
     @contextmanager
-    def _counted(self, workflow: Workflow) -> Iterator[None]:
+    def _limited(self, workflow: Workflow) -> Iterator[None]:
         job = self._job(workflow)
-        if job.answering >= self._busy:
-            raise Refusal(TOO_MANY, f"{self._busy} requests of this job are being answered")
+        if job.answering >= self._max_requests:
+            raise Refusal(TOO_MANY, f"{self._max_requests} requests of this job are being answered")
         job.answering += 1
         try:
             yield
@@ -127,7 +129,7 @@ class Offload:
         made = await self._movement(workflow, request)
         job = self._job(workflow)
         async with job.lock:
-            asked = await self._asked(workflow)
+            asked = await self._list_movements(workflow)
             movements.check_below_limit(asked)
             kind = kinds.NNF_DATA_MOVEMENT
             done = [Remove(kind=kind, key=key) for key in movements.surplus(asked)]
@@ -140,7 +142,7 @@ class Offload:
         own = labels.of_workflow(workflow)
         mounts, node = kinds.CLIENT_MOUNT, request.compute_name
         on_compute = (await self._client.list(mounts, node, own)).items
-        file_systems = (await self._client.list(kinds.LUSTRE)).items
+        file_systems = (await self._client.list(kinds.LUSTRE_FILE_SYSTEM)).items
         ends = requests.ends(
             request, on_compute, [read_other(obj, LustreFileSystem) for obj in file_systems]
         )
@@ -167,18 +169,18 @@ class Offload:
 
     async def names(self, workflow: Workflow) -> list[str]:
         """Return the names of a job's copies that go on."""
-        asked = await self._asked(workflow)
+        asked = await self._list_movements(workflow)
         return sorted(movements.name_of(each) for each in asked if not movements.is_finished(each))
 
-    async def _asked(self, workflow: Workflow) -> list[Object]:
+    async def _list_movements(self, workflow: Workflow) -> list[Object]:
         own = {**labels.of_workflow(workflow), labels.TEARDOWN_STATE: State.POST_RUN.value}
         found = (await self._client.list(kinds.NNF_DATA_MOVEMENT, labels=own)).items
-        return [each for each in found if movements.is_of(each, workflow)]
+        return [each for each in found if movements.belongs_to(each, workflow)]
 
     async def cancel(self, workflow: Workflow, name: str) -> None:
         """Have a copy ended; one that has ended stays as it is. Raises Refusal."""
         try:
-            found = await self._found(workflow, name)
+            found = await self._read_movement(workflow, name)
         except Refusal as refusal:
             raise Refusal(refusal.status, f"unable to cancel request: {refusal}") from None
         if not movements.is_finished(found):
@@ -191,13 +193,13 @@ class Offload:
         workflow: Workflow,
         name: str,
         seconds: float | None = 0.0,
-        waits: Callable[[], bool] = lambda: True,
+        is_connected: Callable[[], bool] = lambda: True,
     ) -> Object:
         """Return a copy, which is waited for so many seconds, or until it has ended.
 
-        `waits` tells whether its client is still there. Raises Refusal.
+        `is_connected` tells whether its client is still there. Raises Refusal.
         """
-        found = await self._found(workflow, name)
+        found = await self._read_movement(workflow, name)
         key = key_of(found)
         changed = asyncio.Event()
         waiting = self._waiting.setdefault(key, WeakSet())
@@ -205,17 +207,17 @@ class Offload:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 # Asked for anew: it may have ended before its events were listened for.
-                while waits() and not movements.is_finished(
-                    found := await self._found(workflow, name)
+                while is_connected() and not movements.is_finished(
+                    found := await self._read_movement(workflow, name)
                 ):
-                    await _wait_changed(changed, waits)
+                    await _wait_changed(changed, is_connected)
         return found
 
-    def _moved(self, obj: Object) -> None:
+    def _movement_changed(self, obj: Object) -> None:
         for each in self._waiting.get(key_of(obj), ()):
             each.set()
 
-    async def _found(self, workflow: Workflow, name: str) -> Object:
+    async def _read_movement(self, workflow: Workflow, name: str) -> Object:
         key = movements.key_by_name(name)
         if key is None:
             raise Refusal(NOT_FOUND, "request not found")
@@ -224,17 +226,17 @@ class Offload:
         except NotFound:
             raise Refusal(NOT_FOUND, "request not found") from None
         # Not even whether there is one of another job.
-        if not movements.is_of(found, workflow):
+        if not movements.belongs_to(found, workflow):
             raise Refusal(NOT_FOUND, "request not found")
         return found
 
 
-async def _wait_changed(changed: asyncio.Event, waits: Callable[[], bool]) -> None:
+async def _wait_changed(changed: asyncio.Event, is_connected: Callable[[], bool]) -> None:
     """Return when something has changed, or its client has gone, or after a while."""
-    for _ in range(_LOOKS):
-        if changed.is_set() or not waits():
+    for _ in range(_POLLS_PER_READ):
+        if changed.is_set() or not is_connected():
             break
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK):
+            async with asyncio.timeout(_POLL_SECONDS):
                 await changed.wait()
     changed.clear()

@@ -13,7 +13,7 @@ from warren.dws.objects.meta import Meta, Reference
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.persistent import instances
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
@@ -24,7 +24,7 @@ T = TypeVar("T")
 PARTS: Final = (kinds.SERVERS, kinds.NNF_STORAGE, kinds.NNF_STORAGE_PROFILE)
 """What has the name of its instance."""
 
-_LONGEST: Final = 3600.0
+_MAX_DELAY: Final = 3600.0
 """Seconds after which it is looked at again when an instance expires: clocks are set."""
 
 
@@ -33,22 +33,24 @@ class Instances:
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
-        self._informers = {kind: informers.of(kind) for kind in (kinds.PERSISTENT, *PARTS)}
+        self._informers = {kind: informers.of(kind) for kind in (kinds.PERSISTENT_INSTANCE, *PARTS)}
 
-    def seen(self, key: Key) -> Instance | None:
+    def cached(self, key: Key) -> InstanceSnapshot | None:
         """Return an instance as it was seen, and None where none was."""
         return _instance({kind: each.get(key) for kind, each in self._informers.items()})
 
-    async def read(self, key: Key) -> Instance | None:
+    async def read_live(self, key: Key) -> InstanceSnapshot | None:
         """Return an instance as it is, and None where there is none."""
-        found = {kinds.PERSISTENT: await read_live(self._client, kinds.PERSISTENT, key)}
-        if found[kinds.PERSISTENT] is not None:
+        found = {
+            kinds.PERSISTENT_INSTANCE: await read_live(self._client, kinds.PERSISTENT_INSTANCE, key)
+        }
+        if found[kinds.PERSISTENT_INSTANCE] is not None:
             found |= {kind: await read_live(self._client, kind, key) for kind in PARTS}
         return _instance(found)
 
 
-def _instance(found: dict[Kind, Object | None]) -> Instance | None:
-    raw, profile = found[kinds.PERSISTENT], found.get(kinds.NNF_STORAGE_PROFILE)
+def _instance(found: dict[Kind, Object | None]) -> InstanceSnapshot | None:
+    raw, profile = found[kinds.PERSISTENT_INSTANCE], found.get(kinds.NNF_STORAGE_PROFILE)
     if raw is None:
         return None
 
@@ -56,7 +58,7 @@ def _instance(found: dict[Kind, Object | None]) -> Instance | None:
         obj = found.get(kind)
         return None if obj is None else read(obj, type_)
 
-    return Instance(
+    return InstanceSnapshot(
         object=read(raw, PersistentStorageInstance),
         servers=part(kinds.SERVERS, Servers),
         storage=part(kinds.NNF_STORAGE, NnfStorage),
@@ -68,46 +70,48 @@ class PersistentController:
     """Reconciles every PersistentStorageInstance."""
 
     def __init__(
-        self, client: Client, informers: Informers, clock: Clock, most: float | None = None
+        self, client: Client, informers: Informers, clock: Clock, max_lifetime: float | None = None
     ) -> None:
-        """`most` is for how many seconds an instance is kept at most; None is without end."""
+        """`max_lifetime` is for how many seconds an instance is kept; None is without end."""
         self._client = client
         self._clock = clock
-        self._most = most
-        self._all = informers.of(kinds.PERSISTENT)
-        self._users = {kind: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.NNF_STORAGE)}
+        self._max_lifetime = max_lifetime
+        self._persistent_instances = informers.of(kinds.PERSISTENT_INSTANCE)
+        self._consumers = {kind: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.NNF_STORAGE)}
         self._instances = Instances(client, informers)
         self.reconciler: Reconciler[Key] = Reconciler("persistent", self.reconcile)
-        self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
-        for kind in self._users:
-            self._users[kind].listen(partial(self._user_changed, kind))
+        self._persistent_instances.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        for kind in self._consumers:
+            self._consumers[kind].listen(partial(self._consumer_changed, kind))
         for kind in PARTS:
             informers.of(kind).listen(self._part_changed)
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a PersistentStorageInstance."""
-        found = self._instances.seen(key)
+        found = self._instances.cached(key)
         if found is None:
             return None
-        lost = await self._lost(found.object)
+        lost = await self._lost_consumers(found.object)
         if lost:
-            await perform(self._client, [instances.without(found.object, lost)])
+            await perform(self._client, [instances.change_to_remove_consumers(found.object, lost)])
             return None
-        expired, later = instances.decide_expiry(found.object, self._clock.now(), self._most)
+        expired, later = instances.decide_expiry(
+            found.object, self._clock.now(), self._max_lifetime
+        )
         if expired:
             await perform(self._client, expired)
             return None
-        again = None if later is None else min(later, _LONGEST)
-        if instances.leaves(found):
+        again = None if later is None else min(later, _MAX_DELAY)
+        if instances.is_about_to_go(found):
             # About to let go: what was just made may not have been seen yet.
-            found = await self._instances.read(key)
+            found = await self._instances.read_live(key)
             if found is None:
                 return None
             again = REQUEUE_DELAY if found.parts else None
         await perform(self._client, instances.decide(found))
         return again
 
-    async def _lost(self, obj: PersistentStorageInstance) -> list[Reference]:
+    async def _lost_consumers(self, obj: PersistentStorageInstance) -> list[Reference]:
         """Return the consumers that are gone.
 
         A user takes itself off before it goes. One is left over when the request that adds it
@@ -115,8 +119,8 @@ class PersistentController:
         """
         lost = []
         for each in obj.spec.consumer_references:
-            user = instances.user_of(each)
-            if user is None or self._users[user[0]].get(user[1]) is not None:
+            user = instances.consumer_of(each)
+            if user is None or self._consumers[user[0]].get(user[1]) is not None:
                 continue
             try:
                 await self._client.get(*user)
@@ -124,13 +128,15 @@ class PersistentController:
                 lost.append(each)
         return lost
 
-    def _user_changed(self, kind: Kind, obj: Object) -> None:
+    def _consumer_changed(self, kind: Kind, obj: Object) -> None:
         key = key_of(obj)
-        if self._users[kind].get(key) is None:
-            for each in self._all.by_index("consumer", instances.consumer_index(kind, key)):
+        if self._consumers[kind].get(key) is None:
+            for each in self._persistent_instances.by_index(
+                "consumer", instances.consumer_index(kind, key)
+            ):
                 self.reconciler.add(key_of(each))
 
     def _part_changed(self, obj: Object) -> None:
         # By name, whatever owns it: that a name is free again is an event, too.
-        if self._all.get(key_of(obj)) is not None:
+        if self._persistent_instances.get(key_of(obj)) is not None:
             self.reconciler.add(key_of(obj))

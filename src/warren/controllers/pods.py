@@ -18,7 +18,7 @@ from warren.dws import kinds, reports
 from warren.dws.node import NodeTrouble
 from warren.dws.objects.decoding import read
 from warren.dws.pods import plans, podstatus
-from warren.dws.pods.plans import Image, Missing, References, Unfit
+from warren.dws.pods.plans import Image, MissingReference, References, UnsupportedPod
 from warren.dws.pods.pod import Pod, PodState
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
@@ -30,12 +30,12 @@ log = structlog.get_logger()
 
 FINALIZER: Final = "warren.cluster/pod"
 
-LONGEST: Final = 20.0
+MAX_RETRY_DELAY: Final = 20.0
 """The longest pause before what has failed is tried again, in seconds: a job waits for the pod."""
 
 _PULLING: Final = "the images of the pod are being fetched"
 
-_UNFOLLOWED: Final = 5.0
+_FOLLOW_RETRY_DELAY: Final = 5.0
 """Seconds until a pod that could not be followed is followed again."""
 
 
@@ -120,7 +120,7 @@ class PodReconciler:
         clock: Clock,
         node: str,
         *,
-        longest: float = LONGEST,
+        longest: float = MAX_RETRY_DELAY,
     ) -> None:
         """`informers` have the index `subdomain` of pods (`podstatus.subdomain_of`).
 
@@ -162,7 +162,7 @@ class PodReconciler:
         pod = read(raw, Pod)
         if pod.metadata.deleting or pod.has_ended:
             self._pulls.forget(item)
-            return await self._end(item, pod) if pod.metadata.deleting else None
+            return await self._end_pod(item, pod) if pod.metadata.deleting else None
         if FINALIZER not in pod.metadata.finalizers:
             await perform(self._client, [_finalizers(pod, (*pod.metadata.finalizers, FINALIZER))])
             return None  # there is an event of that
@@ -176,12 +176,12 @@ class PodReconciler:
                 return left
         self._pulls.forget(item)
         if state is None:
-            await self._report(pod, raw, podstatus.overdue(raw, now))
+            await self._report(pod, raw, podstatus.overdue_status(raw, now))
             return None
         if state.alive:
-            self._want_followed(item)
+            self._ensure_followed(item)
             address = self._runner.address(item.uid) or ""
-            self._runner.tell_hosts(item.uid, podstatus.hosts(raw, address, self._alike(raw)))
+            self._runner.tell_hosts(item.uid, podstatus.hosts(raw, address, self._siblings(raw)))
             if overdue and not state.stopped:
                 self._runner.stop(item.uid)
         addresses = (self._runner.address(item.uid) or "", self._runner.host_address)
@@ -195,17 +195,19 @@ class PodReconciler:
         try:
             images = self._pulls.images(item, plans.images_of(raw))
         except NodeTrouble as trouble:
-            await self._report(pod, raw, podstatus.waiting(raw, now, "ErrImagePull", str(trouble)))
+            await self._report(
+                pod, raw, podstatus.waiting_status(raw, now, "ErrImagePull", str(trouble))
+            )
             return None  # it is tried again, and there is an event of that
         if images is None:
-            await self._report(pod, raw, podstatus.waiting(raw, now, "Pulling", _PULLING))
+            await self._report(pod, raw, podstatus.waiting_status(raw, now, "Pulling", _PULLING))
             return None  # there is an event of their end
         space = pod.metadata.namespace
-        maps = await self._named(kinds.CONFIG_MAP, space, plans.config_maps_of(raw))
-        secrets = await self._named(kinds.SECRET, space, plans.secrets_of(raw))
+        maps = await self._read_named(kinds.CONFIG_MAP, space, plans.config_maps_of(raw))
+        secrets = await self._read_named(kinds.SECRET, space, plans.secrets_of(raw))
 
         # Not in `make`, which may be in a thread. What changes later is told when it has begun.
-        siblings = self._alike(raw)
+        siblings = self._siblings(raw)
 
         def make(address: str) -> Object:
             found = References(
@@ -220,24 +222,24 @@ class PodReconciler:
 
         try:
             await self._runner.start(item.uid, make)
-        except Unfit as unfit:
+        except UnsupportedPod as unfit:
             await self._report(pod, raw, podstatus.refused_status(raw, now, "Unfit", str(unfit)))
             return None
-        except Missing as missing:
-            why = podstatus.waiting(raw, now, "CreateContainerConfigError", str(missing))
+        except MissingReference as missing:
+            why = podstatus.waiting_status(raw, now, "CreateContainerConfigError", str(missing))
             await self._report(pod, raw, why)
             raise NotBegun(str(missing)) from missing
         except NodeTrouble as trouble:
-            why = podstatus.waiting(raw, now, "CreatePodSandboxError", str(trouble))
+            why = podstatus.waiting_status(raw, now, "CreatePodSandboxError", str(trouble))
             await self._report(pod, raw, why)
             raise NotBegun(str(trouble), fatal=trouble.fatal) from trouble
         return self._runner.state(item.uid)
 
-    async def _end(self, item: Item, pod: Pod) -> float | None:
+    async def _end_pod(self, item: Item, pod: Pod) -> float | None:
         """End what runs of a pod that is to go, and let go of it."""
         state = self._runner.state(item.uid)
         if state is not None and state.alive:
-            self._want_followed(item)
+            self._ensure_followed(item)
             if not state.stopped:
                 self._runner.stop(item.uid)
             return None  # its end is an event
@@ -247,7 +249,7 @@ class PodReconciler:
             await perform(self._client, [_finalizers(pod, others)])
         return None
 
-    async def _named(self, kind: Kind, namespace: str, names: set[str]) -> dict[str, Object]:
+    async def _read_named(self, kind: Kind, namespace: str, names: set[str]) -> dict[str, Object]:
         found = {}
         for name in sorted(names):
             with suppress(NotFound):
@@ -259,7 +261,7 @@ class PodReconciler:
         if any(known.get(name) != value for name, value in status.items()):
             await perform(self._client, [reports.status(kinds.POD, pod.metadata, status)])
 
-    def _alike(self, raw: Object) -> list[Object]:
+    def _siblings(self, raw: Object) -> list[Object]:
         """Return the pods that are in the subdomain of one."""
         return [
             each
@@ -268,11 +270,11 @@ class PodReconciler:
         ]
 
     def _changed(self, before: Object | None, after: Object | None) -> None:
-        was, now = _seen(before), _seen(after)
+        was, now = _pod_snapshot(before), _pod_snapshot(after)
         there = [obj for obj in (before, after) if obj is not None]
         touched = there if was.own != now.own else []
         if was.to_siblings != now.to_siblings:
-            touched = [*touched, *(each for obj in there for each in self._alike(obj))]
+            touched = [*touched, *(each for obj in there for each in self._siblings(obj))]
         for each in touched:
             if self._is_here(each):
                 self.reconciler.add(Item(key_of(each), each["metadata"]["uid"]))
@@ -280,7 +282,7 @@ class PodReconciler:
     def _is_here(self, obj: Object) -> bool:
         return bool((obj.get("spec") or {}).get("nodeName") == self._node)
 
-    def _want_followed(self, item: Item) -> None:
+    def _ensure_followed(self, item: Item) -> None:
         if item not in self._followed:
             self._followed.add(item)
             self._to_follow.put_nowait(item)
@@ -293,7 +295,7 @@ class PodReconciler:
         except (NodeTrouble, OSError, ValueError) as trouble:
             # One pod's trouble, of whatever kind, is not that of the others.
             log.warning("pod not followed", pod=str(item.key), reason=str(trouble))
-            await asyncio.sleep(_UNFOLLOWED)
+            await asyncio.sleep(_FOLLOW_RETRY_DELAY)
         finally:
             self._followed.discard(item)
             self.reconciler.add(item)
@@ -308,7 +310,7 @@ def _finalizers(pod: Pod, finalizers: tuple[str, ...]) -> Change:
     )
 
 
-def _seen(obj: Object | None) -> _PodSnapshot:
+def _pod_snapshot(obj: Object | None) -> _PodSnapshot:
     if obj is None:
         return _PodSnapshot({}, {})
     meta = obj["metadata"]

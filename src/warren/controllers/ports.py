@@ -24,7 +24,7 @@ class PortController:
         self._workflows = informers.of(kinds.WORKFLOW)
         self.reconciler: Reconciler[Key] = Reconciler("ports", self.reconcile)
         self._managers.listen(lambda obj: self.reconciler.add(key_of(obj)))
-        self._configurations.listen(lambda obj: self._all())
+        self._configurations.listen(lambda obj: self._wake_all())
         self._workflows.listen(self._workflow_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -38,14 +38,14 @@ class PortController:
         snapshot = PortSnapshot(
             manager=manager,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
-            living={each["metadata"]["uid"] for each in asking if each is not None},
+            existing_workflows={each["metadata"]["uid"] for each in asking if each is not None},
             now=self._clock.now(),
         )
         writes, delay = ports.decide(snapshot)
         await perform(self._client, writes)
         return delay
 
-    def _all(self) -> None:
+    def _wake_all(self) -> None:
         for each in self._managers.all():
             self.reconciler.add(key_of(each))
 

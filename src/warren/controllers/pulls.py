@@ -28,7 +28,7 @@ class NotPulled(NodeTrouble):
 class _Wanted(Generic[K]):
     """An image that is waited for."""
 
-    by: set[K] = field(default_factory=set)
+    waiters: set[K] = field(default_factory=set)
     trouble: str | None = None
     """Why the last try has failed."""
 
@@ -71,7 +71,7 @@ class Pulls(Generic[K]):
         found = self._found.setdefault(key, {})
         missing = [each for each in references if each not in found]
         for reference in missing:
-            self._wanted.setdefault(reference, _Wanted()).by.add(key)
+            self._wanted.setdefault(reference, _Wanted()).waiters.add(key)
             if reference not in self._pulling:
                 self._pulling.add(reference)
                 self._to_pull.put_nowait(reference)
@@ -85,8 +85,8 @@ class Pulls(Generic[K]):
         """Wait for no images any more."""
         self._found.pop(key, None)
         for reference, wanted in list(self._wanted.items()):
-            wanted.by.discard(key)
-            if not wanted.by:
+            wanted.waiters.discard(key)
+            if not wanted.waiters:
                 del self._wanted[reference]
 
     async def _pull(self, reference: str) -> None:
@@ -101,21 +101,21 @@ class Pulls(Generic[K]):
                 log.exception("image not fetched", image=reference)
                 why = f"the image {reference} could not be had inside Warren: {error!r}"
             else:
-                self._give(reference, image)
+                self._deliver(reference, image)
                 break
             failures += 1
             if reference in self._wanted:
                 self._wanted[reference].trouble = why
-                self._tell(self._wanted[reference])
+                self._notify(self._wanted[reference])
             await asyncio.sleep(backoff(_RETRY_DELAY, failures, random.random(), self._longest))
         self._pulling.discard(reference)
 
-    def _give(self, reference: str, image: Image) -> None:
+    def _deliver(self, reference: str, image: Image) -> None:
         wanted: _Wanted[K] = self._wanted.pop(reference, _Wanted())
-        for key in wanted.by:
+        for key in wanted.waiters:
             self._found[key][reference] = image
-        self._tell(wanted)
+        self._notify(wanted)
 
-    def _tell(self, wanted: _Wanted[K]) -> None:
-        for key in wanted.by:
+    def _notify(self, wanted: _Wanted[K]) -> None:
+        for key in wanted.waiters:
             self._on_end(key)

@@ -17,7 +17,7 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
-_LEAST: Final = 0.01
+_MIN_DELAY: Final = 0.01
 """Seconds after which a rabbit is looked at again, at least."""
 
 
@@ -38,7 +38,7 @@ class SystemController:
         self._rabbits: Mapping[Key, StorageNode] = {}
         """Those of the configuration, by the keys of their NnfNodes."""
         self._nodes_known: Mapping[str, None] = {}
-        self._heartbeats = Heartbeats(informers, self._heard)
+        self._heartbeats = Heartbeats(informers, self._lease_changed)
         self._without_namespace: set[str] = set()
         """The nodes whose namespaces are still to be made."""
         self.reconciler: Reconciler[Key] = Reconciler("system", self.reconcile, workers=1)
@@ -49,7 +49,7 @@ class SystemController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile the configuration, or one rabbit."""
-        if key == kinds.CONFIGURATION:
+        if key == kinds.CONFIGURATION_KEY:
             await perform(self._client, self._configuration_writes())
         elif not key.namespace:
             await self._ensure_namespace(key)
@@ -58,10 +58,12 @@ class SystemController:
             await perform(self._client, [*self._heartbeats.missing(key.namespace), *writes])
             if not writes:
                 # After all else, which does not depend on it.
-                await perform(self._client, self._asked(self._configuration, self._rabbits[key]))
+                await perform(
+                    self._client, self._link_requests(self._configuration, self._rabbits[key])
+                )
             known = self._configuration.status
             if not (writes or known.ready or known.error):
-                self.reconciler.add(kinds.CONFIGURATION)
+                self.reconciler.add(kinds.CONFIGURATION_KEY)
             return self._seconds_left(key.namespace)
         else:
             raw = self._configurations.get(key)
@@ -73,14 +75,14 @@ class SystemController:
 
     def _configuration_writes(self) -> list[Write]:
         """Learn which rabbits there are; return the writes of the configuration and old rabbits."""
-        raw = self._configurations.get(kinds.CONFIGURATION)
+        raw = self._configurations.get(kinds.CONFIGURATION_KEY)
         before, found = self._configuration, read(raw, SystemConfiguration) if raw else None
         self._configuration = found
         if found is None:
             self._rabbits, self._nodes_known, self._without_namespace = {}, {}, set()
             return []
         if before is None or (before.spec, before.metadata.uid) != (found.spec, found.metadata.uid):
-            self._rabbits = {_key(each.name): each for each in found.spec.storage_nodes}
+            self._rabbits = {_rabbit_key(each.name): each for each in found.spec.storage_nodes}
             for key in self._rabbits:
                 self.reconciler.add(key)
             self._nodes_known = found.nodes()
@@ -88,7 +90,7 @@ class SystemController:
             self._without_namespace = {*self._nodes_known} - there
             for name in sorted(self._without_namespace):
                 self.reconciler.add(Key("", name))
-        owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION}"
+        owner = f"{kinds.SYSTEM_CONFIGURATION.name} {kinds.CONFIGURATION_KEY}"
         own = [read(obj, Storage) for obj in self._storages.by_index("owner", owner)]
         storages = rabbitstorages.remove_unknown(found, own)
         dismissed = [*orphans(storages), *storages]
@@ -111,7 +113,7 @@ class SystemController:
         # It is there, though it may not have been seen yet.
         self._without_namespace.discard(key.name)
         if not self._without_namespace and not self._configuration.status.ready:
-            self.reconciler.add(kinds.CONFIGURATION)
+            self.reconciler.add(kinds.CONFIGURATION_KEY)
 
     def _namespace_changed(self, obj: Object) -> None:
         key = key_of(obj)
@@ -119,15 +121,15 @@ class SystemController:
             return
         if self._namespaces.get(key) is None:
             self.reconciler.add(key)
-        elif self._nodes.get(_link(key.name)) is None:
+        elif self._nodes.get(_link_key(key.name)) is None:
             rabbit = self._rabbit_of(key.name)
-            if rabbit is not None and links.over_network(self._node(rabbit)):
+            if rabbit is not None and links.over_network(self._nnf_node(rabbit)):
                 self.reconciler.add(rabbit)
 
     def _rabbit_writes(self, found: SystemConfiguration, key: Key) -> list[Write]:
         rabbit = self._rabbits[key]
         storage = self._storages.get(Key(kinds.DEFAULT_NAMESPACE, rabbit.name))
-        node = self._node(key)
+        node = self._nnf_node(key)
         return list(
             rabbitstorages.decide(
                 found,
@@ -136,7 +138,7 @@ class SystemController:
                 node,
                 self._computes(rabbit) if links.over_network(node) else {},
                 alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
-                settled=(self._heartbeats.renewed_for(rabbit.name) or 0.0) >= links.SETTLED,
+                settled=(self._heartbeats.renewed_for(rabbit.name) or 0.0) >= links.SETTLE_SECONDS,
             )
         )
 
@@ -148,17 +150,17 @@ class SystemController:
         """
         left = self._heartbeats.seconds_left(rabbit)
         renewed = self._heartbeats.renewed_for(rabbit)
-        if not left or renewed is None or renewed >= links.SETTLED:
+        if not left or renewed is None or renewed >= links.SETTLE_SECONDS:
             return left or None
         # What sums of seconds are off by is no time that passes.
-        return min(left, max(_LEAST, links.SETTLED - renewed))
+        return min(left, max(_MIN_DELAY, links.SETTLE_SECONDS - renewed))
 
-    def _asked(self, found: SystemConfiguration, rabbit: StorageNode) -> list[Write]:
+    def _link_requests(self, found: SystemConfiguration, rabbit: StorageNode) -> list[Write]:
         """Return what is to be written for a rabbit's nodes to test their links to it.
 
         Those that have no namespace are asked when they have one.
         """
-        if not links.over_network(self._node(_key(rabbit.name))):
+        if not links.over_network(self._nnf_node(_rabbit_key(rabbit.name))):
             return []
         known = self._computes(rabbit)
         # A node that is listed twice, by mistake, is the last one's.
@@ -181,10 +183,10 @@ class SystemController:
 
     def _computes(self, rabbit: StorageNode) -> dict[str, NnfNode]:
         """Return what the nodes of a rabbit say, by their names."""
-        found = {each.name: self._node(_link(each.name)) for each in rabbit.computes_access}
+        found = {each.name: self._nnf_node(_link_key(each.name)) for each in rabbit.computes_access}
         return {name: node for name, node in found.items() if node is not None}
 
-    def _node(self, key: Key) -> NnfNode | None:
+    def _nnf_node(self, key: Key) -> NnfNode | None:
         raw = self._nodes.get(key)
         return None if raw is None else read(raw, NnfNode)
 
@@ -201,21 +203,21 @@ class SystemController:
         if self._configuration is None:
             return None
         rabbit = self._configuration.rabbits_of_computes().get(compute)
-        return None if rabbit is None else _key(rabbit)
+        return None if rabbit is None else _rabbit_key(rabbit)
 
-    def _heard(self, rabbit: str) -> None:
-        if _key(rabbit) in self._rabbits:
-            self.reconciler.add(_key(rabbit))
+    def _lease_changed(self, rabbit: str) -> None:
+        if _rabbit_key(rabbit) in self._rabbits:
+            self.reconciler.add(_rabbit_key(rabbit))
 
     def _storage_changed(self, obj: Object) -> None:
-        key = _key(key_of(obj).name)
+        key = _rabbit_key(key_of(obj).name)
         # One of a rabbit that has left since is the configuration's to remove.
-        self.reconciler.add(key if key in self._rabbits else kinds.CONFIGURATION)
+        self.reconciler.add(key if key in self._rabbits else kinds.CONFIGURATION_KEY)
 
 
-def _key(rabbit: str) -> Key:
+def _rabbit_key(rabbit: str) -> Key:
     return Key(rabbit, rabbitstorages.NODE_NAME)
 
 
-def _link(compute: str) -> Key:
+def _link_key(compute: str) -> Key:
     return Key(compute, links.NAME)

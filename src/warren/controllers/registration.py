@@ -36,7 +36,7 @@ class NodeRegistration:
         self._address = address
         self._why_not_able = why_not_able
         self._nodes = informers.of(kinds.NODE)
-        self.able = asyncio.Event()
+        self.can_run_pods = asyncio.Event()
         """Set when pods can be run, from then on."""
         self.reconciler: Reconciler[Key] = Reconciler("node", self.reconcile)
         self.reconciler.add(self._key)
@@ -46,12 +46,12 @@ class NodeRegistration:
         """Make the Node if it is not there, and update its status."""
         why_not = await self._why_not_able()
         node = self._nodes.get(key)
-        if node is None or not nodestatus.is_told(node, self._address, why_not):
+        if node is None or not nodestatus.is_reported(node, self._address, why_not):
             status = nodestatus.report(key.name, self._address, why_not, self._clock.now())
             await perform(self._client, [nodestatus.new_node(key.name), status])
         if why_not is not None:
             return _RETRY_DELAY
-        self.able.set()
+        self.can_run_pods.set()
         return None
 
     def _changed(self, obj: Object) -> None:

@@ -16,7 +16,7 @@ from warren.dws import children, containerauth, kinds
 from warren.dws.containers import containerprofiles, shutdowns
 from warren.dws.containers import ports as port_managers
 from warren.dws.containers.ports import NnfPortManager
-from warren.dws.containers.shutdowns import AskShutdown
+from warren.dws.containers.shutdowns import ShutdownRequest
 from warren.dws.faults import Fault
 from warren.dws.objects.decoding import Malformed, read
 from warren.dws.objects.workflows import Workflow
@@ -35,22 +35,26 @@ _AT_ONCE: Final = 16
 """How many of one Workflow are asked at once."""
 
 
-class Asking(Protocol):
+class ShutdownClient(Protocol):
     """The way to containers."""
 
-    async def ask(self, asks: Sequence[AskShutdown], authority: str, token: str | None) -> None:
+    async def request_shutdowns(
+        self, asks: Sequence[ShutdownRequest], authority: str, token: str | None
+    ) -> None:
         """Ask containers whose certificates an authority vouches for. Failures are told alone."""
         ...
 
 
-class HttpsAsking:
-    """An `Asking` over HTTPS."""
+class HttpsShutdownClient:
+    """An `ShutdownClient` over HTTPS."""
 
     def __init__(self, seconds: float = _SECONDS, at_once: int = _AT_ONCE) -> None:
         self._timeout = aiohttp.ClientTimeout(total=seconds)
         self._at_once = at_once
 
-    async def ask(self, asks: Sequence[AskShutdown], authority: str, token: str | None) -> None:
+    async def request_shutdowns(
+        self, asks: Sequence[ShutdownRequest], authority: str, token: str | None
+    ) -> None:
         # As strict as other users of such certificates, which trust one that signed itself.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -72,11 +76,13 @@ class HttpsAsking:
             for _ in range(min(self._at_once, len(asks))):
                 tasks.create_task(self._post_all(session, left))
 
-    async def _post_all(self, session: aiohttp.ClientSession, left: Iterator[AskShutdown]) -> None:
+    async def _post_all(
+        self, session: aiohttp.ClientSession, left: Iterator[ShutdownRequest]
+    ) -> None:
         for each in left:
             await self._post(session, each)
 
-    async def _post(self, session: aiohttp.ClientSession, ask: AskShutdown) -> None:
+    async def _post(self, session: aiohttp.ClientSession, ask: ShutdownRequest) -> None:
         try:
             # What it answers is not read: any application may be there.
             async with session.post(
@@ -94,15 +100,17 @@ class HttpsAsking:
 class ShutdownController:
     """Has the containers of every Workflow asked for whose end it waits."""
 
-    def __init__(self, client: Client, informers: Informers, asking: Asking | None = None) -> None:
+    def __init__(
+        self, client: Client, informers: Informers, asking: ShutdownClient | None = None
+    ) -> None:
         self._client = client
         self._informers = informers
-        self._asking = asking or HttpsAsking()
-        self._begin: dict[Key, int] = {}
+        self._asking = asking or HttpsShutdownClient()
+        self._next_index: dict[Key, int] = {}
         """Where the next turn begins, of Workflows with more containers than one turn has."""
         self.reconciler: Reconciler[Key] = Reconciler("shutdown", self.reconcile)
         informers.of(kinds.WORKFLOW).listen(self._workflow_changed)
-        for kind in (kinds.JOB, kinds.CONTAINER_PROFILE, kinds.PORT_MANAGER, kinds.NODE):
+        for kind in (kinds.BATCH_JOB, kinds.CONTAINER_PROFILE, kinds.PORT_MANAGER, kinds.NODE):
             informers.of(kind)
 
     def _workflow_changed(self, obj: Object) -> None:
@@ -115,9 +123,9 @@ class ShutdownController:
         """Ask the containers of a Workflow to end; return when to ask again."""
         raw = self._informers.of(kinds.WORKFLOW).get(key)
         workflow = read(raw, Workflow) if raw is not None else None
-        asks = self._decided(workflow) if workflow is not None else []
+        asks = self._requests(workflow) if workflow is not None else []
         if workflow is None or not asks:
-            self._begin.pop(key, None)
+            self._next_index.pop(key, None)
             return None
         authority = await self._entry(
             Key(key.namespace, containerauth.TLS), containerauth.authority_of
@@ -126,11 +134,11 @@ class ShutdownController:
             return None  # without an admin's certificate no container has one to show
         where = workflow.status.workflow_token
         token = await self._entry(where.key, containerauth.token_of) if where else None
-        having, self._begin[key] = shutdowns.turn(asks, self._begin.get(key, 0))
-        await self._asking.ask(having, authority, token)
+        having, self._next_index[key] = shutdowns.next_batch(asks, self._next_index.get(key, 0))
+        await self._asking.request_shutdowns(having, authority, token)
         return shutdowns.RETRY_DELAY
 
-    def _decided(self, workflow: Workflow) -> list[AskShutdown]:
+    def _requests(self, workflow: Workflow) -> list[ShutdownRequest]:
         index = containersteps.index_of(workflow.spec.dw_directives)
         if index is None:
             return []
@@ -140,13 +148,13 @@ class ShutdownController:
         if copy is None or manager is None:
             return []
         try:
-            profile = containerprofiles.of(copy)
+            profile = containerprofiles.decode(copy)
             given = port_managers.assigned_ports(
                 read(manager, NnfPortManager), workflow, profile.ports
             )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
             return []
-        of_workflow = self._informers.of(kinds.JOB).by_index("workflow", str(workflow.metadata.key))
+        of_workflow = self._informers.of(kinds.BATCH_JOB).by_index("workflow", str(workflow.metadata.key))
         jobs = [read(obj, BatchJob) for obj in of_workflow]
         nodes = self._informers.of(kinds.NODE)
         return shutdowns.decide(

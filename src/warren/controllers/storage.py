@@ -39,13 +39,15 @@ class StorageController:
         self._servers = informers.of(kinds.SERVERS)
         self._mgts = informers.of(kinds.LUSTRE_MGT)
         self._nodes = informers.of(kinds.NNF_NODE)
-        self._instances = informers.of(kinds.PERSISTENT)
+        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self.reconciler: Reconciler[Key] = Reconciler(
             "storage", self.reconcile, user=user_by(self._storages)
         )
         self._storages.listen_to_changes(self._storage_changed)
-        self._node_storages.listen_to_changes(partial(self._part_changed, changes.is_news_of_share))
-        self._blocks.listen_to_changes(partial(self._part_changed, changes.is_news_of_block))
+        self._node_storages.listen_to_changes(
+            partial(self._part_changed, changes.is_relevant_node_storage_change)
+        )
+        self._blocks.listen_to_changes(partial(self._part_changed, changes.is_relevant_block_storage_change))
         self._mgts.listen(self._mgt_changed)
         self._nodes.listen(self._node_changed)
         self._instances.listen(self._pool_changed)
@@ -67,8 +69,8 @@ class StorageController:
                 )
                 for removal in await orphans(self._client, kinds.NNF_STORAGE, key, kind, objects)
             ]
-            gone += await self._mgts_left(key, owner)
-            released = await self._released(key)
+            gone += await self._orphaned_mgts(key, owner)
+            released = await self._release_servers(key)
             written = await perform(self._client, [*gone, *released, *self._report_assigned(key)])
             self.reconciler.wrote(key, written)
         else:
@@ -82,7 +84,7 @@ class StorageController:
             node_storages = [read(obj, NnfNodeStorage) for obj in found]
             flash = [read(obj, NnfNodeBlockStorage) for obj in blocks]
             if current.spec.file_system_type == LUSTRE:
-                decided = lustrestorage.decide(self._of_lustre(current, node_storages, flash))
+                decided = lustrestorage.decide(self._lustre_snapshot(current, node_storages, flash))
             else:
                 decided = nnfstorage.decide(current, node_storages, flash, self._profile(current))
             writes = [
@@ -95,7 +97,7 @@ class StorageController:
                 self.reconciler.wrote(key, written)
         return again
 
-    def _of_lustre(
+    def _lustre_snapshot(
         self,
         current: NnfStorage,
         shares: Sequence[NnfNodeStorage],
@@ -140,7 +142,7 @@ class StorageController:
             found += self._mgts.by_index("mgt", value)
         return [read(obj, NnfLustreMGT) for obj in {key_of(obj): obj for obj in found}.values()]
 
-    async def _mgts_left(self, key: Key, owner: str) -> list[Write]:
+    async def _orphaned_mgts(self, key: Key, owner: str) -> list[Write]:
         """Remove the NnfLustreMGT of a storage that went without taking it along."""
         found = self._mgts.by_index("owner", owner)
         metas = [read(obj, NnfLustreMGT).metadata for obj in found]
@@ -184,7 +186,7 @@ class StorageController:
         raw = self._profiles.get(key) if key is not None else None
         return None if raw is None else read(raw, NnfStorageProfile)
 
-    async def _released(self, key: Key) -> list[Write]:
+    async def _release_servers(self, key: Key) -> list[Write]:
         """Let go of Servers that are deleted, once there is no storage that they speak of."""
         raw = self._servers.get(key)
         if raw is None:
@@ -223,12 +225,12 @@ class StorageController:
     def _storage_changed(self, before: Object | None, after: Object | None) -> None:
         key = key_of(after or before or {})
         if after is None:
-            if self._is_left_of(key):
+            if self._has_leftovers(key):
                 self.reconciler.add(key)
-        elif changes.is_news_of_storage(before, after):
+        elif changes.is_relevant_storage_change(before, after):
             self.reconciler.add(key, after)
 
-    def _is_left_of(self, key: Key) -> bool:
+    def _has_leftovers(self, key: Key) -> bool:
         """Return whether there is anything yet of an NnfStorage that is gone, or told of it."""
         owner = f"{kinds.NNF_STORAGE.name} {key}"
         if any(
@@ -246,15 +248,15 @@ class StorageController:
         key = key_of(after or before or {})
         # They may be seen after what was made from them.
         late = before is None and self._storages.get(key) is not None
-        if late or changes.is_news_of_servers(before, after):
+        if late or changes.is_relevant_servers_change(before, after):
             self.reconciler.add(key, after)
 
     def _part_changed(
         self,
-        is_news: Callable[[Object | None, Object | None], bool],
+        is_relevant: Callable[[Object | None, Object | None], bool],
         before: Object | None,
         after: Object | None,
     ) -> None:
         for key in labels.owners_of(after or before or {}):
-            if self._storages.get(key) is None or is_news(before, after):
+            if self._storages.get(key) is None or is_relevant(before, after):
                 self.reconciler.add(key)

@@ -31,13 +31,13 @@ class SystemStorageController:
 
     def __init__(self, client: Client, informers: Informers) -> None:
         self._client = client
-        self._all = informers.of(kinds.SYSTEM_STORAGE)
+        self._system_storages = informers.of(kinds.SYSTEM_STORAGE)
         self._parts = {kind: informers.of(kind) for kind in PARTS}
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._storages = informers.of(kinds.STORAGE)
         self._profiles = informers.of(kinds.NNF_STORAGE_PROFILE)
         self.reconciler: Reconciler[Key] = Reconciler("system storage", self.reconcile)
-        self._all.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._system_storages.listen(lambda obj: self.reconciler.add(key_of(obj)))
         self._configurations.listen(lambda obj: self._wake_all())
         self._storages.listen(self._rabbit_changed)
         self._profiles.listen(self._profile_changed)
@@ -46,13 +46,13 @@ class SystemStorageController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile an NnfSystemStorage."""
-        raw = self._all.get(key)
+        raw = self._system_storages.get(key)
         if raw is None:
             return None
         again = None
         current = read(raw, NnfSystemStorage)
         found = self._snapshot(current, {kind: each.get(key) for kind, each in self._parts.items()})
-        if systemstorage.leaves(found):
+        if systemstorage.is_about_to_go(found):
             # About to let go: what was just made may not have been seen yet.
             found = self._snapshot(
                 current, {kind: await read_live(self._client, kind, key) for kind in PARTS}
@@ -68,7 +68,7 @@ class SystemStorageController:
             obj = parts[kind]
             return None if obj is None else read(obj, type_)
 
-        configuration = self._configurations.get(kinds.CONFIGURATION)
+        configuration = self._configurations.get(kinds.CONFIGURATION_KEY)
         return SystemStorageSnapshot(
             object=current,
             configuration=read(configuration, SystemConfiguration) if configuration else None,
@@ -85,7 +85,7 @@ class SystemStorageController:
         return raw is not None and rabbitstorages.usable(read(raw, Storage))
 
     def _wake_all(self) -> None:
-        for key in self._all.keys():  # noqa: SIM118
+        for key in self._system_storages.keys():  # noqa: SIM118
             self.reconciler.add(key)
 
     def _rabbit_changed(self, obj: Object) -> None:
@@ -94,10 +94,10 @@ class SystemStorageController:
             self._wake_all()
 
     def _profile_changed(self, obj: Object) -> None:
-        for each in self._all.by_index("system profile", str(key_of(obj))):
+        for each in self._system_storages.by_index("system profile", str(key_of(obj))):
             self.reconciler.add(key_of(each))
 
     def _part_changed(self, obj: Object) -> None:
         # By name, whatever owns it: that a name is free again is an event, too.
-        if self._all.get(key_of(obj)) is not None:
+        if self._system_storages.get(key_of(obj)) is not None:
             self.reconciler.add(key_of(obj))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from warren.base.objects import Key, Object
 from warren.controllers.newkeys import new_token_key
 from warren.dws import containerauth, kinds
-from warren.dws.containerauth import Found
+from warren.dws.containerauth import TokenSecrets
 from warren.dws.objects.workflows import Workflow
 from warren.kube.client import Client, NotFound
 
@@ -20,14 +20,16 @@ class Tokens:
         self._client = client
         self._new_key = new_key
 
-    async def find(self, workflow: Workflow) -> Found | None:
+    async def find(self, workflow: Workflow) -> TokenSecrets | None:
         """Return what there is of a Workflow's; None where it is not the time to look."""
         if not containerauth.is_due(workflow):
             return None
         key = await self._read(workflow, containerauth.key_name(workflow))
         if key is None:
-            return Found(fresh=self._new_key())
-        return Found(key=key, token=await self._read(workflow, containerauth.token_name(workflow)))
+            return TokenSecrets(new_key=self._new_key())
+        return TokenSecrets(
+            key=key, token=await self._read(workflow, containerauth.token_name(workflow))
+        )
 
     async def _read(self, workflow: Workflow, name: str) -> Object | None:
         try:

@@ -16,7 +16,7 @@ from warren.controllers.persistent import Instances
 from warren.controllers.tokens import Tokens
 from warren.controllers.users import user_by
 from warren.dws import changes, containerauth, kinds, labels, nodelocal, reports
-from warren.dws.containerauth import Found
+from warren.dws.containerauth import TokenSecrets
 from warren.dws.containers import ports
 from warren.dws.containers.ports import NnfPortManager
 from warren.dws.objects.accesses import NnfAccess
@@ -30,10 +30,10 @@ from warren.dws.objects.storages import Storage
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import copyservice
-from warren.dws.offload.copyservice import Service
-from warren.dws.persistent.instances import Instance, named_in, shared_groups
+from warren.dws.offload.copyservice import OffloadService
+from warren.dws.persistent.instances import InstanceSnapshot, named_in, shared_groups
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.pod import why_none
+from warren.dws.pods.pod import why_no_node_runs_pods
 from warren.dws.workflow import containersteps, copysteps, driver
 from warren.dws.workflow.workflowsnapshot import WorkflowSnapshot
 from warren.kube.client import Client, NotFound
@@ -43,16 +43,16 @@ from warren.kube.runtime import Reconciler
 
 T = TypeVar("T")
 
-_LEFT_BY_TEARDOWN: Final = (
+_GONE_AFTER_TEARDOWN: Final = (
     kinds.NNF_STORAGE,
     kinds.NNF_ACCESS,
     kinds.NNF_DATA_MOVEMENT,
-    kinds.JOB,
+    kinds.BATCH_JOB,
 )
 """What is gone when Teardown is ready (`driver.needs_live_read`)."""
 
-_CHILDREN: Final = (*kinds.DEPENDENTS, *_LEFT_BY_TEARDOWN)
-_OF_CONTAINERS: Final = (kinds.JOB, kinds.CONTAINER_PROFILE)
+_CHILDREN: Final = (*kinds.DEPENDENTS, *_GONE_AFTER_TEARDOWN)
+_OF_CONTAINERS: Final = (kinds.BATCH_JOB, kinds.CONTAINER_PROFILE)
 
 
 class WorkflowController:
@@ -66,14 +66,14 @@ class WorkflowController:
         self._clock = clock
         self._mount_prefix = mount_prefix
         self._configuration: Object | None = None
-        self._wired: Mapping[str, str] | None = None
-        self._places: Mapping[str, int] = {}
-        self._offload: Service | None = None
+        self._rabbits_of_computes: Mapping[str, str] | None = None
+        self._positions: Mapping[str, int] = {}
+        self._offload: OffloadService | None = None
         self.reconciler: Reconciler[Key] = Reconciler(
             "workflow", self.reconcile, user=user_by(informers.of(kinds.WORKFLOW))
         )
         informers.of(kinds.WORKFLOW).listen(self._changed)
-        informers.of(kinds.LUSTRE)
+        informers.of(kinds.LUSTRE_FILE_SYSTEM)
         informers.of(kinds.STORAGE)
         informers.of(kinds.SYSTEM_CONFIGURATION).listen(lambda obj: self._system_changed())
         for kind in _CHILDREN:
@@ -82,7 +82,9 @@ class WorkflowController:
         informers.of(kinds.PORT_MANAGER).listen_to_changes(self._ports_changed)
         self._instances = Instances(client, informers)
         self._tokens = Tokens(client)
-        informers.of(kinds.PERSISTENT).listen(lambda obj: self._instance_changed(str(key_of(obj))))
+        informers.of(kinds.PERSISTENT_INSTANCE).listen(
+            lambda obj: self._instance_changed(str(key_of(obj)))
+        )
         informers.of(kinds.SERVERS).listen(self._part_changed)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -99,12 +101,12 @@ class WorkflowController:
             kind: self._informers.of(kind).by_index("workflow", str(key)) for kind in _CHILDREN
         }
         named = [Key(key.namespace, name) for name in named_in(workflow.spec.dw_directives)]
-        instances = {each.name: self._instances.seen(each) for each in named}
+        instances = {each.name: self._instances.cached(each) for each in named}
         rabbits = _Rabbits(self._informers.of(kinds.STORAGE))
         token = await self._tokens.find(workflow)
         snapshot = self._snapshot(workflow, children, rabbits, instances, token)
         # No informer tells of Secrets.
-        unmade = token is not None and not containerauth.is_made(workflow, token)
+        unmade = token is not None and not containerauth.are_made(workflow, token)
         live = driver.needs_live_read(snapshot)
         writes = [] if live else driver.decide(snapshot)
         if not live and not driver.reports_error(workflow, writes):
@@ -114,21 +116,21 @@ class WorkflowController:
                 own = [each for each in written if each["metadata"].get("uid") == uid]
                 self.reconciler.wrote(key, own)
             return REQUEUE_DELAY if unmade else containersteps.deadline(snapshot)
-        asked = _LEFT_BY_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
-        children |= await self._live(workflow, asked, contained=snapshot.contained)
-        instances = {each.name: await self._instances.read(each) for each in named}
+        asked = _GONE_AFTER_TEARDOWN if live and not workflow.metadata.deleting else _CHILDREN
+        children |= await self._live(workflow, asked, has_containers=snapshot.has_containers)
+        instances = {each.name: await self._instances.read_live(each) for each in named}
         if not live:
             rabbits = await self._rabbits(children[kinds.SERVERS], instances.values())
         found = self._snapshot(workflow, children, rabbits, instances, token)
         await perform(self._client, driver.decide(found))
-        return REQUEUE_DELAY if unmade or self._unseen(children) else None
+        return REQUEUE_DELAY if unmade or self._has_unseen(children) else None
 
     async def _live(
-        self, workflow: Workflow, asked: Iterable[Kind], *, contained: bool
+        self, workflow: Workflow, asked: Iterable[Kind], *, has_containers: bool
     ) -> Mapping[Kind, Sequence[Object]]:
         """Return children of a Workflow as they are by now. All kinds are asked for at once."""
         # What no directive has asked for is not asked for, either.
-        kept = [each for each in asked if contained or each not in _OF_CONTAINERS]
+        kept = [each for each in asked if has_containers or each not in _OF_CONTAINERS]
         own = labels.of_workflow(workflow)
         lists = await asyncio.gather(*(self._client.list(kind, labels=own) for kind in kept))
         return {kind: each.items for kind, each in zip(kept, lists, strict=True)}
@@ -148,7 +150,8 @@ class WorkflowController:
             key = Key.parse(name)
             found = self._informers.of(kinds.WORKFLOW).get(key)
             if found is None or (
-                not changes.is_settled(found) and changes.is_news(kind, before, after, found)
+                not changes.is_settled(found)
+                and changes.is_relevant_to_workflow(kind, before, after, found)
             ):
                 self.reconciler.add(key)
 
@@ -180,16 +183,16 @@ class WorkflowController:
 
         So are their places at their rabbits, and where copies are asked for.
         """
-        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION)
+        raw = self._informers.of(kinds.SYSTEM_CONFIGURATION).get(kinds.CONFIGURATION_KEY)
         if raw is not self._configuration:
             self._configuration = raw
             found = read(raw, SystemConfiguration) if raw else None
-            self._wired = found.wiring() if found else None
-            self._places = nodelocal.positions(found) if found else {}
+            self._rabbits_of_computes = found.wiring() if found else None
+            self._positions = nodelocal.positions(found) if found else {}
             self._offload = copyservice.of_configuration(raw)
-        return self._wired
+        return self._rabbits_of_computes
 
-    def _unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
+    def _has_unseen(self, children: Mapping[Kind, Sequence[Object]]) -> bool:
         return any(
             self._informers.of(kind).get(key_of(obj)) is None
             for kind, objects in children.items()
@@ -197,7 +200,7 @@ class WorkflowController:
         )
 
     async def _rabbits(
-        self, assigned: Sequence[Object], instances: Iterable[Instance | None]
+        self, assigned: Sequence[Object], instances: Iterable[InstanceSnapshot | None]
     ) -> "_Rabbits":
         """Return the rabbits: those that are assigned as they are by now."""
         all_servers = [read(servers, Servers) for servers in assigned]
@@ -220,8 +223,8 @@ class WorkflowController:
         workflow: Workflow,
         children: Mapping[Kind, Sequence[Object]],
         rabbits: Mapping[str, Storage],
-        instances: Mapping[str, Instance | None],
-        token: Found | None,
+        instances: Mapping[str, InstanceSnapshot | None],
+        token: TokenSecrets | None,
     ) -> WorkflowSnapshot:
         movements = [
             obj for obj in children[kinds.NNF_DATA_MOVEMENT] if copysteps.is_of(obj, workflow)
@@ -240,14 +243,15 @@ class WorkflowController:
             movements=[read(obj, NnfDataMovement) for obj in movements],
             computes=next((read(obj, Computes) for obj in children[kinds.COMPUTES]), None),
             file_systems=[
-                read(obj, LustreFileSystem) for obj in self._informers.of(kinds.LUSTRE).all()
+                read(obj, LustreFileSystem)
+                for obj in self._informers.of(kinds.LUSTRE_FILE_SYSTEM).all()
             ],
             rabbits=rabbits,
             instances={name: each for name, each in instances.items() if each is not None},
             groups=groups_of(workflow.spec.user_id) if shared_groups(instances.values()) else (),
             dependents=[(kind, key_of(obj)) for kind in kinds.DEPENDENTS for obj in children[kind]],
             wiring=self._wiring(),
-            places=self._places,
+            positions=self._positions,
             offload=self._offload,
             copy_profiles={
                 obj["metadata"]["name"]: obj
@@ -255,7 +259,9 @@ class WorkflowController:
                     "profiles", kinds.PROFILES_NAMESPACE
                 )
             },
-            copies_by={obj["metadata"]["name"]: obj for obj in children[kinds.COPY_PROFILE]},
+            pinned_copy_profiles={
+                obj["metadata"]["name"]: obj for obj in children[kinds.COPY_PROFILE]
+            },
             **self._for_containers(workflow, children),
             token=token,
             mount_prefix=self._mount_prefix,
@@ -276,12 +282,16 @@ class WorkflowController:
                 obj["metadata"]["name"]: obj
                 for obj in profiles.by_index("profiles", kinds.PROFILES_NAMESPACE)
             },
-            "pinned": {obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]},
-            "jobs": {obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.JOB]},
+            "pinned_container_profiles": {
+                obj["metadata"]["name"]: obj for obj in children[kinds.CONTAINER_PROFILE]
+            },
+            "jobs": {
+                obj["metadata"]["name"]: read(obj, BatchJob) for obj in children[kinds.BATCH_JOB]
+            },
             "ports": read(raw, NnfPortManager) if raw is not None else None,
-            "runners": _Nodes(self._informers.of(kinds.NODE)),
+            "pod_nodes": _Nodes(self._informers.of(kinds.NODE)),
             "new_ssh_key": new_ssh_key,
-            "no_containers": why_none(self._informers.of(kinds.NODE).values()),
+            "no_containers": why_no_node_runs_pods(self._informers.of(kinds.NODE).values()),
         }
 
 

@@ -16,7 +16,7 @@ from warren.base.errors import UserMistake
 from warren.daemons import network as networks
 from warren.daemons.network import Network
 from warren.directives import capacity
-from warren.dws.node import TYPES
+from warren.dws.node import FILE_SYSTEM_TYPES
 from warren.lifecycle import tables
 from warren.lifecycle.tables import Duration, Table, check_durations
 from warren.node import behaviour, loops, volumegroup
@@ -210,7 +210,7 @@ async def file_system_support(config: Config, state: Path) -> dict[str, str | No
     unsupported = {**await found.unsupported_types(config.name)}
     if config.network is not None:
         unsupported |= networks.UNSUPPORTED
-    return {each: unsupported.get(each) for each in TYPES}
+    return {each: unsupported.get(each) for each in FILE_SYSTEM_TYPES}
 
 
 def grace_period(config: Config) -> GracePeriod:

@@ -14,7 +14,7 @@ from warren.daemons.agentservice import Settings
 from warren.daemons.repair import remove_all
 from warren.daemons.statedir import lock_holder
 from warren.dws import audit, kinds
-from warren.dws.audit import Finding, OnNodes, Sort
+from warren.dws.audit import Finding, NodeInventory, Sort
 from warren.kube import http, versions
 from warren.kube.client import Client
 from warren.node.loopdisk import LoopDisk
@@ -64,7 +64,7 @@ class _Doctor:
         if self._settings.rabbit:
             wanted.append(kinds.NNF_NODE_STORAGE)
         objects = {kind: (await self._client.list(kind, self._name)).items for kind in wanted}
-        there = before.also_in(await in_thread(self._resources))
+        there = before.intersection(await in_thread(self._resources))
         left = [
             Finding(sort=Sort.PROCESS, where=self._name, name=str(process), why=why)
             for process, why in sorted(there.processes.items())
@@ -86,11 +86,11 @@ class _Doctor:
             case Sort.VOLUME:
                 await self._node.machine.release(finding.where, finding.name)
 
-    def _resources(self) -> OnNodes:
+    def _resources(self) -> NodeInventory:
         below = f"{self._settings.config.prefix}/"
         mounts = {path for path in self._node.namespace.mounts() if path.startswith(below)}
         disk = self._loop_disk()
-        return OnNodes(
+        return NodeInventory(
             volumes=self._of_node(self._node.flash.volumes(self._name) if self._rabbit else ()),
             mounts=self._of_node(mounts),
             devices=self._of_node(loop.device for loop in disk.strays()) if disk else frozenset(),

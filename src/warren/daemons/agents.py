@@ -13,7 +13,7 @@ from warren.controllers.machine import Machine
 from warren.controllers.mgs import MgsReconciler
 from warren.controllers.mounts import MountReconciler
 from warren.controllers.movement import MovementReconciler
-from warren.controllers.nodestorage import RabbitReconciler
+from warren.controllers.nodestorage import NodeStorageReconciler
 from warren.controllers.pods import PodReconciler, Runner
 from warren.controllers.registration import NodeRegistration
 from warren.daemons.system import INDEXES, Part, System, parts_after_sync
@@ -46,7 +46,7 @@ def build_agent(
     exports: Exports | None = None,
     detach: Callable[[str, str], Awaitable[None]] | None = None,
     probe: Probe | None = None,
-    link_policy: links.Policy | None = None,
+    link_policy: links.LinkTestPolicy | None = None,
 ) -> Agent:
     """Build the agent of one node, which watches that node's namespace and nothing else.
 
@@ -61,7 +61,7 @@ def build_agent(
     if probe is not None:
         # Apart from all else: where its role is an older one, it may not look at this.
         link_informers = Informers(client, namespace=node)
-        policy = link_policy or links.Policy()
+        policy = link_policy or links.LinkTestPolicy()
         link = LinkReconciler(client, link_informers, clock, node, probe, policy)
         own_parts = {
             "informers": link_informers.run,
@@ -75,12 +75,12 @@ def build_agent(
         machine,
         detach,
         rabbit=rabbit,
-        troubled=link.test_now if link is not None else lambda: None,
+        on_failure=link.test_now if link is not None else lambda: None,
         limit=worktime.SECONDS,
     )
     reconcilers: list[Reconciler[Any]] = [mounts.reconciler]
     if rabbit:
-        rabbit_reconciler = RabbitReconciler(
+        rabbit_reconciler = NodeStorageReconciler(
             client,
             informers,
             machine,
@@ -129,7 +129,7 @@ async def _kubelet(client: Client, clock: Clock, node: str, runner: Runner) -> N
     parts = {"informers": nodes.run, **parts_after_sync(nodes, [registration.reconciler])}
 
     async def run_pods() -> None:
-        await registration.able.wait()
+        await registration.can_run_pods.wait()
         await _run_pods(client, clock, node, runner)
 
     await System(parts={**parts, "pods": run_pods}).run()

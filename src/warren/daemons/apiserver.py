@@ -14,7 +14,7 @@ from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Key, Remove, key_of
 from warren.base.times import parse_rfc3339
-from warren.controllers.batchjobs import JobController
+from warren.controllers.batchjobs import BatchJobController
 from warren.controllers.nodelife import NodeLifeController
 from warren.daemons import cluster, roles, users
 from warren.daemons.clustershape import ClusterShape
@@ -113,7 +113,7 @@ async def run(
 async def run_jobs(client: Client, clock: Clock) -> None:
     """Make the pods of batch Jobs, until cancelled."""
     informers = Informers(client, indexes={"job": jobpods.job_of})
-    controller = JobController(client, informers, clock)
+    controller = BatchJobController(client, informers, clock)
     parts = {"informers": informers.run, **parts_after_sync(informers, [controller.reconciler])}
     await System(parts=parts).run()
 

@@ -205,7 +205,7 @@ async def _drain_lost(task: BatchTask, enclosing: Handle, flux: Instance) -> Non
         if each.name == "exception" and each.context.get("type") == tolerance.EXCEPTION
     ]
     for node in sorted(frozenset[str]().union(*map(tolerance.node_names, told))):
-        drained = {"targets": node, "reason": tolerance.REASON, "mode": "update"}
+        drained = {"targets": node, "reason": tolerance.DRAIN_REASON, "mode": "update"}
         with suppress(RpcError):  # it is none of ours
             await flux.handle.rpc("resource.drain", drained)
 

@@ -56,13 +56,13 @@ async def establish(client: Client, shape: ClusterShape, daemons: Collection[str
     """
     await define(client)
     await apply_all(client, _objects(shape, daemons))
-    if copyservice.WORD in daemons:
+    if copyservice.REQUIRES_WORD in daemons:
         # The word is the site's own: an earlier start may have served it.
         await client.patch(copyservice.announce(None))
     wanted = {f"global-{number}" for number in range(len(shape.global_file_systems))}
-    for obj in (await client.list(kinds.LUSTRE, labels={_GLOBAL_LABEL: "true"})).items:
+    for obj in (await client.list(kinds.LUSTRE_FILE_SYSTEM, labels={_GLOBAL_LABEL: "true"})).items:
         if obj["metadata"]["name"] not in wanted:
-            await client.delete(Remove(kind=kinds.LUSTRE, key=key_of(obj)))
+            await client.delete(Remove(kind=kinds.LUSTRE_FILE_SYSTEM, key=key_of(obj)))
 
 
 def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Kind, Object]]:
@@ -74,7 +74,7 @@ def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Ki
     by_name = {kind.name: kind for kind in kinds.ALL}
     for obj in manifests("rules.yaml"):
         kind = by_name[obj["kind"]]
-        yield kind, _with_required_words(obj, daemons) if kind == kinds.RULE else obj
+        yield kind, _with_required_words(obj, daemons) if kind == kinds.DIRECTIVE_RULE else obj
     storage_nodes = [
         {
             "type": "Rabbit",
@@ -99,7 +99,7 @@ def _objects(shape: ClusterShape, daemons: Collection[str]) -> Iterator[tuple[Ki
             "labels": {_GLOBAL_LABEL: "true"},
         }
         spec = {"name": f"global{number}"[:8], "mgsNids": "127.0.0.1@tcp", "mountRoot": path}
-        yield kinds.LUSTRE, {"metadata": metadata, "spec": spec}
+        yield kinds.LUSTRE_FILE_SYSTEM, {"metadata": metadata, "spec": spec}
 
 
 def _with_required_words(rule: Object, daemons: Collection[str]) -> Object:
@@ -107,7 +107,7 @@ def _with_required_words(rule: Object, daemons: Collection[str]) -> Object:
 
     Neither the token for containers nor copies that running jobs ask for need a daemon.
     """
-    words = {*daemons, containerauth.ASKED, copyservice.WORD}
+    words = {*daemons, containerauth.REQUIRES_WORD, copyservice.REQUIRES_WORD}
     patterns = [f"^{name}$" for name in sorted(words)]
     spec = [
         {

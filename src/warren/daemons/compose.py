@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from warren.base.clock import Clock
 from warren.conductor.conductor import Conductor, Settings
-from warren.conductor.systemstatus import SystemStatus
+from warren.conductor.systemstatus import SystemStatusReporter
 from warren.controllers.access import AccessController
 from warren.controllers.breakdown import BreakdownController
 from warren.controllers.events import EventRecorder
-from warren.controllers.filesystemtypes import is_made_by_some, why_not_made
+from warren.controllers.filesystemtypes import is_made_by_some_only, why_not_made
 from warren.controllers.globalfs import GlobalFileSystemController
 from warren.controllers.lustremgts import LustreMgtController
 from warren.controllers.machine import Machine
@@ -37,7 +37,7 @@ from warren.directives import rules as directive_rules
 from warren.dws import kinds
 from warren.dws.containers import containerprofiles
 from warren.dws.containers.containerprofiles import ContainerProfile
-from warren.dws.jobs.placement import Policy
+from warren.dws.jobs.placement import PlacementPolicy
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.jobs.unsavedresults import Unsaved
 from warren.dws.objects.decoding import read
@@ -45,8 +45,8 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.offload import copyservice
-from warren.dws.pods.pod import why_none
-from warren.dws.rabbits.health import Policy as DrainPolicy
+from warren.dws.pods.pod import why_no_node_runs_pods
+from warren.dws.rabbits.health import DrainPolicy
 from warren.instance import config, rabbittable, storagetables
 from warren.instance.ingest import Validator
 from warren.instance.resource import Resources
@@ -224,11 +224,11 @@ def drain_policy(rabbit: rabbittable.Rabbit, resources: Resources) -> DrainPolic
     )
 
 
-def placement_policy(storage: storagetables.Storage) -> Policy:
+def placement_policy(storage: storagetables.Storage) -> PlacementPolicy:
     """Return what a site wants of how storage is placed."""
-    return Policy(
+    return PlacementPolicy(
         scale=storage.scale,
-        most=storage.most_allocations,
+        max_allocations=storage.most_allocations,
         anywhere=storage.placement == "any",
     )
 
@@ -252,8 +252,8 @@ def _validator(
     directives_of: Callable[[int, int], Sequence[str]],
     settings: config.Config,
 ) -> StorageValidator:
-    rules, profiles = informers.of(kinds.RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
-    file_systems, rabbits = informers.of(kinds.LUSTRE), informers.of(kinds.STORAGE)
+    rules, profiles = informers.of(kinds.DIRECTIVE_RULE), informers.of(kinds.NNF_STORAGE_PROFILE)
+    file_systems, rabbits = informers.of(kinds.LUSTRE_FILE_SYSTEM), informers.of(kinds.STORAGE)
     runners, applications = informers.of(kinds.NODE), informers.of(kinds.CONTAINER_PROFILE)
     copies = informers.of(kinds.COPY_PROFILE)
     configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
@@ -285,16 +285,16 @@ def _validator(
             obj["metadata"]["name"] for obj in copies.by_index("profiles", kinds.PROFILES_NAMESPACE)
         ),
         why_not_made=partial(why_not_made, rabbits),
-        is_made_by_some=partial(is_made_by_some, rabbits),
+        is_made_by_some_only=partial(is_made_by_some_only, rabbits),
         offload=lambda: (
-            copyservice.of_configuration(configurations.get(kinds.CONFIGURATION)) is not None
+            copyservice.of_configuration(configurations.get(kinds.CONFIGURATION_KEY)) is not None
         ),
     )
 
 
 def _containers(runners: Informer, applications: Informer) -> dict[str, ContainerProfile] | str:
     """Return the profiles of containers that jobs choose from, or why no rabbit runs any."""
-    reason = why_none(runners.values())
+    reason = why_no_node_runs_pods(runners.values())
     if reason is not None:
         return reason
     return containerprofiles.by_name(applications.by_index("profiles", kinds.PROFILES_NAMESPACE))
@@ -350,7 +350,7 @@ def conductor(
         **jobs.methods(),
         **storagequeries.methods(jobs.job, built.waiting, built.storage),
     }
-    nodes = SystemStatus(client, OnlineNodes(handle))
+    nodes = SystemStatusReporter(client, OnlineNodes(handle))
     parts: dict[str, Part] = {
         "jobs": jobs.run,
         "conductor": built.run,

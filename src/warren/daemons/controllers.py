@@ -80,7 +80,7 @@ def _system(settings: Settings, client: Client, clock: Clock) -> System:
     # Every replica serves the webhook, whichever of them leads.
     system = _controlling(settings, client, clock)
     if settings.webhook is not None:
-        rules = Informer(client, kinds.RULE)
+        rules = Informer(client, kinds.DIRECTIVE_RULE)
         admission = WorkflowAdmission()
         admission.connect(lambda kind: rules.all())
         serve = settings.webhook.serve(AdmissionChain([admission, ProfileAdmission()]))

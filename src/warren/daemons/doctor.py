@@ -13,7 +13,7 @@ from warren.daemons.repair import remove_all
 from warren.daemons.statedir import StateDir
 from warren.daemons.sweep import cluster_processes, leftovers, sweep
 from warren.dws import audit
-from warren.dws.audit import Finding, OnNodes, Overdue, PendingRemoval, Sort
+from warren.dws.audit import Finding, NodeInventory, Overdue, PendingRemoval, Sort
 from warren.instance.shell import cgroups
 from warren.kube import kubeconfig
 from warren.kube.client import Client, Conflict, NotFound
@@ -45,7 +45,7 @@ class Doctor:
         before = self._resources()
         objects = await list_examined(self._client)
         active = await self._active()
-        there = before.also_in(self._resources())
+        there = before.intersection(self._resources())
         users = await self._users(audit.pending_removal(objects))
         return [
             *self._busy_findings(users),
@@ -73,8 +73,8 @@ class Doctor:
             case Sort.VOLUME:
                 await self._nodes.machine(finding.where).release(finding.where, finding.name)
 
-    def _resources(self) -> OnNodes:
-        return OnNodes(
+    def _resources(self) -> NodeInventory:
+        return NodeInventory(
             volumes=frozenset(_split_pair(each, "/") for each in self._nodes.volumes()),
             mounts=frozenset(_split_pair(each, ":") for each in self._nodes.mounts()),
             devices=frozenset(self._nodes.strays()),

@@ -16,13 +16,13 @@ import structlog
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor, Settings
-from warren.conductor.systemstatus import SystemStatus
+from warren.conductor.systemstatus import SystemStatusReporter
 from warren.daemons import compose
 from warren.daemons.conductor import ConnectedInstance, InstanceConnection, InstanceType
 from warren.daemons.system import Part
 from warren.dws import kinds
 from warren.dws.binding import Phase
-from warren.dws.rabbits.health import Policy
+from warren.dws.rabbits.health import DrainPolicy
 from warren.instance.config import Config
 from warren.instance.rabbittable import Rabbit
 from warren.kube.client import Client, LogReader
@@ -174,7 +174,7 @@ class _BrokerConductor:
         return {
             "jobs": self._jobs.run,
             "conductor": self.conductor.run,
-            "system status": SystemStatus(self._client, OnlineNodes(self._handle)).run,
+            "system status": SystemStatusReporter(self._client, OnlineNodes(self._handle)).run,
             "flash": self._follow_flash,
             "configuration": self._follow_configuration,
         }
@@ -213,8 +213,8 @@ class _BrokerConductor:
             # Second: Fluxion is told of no rabbit before it is known what is to be of it.
             tasks.create_task(self._fluxion.run())
 
-    def _drain_policy(self) -> Policy:
-        return Policy(
+    def _drain_policy(self) -> DrainPolicy:
+        return DrainPolicy(
             drain_compute_nodes=self._rabbit.drain_compute_nodes,
             soft_drain=self._rabbit.soft_drain,
             drainable=self._drainable,

@@ -122,9 +122,11 @@ class Network(Table, frozen=True):
             lost=round(lost) if lost <= _LONGEST_DURATION else None,
         )
 
-    def link_policy(self) -> links.Policy:
+    def link_policy(self) -> links.LinkTestPolicy:
         """Return how a compute node tests its link."""
-        return links.Policy(interval=tables.seconds(self.probe), failures=self.probe_failures)
+        return links.LinkTestPolicy(
+            interval=tables.seconds(self.probe), failures=self.probe_failures
+        )
 
     def read_secret(self) -> bytes | None:
         """Return what stands in the file, if there is one. Raises UserMistake."""

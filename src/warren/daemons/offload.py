@@ -17,7 +17,7 @@ from warren.daemons.statedir import StateDir
 from warren.daemons.system import System
 from warren.dws import kinds
 from warren.dws.offload import copyservice
-from warren.dws.offload.copyservice import Service
+from warren.dws.offload.copyservice import OffloadService
 from warren.journal import files
 from warren.kube import http, serving, versions, webhook
 from warren.kube.client import Client
@@ -41,7 +41,7 @@ class Endpoint:
 
     listener: socket.socket
     tls: ssl.SSLContext
-    service: Service
+    service: OffloadService
     api_path: ApiPath = lambda node, path: path
     shares: Callable[[], ConnectionLimits] = ConnectionLimits
 
@@ -76,7 +76,7 @@ def open_endpoint(state: StateDir) -> Endpoint:
     return Endpoint(
         listener=listener,
         tls=serving.tls_server(state.pki / "server.crt", state.pki / "server.key"),
-        service=Service(
+        service=OffloadService(
             launcher=apiserver.HOST, port=port, certificate=str(state.offload_authority)
         ),
         api_path=api_path,
@@ -99,7 +99,7 @@ class Settings:
 
 
 def settings(
-    access: ClusterAccess, listener: socket.socket, certificate: Path, key: Path, service: Service
+    access: ClusterAccess, listener: socket.socket, certificate: Path, key: Path, service: OffloadService
 ) -> Settings:
     """Return the options for any cluster. The certificate may be replaced at any time."""
     endpoint = Endpoint(

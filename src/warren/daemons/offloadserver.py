@@ -12,7 +12,7 @@ from warren.controllers.offload import Offload
 from warren.dws.objects.workflows import Workflow
 from warren.dws.offload import progress
 from warren.dws.offload.requests import (
-    BAD,
+    BAD_REQUEST,
     CONFLICT,
     LARGEST,
     UNAUTHORIZED,
@@ -88,7 +88,7 @@ class OffloadServer:
         if request.method != method:
             return _closing(_text("method not supported", _NOT_IMPLEMENTED))
         authorization = request.headers.get("Authorization", "")
-        async with self._offload.asked_by(authorization) as workflow:
+        async with self._offload.authenticate(authorization) as workflow:
             if request.headers.get("Accepts-version") != VERSION:
                 return _text(f"Valid versions: {VERSION}", _NOT_ACCEPTABLE)
             return await answer(request, workflow, rest)
@@ -134,9 +134,9 @@ def _seconds(request: web.Request) -> float | None:
     text = request.query.get("maxWaitSecs", "")
     others = [name for name in request.query if name != "maxWaitSecs"]
     if not text.removeprefix("-").isdecimal() or not text.isascii():
-        raise Refusal(BAD, f"unable to parse maxWaitSecs: {text[:40]!r} is no number")
+        raise Refusal(BAD_REQUEST, f"unable to parse maxWaitSecs: {text[:40]!r} is no number")
     if others:
-        raise Refusal(BAD, f"unexpected query parameters: {', '.join(others)[:200]}")
+        raise Refusal(BAD_REQUEST, f"unexpected query parameters: {', '.join(others)[:200]}")
     if text.startswith("-") or len(text) > _DIGITS:
         return None
     return float(text)

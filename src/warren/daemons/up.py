@@ -240,7 +240,7 @@ async def _run_together(
             mount_prefix=str(state.mounts),
             container_logs=endpoint.logs,
             offload=None
-            if copyservice.WORD in dependencies.config.daemons
+            if copyservice.REQUIRES_WORD in dependencies.config.daemons
             else offloads.open_endpoint(state),
         )
         metrics = None
@@ -289,7 +289,7 @@ async def _run_separate(
     async with _children([supervisor.supervise(_part(state, "apiserver", port))]):
         access = await _wait_api_ready(state)
         without = {"apiserver"} | (set() if cluster.shape.conductor else {"conductor"})
-        if copyservice.WORD in config.load(state.config).daemons:
+        if copyservice.REQUIRES_WORD in config.load(state.config).daemons:
             without.add("copy-offload")
         others = [supervisor.supervise(_part(state, name)) for name in PARTS if name not in without]
         async with (
@@ -377,7 +377,7 @@ async def _wait_offload_ready(client: Client) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_RABBITS_SECONDS):
             while True:
-                system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION)
+                system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY)
                 if copyservice.of_configuration(system) is not None:
                     return
                 await asyncio.sleep(_POLL_INTERVAL)

@@ -47,7 +47,7 @@ class WorkflowAdmission:
     def _rules(self) -> Sequence[Rule]:
         found = [
             obj
-            for obj in self._reader(kinds.RULE)
+            for obj in self._reader(kinds.DIRECTIVE_RULE)
             if obj["metadata"]["namespace"] == kinds.RULES_NAMESPACE
         ]
         return directive_rules.rules_of(found)

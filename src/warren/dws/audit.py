@@ -20,7 +20,7 @@ from warren.dws.objects.workflows import Workflow
 from warren.dws.storage.nnfstorage import volume, volume_size
 from warren.rfc import hostlist
 
-OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT, kinds.SYSTEM_STORAGE, kinds.STORAGE)
+OWNERS = (kinds.WORKFLOW, kinds.PERSISTENT_INSTANCE, kinds.SYSTEM_STORAGE, kinds.STORAGE)
 """The kinds of objects that storage is made for."""
 
 DEPENDENTS = (
@@ -62,7 +62,7 @@ class Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnNodes:
+class NodeInventory:
     """What is there, whatever owns it. Pairs are of a node and a name there."""
 
     volumes: frozenset[tuple[str, str]] = frozenset()
@@ -72,9 +72,9 @@ class OnNodes:
     processes: Mapping[int, str]
     """The tasks of jobs: process ids, and the ids of the jobs."""
 
-    def also_in(self, later: "OnNodes") -> "OnNodes":
+    def intersection(self, later: "NodeInventory") -> "NodeInventory":
         """Return what was there, and is there later, too: not what is just coming or going."""
-        return OnNodes(
+        return NodeInventory(
             volumes=self.volumes & later.volumes,
             mounts=self.mounts & later.mounts,
             devices=self.devices & later.devices,
@@ -95,7 +95,7 @@ class PendingRemoval:
 
 
 def orphaned_objects(
-    on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
+    on_nodes: NodeInventory, objects: Mapping[Kind, Sequence[Object]], active: Collection[str]
 ) -> list[Finding]:
     """Return orphaned objects, in the order in which they are to be removed.
 
@@ -113,7 +113,7 @@ def orphaned_objects(
         if job not in active
     ]
     workflows = {each["metadata"]["uid"] for each in objects[kinds.WORKFLOW]}
-    instances = {str(key_of(each)) for each in objects[kinds.PERSISTENT]}
+    instances = {str(key_of(each)) for each in objects[kinds.PERSISTENT_INSTANCE]}
     systems = {each["metadata"]["uid"] for each in objects.get(kinds.SYSTEM_STORAGE, ())}
     rabbits = {each["metadata"]["name"] for each in objects.get(kinds.STORAGE, ())}
     for kind in DEPENDENTS:
@@ -145,7 +145,7 @@ def _orphan(kind: Kind, obj: Object, why: str) -> Finding:
 
 
 def unrequested_resources(
-    on_nodes: OnNodes, objects: Mapping[Kind, Sequence[Object]]
+    on_nodes: NodeInventory, objects: Mapping[Kind, Sequence[Object]]
 ) -> list[Finding]:
     """Return the mounts, devices and volumes of nodes that none of their objects asks for.
 

@@ -26,7 +26,9 @@ def is_settled(workflow: Object) -> bool:
     )
 
 
-def is_news(kind: Kind, before: Object | None, after: Object | None, workflow: Object) -> bool:
+def is_relevant_to_workflow(
+    kind: Kind, before: Object | None, after: Object | None, workflow: Object
+) -> bool:
     """Return whether `driver.decide` may say something else than before this change of a child.
 
     In the middle of a mount or a copy it does not: the end of that counts, and so does an error.
@@ -58,7 +60,7 @@ def is_news(kind: Kind, before: Object | None, after: Object | None, workflow: O
     return True
 
 
-def is_news_for_manager(
+def is_relevant_to_conductor(
     kind: Kind, before: Object | None, after: Object | None, workflow: Object
 ) -> bool:
     """Return whether `conduct.decide` may say something else than before this change of a child.
@@ -76,7 +78,7 @@ def is_news_for_manager(
     return running and _differs(before, after, "spec", "data")
 
 
-def is_news_of_share(before: Object | None, after: Object | None) -> bool:
+def is_relevant_node_storage_change(before: Object | None, after: Object | None) -> bool:
     """Return whether an NnfStorage may have something to say of an NnfNodeStorage's change."""
     if after is None:
         return True
@@ -87,7 +89,7 @@ def is_news_of_share(before: Object | None, after: Object | None) -> bool:
     return _differs(before, after)
 
 
-def is_news_of_block(before: Object | None, after: Object | None) -> bool:
+def is_relevant_block_storage_change(before: Object | None, after: Object | None) -> bool:
     """Return whether an NnfStorage may have something to say of its flash's change.
 
     All that matters is whether it is there.
@@ -95,7 +97,7 @@ def is_news_of_block(before: Object | None, after: Object | None) -> bool:
     return after is None
 
 
-def is_news_of_storage(before: Object | None, after: Object) -> bool:
+def is_relevant_storage_change(before: Object | None, after: Object) -> bool:
     """Return whether an NnfStorage may have something to do after this change of itself.
 
     By which accesses it is held matters once it is deleted.
@@ -105,7 +107,7 @@ def is_news_of_storage(before: Object | None, after: Object) -> bool:
     return _differs(before, after) or _labels(before) != _labels(after)
 
 
-def is_news_of_servers(before: Object | None, after: Object | None) -> bool:
+def is_relevant_servers_change(before: Object | None, after: Object | None) -> bool:
     """Return whether there may be something to report in Servers, or to release, after a change."""
     if after is None:
         return False
@@ -117,7 +119,7 @@ def is_news_of_servers(before: Object | None, after: Object | None) -> bool:
     return _differs(before, after)
 
 
-def is_news_of_mount(before: Object | None, after: Object | None) -> bool:
+def is_relevant_mount_change(before: Object | None, after: Object | None) -> bool:
     """Return whether an NnfAccess may have something to decide on a ClientMount's change.
 
     That it goes is its own doing, and what it waits for is that it is gone.

@@ -19,13 +19,13 @@ from warren.dws.faults import Fault
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload import copyservice
 
-ASKED: Final = "user-container-auth"
+REQUIRES_WORD: Final = "user-container-auth"
 """The word of `requires` by which a user asks for it: no daemon has it for its name."""
 
 _AUTH: Final = "container-auth"
 _GRANTED: Final[Mapping[str, tuple[str, ...]]] = {
-    copyservice.WORD: (copyservice.WORD, _AUTH),
-    ASKED: (_AUTH,),
+    copyservice.REQUIRES_WORD: (copyservice.REQUIRES_WORD, _AUTH),
+    REQUIRES_WORD: (_AUTH,),
 }
 """What a Workflow says for the words of its directives."""
 
@@ -45,14 +45,14 @@ _LABEL: Final = "EC PRIVATE KEY"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class TokenSecrets:
     """The Secrets of a Workflow that are there. What they hold is never shown."""
 
     key: Object | None = field(default=None, repr=False)
     """The one with the key."""
     token: Object | None = field(default=None, repr=False)
     """The one with the token."""
-    fresh: bytes = field(default=b"", repr=False)
+    new_key: bytes = field(default=b"", repr=False)
     """A key that was never used, as PKCS8 in DER: for the case that there is none."""
 
 
@@ -71,10 +71,10 @@ def has_token(directives: Iterable[str]) -> bool:
     """Return whether a job with such directives has a token: for containers, or for copies."""
     found = [parse(each) for each in directives]
     contained = any(each.command.text == "container" for each in found)
-    return (_AUTH in requirements(found) and contained) or copyservice.is_asked(found)
+    return (_AUTH in requirements(found) and contained) or copyservice.is_requested(found)
 
 
-def is_on(workflow: Workflow) -> bool:
+def is_enabled(workflow: Workflow) -> bool:
     """Return whether the containers of a Workflow have a key."""
     return _AUTH in workflow.status.requires
 
@@ -85,7 +85,7 @@ def is_due(workflow: Workflow) -> bool:
     There they are made.
     """
     status = workflow.status
-    if not is_on(workflow) or workflow.spec.desired_state is not State.SETUP:
+    if not is_enabled(workflow) or workflow.spec.desired_state is not State.SETUP:
         return False
     if status.state is State.SETUP and status.ready:
         return False
@@ -105,12 +105,12 @@ def token_name(workflow: Workflow) -> str:
 # Making them
 
 
-def is_made(workflow: Workflow, found: Found) -> bool:
+def are_made(workflow: Workflow, found: TokenSecrets) -> bool:
     """Return whether both are there."""
     return all(each is not None and _is_own(workflow, each) for each in (found.key, found.token))
 
 
-def missing(workflow: Workflow, found: Found, now: float) -> Create | None:
+def next_secret(workflow: Workflow, found: TokenSecrets, now: float) -> Create | None:
     """Return the Secret that is to be made next; None when both are there.
 
     The token is signed with a key that was read, never with one that is only about to be written:
@@ -121,11 +121,11 @@ def missing(workflow: Workflow, found: Found, now: float) -> Create | None:
             name = each["metadata"]["name"]
             raise Fault(f"the Secret {name} is not this Workflow's: delete it", severity="Major")
     if found.key is None:
-        return _create(workflow, key_name(workflow), _KEY, _pem(found.fresh))
+        return _create(workflow, key_name(workflow), _KEY, _pem(found.new_key))
     if found.token is None:
         key = _der(base64.b64decode(found.key["data"][_KEY]))
         # For copies there is one service, which has to be told whose token it is.
-        kid = str(workflow.metadata.key) if copyservice.is_on(workflow) else None
+        kid = str(workflow.metadata.key) if copyservice.is_enabled(workflow) else None
         return _create(workflow, token_name(workflow), _TOKEN, sign(key, now, kid))
     return None
 
@@ -202,13 +202,13 @@ def _entry(secret: Object, name: str) -> str | None:
 
 
 def token_status(
-    workflow: Workflow, directives: Iterable[Directive], found: Found | None
+    workflow: Workflow, directives: Iterable[Directive], found: TokenSecrets | None
 ) -> Object:
     """Return what the status says: in Proposal what is required, in Setup where the token is."""
     if workflow.status.state is State.PROPOSAL:
         words = requirements(directives)
         return {"requires": words} if words else {}
-    if found is None or not is_made(workflow, found):
+    if found is None or not are_made(workflow, found):
         return {}
     where = {"secretName": token_name(workflow), "secretNamespace": workflow.metadata.namespace}
     return {"workflowToken": where}
@@ -219,7 +219,7 @@ def token_status(
 
 def variables(workflow: Workflow) -> dict[str, str]:
     """Return the variables of containers (dws-spec section 12.3)."""
-    if not is_on(workflow):
+    if not is_enabled(workflow):
         return {}
     return {
         "TLS_CERT_PATH": f"{_TLS_PATH}/tls.crt",
@@ -230,7 +230,7 @@ def variables(workflow: Workflow) -> dict[str, str]:
 
 def volumes(workflow: Workflow) -> Iterator[Object]:
     """Return the volumes of their pods."""
-    if is_on(workflow):
+    if is_enabled(workflow):
         # A cluster without the admin's certificate runs them all the same.
         yield {"name": _TLS_VOLUME, "secret": {"secretName": TLS, "optional": True}}
         yield {"name": _KEY_VOLUME, "secret": {"secretName": key_name(workflow)}}
@@ -238,6 +238,6 @@ def volumes(workflow: Workflow) -> Iterator[Object]:
 
 def mounts(workflow: Workflow) -> Iterator[Object]:
     """Return the mounts of each container."""
-    if is_on(workflow):
+    if is_enabled(workflow):
         yield {"name": _TLS_VOLUME, "mountPath": _TLS_PATH, "readOnly": True}
         yield {"name": _KEY_VOLUME, "mountPath": _KEY_PATH, "readOnly": True}

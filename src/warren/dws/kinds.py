@@ -11,10 +11,10 @@ _LUS: Final = ("lus.cray.hpe.com", "v1beta1")
 
 WORKFLOW: Final = Kind(*_DWS, "Workflow", "workflows")
 COMPUTES: Final = Kind(*_DWS, "Computes", "computes")
-RULE: Final = Kind(*_DWS, "DWDirectiveRule", "dwdirectiverules")
+DIRECTIVE_RULE: Final = Kind(*_DWS, "DWDirectiveRule", "dwdirectiverules")
 BREAKDOWN: Final = Kind(*_DWS, "DirectiveBreakdown", "directivebreakdowns", status=True)
 SERVERS: Final = Kind(*_DWS, "Servers", "servers", status=True)
-PERSISTENT: Final = Kind(
+PERSISTENT_INSTANCE: Final = Kind(
     *_DWS, "PersistentStorageInstance", "persistentstorageinstances", status=True
 )
 STORAGE: Final = Kind(*_DWS, "Storage", "storages", status=True)
@@ -39,7 +39,7 @@ CONTAINER_DATA: Final = Kind(*_NNF, "NnfContainerData", "nnfcontainerdata")
 PORT_MANAGER: Final = Kind(*_NNF, "NnfPortManager", "nnfportmanagers", status=True)
 SYSTEM_STORAGE: Final = Kind(*_NNF, "NnfSystemStorage", "nnfsystemstorages", status=True)
 
-LUSTRE: Final = Kind(*_LUS, "LustreFileSystem", "lustrefilesystems", status=True)
+LUSTRE_FILE_SYSTEM: Final = Kind(*_LUS, "LustreFileSystem", "lustrefilesystems", status=True)
 
 SYSTEM_STATUS: Final = Kind(*_DWS, "SystemStatus", "systemstatuses")
 """The workload manager's word of its nodes. It is of no Workflow, and none of the kinds here."""
@@ -50,7 +50,7 @@ NAMESPACE: Final = Kind("", "v1", "Namespace", "namespaces", namespaced=False, s
 EVENT: Final = Kind("", "v1", "Event", "events")
 """What is told of an object. It is Kubernetes', and none of the kinds here."""
 
-JOB: Final = Kind("batch", "v1", "Job", "jobs", status=True)
+BATCH_JOB: Final = Kind("batch", "v1", "Job", "jobs", status=True)
 SERVICE: Final = Kind("", "v1", "Service", "services", status=True)
 CONFIG_MAP: Final = Kind("", "v1", "ConfigMap", "configmaps")
 SECRET: Final = Kind("", "v1", "Secret", "secrets")
@@ -61,10 +61,10 @@ NODE: Final = Kind("", "v1", "Node", "nodes", namespaced=False, status=True)
 ALL: Final = (
     WORKFLOW,
     COMPUTES,
-    RULE,
+    DIRECTIVE_RULE,
     BREAKDOWN,
     SERVERS,
-    PERSISTENT,
+    PERSISTENT_INSTANCE,
     STORAGE,
     CLIENT_MOUNT,
     SYSTEM_CONFIGURATION,
@@ -81,7 +81,7 @@ ALL: Final = (
     PORT_MANAGER,
     SYSTEM_STORAGE,
     LUSTRE_MGT,
-    LUSTRE,
+    LUSTRE_FILE_SYSTEM,
 )
 
 FOR_WORKLOAD_MANAGERS: Final = (BREAKDOWN, SERVERS, COMPUTES)
@@ -116,7 +116,7 @@ def versions(dws: str | None = None, nnf: str | None = None) -> Mapping[str, tup
 
 
 DEFAULT_NAMESPACE: Final = "default"
-CONFIGURATION: Final = Key(DEFAULT_NAMESPACE, "default")
+CONFIGURATION_KEY: Final = Key(DEFAULT_NAMESPACE, "default")
 """The one SystemConfiguration that there is (dws-spec section 6)."""
 RULES_NAMESPACE: Final = "dws-system"
 PROFILES_NAMESPACE: Final = "nnf-system"

@@ -38,7 +38,7 @@ def of_workflow(workflow: Workflow) -> frozenset[EventContent]:
     if labels.ABORTED in workflow.metadata.annotations:
         why = "its job was let go before it: what has it mounted or holds flash is out of service"
         found.add(EventContent("LetGo", why))
-    lost = tolerance.of(workflow.metadata)
+    lost = tolerance.lost_nodes(workflow.metadata)
     if lost:
         found.add(EventContent("NodesLost", f"goes on without {hostlist.encode(sorted(lost))}"))
     return frozenset(found)
@@ -85,7 +85,7 @@ def event(kind: Kind, meta: Meta, content: EventContent, now: float, component: 
     }
 
 
-def again(known: Object, now: float) -> Mapping[str, Any]:
+def repetition_patch(known: Object, now: float) -> Mapping[str, Any]:
     """Return the patch of an Event whose content has come once more."""
     return {"lastTimestamp": rfc3339(now), "count": int(known.get("count") or 1) + 1}
 

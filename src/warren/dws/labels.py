@@ -45,9 +45,9 @@ COPY_OFFLOAD: Final = "warren.cluster/copy-offload"
 JSON (`dws.offload`)."""
 RAW_VOLUMES: Final = "warren.cluster/raw-volumes"
 """Says of a rabbit who may have its volumes as bare devices (`RawVolumes`)."""
-LACKS: Final = "warren.cluster/lacks"
+UNSUPPORTED_TYPES: Final = "warren.cluster/lacks"
 """Annotates a rabbit with the types of file systems that it does not make, and why, as JSON."""
-MAKES: Final = "warren.cluster/makes-"
+SUPPORTED_TYPE_PREFIX: Final = "warren.cluster/makes-"
 """Begins the labels of a rabbit with the types that it makes: `warren.cluster/makes-gfs2=true`."""
 COMMANDS: Final = "warren.cluster/commands"
 """Annotates a rabbit's share of storage, and its mounts, with the commands of the profile."""
@@ -124,11 +124,11 @@ def of_workflow(workflow: Workflow, index: int | None = None) -> dict[str, str]:
     }
     if index is not None:
         labels[DIRECTIVE_INDEX] = str(index)
-        labels[JOB_ID] = value(str(workflow.spec.job_id))
+        labels[JOB_ID] = label_value(str(workflow.spec.job_id))
     return labels
 
 
-def is_of_another(carried: Mapping[str, str], instance: str) -> bool:
+def is_of_another_instance(carried: Mapping[str, str], instance: str) -> bool:
     """Return whether a Workflow is marked as that of another instance's job, by its labels.
 
     One without a mark is of ours: those from before there were marks are, and admins take marks
@@ -137,7 +137,7 @@ def is_of_another(carried: Mapping[str, str], instance: str) -> bool:
     return carried.get(INSTANCE, instance) != instance
 
 
-def value(text: str) -> str:
+def label_value(text: str) -> str:
     """Return a text as a label's value, which is not free: NNF writes spaces as dashes."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:_LONGEST].strip("-_.")
 

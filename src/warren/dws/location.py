@@ -31,8 +31,8 @@ def localities(
 
     `needs` are a job's own sets by the names of their Servers. Constraints on other Servers are
     about storage that is there already, and are passed over. `anywhere` is the site's consent to
-    rabbits that none of the job's nodes is wired to (`placement.Policy`). Raises Fault for what is
-    not understood.
+    rabbits that none of the job's nodes is wired to (`placement.PlacementPolicy`). Raises Fault
+    for what is not understood.
     """
     access: dict[tuple[str, int], set[tuple[str, str]]] = {}
     for breakdown in breakdowns:

@@ -48,13 +48,13 @@ class CopyFailed(NodeTrouble):
     """A copier has come to its end, and tells what it could not copy."""
 
 
-MAKES: Final = ("raw", "xfs", "ext4", "gfs2")
+FLASH_TYPES: Final = ("raw", "xfs", "ext4", "gfs2")
 """The types of file systems that agents make on flash of their own rabbit."""
 
 LUSTRE: Final = "lustre"
 """Made of targets on several rabbits."""
 
-TYPES: Final = (*MAKES, LUSTRE)
+FILE_SYSTEM_TYPES: Final = (*FLASH_TYPES, LUSTRE)
 """All types of file systems. Which of them a machine makes, it says itself (ADR 090)."""
 
 

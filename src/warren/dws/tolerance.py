@@ -17,7 +17,7 @@ from warren.rfc.errors import BadFormat
 EXCEPTION: Final = "dws-node-failure"
 """The type of the exception that tells a job of them; its note is a hostlist."""
 
-REASON: Final = "rabbit storage is not there"
+DRAIN_REASON: Final = "rabbit storage is not there"
 """Why nodes are drained that have not mounted it."""
 
 
@@ -44,7 +44,7 @@ def _late(servers: Servers) -> set[str]:
     }
 
 
-def of(meta: Meta) -> frozenset[str]:
+def lost_nodes(meta: Meta) -> frozenset[str]:
     """Return the nodes that an object's annotation says are lost."""
     return node_names(meta.annotations.get(labels.LOST_NODES, ""))
 
@@ -62,7 +62,7 @@ def annotation(lost: Iterable[str]) -> dict[str, str]:
     return {labels.LOST_NODES: hostlist.encode(sorted(lost))} if lost else {}
 
 
-def gone_on_without(workflow: Workflow, lost: Iterable[str]) -> Change:
+def change_to_go_on_without(workflow: Workflow, lost: Iterable[str]) -> Change:
     """Have a Workflow go on with its state as if these nodes had what they lack."""
     return Change(
         kind=kinds.WORKFLOW,

@@ -30,8 +30,8 @@ class FaultyMachine:
     async def raw_volumes(self) -> RawVolumes:
         return await self._machine.raw_volumes()
 
-    async def lacks(self) -> Mapping[str, str]:
-        return await self._machine.lacks()
+    async def unsupported_types(self) -> Mapping[str, str]:
+        return await self._machine.unsupported_types()
 
     async def lnet_nid(self) -> str:
         return await self._machine.lnet_nid()

@@ -7,7 +7,7 @@ from typing import Final
 
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
-from warren.dws.node import TYPES, NodeTrouble, Volume
+from warren.dws.node import FILE_SYSTEM_TYPES, NodeTrouble, Volume
 from warren.node.flash import SUBSTITUTE, Source
 
 PROTO: Final = "{proto}"
@@ -119,7 +119,7 @@ def unsupported_types(
     """
     needs = {**_REQUIREMENTS, "gfs2": (_GFS2.programs, _GFS2.type)} if cluster else _REQUIREMENTS
     found = {}
-    for name in TYPES:
+    for name in FILE_SYSTEM_TYPES:
         programs, type_ = needs[name]
         missing = [program for program in programs if not is_installed(program)]
         if missing:

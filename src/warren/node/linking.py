@@ -34,7 +34,7 @@ class LinkingMachine:
     async def raw_volumes(self) -> RawVolumes:
         return await self._directories.raw_volumes(self._name)
 
-    async def lacks(self) -> Mapping[str, str]:
+    async def unsupported_types(self) -> Mapping[str, str]:
         return await self._directories.unsupported_types(self._name)
 
     async def lnet_nid(self) -> str:

@@ -71,7 +71,7 @@ class NamespacedMachine:
     async def raw_volumes(self) -> RawVolumes:
         return await self._flash.raw_volumes(self._name)
 
-    async def lacks(self) -> Mapping[str, str]:
+    async def unsupported_types(self) -> Mapping[str, str]:
         return await self._flash.unsupported_types(self._name)
 
     async def lnet_nid(self) -> str:

@@ -65,7 +65,7 @@ class SimulatedMachine:
     async def raw_volumes(self) -> RawVolumes:
         return RawVolumes.FOR_USERS if self._flash.offers_raw else RawVolumes.FOR_ROOT
 
-    async def lacks(self) -> Mapping[str, str]:
+    async def unsupported_types(self) -> Mapping[str, str]:
         return self._flash.unsupported_types
 
     async def lnet_nid(self) -> str:

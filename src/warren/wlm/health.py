@@ -18,8 +18,8 @@ from warren.dws.breakdown.allocationneeds import RABBIT
 from warren.dws.objects.decoding import read
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits.health import REASON, Policy, Verdict, verdict
-from warren.dws.rabbits.rabbitstorages import placeable, standing, usable
+from warren.dws.rabbits.health import DRAIN_REASON, DrainPolicy, Verdict, verdict
+from warren.dws.rabbits.rabbitstorages import effective_status, placement_labels, usable
 from warren.dws.storage.nnfstorage import flash_by_rabbit
 from warren.kube.informer import Informer
 from warren.rfc.fluid import JobId
@@ -65,7 +65,7 @@ async def follow_health(
     binding: Binding,
     scheduler: Scheduler,
     nodes: NodeDrainer,
-    policy: Callable[[], Policy] = Policy,
+    policy: Callable[[], DrainPolicy] = DrainPolicy,
     on_policy: Callable[[Callable[[], None]], None] = lambda listener: None,
 ) -> None:
     """Tell the scheduler what it may give out, and drain nodes, until cancelled.
@@ -97,12 +97,12 @@ async def follow_health(
             scheduler.set_ssds(key.name, up=False)
             return
         storage = read(raw, Storage)
-        has, carried = storage.status.capacity, placeable(storage)
+        has, carried = storage.status.capacity, placement_labels(storage)
         rabbit = RABBIT in carried
         scheduler.set_ssds(
             key.name,
             up=usable(storage) and rabbit,
-            state=standing(storage) if rabbit else f"without the label {RABBIT}",
+            state=effective_status(storage) if rabbit else f"without the label {RABBIT}",
             # One that has not said how much it has, says 0.
             capacity=has // GIB if has else None,
             labels=[label for label in carried if label != RABBIT],
@@ -129,10 +129,10 @@ async def follow_health(
     on_policy(policy_changed)
     # Whose rabbit has gone meanwhile, or got its link back, is not drained any more.
     lost = frozenset[str]().union(*(each.drained for each in verdicts.values()))
-    await nodes.keep_drained(lost, REASON)
+    await nodes.keep_drained(lost, DRAIN_REASON)
     while True:
         lost, among = await drain_changes.get()
-        await nodes.keep_drained(lost, REASON, among)
+        await nodes.keep_drained(lost, DRAIN_REASON, among)
 
 
 def _creating_job(storage: NnfStorage, binding: Binding) -> JobId | None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 
 from warren.base.errors import Retryable
-from warren.dws.jobs.abort import REASON
+from warren.dws.jobs.abort import DRAIN_REASON
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rpc.message import Handle, Payload, RpcError
@@ -68,7 +68,7 @@ class _NodeStates:
 
     def unreachable(self) -> frozenset[int]:
         """Return the ranks of those that cannot be reached."""
-        failed = (rank for rank, known in self._drains.items() if known.reason == REASON)
+        failed = (rank for rank, known in self._drains.items() if known.reason == DRAIN_REASON)
         return self._offline.union(failed)
 
     def reachability(self, unreachable: frozenset[int]) -> dict[str, bool]:

@@ -161,13 +161,15 @@ def conductor_view(
         alerts=exception_notes(job, alerts.EXCEPTION, owner),
         resources=spec["resources"],
         nodes=tuple(nodes),
-        unreadable=unreadable,
+        unreadable_reason=unreadable,
         ran=job.started,
         failed=job.fatal_exception is not None,
         cancelled=job.fatal_exception is not None and job.fatal_exception.type == CANCEL,
         unsaved=chosen,
-        warned=any(each.during_epilog for each in job.exceptions),
-        abandoned=any(each.severity == 0 and each.during_epilog for each in job.exceptions),
+        has_exception_while_ending=any(each.during_epilog for each in job.exceptions),
+        has_failed_while_ending=any(
+            each.severity == 0 and each.during_epilog for each in job.exceptions
+        ),
     )
 
 

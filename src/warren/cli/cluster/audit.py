@@ -15,7 +15,7 @@ from warren.cli.storage import list_objects
 from warren.daemons.statedir import StateDir
 from warren.dws import kinds
 from warren.dws.jobs import jobaudit
-from warren.dws.jobs.jobaudit import Difference, Observed, Undrain
+from warren.dws.jobs.jobaudit import Difference, JobAuditSnapshot, Undrain
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.objects.decoding import read
 from warren.dws.objects.storages import Storage
@@ -89,7 +89,7 @@ def _differences(state: StateDir) -> list[Difference]:
         state, kinds.WORKFLOW, kinds.STORAGE, kinds.CLIENT_MOUNT
     )
     jobs, drained, instance = ask_instance(state, query)
-    observed = Observed(
+    observed = JobAuditSnapshot(
         jobs=jobs,
         workflows=[read(each, Workflow) for each in workflows],
         storages=[read(each, Storage) for each in storages],

@@ -41,13 +41,13 @@ def copy_offload(
     the role warren-copy-offload allows (deploy/rbac).
     """
     from warren.daemons import logs, offload
-    from warren.dws.offload.copyservice import Service
+    from warren.dws.offload.copyservice import OffloadService
     from warren.kube import kubeconfig as kubeconfigs
 
     listener = open_port("--port", address, port)
     logs.configure()
     launcher = name or socket.gethostname()
-    service = Service(launcher=launcher, port=port, certificate=node_cert)
+    service = OffloadService(launcher=launcher, port=port, certificate=node_cert)
     access = kubeconfigs.find(kubeconfig, context)
     settings = offload.settings(access, listener, cert, key, service)
     run(

@@ -12,7 +12,7 @@ from warren.dws.persistent.sharing import Sharing
 COMPUTES = "computes"
 SERVERS = "servers"
 
-TEARDOWN: Final[Mapping[str, State]] = {
+TEARDOWN_STATES: Final[Mapping[str, State]] = {
     "copy_in": State.PRE_RUN,
     "copy_out": State.TEARDOWN,
     "container": State.TEARDOWN,
@@ -40,7 +40,7 @@ def new(
     """
     meta = workflow.metadata
     labelled, command = copy or (index, "")
-    state = TEARDOWN.get(command, State.POST_RUN)
+    state = TEARDOWN_STATES.get(command, State.POST_RUN)
     spec: dict[str, Any] = {
         "desiredState": "mounted",
         "teardownState": state,
@@ -82,7 +82,7 @@ def new(
 
 def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[str] = ()) -> Change:
     """Have rabbits mount for another copy, the directive at `index`, what they had unmounted."""
-    state = TEARDOWN[command]
+    state = TEARDOWN_STATES[command]
     carried = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
     return Change(
         kind=kinds.NNF_ACCESS,

@@ -27,9 +27,9 @@ class AccessSnapshot:
     mounts: Sequence[ClientMount]
     blocks: Sequence[NnfNodeBlockStorage] = ()
     """The flash of the storage."""
-    held: Sequence[Holding] = ()
+    other_holdings: Sequence[Holding] = ()
     """What those of `storagelock.rivals` hold."""
-    of_computes: Mapping[str, ClientMount] = field(default_factory=dict)
+    compute_mounts: Mapping[str, ClientMount] = field(default_factory=dict)
     """What the job's compute nodes have mounted, or had, of what rabbits mount for it, by node."""
     profile: NnfStorageProfile | None = None
     """The one that was pinned for the storage."""
@@ -63,6 +63,6 @@ def kept_allocations(
     )
 
 
-def outlives_jobs(storage: NnfStorage | None) -> bool:
+def is_persistent(storage: NnfStorage | None) -> bool:
     """Return whether a storage is persistent."""
     return storage is not None and labels.PERSISTENT_NAME in storage.metadata.labels

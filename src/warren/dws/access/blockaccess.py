@@ -15,7 +15,7 @@ def changes(snapshot: AccessSnapshot) -> list[Change]:
     nodes: dict[str, None] = {}
     if snapshot.access.spec.desired_state == "mounted" and snapshot.computes is not None:
         nodes.update(dict.fromkeys(compute.name for compute in snapshot.computes.data))
-    for other in snapshot.held:
+    for other in snapshot.other_holdings:
         if not other.on_rabbits:
             nodes.update(dict.fromkeys(sorted(other.nodes or ())))
     clients: dict[str, list[str]] = {}

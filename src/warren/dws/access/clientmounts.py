@@ -12,9 +12,9 @@ from warren.dws import commandlines, kinds, labels, nodelocal, tolerance
 from warren.dws.access import accessobjects
 from warren.dws.access.accesssnapshot import (
     AccessSnapshot,
+    is_persistent,
     kept_allocations,
     names_clients,
-    outlives_jobs,
 )
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.faults import Fault
@@ -35,7 +35,7 @@ def mount_name(access: Key) -> str:
     return f"{access.namespace}-{access.name}"
 
 
-def of_computes(access: Key) -> str:
+def mount_name_on_computes(access: Key) -> str:
     """Return what the ClientMounts are called by which compute nodes mount a directive's storage.
 
     `access` is that by which rabbits mount it.
@@ -190,7 +190,7 @@ def _rabbit_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     wanted: Mapping[str, Sequence[int]] = {
         rabbit: range(len(own)) for rabbit, own in allocations.items()
     }
-    lost = tolerance.of(snapshot.access.metadata)
+    lost = tolerance.lost_nodes(snapshot.access.metadata)
     if names_clients(snapshot.access):
         wanted = _parts(snapshot, lost)
     elif lost:
@@ -237,7 +237,7 @@ def _check_same_allocations(
     if snapshot.storage is None or snapshot.storage.spec.file_system_type not in locks.EXCLUSIVE:
         return
     allocations = _allocations(snapshot.node_storages)
-    for node, mount in snapshot.of_computes.items():
+    for node, mount in snapshot.compute_mounts.items():
         if node not in places:
             continue
         own = volume(*_allocation(allocations, *places[node], node))
@@ -273,7 +273,7 @@ def _compute_mounts(snapshot: AccessSnapshot) -> dict[str, list[Object]]:
     allocations = _allocations(snapshot.node_storages)
     rabbits = snapshot.configuration.rabbits_of_computes()
     # Of storage that outlives jobs, others mount the rest: each allocation is one node's.
-    if outlives_jobs(snapshot.storage):
+    if is_persistent(snapshot.storage):
         numbers = nodelocal.positions(snapshot.configuration)
     else:
         numbers = nodelocal.allocation_numbers(

@@ -4,9 +4,9 @@ from warren.base.objects import Change
 from warren.dws import kinds, tolerance
 from warren.dws.access.accesssnapshot import (
     AccessSnapshot,
+    is_persistent,
     kept_allocations,
     on_rabbits,
-    outlives_jobs,
 )
 from warren.dws.objects.accesses import ClientMount
 from warren.dws.storage import locks
@@ -19,7 +19,7 @@ def awaited_mounts(snapshot: AccessSnapshot) -> list[ClientMount]:
 
     A rabbit of whose nodes all are lost has nothing more to mount.
     """
-    lost = tolerance.of(snapshot.access.metadata)
+    lost = tolerance.lost_nodes(snapshot.access.metadata)
     if not lost:
         return list(snapshot.mounts)
     left = kept_allocations(snapshot, lost) if on_rabbits(snapshot) else None
@@ -30,7 +30,7 @@ def awaited_mounts(snapshot: AccessSnapshot) -> list[ClientMount]:
     ]
 
 
-def left_behind(snapshot: AccessSnapshot) -> list[Change]:
+def changes_to_leave_behind(snapshot: AccessSnapshot) -> list[Change]:
     """Have the nodes be lost that do not unmount and are out of reach, once no other is awaited.
 
     Nothing where there are none. Rabbits mount nothing of theirs from then on (ADR 072).
@@ -45,13 +45,15 @@ def left_behind(snapshot: AccessSnapshot) -> list[Change]:
     asked = all(mount.spec.desired_state == UNMOUNTED for mount in late)
     if not nodes or not asked or not nodes <= frozenset(snapshot.unreachable):
         return []
-    lost = tolerance.of(access.metadata) | nodes
+    lost = tolerance.lost_nodes(access.metadata) | nodes
     # First the Workflow: what it does once the access is ready goes by what it says of them.
     return [
         Change(
             kind=kind,
             key=meta.key,
-            patch={"metadata": {"annotations": tolerance.annotation(lost | tolerance.of(meta))}},
+            patch={
+                "metadata": {"annotations": tolerance.annotation(lost | tolerance.lost_nodes(meta))}
+            },
             resource_version=meta.resource_version,
         )
         for kind, meta in (
@@ -68,4 +70,4 @@ def _has_next_user(snapshot: AccessSnapshot) -> bool:
     """
     storage = snapshot.storage
     assert storage is not None  # it was looked for
-    return outlives_jobs(storage) and storage.spec.file_system_type in locks.EXCLUSIVE
+    return is_persistent(storage) and storage.spec.file_system_type in locks.EXCLUSIVE

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from warren.base.objects import Change, Key
-from warren.dws.access.accesssnapshot import AccessSnapshot, names_clients, outlives_jobs
+from warren.dws.access.accesssnapshot import AccessSnapshot, is_persistent, names_clients
 from warren.dws.objects.accesses import ClientMount, ClientMountSpec, NnfAccess
 from warren.dws.objects.assignments import Computes
 from warren.dws.objects.nnfstorages import NnfStorage
@@ -19,11 +19,11 @@ def hold(snapshot: AccessSnapshot, coming: Iterable[ClientMountSpec]) -> list[Ch
     storage, key = snapshot.storage, snapshot.access.metadata.key
     assert storage is not None  # the mounts are known
     exclusive = storage.spec.file_system_type in locks.EXCLUSIVE
-    if has_parts(storage):
-        locks.check_volumes_free(storage, _mounted(coming), snapshot.held)
+    if has_exclusive_allocations(storage):
+        locks.check_volumes_free(storage, _mounted(coming), snapshot.other_holdings)
         # Several Workflows may have persistent storage at a time, each on nodes of its own.
         own = holding(snapshot.access, snapshot.computes)
-        locks.check_parts_free(storage, own, snapshot.held)
+        locks.check_parts_free(storage, own, snapshot.other_holdings)
         exclusive = own.nodes is None or not locks.is_marked(storage, key)
     taken = locks.change_to_hold(storage, key, exclusive=exclusive)
     return [] if taken is None else [taken]
@@ -31,7 +31,7 @@ def hold(snapshot: AccessSnapshot, coming: Iterable[ClientMountSpec]) -> list[Ch
 
 def rivals(access: NnfAccess, storage: NnfStorage | None) -> list[Key]:
     """Return the accesses of which it must be known what they hold: none for a job's storage."""
-    if storage is None or not outlives_jobs(storage):
+    if storage is None or not is_persistent(storage):
         return []
     return locks.others(storage, access.metadata.key)
 
@@ -60,9 +60,9 @@ def _mounted(specs: Iterable[ClientMountSpec]) -> Iterator[Mounted]:
                 yield Mounted((lvm.volume_group, lvm.logical_volume), spec.node)
 
 
-def has_parts(storage: NnfStorage | None) -> bool:
+def has_exclusive_allocations(storage: NnfStorage | None) -> bool:
     """Return whether each allocation is one node's, and mounted by one at a time."""
-    if storage is None or not outlives_jobs(storage):
+    if storage is None or not is_persistent(storage):
         return False
     return storage.spec.file_system_type in locks.EXCLUSIVE
 

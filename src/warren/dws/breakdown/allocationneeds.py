@@ -59,9 +59,9 @@ def needs_of(directive: Directive, profile: NnfStorageProfile) -> list[Allocatio
     ]
 
 
-def where_made(needs: Iterable[AllocationNeed], kind: str) -> list[AllocationNeed]:
+def with_supported_type_label(needs: Iterable[AllocationNeed], kind: str) -> list[AllocationNeed]:
     """Return allocation sets that ask for rabbits which make a type of file systems."""
-    label = rabbitstorages.label_of(kind)
+    label = rabbitstorages.supported_type_label(kind)
     return [
         replace(
             need,

@@ -19,13 +19,13 @@ class BreakdownSnapshot:
     breakdown: DirectiveBreakdown
     profiles: Sequence[Object]
     """Those that directives choose from."""
-    copy: Object | None = None
+    pinned_profile: Object | None = None
     """The profile that has the name of the directive's pinned copy."""
     instance: PersistentStorageInstance | None = None
     """The persistent storage that the directive names."""
     servers: Servers | None = None
     """The Servers that have the instance's name."""
-    is_made_by_some: Callable[[str], bool] = lambda kind: False
+    is_made_by_some_only: Callable[[str], bool] = lambda kind: False
     """Tells whether some rabbits make a type of file systems and others do not."""
 
     @property
@@ -34,7 +34,7 @@ class BreakdownSnapshot:
         if self.instance is None or self.servers is None:
             return None
         carried = self.servers.metadata.labels
-        mine = labels.is_owner(kinds.PERSISTENT, self.instance.metadata, carried)
+        mine = labels.is_owner(kinds.PERSISTENT_INSTANCE, self.instance.metadata, carried)
         return self.servers if mine else None
 
     def choices(self) -> Sequence[NnfStorageProfile]:

@@ -69,13 +69,13 @@ def _job(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
     """Storage for a job: Servers and a pinned profile of the breakdown's own."""
     meta = snapshot.breakdown.metadata
     carried = labels.inherited_labels(meta)
-    if snapshot.copy is None:
+    if snapshot.pinned_profile is None:
         copy = storageprofiles.pinned_copy(
             choose(snapshot, directive), kinds.BREAKDOWN, meta, carried
         )
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
-    storageprofiles.check_copy(snapshot.copy, kinds.BREAKDOWN, meta)
-    profile = read(snapshot.copy, NnfStorageProfile)
+    storageprofiles.check_copy(snapshot.pinned_profile, kinds.BREAKDOWN, meta)
+    profile = read(snapshot.pinned_profile, NnfStorageProfile)
     needs = _needs(snapshot, directive, profile)
     servers = {
         "metadata": {
@@ -105,14 +105,18 @@ def _create(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write
     """
     instance = snapshot.instance
     if instance is None:
-        return [Create(kind=kinds.PERSISTENT, object=newinstance.make(snapshot, directive))]
+        return [
+            Create(kind=kinds.PERSISTENT_INSTANCE, object=newinstance.make(snapshot, directive))
+        ]
     newinstance.check_same(instance, snapshot.breakdown, directive)
     meta = instance.metadata
-    if snapshot.copy is None:
-        copy = storageprofiles.pinned_copy(choose(snapshot, directive), kinds.PERSISTENT, meta, {})
+    if snapshot.pinned_profile is None:
+        copy = storageprofiles.pinned_copy(
+            choose(snapshot, directive), kinds.PERSISTENT_INSTANCE, meta, {}
+        )
         return [Create(kind=kinds.NNF_STORAGE_PROFILE, object=copy)]
-    storageprofiles.check_copy(snapshot.copy, kinds.PERSISTENT, meta)
-    needs = _needs(snapshot, directive, read(snapshot.copy, NnfStorageProfile))
+    storageprofiles.check_copy(snapshot.pinned_profile, kinds.PERSISTENT_INSTANCE, meta)
+    needs = _needs(snapshot, directive, read(snapshot.pinned_profile, NnfStorageProfile))
     if snapshot.instance_servers is None:
         return ()  # the instance's controller makes them
     return [
@@ -140,9 +144,11 @@ def _use(snapshot: BreakdownSnapshot, directive: Directive) -> Sequence[Write]:
             severity="Minor",
         )
     copy = None
-    if snapshot.copy is not None:
-        storageprofiles.check_copy(snapshot.copy, kinds.PERSISTENT, instance.metadata)
-        copy = read(snapshot.copy, NnfStorageProfile)
+    if snapshot.pinned_profile is not None:
+        storageprofiles.check_copy(
+            snapshot.pinned_profile, kinds.PERSISTENT_INSTANCE, instance.metadata
+        )
+        copy = read(snapshot.pinned_profile, NnfStorageProfile)
     found = [each.label for each in sets]
     compute = statuses.compute(snapshot, name, instance.spec.fs_type, found, copy)
     return [statuses.ready(snapshot, {**statuses.requires(directive), "compute": compute})]
@@ -153,7 +159,11 @@ def _needs(
 ) -> list[AllocationNeed]:
     needs = allocationneeds.needs_of(directive, profile)
     kind = directive.values["type"]
-    return allocationneeds.where_made(needs, kind) if snapshot.is_made_by_some(kind) else needs
+    return (
+        allocationneeds.with_supported_type_label(needs, kind)
+        if snapshot.is_made_by_some_only(kind)
+        else needs
+    )
 
 
 COMMANDS: Final[Mapping[str, Callable[[BreakdownSnapshot, Directive], Sequence[Write]]]] = {

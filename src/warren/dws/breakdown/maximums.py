@@ -28,19 +28,20 @@ def needs_by_type(
 def check_maximums(
     asked: Iterable[tuple[str, Sequence[AllocationNeed]]],
     nodes: int,
-    floor: int,
+    min_allocation: int,
     maximums: Mapping[str, int],
 ) -> None:
     """Raise UserMistake where a job asks for more than a site allows.
 
-    `asked` are the types of the file systems that it has made, and what each needs; `floor` is the
-    least size of an allocation, in bytes, and `maximums` are GiB for each of the job's nodes.
+    `asked` are the types of the file systems that it has made, and what each needs;
+    `min_allocation` is the least size of an allocation, in bytes, and `maximums` are GiB for each
+    of the job's nodes.
     """
     totals: dict[str, int] = {}
     for kind, needs in asked:
         for need in needs:
             if need.label not in _METADATA:
-                totals[kind] = totals.get(kind, 0) + _per_node(need, nodes, floor)
+                totals[kind] = totals.get(kind, 0) + _per_node(need, nodes, min_allocation)
     for kind, total in totals.items():
         most = maximums.get(kind)
         if most is not None and total > most:
@@ -50,6 +51,6 @@ def check_maximums(
             )
 
 
-def _per_node(need: AllocationNeed, nodes: int, floor: int) -> int:
-    size = max(whole_gib(need.minimum_capacity), whole_gib(floor))
+def _per_node(need: AllocationNeed, nodes: int, min_allocation: int) -> int:
+    size = max(whole_gib(need.minimum_capacity), whole_gib(min_allocation))
     return size if need.allocation_strategy == PER_COMPUTE else size // max(nodes, 1)

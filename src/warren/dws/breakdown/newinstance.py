@@ -58,7 +58,7 @@ def check_same(
         raise Fault(
             f"persistent storage {name!r} is about to be destroyed", type="User", severity="Major"
         )
-    if not instances.is_same(spec.dw_directive, directive):
+    if not instances.asks_for_same(spec.dw_directive, directive):
         raise Fault(
             f"persistent storage {name!r} is there already, made by {spec.dw_directive!r}: take "
             "another name, or destroy it first",

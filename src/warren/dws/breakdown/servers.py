@@ -19,7 +19,7 @@ from warren.dws.objects.assignments import Servers, ServersSet
 from warren.dws.objects.breakdowns import AllocationNeed
 from warren.dws.objects.nnfstorages import NnfNodeStorage
 from warren.dws.objects.storages import Storage
-from warren.dws.rabbits.rabbitstorages import serves, standing
+from warren.dws.rabbits.rabbitstorages import effective_status, serves_allocations
 
 
 def check(
@@ -103,10 +103,10 @@ def _wrong_rabbits(
     for name, rabbit in found.items():
         if rabbit is None:
             yield f"there is no Storage {name}"
-        elif not serves(rabbit):
+        elif not serves_allocations(rabbit):
             yield (
-                f"{name} is {standing(rabbit)}, and only rabbits that are Ready take new storage: "
-                "submit the job again"
+                f"{name} is {effective_status(rabbit)}, and only rabbits that are Ready take new "
+                "storage: submit the job again"
             )
     for need, each in _pairs(needs, given):
         for name in dict.fromkeys(share.name for share in each.storage):

@@ -15,10 +15,10 @@ from warren.base.objects import Object
 from warren.dws import children, containerauth, labels
 from warren.dws.containers import indexmounts
 from warren.dws.containers.containerprofiles import (
-    CONFIG,
-    HOST_PASSWD,
-    PASSWD,
-    SHADOW,
+    CONFIG_VOLUME,
+    HOST_PASSWD_VOLUME,
+    PASSWD_VOLUME,
+    SHADOW_VOLUME,
     ContainerProfile,
     StorageNeed,
     ports_of,
@@ -48,9 +48,9 @@ echo "$name:*:::::::" > /config-shadow/shadow
 """Gives the job's user a name in the container: the one that the rabbit knows, or `user`."""
 
 
-NAMES: Final = (
-    {"name": PASSWD, "mountPath": "/etc/passwd", "subPath": "passwd"},
-    {"name": SHADOW, "mountPath": "/etc/shadow", "subPath": "shadow"},
+PASSWD_MOUNTS: Final = (
+    {"name": PASSWD_VOLUME, "mountPath": "/etc/passwd", "subPath": "passwd"},
+    {"name": SHADOW_VOLUME, "mountPath": "/etc/shadow", "subPath": "shadow"},
 )
 """The mounts by which the user has a name in a container."""
 
@@ -82,7 +82,7 @@ class Volume:
         """Return what these nodes of a rabbit have of it; None for storage that is whole."""
         if self.numbers is None:
             return None
-        return indexmounts.of(self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw)
+        return indexmounts.index_for(self.name, rabbit, nodes, self.numbers, is_raw=self.is_raw)
 
     def source(self) -> Object:
         """Write it as a volume of a pod."""
@@ -173,7 +173,7 @@ class Application:
             for container in pod.get("containers") or ()
             for mount in container.get("volumeMounts") or ()
         }
-        if CONFIG not in mounted:
+        if CONFIG_VOLUME not in mounted:
             return None
         storages = [
             {
@@ -263,15 +263,15 @@ class Application:
         }
 
     def _sources(self) -> Iterator[Object]:
-        yield {"name": PASSWD, "emptyDir": {}}
-        yield {"name": SHADOW, "emptyDir": {}}
-        yield {"name": HOST_PASSWD, "hostPath": {"path": "/etc/passwd", "type": "File"}}
+        yield {"name": PASSWD_VOLUME, "emptyDir": {}}
+        yield {"name": SHADOW_VOLUME, "emptyDir": {}}
+        yield {"name": HOST_PASSWD_VOLUME, "hostPath": {"path": "/etc/passwd", "type": "File"}}
         for each in self.volumes:
             yield each.source()
         if any(each.numbers is not None for each in self.volumes):
             yield indexmounts.source()
         if self.config() is not None:
-            yield {"name": CONFIG, "configMap": {"name": self.config_name}}
+            yield {"name": CONFIG_VOLUME, "configMap": {"name": self.config_name}}
         yield from containerauth.volumes(self.workflow)
 
     @property
@@ -303,9 +303,9 @@ class Application:
             "command": ["/bin/sh", "-c", "".join([script, *(each.script() for each in indexes)])],
             "securityContext": self.identity,
             "volumeMounts": [
-                {"name": PASSWD, "mountPath": "/config"},
-                {"name": SHADOW, "mountPath": "/config-shadow"},
-                {"name": HOST_PASSWD, "mountPath": "/host/passwd", "readOnly": True},
+                {"name": PASSWD_VOLUME, "mountPath": "/config"},
+                {"name": SHADOW_VOLUME, "mountPath": "/config-shadow"},
+                {"name": HOST_PASSWD_VOLUME, "mountPath": "/host/passwd", "readOnly": True},
                 *([indexmounts.mount()] if indexes else []),
             ],
         }
@@ -361,7 +361,7 @@ class Application:
         """Return what a container mounts, before storage is divided among compute nodes."""
         named = {each["name"] for each in container.get("volumeMounts", ())}
         yield from self._own_mounts(container)
-        yield from NAMES
+        yield from PASSWD_MOUNTS
         for each in self.volumes:
             if each.name not in named:
                 yield {"name": each.name, "mountPath": each.place}

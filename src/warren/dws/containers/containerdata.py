@@ -12,7 +12,7 @@ from warren.dws import children
 from warren.dws.containers.applications import Application
 
 
-def of(
+def make(
     application: Application, targets: Mapping[str, int], directives: Sequence[Directive]
 ) -> Object:
     """Make the object. Global file systems, which are where they always are, are not in it.

@@ -22,21 +22,21 @@ from warren.dws.objects.decoding import Malformed, Struct, read
 from warren.dws.objects.meta import Meta
 from warren.dws.profilemistakes import ProfileMistake
 
-JOB: Final = "DW_JOB_"
-PERSISTENT: Final = "DW_PERSISTENT_"
-GLOBAL: Final = "DW_GLOBAL_"
-_PREFIXES: Final = (JOB, PERSISTENT, GLOBAL)
+JOB_PREFIX: Final = "DW_JOB_"
+PERSISTENT_PREFIX: Final = "DW_PERSISTENT_"
+GLOBAL_PREFIX: Final = "DW_GLOBAL_"
+_PREFIXES: Final = (JOB_PREFIX, PERSISTENT_PREFIX, GLOBAL_PREFIX)
 
-CONFIG: Final = "nnf-config"
+CONFIG_VOLUME: Final = "nnf-config"
 """The volume by which a profile asks for the ConfigMap of the container RFC."""
 
-PASSWD: Final = "passwd"
-SHADOW: Final = "shadow"
-HOST_PASSWD: Final = "host-passwd"
-SSH: Final = "ssh-auth"
-MPI: Final = "mpi-config"
+PASSWD_VOLUME: Final = "passwd"
+SHADOW_VOLUME: Final = "shadow"
+HOST_PASSWD_VOLUME: Final = "host-passwd"
+SSH_VOLUME: Final = "ssh-auth"
+MPI_VOLUME: Final = "mpi-config"
 _RESERVED: Final = (
-    *(PASSWD, SHADOW, HOST_PASSWD, SSH, MPI, indexmounts.VOLUME),
+    *(PASSWD_VOLUME, SHADOW_VOLUME, HOST_PASSWD_VOLUME, SSH_VOLUME, MPI_VOLUME, indexmounts.VOLUME),
     *containerauth.VOLUMES,
 )
 
@@ -86,7 +86,7 @@ class Mpi(Struct, frozen=True):
     slots_per_worker: int | None = None
 
 
-class Data(Struct, frozen=True):
+class ContainerProfileData(Struct, frozen=True):
     """What a profile says. Timeouts are in seconds."""
 
     pinned: bool = False
@@ -109,7 +109,7 @@ class ContainerProfile(Struct, frozen=True, dict=True):
     """A profile, whichever form it is written in."""
 
     metadata: Meta
-    data: Data = Data()
+    data: ContainerProfileData = ContainerProfileData()
 
     @cached_property
     def storages(self) -> Mapping[str, StorageNeed]:
@@ -147,7 +147,7 @@ def ports_of(container: Mapping[str, Any], count: int) -> int:
     return count + len(container.get("ports") or ())
 
 
-def of(obj: Object) -> ContainerProfile:
+def decode(obj: Object) -> ContainerProfile:
     """Read a profile. Raises Malformed."""
     return read(
         {**{"kind": "NnfContainerProfile"}, **obj, "data": current_form(obj)}, ContainerProfile
@@ -159,7 +159,7 @@ def by_name(objects: Iterable[Object]) -> dict[str, ContainerProfile]:
     found = {}
     for obj in objects:
         with suppress(Malformed):
-            found[obj["metadata"]["name"]] = of(obj)
+            found[obj["metadata"]["name"]] = decode(obj)
     return found
 
 
@@ -191,21 +191,23 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 # What none may say
 
-_POD: Final = frozenset({
+_POD_FIELDS: Final = frozenset({
     "containers", "initContainers", "volumes", "terminationGracePeriodSeconds",
     "shareProcessNamespace", "imagePullSecrets", "automountServiceAccountToken",
 })  # fmt: skip
 
-_CONTAINER: Final = frozenset({
+_CONTAINER_FIELDS: Final = frozenset({
     "name", "image", "command", "args", "env", "envFrom", "volumeMounts", "workingDir",
     "restartPolicy", "livenessProbe", "readinessProbe", "startupProbe", "terminationMessagePath",
     "terminationMessagePolicy", "imagePullPolicy", "ports",
 })  # fmt: skip
 
-_PORT: Final = frozenset({"name", "containerPort", "protocol"})
+_PORT_FIELDS: Final = frozenset({"name", "containerPort", "protocol"})
 """Ports of the host are given out by Warren."""
 
-_VOLUME: Final = frozenset({"name", "emptyDir", "configMap", "secret", "downwardAPI", "projected"})
+_VOLUME_FIELDS: Final = frozenset(
+    {"name", "emptyDir", "configMap", "secret", "downwardAPI", "projected"}
+)
 """Storage is granted by the profile's storages alone, not by paths of the host or claims."""
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -217,7 +219,7 @@ _UNSAFE: Final = ("/", "/bin", "/dev", "/etc", "/lib", "/lib64", "/proc", "/sbin
 def mistakes(new: Object, old: Object | None = None) -> list[ProfileMistake]:
     """Return all that is wrong with a profile as it is to be, or with what is changed in it."""
     try:
-        found = of(new)
+        found = decode(new)
     except Malformed as error:
         return [ProfileMistake("data", str(error))]
     return [*_pinning(found, new, old), *_numbers(found.data), *_storages(found), *_pods(found)]
@@ -237,7 +239,7 @@ def _pinning(
         yield ProfileMistake("metadata.namespace", f"profiles that are not pinned are in {where}")
 
 
-def _numbers(data: Data) -> Iterator[ProfileMistake]:
+def _numbers(data: ContainerProfileData) -> Iterator[ProfileMistake]:
     for path, number in (
         ("preRunTimeoutSeconds", data.pre_run_timeout_seconds),
         ("postRunTimeoutSeconds", data.post_run_timeout_seconds),
@@ -258,11 +260,11 @@ def _storages(profile: ContainerProfile) -> Iterator[ProfileMistake]:
             )
         elif volume_name(each.name) in names:
             yield ProfileMistake(f"{path}.name", f"{each.name!r} is there twice")
-        elif volume_name(each.name) in (*_RESERVED, CONFIG):
+        elif volume_name(each.name) in (*_RESERVED, CONFIG_VOLUME):
             yield ProfileMistake(f"{path}.name", f"{each.name!r} has the name of another volume")
         names.add(volume_name(each.name))
-        if each.pvc_mode and not each.name.startswith(GLOBAL):
-            yield ProfileMistake(f"{path}.pvcMode", f"is for {GLOBAL} storages alone")
+        if each.pvc_mode and not each.name.startswith(GLOBAL_PREFIX):
+            yield ProfileMistake(f"{path}.pvcMode", f"is for {GLOBAL_PREFIX} storages alone")
         if each.mount_path and each.mount_path_prefix:
             yield ProfileMistake(f"{path}.mountPathPrefix", "cannot be beside mountPath")
         if each.place and not _is_place(each.place):
@@ -288,7 +290,7 @@ def _nested_storages(storages: Sequence[StorageNeed]) -> Iterator[ProfileMistake
 
 def _may_be_indexed(storage: StorageNeed) -> bool:
     """Return whether it may have a directory for each compute node: nothing else fits in there."""
-    return not storage.name.startswith(GLOBAL)
+    return not storage.name.startswith(GLOBAL_PREFIX)
 
 
 def _is_below(path: str, place: str) -> bool:
@@ -328,7 +330,7 @@ def _pods(profile: ContainerProfile) -> Iterator[ProfileMistake]:
 def _pod(
     path: str, pod: Mapping[str, Any], profile: ContainerProfile, *, offload: bool
 ) -> Iterator[ProfileMistake]:
-    yield from _unknown(path, pod, _POD, "is set by Warren, or is not for users' containers")
+    yield from _unknown(path, pod, _POD_FIELDS, "is set by Warren, or is not for users' containers")
     own = {volume_name(each.name) for each in profile.data.storages}
     volumes: set[str] = set()
     for index, volume in enumerate(_objects(pod.get("volumes"))):
@@ -338,13 +340,13 @@ def _pod(
             yield ProfileMistake(f"{where}.name", f"{name!r} is made by Warren")
         volumes.add(name)
         why = "is not granted by the profile's storages: add one, or take emptyDir"
-        yield from _unknown(where, volume, _VOLUME, why)
+        yield from _unknown(where, volume, _VOLUME_FIELDS, why)
     if not _objects(pod.get("containers")):
         yield ProfileMistake(f"{path}.containers", "has to have one")
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(_objects(pod.get(kind))):
             where = f"{path}.{kind}[{index}]"
-            known = volumes | own | {CONFIG}
+            known = volumes | own | {CONFIG_VOLUME}
             yield from _container(where, container, known, profile.data.storages, offload=offload)
 
 
@@ -356,7 +358,7 @@ def _container(
     *,
     offload: bool,
 ) -> Iterator[ProfileMistake]:
-    yield from _unknown(path, container, _CONTAINER, "is set by Warren")
+    yield from _unknown(path, container, _CONTAINER_FIELDS, "is set by Warren")
     name = str(container.get("name", ""))
     if len(name) > _LONGEST or not _NAME.fullmatch(name):
         yield ProfileMistake(f"{path}.name", f"{name!r} is no name: a-z, 0-9, and - within")
@@ -366,7 +368,7 @@ def _container(
         yield ProfileMistake(f"{path}.image", "has to be there")
     for index, port in enumerate(_objects(container.get("ports"))):
         where = f"{path}.ports[{index}]"
-        yield from _unknown(where, port, _PORT, "is given out by Warren")
+        yield from _unknown(where, port, _PORT_FIELDS, "is given out by Warren")
         if not (isinstance(found := port.get("containerPort"), int) and 0 < found < 2**16):
             yield ProfileMistake(f"{where}.containerPort", "is a number from 1 to 65535")
     for index, mount in enumerate(_objects(container.get("volumeMounts"))):

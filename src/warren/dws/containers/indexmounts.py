@@ -49,7 +49,7 @@ class Index:
         return "\n".join(["set -e", f"mkdir -p {own}", f"cd {own}", made, *links, ""])
 
 
-def of(
+def index_for(
     volume: str, rabbit: str, nodes: Sequence[str], numbers: Mapping[str, int], *, is_raw: bool
 ) -> Index:
     """Return what is in the place of a storage on a rabbit, for these compute nodes.

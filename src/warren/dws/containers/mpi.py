@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from warren.base.objects import Object
 from warren.dws import children
-from warren.dws.containers.applications import NAMES, Application
-from warren.dws.containers.containerprofiles import MPI, SSH, Mpi
+from warren.dws.containers.applications import PASSWD_MOUNTS, Application
+from warren.dws.containers.containerprofiles import MPI_VOLUME, SSH_VOLUME, Mpi
 from warren.dws.objects.meta import Meta
 
 _HOME: Final = "/home/mpiuser"
@@ -57,10 +57,10 @@ _KEYS: Final = ["id_rsa", "id_rsa.pub", "authorized_keys", "known_hosts", "confi
 
 _HOSTS: Final = ["hostfile", "hydra_hostfile"]
 
-_COPY: Final = "umask 077 && cp /ssh-keys/* /ssh/"
+_COPY_SCRIPT: Final = "umask 077 && cp /ssh-keys/* /ssh/"
 """ssh refuses keys that others may read, which those of a volume may be."""
 
-_WAIT: Final = """\
+_WAIT_SCRIPT: Final = """\
 name=$1; shift
 for host; do
     until
@@ -146,11 +146,11 @@ def _with_ssh(application: Application, pod: Any) -> Any:
     copying = {
         "name": "mpi-init-ssh",
         "image": pod["containers"][0]["image"],
-        "command": ["/bin/sh", "-c", _COPY],
+        "command": ["/bin/sh", "-c", _COPY_SCRIPT],
         "securityContext": application.identity,
         "volumeMounts": [
-            {"name": f"{SSH}-keys", "mountPath": "/ssh-keys", "readOnly": True},
-            {"name": SSH, "mountPath": "/ssh"},
+            {"name": f"{SSH_VOLUME}-keys", "mountPath": "/ssh-keys", "readOnly": True},
+            {"name": SSH_VOLUME, "mountPath": "/ssh"},
         ],
     }
     return {
@@ -164,9 +164,9 @@ def _with_ssh(application: Application, pod: Any) -> Any:
         ],
         "volumes": [
             *pod["volumes"],
-            {"name": SSH, "emptyDir": {}},
-            {"name": f"{SSH}-keys", "secret": _files(secret, _KEYS)},
-            {"name": MPI, "secret": _files(secret, _HOSTS)},
+            {"name": SSH_VOLUME, "emptyDir": {}},
+            {"name": f"{SSH_VOLUME}-keys", "secret": _files(secret, _KEYS)},
+            {"name": MPI_VOLUME, "secret": _files(secret, _HOSTS)},
         ],
     }
 
@@ -176,8 +176,8 @@ def _files(secret: str, names: list[str]) -> Object:
 
 
 def _mounts() -> Iterator[Object]:
-    yield {"name": SSH, "mountPath": _SSH_DIRECTORY}
-    yield {"name": MPI, "mountPath": _CONFIG_DIRECTORY, "readOnly": True}
+    yield {"name": SSH_VOLUME, "mountPath": _SSH_DIRECTORY}
+    yield {"name": MPI_VOLUME, "mountPath": _CONFIG_DIRECTORY, "readOnly": True}
 
 
 def _as_launcher(pod: Any, application: Application) -> Any:
@@ -187,10 +187,10 @@ def _as_launcher(pod: Any, application: Application) -> Any:
     waiting = {
         "name": f"mpi-wait-for-{len(hosts)}-workers",
         "image": pod["containers"][0]["image"],
-        "command": ["/bin/sh", "-c", _WAIT, "sh", application.launcher_name, *hosts],
+        "command": ["/bin/sh", "-c", _WAIT_SCRIPT, "sh", application.launcher_name, *hosts],
         "env": [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
         "securityContext": application.identity,
-        "volumeMounts": [*NAMES, *_mounts()],
+        "volumeMounts": [*PASSWD_MOUNTS, *_mounts()],
     }
     defaults = {
         "OMPI_MCA_orte_default_hostfile": f"{_CONFIG_DIRECTORY}/hostfile",

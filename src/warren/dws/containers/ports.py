@@ -26,7 +26,7 @@ COOLDOWN: Final = "Cooldown"
 INVALID: Final = "InvalidConfiguration"
 INSUFFICIENT: Final = "InsufficientResources"
 
-_MOST: Final = 2**16
+_PORT_LIMIT: Final = 2**16
 
 
 class Requester(Reference, frozen=True):
@@ -62,7 +62,7 @@ class NnfPortManager(Struct, frozen=True):
     spec: ManagerSpec = ManagerSpec()
     status: ManagerStatus = ManagerStatus()
 
-    def answer(self, uid: str) -> Allocation | None:
+    def allocation_of(self, uid: str) -> Allocation | None:
         """Return what is said to the requester with this UID."""
         return next(
             (
@@ -77,14 +77,14 @@ class NnfPortManager(Struct, frozen=True):
 def workflows_of(obj: Object) -> tuple[Key, ...]:
     """Return the Workflows that ask a manager or have ports of it."""
     found = [
-        _asks(each)
+        _requesting_workflow(each)
         for part in ("spec", "status")
         for each in (obj.get(part) or {}).get("allocations") or ()
     ]
     return tuple(dict.fromkeys(key for key in found if key is not None))
 
 
-def _asks(entry: Object) -> Key | None:
+def _requesting_workflow(entry: Object) -> Key | None:
     requester = entry.get("requester") or {}
     if requester.get("kind") != kinds.WORKFLOW.name or not requester.get("name"):
         return None
@@ -99,7 +99,7 @@ def assigned_ports(manager: NnfPortManager | None, workflow: Workflow, count: in
 
     Raises Fault where it cannot have them.
     """
-    found = manager.answer(workflow.metadata.uid) if manager is not None else None
+    found = manager.allocation_of(workflow.metadata.uid) if manager is not None else None
     if manager is None:
         raise Fault(f"there is no NnfPortManager {MANAGER}: an admin has to make it")
     if found is None:
@@ -140,9 +140,9 @@ def release_ports(manager: NnfPortManager | None, uid: str) -> Change | None:
     return _without(manager, kept)
 
 
-def are_free(manager: NnfPortManager | None, uid: str) -> bool:
+def are_released(manager: NnfPortManager | None, uid: str) -> bool:
     """Return whether a Workflow has no ports any more."""
-    found = manager.answer(uid) if manager is not None else None
+    found = manager.allocation_of(uid) if manager is not None else None
     return found is None or found.status != IN_USE
 
 
@@ -170,7 +170,7 @@ class PortSnapshot:
 
     manager: NnfPortManager
     configuration: SystemConfiguration | None
-    living: Collection[str]
+    existing_workflows: Collection[str]
     """The UIDs of the Workflows that ask, and are there."""
     now: float
 
@@ -183,22 +183,23 @@ def decide(snapshot: PortSnapshot) -> tuple[list[Write], float | None]:
     kept_requests = [
         each
         for each in manager.spec.allocations
-        if each.requester.kind != kinds.WORKFLOW.name or each.requester.uid in snapshot.living
+        if each.requester.kind != kinds.WORKFLOW.name
+        or each.requester.uid in snapshot.existing_workflows
     ]
     change = _without(manager, kept_requests)
     if change is not None:
         return [change], None  # what a Workflow that was removed by hand has left
     seconds = snapshot.configuration.spec.ports_cooldown_in_seconds
     kept = list(_kept_allocations(snapshot, seconds))
-    pool = available(snapshot.configuration)
-    allocations = [*kept, *_answers(snapshot, pool, kept)]
+    pool = available_ports(snapshot.configuration)
+    allocations = [*kept, *_new_allocations(snapshot, pool, kept)]
     cooling = [
         _since(each) + seconds - snapshot.now for each in allocations if each.status == COOLDOWN
     ]
     return _report(manager, "Ready", allocations), min(cooling, default=None)
 
 
-def available(configuration: SystemConfiguration) -> Sequence[int] | None:
+def available_ports(configuration: SystemConfiguration) -> Sequence[int] | None:
     """Return the ports for containers in order, each once; None where what is said is none."""
     spec = configuration.spec
     texts: list[int | str] = list(spec.ports)
@@ -212,7 +213,7 @@ def available(configuration: SystemConfiguration) -> Sequence[int] | None:
             span = range(int(first), int(last or first) + 1)
         except ValueError:
             return None
-        if not span or span[0] < 1 or span[-1] >= _MOST:
+        if not span or span[0] < 1 or span[-1] >= _PORT_LIMIT:
             return None
         found |= dict.fromkeys(span)
     return tuple(found) or None
@@ -241,7 +242,7 @@ def _since(allocation: Allocation) -> float:
         return 0.0
 
 
-def _answers(
+def _new_allocations(
     snapshot: PortSnapshot, pool: Sequence[int] | None, kept: Sequence[Allocation]
 ) -> Iterator[Allocation]:
     """Answer those that have no ports, in order; those that cooling ones will do for, later."""

@@ -13,7 +13,7 @@ from warren.dws.pods.batchjobs import BatchJob
 RETRY_DELAY: Final = 2.0
 """After how many seconds those that have not ended are asked again."""
 
-MOST_AT_ONCE: Final = 64
+BATCH_SIZE: Final = 64
 """How many of a Workflow's are asked at one time: silent ones hold up neither it nor others."""
 
 PATH: Final = "/shutdown"
@@ -21,7 +21,7 @@ BODY: Final = {"message": "shutdown"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskShutdown:
+class ShutdownRequest:
     """Ask the container behind a port of a rabbit to end."""
 
     rabbit: str
@@ -30,7 +30,7 @@ class AskShutdown:
     port: int
 
 
-def url(ask: AskShutdown) -> str:
+def url(ask: ShutdownRequest) -> str:
     """Return where a container is asked."""
     host = f"[{ask.address}]" if ":" in ask.address else ask.address
     return f"https://{host}:{ask.port}{PATH}"
@@ -56,7 +56,7 @@ def decide(
     jobs: Collection[BatchJob],
     ports: Sequence[int],
     node: Callable[[str], Object | None],
-) -> list[AskShutdown]:
+) -> list[ShutdownRequest]:
     """Return the requests to make: none where PostRun does not wait.
 
     A container is asked at the first of its ports. Rabbits are addressed as their Nodes say, which
@@ -74,19 +74,19 @@ def decide(
     rabbits = {each.node for each in left if each.node is not None}
     addresses = {name: _address(node(name) or {}) for name in sorted(rabbits)}
     return [
-        AskShutdown(rabbit=rabbit, address=address, port=port)
+        ShutdownRequest(rabbit=rabbit, address=address, port=port)
         for rabbit, address in addresses.items()
         if address is not None
         for port in wanted
     ]
 
 
-def turn(asks: Sequence[AskShutdown], begin: int) -> tuple[Sequence[AskShutdown], int]:
+def next_batch(
+    asks: Sequence[ShutdownRequest], begin: int
+) -> tuple[Sequence[ShutdownRequest], int]:
     """Return those that have their turn, and where the next turn begins: all have one, in time."""
     rotated = [*asks[begin:], *asks[:begin]]
-    return rotated[:MOST_AT_ONCE], (begin + MOST_AT_ONCE) % len(asks) if len(
-        asks
-    ) > MOST_AT_ONCE else 0
+    return rotated[:BATCH_SIZE], (begin + BATCH_SIZE) % len(asks) if len(asks) > BATCH_SIZE else 0
 
 
 def _first(profile: ContainerProfile, ports: Sequence[int]) -> Iterator[int]:

@@ -18,7 +18,7 @@ from warren.directives.diagnostics import did_you_mean
 from warren.dws.copies.staging import Plan
 from warren.dws.node import Copy
 
-OWN: Final = "warren-copy"
+OWN_COPIER: Final = "warren-copy"
 
 _VARIABLES: Final = ("$HOSTFILE", "$UID", "$GID", "$SRC", "$DEST")
 _VARIABLE: Final = re.compile(r"\$\w*")
@@ -57,13 +57,13 @@ def parse(text: str) -> CopyMethod:
     for name in ("$SRC", "$DEST"):
         if not any(name in _VARIABLE.findall(word) for word in words):
             raise UserMistake(f"The command does not say what becomes of {name}.")
-    if words[0] == OWN:
-        return _own(words[1:])
+    if words[0] == OWN_COPIER:
+        return _parse_own_copier(words[1:])
     prefix = ["prlimit", f"--nofile={limit[1]}"] if limit else []
     return CopyMethod(words=(*prefix, *words))
 
 
-def _own(words: Sequence[str]) -> CopyMethod:
+def _parse_own_copier(words: Sequence[str]) -> CopyMethod:
     options = [word for word in words if word not in ("$SRC", "$DEST")]
     verify, rate = False, 0
     for option in options:
@@ -75,11 +75,13 @@ def _own(words: Sequence[str]) -> CopyMethod:
             if rate == 0:
                 raise UserMistake(f"{option!r} is no rate: write more, such as --rate=500MiB/s.")
         else:
-            raise UserMistake(f"{OWN} has no {option!r}: its options are --verify and --rate=SIZE.")
+            raise UserMistake(
+                f"{OWN_COPIER} has no {option!r}: its options are --verify and --rate=SIZE."
+            )
     return CopyMethod(verify=verify, rate=rate)
 
 
-def hosts(slots: int, most: int) -> str:
+def hostfile_text(slots: int, most: int) -> str:
     """Return what is in the file of hosts: the rabbit itself."""
     known = [f"slots={slots}"] * bool(slots) + [f"max_slots={most}"] * bool(most)
     return " ".join(["localhost", *known]) + "\n"
@@ -115,7 +117,7 @@ _TOTAL: Final = re.compile(
 )
 _COUNTS: Final = frozenset({"items", "directories", "files", "links"})
 
-MOST: Final = 2**31 - 1
+INT32_MAX: Final = 2**31 - 1
 """What `commandStatus` can count, which the API has as int32."""
 
 
@@ -140,7 +142,7 @@ def parse_output(line: str) -> Mapping[str, str]:
 def _is_count(text: str) -> bool:
     """Return whether a text is a number that `commandStatus` has room for."""
     # A name of a file may be a line of output: by its length, before it is a number.
-    return text.isdecimal() and len(text) <= len(str(MOST)) and int(text) <= MOST
+    return text.isdecimal() and len(text) <= len(str(INT32_MAX)) and int(text) <= INT32_MAX
 
 
 def command_status(texts: Mapping[str, str]) -> dict[str, object]:

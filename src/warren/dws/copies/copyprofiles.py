@@ -55,7 +55,7 @@ def choose(name: str | None, profiles: Mapping[str, Object]) -> Object | None:
     return defaults[0] if defaults else None
 
 
-def on_movement(profile: Object | None) -> tuple[Object, Object]:
+def movement_additions(profile: Object | None) -> tuple[Object, Object]:
     """Return what a profile adds to the annotations and to the spec of a movement. Raises Fault."""
     if profile is None:
         return {}, {}
@@ -80,7 +80,7 @@ def annotation(copy: Object) -> str:
 _FIELDS = ("command", "slots", "maxSlots", "storeStdout", "createDestDir")
 
 
-def means(movement: Meta) -> dict[str, Any]:
+def copy_options(movement: Meta) -> dict[str, Any]:
     """Return the fields of a Copy that its movement's profile sets. Raises UserMistake."""
     text = movement.annotations.get(labels.COPY_PROFILE)
     if text is None:
@@ -94,7 +94,7 @@ def means(movement: Meta) -> dict[str, Any]:
         return {"verify": found.verify, "rate": found.rate}
     return {
         "command": found.words,
-        "hosts": commands.hosts(profile.slots, profile.max_slots),
+        "hosts": commands.hostfile_text(profile.slots, profile.max_slots),
         "makes_directories": profile.create_dest_dir,
         "tells_output": profile.store_stdout,
     }

@@ -18,7 +18,7 @@ _STATES: Final[Mapping[str, State]] = {"copy_in": State.DATA_IN, "copy_out": Sta
 """In which state a command copies: what NNF writes as its movements' teardown state."""
 
 
-def children(
+def movements(
     workflow: Workflow,
     index: int,
     directive: Directive,
@@ -35,7 +35,7 @@ def children(
     directive's own. Raises Fault where the global file system is gone, and for a bad profile.
     """
     meta = workflow.metadata
-    annotations, by_profile = copyprofiles.on_movement(profile)
+    annotations, by_profile = copyprofiles.movement_additions(profile)
     command = directive.command.text
     is_lustre = storage.spec.file_system_type == LUSTRE
     places = _lustre_places(storage) if is_lustre else _places(storage, parts)

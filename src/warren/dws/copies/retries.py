@@ -15,7 +15,7 @@ class Retries:
     pause: float = 3.0
     """Seconds after the first failure; doubled after each other one."""
 
-    def again(self, command: str, restarts: int, *, by_copier: bool) -> bool:
+    def should_retry(self, command: str, restarts: int, *, by_copier: bool) -> bool:
         """Return whether a copy is made again that has failed after `restarts` earlier tries.
 
         What comes from the copier itself (`by_copier`) is mostly its user's mistake, such as a
@@ -24,7 +24,7 @@ class Retries:
         """
         return restarts + 1 < self.tries and (command == COPY_OUT or not by_copier)
 
-    def wait(self, restarts: int, since: float) -> float:
+    def delay(self, restarts: int, since: float) -> float:
         """Return the seconds until the next try; `since` is how long ago the last one failed."""
         if restarts == 0:
             return 0.0

@@ -17,10 +17,10 @@ from warren.dws.rabbits import outofservice
 from warren.dws.rabbits.outofservice import Action
 from warren.rfc import hostlist
 
-REASON: Final = "failed to unmount rabbit"
+DRAIN_REASON: Final = "failed to unmount rabbit"
 """Why nodes are drained. Those that are drained for this are Disabled in the SystemStatus."""
 
-BY: Final = "warren"
+DISABLED_BY: Final = "warren"
 """Who disables rabbits."""
 
 
@@ -30,7 +30,7 @@ def mounted_nodes(computes: Computes | None, nodes: Collection[str]) -> tuple[st
     return tuple(sorted({each.name for each in data if each.name in nodes}))
 
 
-def holders(servers: Iterable[Servers]) -> list[str]:
+def rabbits_with_allocations(servers: Iterable[Servers]) -> list[str]:
     """Return the rabbits that hold an allocation, as the status of Servers says."""
     return sorted(
         {
@@ -48,7 +48,7 @@ def disable_rabbits(
 ) -> Iterator[Change]:
     """Disable the rabbits that hold an allocation, but for those that are Disabled."""
     reason = f"workflow {workflow.metadata.name} timed out with an active allocation on this rabbit"
-    for rabbit in holders(servers):
+    for rabbit in rabbits_with_allocations(servers):
         storage = storages.get(rabbit)
         if storage is not None and storage.spec.state != "Disabled":
             noted = {
@@ -56,7 +56,9 @@ def disable_rabbits(
                 "disable_date": rfc3339(now),
                 labels.DISABLED_FOR: str(workflow.metadata.key),
             }
-            change = outofservice.change(storage, Action.DISABLE, by=BY, now=now, reason=reason)
+            change = outofservice.change(
+                storage, Action.DISABLE, by=DISABLED_BY, now=now, reason=reason
+            )
             yield outofservice.annotate(change, noted)
 
 
@@ -65,12 +67,12 @@ def is_marked(workflow: Workflow) -> bool:
     return labels.ABORTED in workflow.metadata.annotations
 
 
-def bears_mark(workflow: Object) -> bool:
+def is_object_marked(workflow: Object) -> bool:
     """Return whether that was done for a Workflow, be it one that can be read or not."""
     return labels.ABORTED in (workflow["metadata"].get("annotations") or {})
 
 
-def nodes_of(workflow: Object) -> frozenset[str]:
+def marked_nodes(workflow: Object) -> frozenset[str]:
     """Return the compute nodes of a job for whose Workflow that was done; it may be gone."""
     annotations = workflow["metadata"].get("annotations") or {}
     return frozenset(hostlist.decode(annotations.get(labels.ABORTED_NODES, "")))

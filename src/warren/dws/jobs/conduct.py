@@ -72,11 +72,11 @@ def needs_flash(snapshot: JobSnapshot) -> bool:
         snapshot.job.phase is Phase.STARTING
         and snapshot.workflow is not None
         and is_complete(snapshot.workflow, State.PROPOSAL)
-        and any(placement.spreads(needs) for needs in needs_of(snapshot).values())
+        and any(placement.has_shared_sets(needs) for needs in needs_of(snapshot).values())
     )
 
 
-def asks_for_abort(snapshot: JobSnapshot) -> bool:
+def needs_abort_check(snapshot: JobSnapshot) -> bool:
     """Return whether `decide` depends on whether the job was let go before its storage."""
     workflow = snapshot.workflow
     return (
@@ -100,7 +100,7 @@ def needs_pods(snapshot: JobSnapshot) -> bool:
     )
 
 
-def is_news(workflow: Object, timeouts: Timeouts) -> bool:
+def may_need_action(workflow: Object, timeouts: Timeouts) -> bool:
     """Return whether a Workflow is where `decide` may have something to do.
 
     That is: where a state is ready, in trouble, or new and under a limit, or it is deleted. In the
@@ -119,7 +119,7 @@ def is_torn_down_early(job: Job | None, desired: str) -> bool:
 
     The conductor asks for it when a job is ending or over, and never before.
     """
-    waiting = job is not None and job.phase in _BEFORE_THE_END and not job.failed
+    waiting = job is not None and job.phase in _BEFORE_ENDING and not job.failed
     return waiting and desired == State.TEARDOWN
 
 
@@ -130,14 +130,14 @@ def is_stuck(workflow: Object) -> bool:
     return hangs and bool(workflow["spec"].get("desiredState") == State.TEARDOWN)
 
 
-def has_let_go(before: Object | None, after: Object | None) -> bool:
+def has_unmounted(before: Object | None, after: Object | None) -> bool:
     """Return whether by a change of its ClientMount a node has come to have nothing mounted."""
     if before is None or read(before, ClientMount).all_in("unmounted"):
         return False
     return after is None or read(after, ClientMount).all_in("unmounted")
 
 
-def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
+def is_finished(workflow: Object, job: Job | None, finalizer: str) -> bool:
     """Return whether nothing is left to decide on a Workflow, whatever becomes of it yet.
 
     It is on its way out and was let go of, and its job is over.
@@ -153,14 +153,16 @@ def is_past(workflow: Object, job: Job | None, finalizer: str) -> bool:
 def decide(snapshot: JobSnapshot) -> list[Action]:
     """Return what to do now. Raises Fault where the job cannot go on."""
     workflow, job = snapshot.workflow, snapshot.job
-    if workflow is not None and labels.is_of_another(workflow.metadata.labels, snapshot.instance):
-        return _beside_another(job)
-    if job.unreadable is not None and job.phase in _BEFORE_THE_END:
-        raise Fault(f"what the job was given cannot be read: {job.unreadable}")
+    if workflow is not None and labels.is_of_another_instance(
+        workflow.metadata.labels, snapshot.instance
+    ):
+        return _name_is_taken(job)
+    if job.unreadable_reason is not None and job.phase in _BEFORE_ENDING:
+        raise Fault(f"what the job was given cannot be read: {job.unreadable_reason}")
     if workflow is None:
-        return _without_workflow(snapshot)
+        return _decide_without_workflow(snapshot)
     if workflow.metadata.deleting:
-        return _deleted(snapshot, workflow)
+        return _decide_deleted(snapshot, workflow)
     errors = trouble.report_error(snapshot, workflow)
     failing = any(isinstance(each, Fail) for each in errors)
     if not failing and is_torn_down_early(snapshot.job, workflow.spec.desired_state):
@@ -173,12 +175,12 @@ def decide(snapshot: JobSnapshot) -> list[Action]:
     return [*errors, *overdue, *_PHASES[snapshot.job.phase](snapshot, workflow)]
 
 
-def _beside_another(job: Job) -> list[Action]:
+def _name_is_taken(job: Job) -> list[Action]:
     """Another instance's job has the Workflow of this name: ids are unique to an instance only.
 
     Nothing of it is the job's, which ends without storage, and it is not touched.
     """
-    if job.phase in _BEFORE_THE_END:
+    if job.phase in _BEFORE_ENDING:
         raise Fault(
             f"the Workflow {job.workflow.name} is another instance's, by its label "
             f"{labels.INSTANCE}: submit the job again; where that instance is lost, an admin takes "
@@ -187,7 +189,7 @@ def _beside_another(job: Job) -> list[Action]:
     return [Finish()] if job.phase is Phase.ENDING else []
 
 
-def _without_workflow(snapshot: JobSnapshot) -> list[Action]:
+def _decide_without_workflow(snapshot: JobSnapshot) -> list[Action]:
     job = snapshot.job
     match job.phase:
         case Phase.HELD | Phase.QUEUED if not job.failed and (
@@ -205,21 +207,21 @@ def _without_workflow(snapshot: JobSnapshot) -> list[Action]:
         case Phase.ENDING:
             return [Finish()]
         case Phase.OVER:
-            return _undrained(snapshot, snapshot.nodes_to_undrain)
+            return _undrain(snapshot, snapshot.nodes_to_undrain)
         case _:
             return []
 
 
-def _deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _decide_deleted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Another client has asked for the Workflow's deletion. Its controllers tear it down."""
     if snapshot.aborted:
-        return _aborted(snapshot, workflow)  # once that is noted on it, it is let go of
+        return _drain_and_disable(snapshot, workflow)  # once that is noted on it, it is let go of
     job, actions = snapshot.job, list[Action]()
     if job.phase is Phase.ENDING:
         # Before that, what the job has written is still to be copied out, and never will be.
         torn = workflow.spec.desired_state is State.TEARDOWN
         done = torn or is_complete(workflow, State.DATA_OUT)
-        reported = done or not job.ran or job.abandoned
+        reported = done or not job.ran or job.has_failed_while_ending
         if torn:
             actions += _free_nodes(snapshot, workflow)
     else:
@@ -272,7 +274,7 @@ def _is_served(snapshot: JobSnapshot, word: str) -> bool:
     """Return whether what a job requires is served by the storage side, and no daemon's matter."""
     configuration = snapshot.configuration
     known = configuration.metadata.annotations if configuration is not None else {}
-    return word == copyservice.WORD and copyservice.find_service(known) is not None
+    return word == copyservice.REQUIRES_WORD and copyservice.find_service(known) is not None
 
 
 def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
@@ -291,10 +293,12 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         wanted = maximums.needs_by_type(snapshot.breakdowns.values())
         nodes_wanted = resources.nodes_of(own)
         maximums.check_maximums(wanted, nodes_wanted, snapshot.min_allocation, policy.maximums)
-    changed = resources.Rewritten(own, {})
+    changed = resources.RewrittenResources(own, {})
     if policy.reserves:
         where = localities(snapshot)
-        changed = resources.rewritten(own, needs, snapshot.min_allocation, snapshot.largest, where)
+        changed = resources.rewrite(
+            own, needs, snapshot.min_allocation, snapshot.largest_rabbit_gib, where
+        )
     breakdowns = snapshot.breakdowns.values()
     nodes = nodelocal.nodes_for(breakdowns, snapshot.existing_servers, snapshot.configuration)
     if nodes is not None:
@@ -309,11 +313,11 @@ def _decide_held(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     ]
 
 
-def _new(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _decide_new(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return []
 
 
-def _queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _decide_queued(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if is_complete(workflow, State.PROPOSAL):
         _check_same_needs(snapshot, workflow)
     return []
@@ -333,9 +337,9 @@ def _check_same_needs(snapshot: JobSnapshot, workflow: Workflow) -> None:
         )
 
 
-def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
-    missed = _missed(snapshot, workflow)
-    if not workflow.reached:
+def _decide_starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+    missed = _missed_memo(snapshot, workflow)
+    if not workflow.has_reached_desired_state:
         return missed
     match workflow.status.state:
         case State.PROPOSAL:
@@ -350,7 +354,7 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
                 Memo({"rabbits": rabbits}),
             ]
         case State.SETUP:
-            assigned = _assign_computes(snapshot, tolerance.of(workflow.metadata))
+            assigned = _assign_computes(snapshot, tolerance.lost_nodes(workflow.metadata))
             return [
                 *missed,
                 *record_duration(snapshot, workflow),
@@ -369,7 +373,7 @@ def _starting(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             return []
 
 
-def _missed(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _missed_memo(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Show which rabbits hold the storage, if a conductor ended before it did and after it asked.
 
     As the Servers have it, which may be seen after the Workflow.
@@ -391,9 +395,9 @@ def _missed(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     return [Memo({"rabbits": hostlist.encode(sorted(rabbits))})]
 
 
-def _running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _decide_running(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job = snapshot.job
-    news = alerts.untold(job.alerts, snapshot.storages, frozenset(job.nodes))
+    news = alerts.new_alerts(job.alerts, snapshot.storages, frozenset(job.nodes))
     return [Fail(alerts.EXCEPTION, each, alerts.SEVERITY) for each in news]
 
 
@@ -404,7 +408,7 @@ def _assign_servers(snapshot: JobSnapshot) -> tuple[list[Action], str]:
     counts = nodelocal.per_rabbit(snapshot.job.nodes, snapshot.configuration) if needs else {}
     every = [need for each in needs.values() for need in each]
     # All at once, as they were reserved: what one directive has is not another's.
-    reserved = resources.counts(snapshot.job.resources)
+    reserved = resources.shared_counts(snapshot.job.resources)
     where = localities(snapshot)
     flash = snapshot.flash if snapshot.policy.reserves else placement.unreserved_flash(counts)
     filled = placement.allocation_sets(
@@ -439,7 +443,7 @@ def _assign_computes(snapshot: JobSnapshot, lost: Collection[str]) -> list[Actio
     ]
 
 
-def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _decide_ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     job = snapshot.job
     if workflow.spec.desired_state is State.TEARDOWN:
         if is_complete(workflow, State.TEARDOWN):
@@ -448,12 +452,12 @@ def _ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
             return [Finish()]
         return _free_nodes(snapshot, workflow)
     dropped = unsavedresults.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
-    if not job.ran or job.abandoned or dropped or workflow.status.status == "Error":
+    if not job.ran or job.has_failed_while_ending or dropped or workflow.status.status == "Error":
         return [
             *record_summary(snapshot, workflow),
             request_state(snapshot, workflow, State.TEARDOWN),
         ]
-    if not workflow.reached or workflow.status.state is None:
+    if not workflow.has_reached_desired_state or workflow.status.state is None:
         return []
     following = ADVANCE[workflow.status.state]
     actions: list[Action] = []
@@ -474,7 +478,7 @@ def _free_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
 
 def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if snapshot.aborted:
-        return _aborted(snapshot, workflow)
+        return _drain_and_disable(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         # Of a job that was let go before its storage nothing has been kept yet.
         kept = record_summary(snapshot, workflow) if abort.is_marked(workflow) else []
@@ -484,43 +488,43 @@ def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
     freed = [release_workflow(snapshot.job, workflow)] if held else []
     removed = Remove(kind=kinds.WORKFLOW, key=workflow.metadata.key)
-    return [*_returned(snapshot, workflow), *freed, removed]
+    return [*_return_nodes(snapshot, workflow), *freed, removed]
 
 
-def _aborted(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Keep others from what still has a job's storage that was let go before it."""
     nodes = abort.mounted_nodes(snapshot.computes, snapshot.mounted)
     servers = snapshot.servers.values()
     return [
-        *([Drain(nodes, abort.REASON)] if nodes else []),
+        *([Drain(nodes, abort.DRAIN_REASON)] if nodes else []),
         *abort.disable_rabbits(workflow, servers, snapshot.storages, snapshot.now),
         abort.mark(workflow, snapshot.computes, snapshot.now),
     ]
 
 
-def _returned(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _return_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Let jobs have the nodes again that had a job's storage which was let go before it."""
     if not (snapshot.return_to_service and abort.is_marked(workflow)):
         return []
     data = snapshot.computes.data if snapshot.computes is not None else ()
-    return _undrained(snapshot, {each.name for each in data})
+    return _undrain(snapshot, {each.name for each in data})
 
 
-def _undrained(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
+def _undrain(snapshot: JobSnapshot, nodes: Collection[str]) -> list[Action]:
     nodes = {*nodes} - {*snapshot.shared_with_aborted}
-    return [Undrain(tuple(sorted(nodes)), abort.REASON)] if nodes else []
+    return [Undrain(tuple(sorted(nodes)), abort.DRAIN_REASON)] if nodes else []
 
 
 _TROUBLE: Final = ("TransientCondition", "Error")
 
-_BEFORE_THE_END: Final = (Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
+_BEFORE_ENDING: Final = (Phase.HELD, Phase.QUEUED, Phase.STARTING, Phase.RUNNING)
 
 _PHASES: Final = {
-    Phase.NEW: _new,
+    Phase.NEW: _decide_new,
     Phase.HELD: _decide_held,
-    Phase.QUEUED: _queued,
-    Phase.STARTING: _starting,
-    Phase.RUNNING: _running,
-    Phase.ENDING: _ending,
+    Phase.QUEUED: _decide_queued,
+    Phase.STARTING: _decide_starting,
+    Phase.RUNNING: _decide_running,
+    Phase.ENDING: _decide_ending,
     Phase.OVER: _decide_over,
 }

@@ -17,7 +17,7 @@ from warren.dws.objects.workflows import State, Workflow
 from warren.dws.rabbits import health, outofservice
 from warren.dws.rabbits.outofservice import Action
 
-_STORAGE_DRAINS: Final = (abort.REASON, health.REASON, tolerance.REASON)
+_STORAGE_DRAINS: Final = (abort.DRAIN_REASON, health.DRAIN_REASON, tolerance.DRAIN_REASON)
 """The reasons for which nodes are drained that have lost storage."""
 
 
@@ -40,7 +40,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class JobAuditSnapshot:
     """What the jobs, the API and the nodes are seen to be."""
 
     jobs: Mapping[int, str | None]
@@ -55,7 +55,7 @@ class Observed:
 
 
 def differences(
-    observed: Observed,
+    observed: JobAuditSnapshot,
     job_of: Callable[[str], int | None],
     format_id: Callable[[int], str],
     now: float,
@@ -73,13 +73,13 @@ def differences(
 
 
 def _of_workflows(
-    observed: Observed, job_of: Callable[[str], int | None], format_id: Callable[[int], str]
+    observed: JobAuditSnapshot, job_of: Callable[[str], int | None], format_id: Callable[[int], str]
 ) -> Iterator[Difference]:
     for each in observed.workflows:
         meta, number = each.metadata, job_of(each.metadata.name)
         if number is None or number in observed.jobs:
             continue
-        if labels.is_of_another(meta.labels, observed.instance):
+        if labels.is_of_another_instance(meta.labels, observed.instance):
             continue  # it is not told either: its job is known to that instance alone
         about, over = f"Workflow {meta.name}", f"its job {format_id(number)} is over"
         if each.spec.desired_state is not State.TEARDOWN:
@@ -95,7 +95,7 @@ def _of_workflows(
             yield Difference(about=about, why=f"{over}; its Teardown says: {each.status.message}")
 
 
-def _of_jobs(observed: Observed, format_id: Callable[[int], str]) -> Iterator[Difference]:
+def _of_jobs(observed: JobAuditSnapshot, format_id: Callable[[int], str]) -> Iterator[Difference]:
     there = {each.metadata.name for each in observed.workflows}
     for number, name in observed.jobs.items():
         if name is not None and name not in there:
@@ -105,7 +105,7 @@ def _of_jobs(observed: Observed, format_id: Callable[[int], str]) -> Iterator[Di
             )
 
 
-def _of_nodes(observed: Observed) -> Iterator[Difference]:
+def _of_nodes(observed: JobAuditSnapshot) -> Iterator[Difference]:
     mounted = {each.spec.node for each in observed.mounts if not each.all_in("unmounted")}
     lost = {
         link.name
@@ -117,7 +117,7 @@ def _of_nodes(observed: Observed) -> Iterator[Difference]:
         if reason not in _STORAGE_DRAINS:
             continue
         about, words = f"node {node}", f"is drained ({reason})"
-        if reason == abort.REASON and node in mounted:
+        if reason == abort.DRAIN_REASON and node in mounted:
             yield Difference(about=about, why=f"{words}, and still has storage mounted")
         elif node in lost:
             yield Difference(about=about, why=f"{words}, and its rabbit is out of its reach")
@@ -126,13 +126,13 @@ def _of_nodes(observed: Observed) -> Iterator[Difference]:
             yield Difference(about=about, why=why, remedy=Undrain(node))
 
 
-def _of_rabbits(observed: Observed, now: float) -> Iterator[Difference]:
+def _of_rabbits(observed: JobAuditSnapshot, now: float) -> Iterator[Difference]:
     there = {str(each.metadata.key) for each in observed.workflows}
     for each in observed.storages:
         carried: Mapping[str, Any] = each.metadata.annotations
         cause = carried.get(labels.DISABLED_FOR)
         known = outofservice.note(carried, labels.DISABLED)
-        if each.spec.state != "Disabled" or cause is None or known.get("by") != abort.BY:
+        if each.spec.state != "Disabled" or cause is None or known.get("by") != abort.DISABLED_BY:
             continue
         about, reason = f"rabbit {each.metadata.name}", known.get("reason", "")
         if cause in there:
@@ -140,7 +140,9 @@ def _of_rabbits(observed: Observed, now: float) -> Iterator[Difference]:
         elif labels.SELF_TEST in carried:
             yield Difference(about=about, why=f"is Disabled ({reason})")
         else:
-            remedy = outofservice.change(each, Action.ENABLE, by=abort.BY, now=now, reason="")
+            remedy = outofservice.change(
+                each, Action.ENABLE, by=abort.DISABLED_BY, now=now, reason=""
+            )
             why = f"is Disabled ({reason}), and nothing of that is left"
             yield Difference(about=about, why=why, remedy=remedy)
 

@@ -47,7 +47,7 @@ class Job:
     resources: Sequence[Mapping[str, Any]] = ()
     nodes: tuple[str, ...] = ()
     """Host names, once there are some."""
-    unreadable: str | None = None
+    unreadable_reason: str | None = None
     """Why it cannot be told which nodes it was given."""
     ran: bool = False
     """Whether its tasks were started."""
@@ -57,9 +57,9 @@ class Job:
     """Whether the first one was that a user or an admin has cancelled it."""
     unsaved: Unsaved | None = None
     """What becomes of what it has written then; None where it does not say."""
-    abandoned: bool = False
+    has_failed_while_ending: bool = False
     """Whether it met one while it was ending: what is left to do for it is not to be done."""
-    warned: bool = False
+    has_exception_while_ending: bool = False
     """Whether it has met any exception, fatal or not, while it was ending."""
 
     @property
@@ -79,13 +79,13 @@ class JobSnapshot:
     servers: Mapping[str, Servers]
     existing_servers: Mapping[Key, Servers] = field(default_factory=dict)
     """The Servers of node-local storage that the job uses and does not make."""
-    instances: Mapping[Key, PersistentStorageInstance] = field(default_factory=dict)
-    """The persistent storage that the job makes, of which `made` tells, by its Servers."""
+    persistent_instances: Mapping[Key, PersistentStorageInstance] = field(default_factory=dict)
+    """The persistent storage that the job makes, by the keys of its Servers."""
     computes: Computes | None
     configuration: SystemConfiguration | None
     mounted: Collection[str] = ()
     """The job's nodes that have not let go of its storage."""
-    unmounted: Collection[str] = ()
+    not_fully_mounted: Collection[str] = ()
     """Those that have not mounted all of it; looked up where the job may lose some."""
     instance: str = ""
     """What marks the Workflows of the workload manager's instance; empty where nothing does."""
@@ -93,18 +93,18 @@ class JobSnapshot:
     """The memos that this conductor has shown with the job."""
     min_allocation: int
     """The least size of one allocation, in bytes."""
-    largest: int | None = None
+    largest_rabbit_gib: int | None = None
     """How many GiB the largest rabbit has, where that is known."""
-    policy: placement.Policy = placement.NO_POLICY
+    policy: placement.PlacementPolicy = placement.NO_POLICY
     daemons: Collection[str] | None = None
     """Those that the workload manager can enable for jobs, where that is known."""
     flash: Sequence[HeldFlash] = ()
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     aborted: bool = False
-    """Whether the job was let go before its storage; looked up where `asks_for_abort` says so."""
+    """Whether the job was let go before its storage; looked up if `needs_abort_check` says so."""
     storages: Mapping[str, Storage] = field(default_factory=dict)
     """The rabbits that hold the job's flash, where it was; and those of a running job."""
-    transient: float | None = None
+    seconds_in_trouble: float | None = None
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""
     drains: bool = True
     """Whether nodes that a job loses are drained."""
@@ -130,7 +130,7 @@ class JobSnapshot:
 
 
 def is_complete(workflow: Workflow, state: State) -> bool:
-    return workflow.reached and workflow.status.state is state
+    return workflow.has_reached_desired_state and workflow.status.state is state
 
 
 def check_breakdowns(snapshot: JobSnapshot, workflow: Workflow) -> None:
@@ -150,7 +150,7 @@ def needs_of(snapshot: JobSnapshot) -> dict[str, tuple[AllocationNeed, ...]]:
     As the site wants them. Persistent storage that was there before the job needs nothing.
     """
     return {
-        breakdown.status.storage.reference.name: snapshot.policy.applied(
+        breakdown.status.storage.reference.name: snapshot.policy.with_site_limits(
             breakdown.status.storage.allocation_sets
         )
         for _, breakdown in sorted(snapshot.breakdowns.items())
@@ -165,8 +165,8 @@ def _is_maker(breakdown: DirectiveBreakdown, key: Key, snapshot: JobSnapshot) ->
 
     The instance says so from before the job has any flash to when its storage is there.
     """
-    instance = snapshot.instances.get(key)
-    return instance is not None and instances.made_by(instance, breakdown)
+    instance = snapshot.persistent_instances.get(key)
+    return instance is not None and instances.is_made_by(instance, breakdown)
 
 
 def localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:

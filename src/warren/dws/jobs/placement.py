@@ -53,12 +53,12 @@ class Reservation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class PlacementPolicy:
     """What a site wants of sets that may have any number of allocations."""
 
     scale: int | None = None
     """The scale of those that have none; None leaves them in proportion to nodes."""
-    most: Mapping[str, int] = field(default_factory=dict)
+    max_allocations: Mapping[str, int] = field(default_factory=dict)
     """The most allocations that sets have, by their labels."""
     anywhere: bool = False
     """Whether what nodes reach over the network may be on rabbits that none is wired to."""
@@ -68,31 +68,31 @@ class Policy:
     maximums: Mapping[str, int] = field(default_factory=dict)
     """GiB for each of a job's nodes, by type, where nothing has looked at that before."""
 
-    def applied(self, needs: Sequence[AllocationNeed]) -> tuple[AllocationNeed, ...]:
+    def with_site_limits(self, needs: Sequence[AllocationNeed]) -> tuple[AllocationNeed, ...]:
         """Return sets as the site wants them. What breakdowns say of numbers counts for more."""
         return tuple(
-            structs.replace(need, constraints=self._of(need))
+            structs.replace(need, constraints=self._site_constraints(need))
             if need.allocation_strategy == ACROSS_SERVERS and need.constraints.count is None
             else need
             for need in needs
         )
 
-    def _of(self, need: AllocationNeed) -> Constraints:
-        asked, most = need.constraints, self.most.get(need.label)
+    def _site_constraints(self, need: AllocationNeed) -> Constraints:
+        asked, most = need.constraints, self.max_allocations.get(need.label)
         scale = self.scale if asked.scale is None else asked.scale
         if scale is None and (most is not None or self.anywhere):
             scale = _SCALES  # as close to one for each node as there may be
-        return structs.replace(asked, scale=scale, most=most)
+        return structs.replace(asked, scale=scale, max_allocations=most)
 
 
-NO_POLICY: Final = Policy()
+NO_POLICY: Final = PlacementPolicy()
 
 _UNBOUNDED: Final = 2**40
 """GiB of a rabbit of which nothing is known here."""
 
 
 @dataclass(frozen=True)
-class _Share:
+class _SetLayout:
     """How one allocation set is met: beside each node, in proportion to nodes, or as `count`."""
 
     size: int = 0
@@ -104,36 +104,36 @@ class _Share:
 def reserve(
     needs: Sequence[AllocationNeed],
     nodes: int | None,
-    floor: int,
+    min_allocation: int,
     largest: int | None = None,
     counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
 ) -> Reservation:
     """Return the flash that a job of so many nodes needs; None for a number that is left open.
 
-    `floor` is the least size of one allocation, in bytes, and `largest` how many GiB the
+    `min_allocation` is the least size of one allocation, in bytes, and `largest` how many GiB the
     largest rabbit has, where that is known. `counts` are the numbers of allocations that were
     reserved already, set by set of those that are not beside each node: where they were chosen,
     they are kept. `localities` say of each set which rabbits may hold it (`dws.location`). Raises
     Fault for what cannot be placed.
     """
-    shares = _shares(needs, nodes, floor, largest, counts)
+    layouts = _layouts(needs, nodes, min_allocation, largest, counts)
     shared = tuple(
-        AllocationSet(share.count, whole_gib(share.size), _labels(need), _keys(need), near)
-        for need, share, near in zip(
-            needs, shares, localities or [Locality.JOB] * len(needs), strict=True
+        AllocationSet(layout.count, whole_gib(layout.size), _labels(need), _colocation_keys(need), near)
+        for need, layout, near in zip(
+            needs, layouts, localities or [Locality.JOB] * len(needs), strict=True
         )
-        if share.count is not None
+        if layout.count is not None
     )
-    _check_colocation(needs, shares)
+    _check_colocation(needs, layouts)
     return Reservation(
-        _beside(shares, nodes),
+        _gib_per_node(layouts, nodes),
         shared,
         tuple(
             dict.fromkeys(
                 label
-                for need, share in zip(needs, shares, strict=True)
-                if share.count is None
+                for need, layout in zip(needs, layouts, strict=True)
+                if layout.count is None
                 for label in _labels(need)
             )
         ),
@@ -143,7 +143,7 @@ def reserve(
 def allocation_sets(
     needs: Sequence[AllocationNeed],
     per_rabbit: Mapping[str, int],
-    floor: int,
+    min_allocation: int,
     held: Sequence[HeldFlash] = (),
     counts: Sequence[int] = (),
     localities: Sequence[Locality] = (),
@@ -156,15 +156,15 @@ def allocation_sets(
     holds less than was to be reserved.
     """
     nodes = sum(per_rabbit.values())
-    shares = _shares(needs, nodes, floor, None, counts)
-    wanted = reserve(needs, nodes, floor, None, counts, localities)
+    layouts = _layouts(needs, nodes, min_allocation, None, counts)
+    wanted = reserve(needs, nodes, min_allocation, None, counts, localities)
     places = iter(_place_shared(wanted, held))
     sets = []
-    for need, share in zip(needs, shares, strict=True):
-        size, by_rabbit = share.size, per_rabbit
-        if share.count is not None:
+    for need, layout in zip(needs, layouts, strict=True):
+        size, by_rabbit = layout.size, per_rabbit
+        if layout.count is not None:
             by_rabbit = next(places)
-        elif share.proportional:
+        elif layout.proportional:
             # As few and as large as the proportions of the job's nodes allow.
             part = gcd(*per_rabbit.values())
             by_rabbit = {rabbit: each // part for rabbit, each in per_rabbit.items()}
@@ -187,51 +187,53 @@ def unreserved_flash(per_rabbit: Mapping[str, int]) -> list[HeldFlash]:
     return [HeldFlash(rabbit, nodes, 1, _UNBOUNDED) for rabbit, nodes in per_rabbit.items()]
 
 
-def spreads(needs: Sequence[AllocationNeed]) -> bool:
+def has_shared_sets(needs: Sequence[AllocationNeed]) -> bool:
     """Return whether a set is not beside each node, so that R says which rabbits hold it."""
     return any(need.allocation_strategy != PER_COMPUTE for need in needs)
 
 
-def _shares(
+def _layouts(
     needs: Sequence[AllocationNeed],
     nodes: int | None,
-    floor: int,
+    min_allocation: int,
     largest: int | None,
     counts: Sequence[int],
-) -> list[_Share]:
+) -> list[_SetLayout]:
     """Return how each set is met: first those beside each node, which leave the others less."""
-    found: dict[int, _Share] = {}
+    found: dict[int, _SetLayout] = {}
     open_: list[int] = []
     for index, need in enumerate(needs):
-        share = _share(need, nodes, floor)
-        if share is None:
+        layout = _fixed_layout(need, nodes, min_allocation)
+        if layout is None:
             open_.append(index)
         else:
-            found[index] = share
-    room = None if largest is None else largest - _beside(found.values(), nodes)
+            found[index] = layout
+    room = None if largest is None else largest - _gib_per_node(found.values(), nodes)
     for index in open_:
-        found[index] = _scaled(needs[index], nodes, floor, room)
+        found[index] = _scaled_layout(needs[index], nodes, min_allocation, room)
     shared = [index for index in sorted(found) if found[index].count is not None]
     if len(shared) == len(counts):
         # What was chosen before is kept: what it came from may have changed.
         for index, count in zip(shared, counts, strict=True):
             if index in open_:
-                found[index] = _share_of(needs[index], count, floor)
+                found[index] = _counted_layout(needs[index], count, min_allocation)
     return [found[index] for index in range(len(needs))]
 
 
-def _share(need: AllocationNeed, nodes: int | None, floor: int) -> _Share | None:
+def _fixed_layout(
+    need: AllocationNeed, nodes: int | None, min_allocation: int
+) -> _SetLayout | None:
     """Return how a set is met; None where its number of allocations is to be chosen."""
     wanted, count = need.minimum_capacity, need.constraints.count
     if need.allocation_strategy == PER_COMPUTE:
-        return _Share(max(wanted, floor))
+        return _SetLayout(max(wanted, min_allocation))
     if need.allocation_strategy == SINGLE_SERVER:
         if count not in (None, 1):
             raise Fault(
                 f"set {need.label} cannot be placed because {SINGLE_SERVER} is one allocation, "
                 f"and its constraints ask for {count}"
             )
-        return _Share(max(wanted, floor), count=1)
+        return _SetLayout(max(wanted, min_allocation), count=1)
     if need.allocation_strategy == PER_SERVER:
         raise Fault(
             f"set {need.label} cannot be placed because {PER_SERVER} does not say on how many "
@@ -244,22 +246,24 @@ def _share(need: AllocationNeed, nodes: int | None, floor: int) -> _Share | None
             f"{need.allocation_strategy!r} is not understood"
         )
     if count is not None:
-        return _share_of(need, count, floor)
-    if need.constraints.scale is not None or _keys(need):
+        return _counted_layout(need, count, min_allocation)
+    if need.constraints.scale is not None or _colocation_keys(need):
         return None
     if nodes is None:
-        raise _left_open(need)
-    if wanted >= nodes * floor:
-        return _Share(wanted, proportional=True)
+        raise _node_count_missing(need)
+    if wanted >= nodes * min_allocation:
+        return _SetLayout(wanted, proportional=True)
     # A part for each node would be less than an allocation can be.
-    return _share_of(need, max(wanted // floor, 1), floor)
+    return _counted_layout(need, max(wanted // min_allocation, 1), min_allocation)
 
 
-def _share_of(need: AllocationNeed, count: int, floor: int) -> _Share:
-    return _Share(max(-(-need.minimum_capacity // count), floor), count=count)
+def _counted_layout(need: AllocationNeed, count: int, min_allocation: int) -> _SetLayout:
+    return _SetLayout(max(-(-need.minimum_capacity // count), min_allocation), count=count)
 
 
-def _scaled(need: AllocationNeed, nodes: int | None, floor: int, room: int | None) -> _Share:
+def _scaled_layout(
+    need: AllocationNeed, nodes: int | None, min_allocation: int, room: int | None
+) -> _SetLayout:
     """Choose the number of allocations of a set by its scale.
 
     1 is as few as the rabbits can hold, 10 is one for each node, and what is between lies
@@ -269,21 +273,27 @@ def _scaled(need: AllocationNeed, nodes: int | None, floor: int, room: int | Non
     least = -(-size // room) if room is not None and room > 0 else 1
     scale = need.constraints.scale
     if scale is None:
-        return _share_of(need, least, floor)
+        return _counted_layout(need, least, min_allocation)
     if not 1 <= scale <= _SCALES:
         raise Fault(
             f"set {need.label} cannot be placed because its scale is {scale}, and a scale is from "
             f"1 to {_SCALES}"
         )
     if nodes is None:
-        raise _left_open(need)
+        raise _node_count_missing(need)
     # What is smaller than a GiB, or than allocations can be, is not made smaller by its number.
-    most = min(nodes, need.minimum_capacity // max(floor, GIB), need.constraints.most or nodes)
+    most = min(
+        nodes,
+        need.minimum_capacity // max(min_allocation, GIB),
+        need.constraints.max_allocations or nodes,
+    )
     most = max(most, least)
-    return _share_of(need, least + (most - least) * (scale - 1) // (_SCALES - 1), floor)
+    return _counted_layout(
+        need, least + (most - least) * (scale - 1) // (_SCALES - 1), min_allocation
+    )
 
 
-def _left_open(need: AllocationNeed) -> Fault:
+def _node_count_missing(need: AllocationNeed) -> Fault:
     return Fault(
         f"set {need.label} cannot be placed because it is shared out between the job's "
         "nodes, and their number is left open: give -N one number",
@@ -291,15 +301,15 @@ def _left_open(need: AllocationNeed) -> Fault:
     )
 
 
-def _beside(shares: Iterable[_Share], nodes: int | None) -> int:
+def _gib_per_node(layouts: Iterable[_SetLayout], nodes: int | None) -> int:
     """Return how many GiB are beside each node."""
     beside = 0
-    for share in shares:
-        if share.proportional:
+    for layout in layouts:
+        if layout.proportional:
             assert nodes is not None
-            beside += -(-whole_gib(share.size) // nodes)
-        elif share.count is None:
-            beside += whole_gib(share.size)
+            beside += -(-whole_gib(layout.size) // nodes)
+        elif layout.count is None:
+            beside += whole_gib(layout.size)
     return beside
 
 
@@ -312,7 +322,7 @@ def _labels(need: AllocationNeed) -> tuple[str, ...]:
     )
 
 
-def _keys(need: AllocationNeed) -> tuple[str, ...]:
+def _colocation_keys(need: AllocationNeed) -> tuple[str, ...]:
     """Return the keys that no two allocations on a rabbit may have in common."""
     for each in need.constraints.colocation:
         if each.type != EXCLUSIVE:
@@ -323,17 +333,17 @@ def _keys(need: AllocationNeed) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.key for each in need.constraints.colocation))
 
 
-def _check_colocation(needs: Sequence[AllocationNeed], shares: Sequence[_Share]) -> None:
+def _check_colocation(needs: Sequence[AllocationNeed], layouts: Sequence[_SetLayout]) -> None:
     """Raise Fault for a set that is on every rabbit of the job, and must be on none with another.
 
     Its own allocations are as many on a rabbit as there are nodes: that is what it is for.
     """
     for index, need in enumerate(needs):
-        if shares[index].count is not None:
+        if layouts[index].count is not None:
             continue
         for other_index, other in enumerate(needs):
-            for key in _keys(need):
-                if other_index != index and key in _keys(other):
+            for key in _colocation_keys(need):
+                if other_index != index and key in _colocation_keys(other):
                     raise Fault(
                         f"set {need.label} cannot be placed because it is beside each node, and "
                         f"must not be on a rabbit with set {other.label} (colocation key {key!r})"
@@ -355,7 +365,7 @@ def _place_shared(wanted: Reservation, held: Sequence[HeldFlash]) -> list[dict[s
     ]
     found = placement(wanted.shared, places)
     if found is None:
-        raise Fault(_lacking(wanted, held), type="WLM")
+        raise Fault(_no_room_message(wanted, held), type="WLM")
     counts = []
     for numbers in found:
         by_rabbit: dict[str, int] = {}
@@ -366,7 +376,7 @@ def _place_shared(wanted: Reservation, held: Sequence[HeldFlash]) -> list[dict[s
     return counts
 
 
-def _lacking(wanted: Reservation, held: Sequence[HeldFlash]) -> str:
+def _no_room_message(wanted: Reservation, held: Sequence[HeldFlash]) -> str:
     asked = " and ".join(description(each) for each in wanted.shared)
     beside = f" and {gib(wanted.beside, up=True)} beside each node" if wanted.beside else ""
     there = ", ".join(f"{gib(each.gib, up=False)} on {each.rabbit}" for each in held[:_NAMED])

@@ -18,7 +18,7 @@ def required_daemons(breakdowns: Iterable[DirectiveBreakdown]) -> tuple[str, ...
     """
     statuses = [each.status for each in breakdowns]
     named = (name for each in statuses for name in (*each.requires, *each.required_daemons))
-    return tuple(dict.fromkeys(name for name in named if name != containerauth.ASKED))
+    return tuple(dict.fromkeys(name for name in named if name != containerauth.REQUIRES_WORD))
 
 
 def check_known(required: Iterable[str], known: Collection[str]) -> None:

@@ -24,7 +24,7 @@ _SLOT: Final = "rabbit"
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class RewrittenResources:
     """What a jobspec asks for, flash included."""
 
     resources: Sequence[Mapping[str, Any]]
@@ -32,41 +32,41 @@ class Rewritten:
     """What its flash demands of rabbits, by the labels of the resources (`dw_constraints`)."""
 
 
-def rewritten(
+def rewrite(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
-    floor: int,
+    min_allocation: int,
     largest: int | None = None,
     localities: Sequence[Locality] = (),
-) -> Rewritten:
+) -> RewrittenResources:
     """Return the resources with the flash that is needed, where it is not there already.
 
-    `floor` is the least size of one allocation, in bytes, and `largest` how many GiB the
+    `min_allocation` is the least size of one allocation, in bytes, and `largest` how many GiB the
     largest rabbit has, where that is known. `localities` say of each set which
     rabbits may hold it (`dws.location`). The ssd counts are in GiB. Raises Fault for a jobspec that
     asks for no nodes, or for flash that is not what is needed, and for needs that cannot be
     placed.
     """
     if not needs:
-        return Rewritten(list(resources), {})
+        return RewrittenResources(list(resources), {})
     if any(_has(each, "ssd") for each in resources):
-        return Rewritten(
-            list(resources), _checked_own(resources, needs, floor, largest, localities)
+        return RewrittenResources(
+            list(resources), _own_constraints(resources, needs, min_allocation, largest, localities)
         )
     if len(resources) != 1:
         raise Fault("jobspec: the resources must have a single entry at the top", type="User")
     top = _on_node(resources[0])
     if top["type"] == "chassis":
-        return _on_chassis(top, _wanted(top, needs, floor, largest, localities))
+        return _on_chassis(top, _reservation(top, needs, min_allocation, largest, localities))
     if top["type"] != "node":
         raise Fault(
             "a job with #DW directives asks for nodes, or for a single slot: say how many with -N",
             type="User",
         )
-    nodes, wanted = top["count"], _wanted(top, needs, floor, largest, localities)
+    nodes, wanted = top["count"], _reservation(top, needs, min_allocation, largest, localities)
     beside = [_ssd(wanted.beside)] if wanted.beside else []
     slot = {"type": "slot", "count": nodes, "label": _SLOT}
-    return Rewritten(
+    return RewrittenResources(
         [
             {**slot, "with": [{**top, "count": 1}, *beside]},
             *(_chassis(each, number) for number, each in enumerate(wanted.shared)),
@@ -82,12 +82,12 @@ def _on_node(top: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "node", "count": 1, "exclusive": False, "with": [top]}
 
 
-def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> Rewritten:
+def _on_chassis(top: Mapping[str, Any], wanted: placement.Reservation) -> RewrittenResources:
     """Put flash beside the nodes of each chassis: it is shared out between them there."""
     each = _nodes_of_chassis(top)
     named = {"label": _SLOT} if wanted.labels else {}
     flash = [_ssd(wanted.beside * each)] if wanted.beside and each else []
-    return Rewritten(
+    return RewrittenResources(
         [
             {**top, **named, "with": [*top.get("with", ()), *flash]},
             *(_chassis(each, number) for number, each in enumerate(wanted.shared)),
@@ -114,7 +114,7 @@ def _nodes(top: Mapping[str, Any]) -> int | None:
     return None if each is None else count * each
 
 
-def counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
+def shared_counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
     """Return the numbers of allocations that a rewritten jobspec asks for, beside those of nodes.
 
     They are read again when storage is placed: what they came from may have changed.
@@ -127,7 +127,7 @@ def counts(resources: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
 
 
 def _chassis(each: AllocationSet, number: int) -> Mapping[str, Any]:
-    named = {"label": _label(number)} if _says_more(each) else {}
+    named = {"label": _label(number)} if _needs_constraints(each) else {}
     return {"type": "chassis", "count": each.count, **named, "with": [_ssd(each.gib)]}
 
 
@@ -141,7 +141,7 @@ def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
     if wanted.labels:
         found[_SLOT] = {"labels": list(wanted.labels)}
     for number, each in enumerate(wanted.shared):
-        if _says_more(each):
+        if _needs_constraints(each):
             reached = _ACCESS.get(each.locality)
             access = [{"type": reached, "priority": "mandatory"}] if reached else []
             found[_label(number)] = {
@@ -152,7 +152,7 @@ def _constraints(wanted: placement.Reservation) -> Mapping[str, Any]:
     return found
 
 
-def _says_more(each: AllocationSet) -> bool:
+def _needs_constraints(each: AllocationSet) -> bool:
     """Return whether more must be said of allocations than that they are on the job's rabbits."""
     return each.constrained or each.locality is not Locality.JOB
 
@@ -166,21 +166,21 @@ def nodes_of(resources: Sequence[Mapping[str, Any]]) -> int:
     return total
 
 
-def _wanted(
+def _reservation(
     top: Mapping[str, Any],
     needs: Sequence[AllocationNeed],
-    floor: int,
+    min_allocation: int,
     largest: int | None,
     localities: Sequence[Locality],
     counts: Sequence[int] = (),
 ) -> placement.Reservation:
-    return placement.reserve(needs, _nodes(top), floor, largest, counts, localities)
+    return placement.reserve(needs, _nodes(top), min_allocation, largest, counts, localities)
 
 
-def _checked_own(
+def _own_constraints(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
-    floor: int,
+    min_allocation: int,
     largest: int | None,
     localities: Sequence[Locality],
 ) -> Mapping[str, Any]:
@@ -188,7 +188,9 @@ def _checked_own(
 
     Raises Fault for flash that is not what is needed: it would not be used.
     """
-    wanted = _wanted(resources[0], needs, floor, largest, localities, counts(resources))
+    wanted = _reservation(
+        resources[0], needs, min_allocation, largest, localities, shared_counts(resources)
+    )
     if not _has_all(resources, wanted):
         raise Fault(
             "the flash that the jobspec asks for is not what its #DW directives need: "
@@ -201,7 +203,7 @@ def _checked_own(
 def is_still_enough(
     resources: Sequence[Mapping[str, Any]],
     needs: Sequence[AllocationNeed],
-    floor: int,
+    min_allocation: int,
     localities: Sequence[Locality] = (),
 ) -> bool:
     """Return whether resources that were rewritten have the flash that is needed now.
@@ -211,7 +213,10 @@ def is_still_enough(
     if not needs:
         return True
     top = resources[0]
-    return _has_all(resources, _wanted(top, needs, floor, None, localities, counts(resources)))
+    return _has_all(
+        resources,
+        _reservation(top, needs, min_allocation, None, localities, shared_counts(resources)),
+    )
 
 
 def _has_all(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservation) -> bool:
@@ -221,11 +226,11 @@ def _has_all(resources: Sequence[Mapping[str, Any]], wanted: placement.Reservati
     return (
         _gib(top) >= wanted.beside * each
         and (not wanted.labels or top.get("label") == _SLOT)
-        and [_compared(each) for each in others] == [_compared(each) for each in needed]
+        and [_comparable(each) for each in others] == [_comparable(each) for each in needed]
     )
 
 
-def _compared(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
+def _comparable(vertex: Mapping[str, Any]) -> tuple[Any, ...]:
     return vertex["type"], vertex["count"], vertex.get("label"), _gib(vertex)
 
 

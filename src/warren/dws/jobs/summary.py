@@ -44,7 +44,7 @@ def summary(
         "bytes": sum(rabbits.values()),
         "rabbits": rabbits,
         "nodes": hostlist.encode(each.name for each in computes.data) if computes else "",
-        "lost": hostlist.encode(sorted(tolerance.of(workflow.metadata))),
+        "lost": hostlist.encode(sorted(tolerance.lost_nodes(workflow.metadata))),
         "mounted": hostlist.encode(sorted(mounted)),
         "copied": Counter(each["status"] for each in copies),
         "copies": sorted(copies, key=lambda each: _ORDER.get(each["status"], 0))[:_MOST],

@@ -37,19 +37,23 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         lost = job.failed and not job.ran
         # Until Teardown has begun, the error is still the one of the state before.
         stale = torn and status.state is not State.TEARDOWN
-        reported = (job.warned or stale) if torn else (job.abandoned or lost)
+        reported = (
+            (job.has_exception_while_ending or stale)
+            if torn
+            else (job.has_failed_while_ending or lost)
+        )
     else:
         reported = job.failed or job.phase is Phase.OVER
     if reported:
         return []
     severity = 1 if torn and not is_refused(workflow) else 0
     named = _message_with_directive(status.message, job.directives)
-    limit, since = snapshot.timeouts.transient, snapshot.transient
+    limit, since = snapshot.timeouts.transient, snapshot.seconds_in_trouble
     wait = 0.0
     if status.status == "Error":
         note = f"workflow hit an error: {named}"
         if since is not None and _is_tolerant(snapshot, workflow):
-            wait = (limit or _FOR_THE_OTHERS) - since
+            wait = (limit or _WAIT_FOR_OTHER_NODES) - since
     elif status.status == "TransientCondition" and limit is not None and since is not None:
         note = f"workflow in 'TransientCondition' state too long: {named}"
         wait = limit - since
@@ -58,10 +62,10 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if wait > 0:
         return [RequeueAfter(wait)]
     failed = Fail("exception", f"DWS/Rabbit interactions failed: {note}", severity)
-    return _without_nodes(snapshot, workflow) or [failed]
+    return _go_on_without_nodes(snapshot, workflow) or [failed]
 
 
-_FOR_THE_OTHERS: Final = 10.0
+_WAIT_FOR_OTHER_NODES: Final = 10.0
 """For how many seconds of an error other nodes are waited for, where a site does not say."""
 
 
@@ -78,17 +82,17 @@ def _is_tolerant(snapshot: JobSnapshot, workflow: Workflow) -> bool:
     return state is State.SETUP and bool(needs) and own
 
 
-def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
+def _go_on_without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Go on without the nodes that lack storage; nothing where these are none, or too many."""
     job = snapshot.job
     if not _is_tolerant(snapshot, workflow) or snapshot.configuration is None:
         return []
-    before = tolerance.of(workflow.metadata)
+    before = tolerance.lost_nodes(workflow.metadata)
     if workflow.status.state is State.SETUP:
         wiring = snapshot.configuration.rabbits_of_computes()
         found = tolerance.without_storage(job.nodes, snapshot.servers.values(), wiring)
     else:
-        found = frozenset(snapshot.unmounted) & frozenset(job.nodes)
+        found = frozenset(snapshot.not_fully_mounted) & frozenset(job.nodes)
     lost = before | found
     if not found - before or len(lost) > job.tolerance or lost >= frozenset(job.nodes):
         return []
@@ -96,16 +100,16 @@ def _without_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     # A rabbit that makes nothing says so itself, and its nodes are as good as before.
     drains = snapshot.drains and workflow.status.state is State.PRE_RUN
     return [
-        *([Drain(new, tolerance.REASON)] if new and drains else []),
+        *([Drain(new, tolerance.DRAIN_REASON)] if new and drains else []),
         *([Fail(tolerance.EXCEPTION, hostlist.encode(new), severity=1)] if new else []),
-        tolerance.gone_on_without(workflow, lost),
+        tolerance.change_to_go_on_without(workflow, lost),
     ]
 
 
 def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Act on a state that takes too long; before it does, have it looked at again then."""
     job = snapshot.job
-    if job.abandoned or (job.failed and job.phase is not Phase.ENDING):
+    if job.has_failed_while_ending or (job.failed and job.phase is not Phase.ENDING):
         return []
     if workflow.spec.force_ready:
         return []
@@ -119,9 +123,9 @@ def overdue(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     severity = 0 if _has_failed_copies(workflow) else limit.severity
     failed = Fail(limit.type, f"{limit.words}: it {reason}", severity)
     if severity == 0:
-        return _without_nodes(snapshot, workflow) or [failed]
+        return _go_on_without_nodes(snapshot, workflow) or [failed]
     return [
-        *([] if job.warned else [failed]),
+        *([] if job.has_exception_while_ending else [failed]),
         *record_summary(snapshot, workflow),
         request_state(snapshot, workflow, State.TEARDOWN),
     ]

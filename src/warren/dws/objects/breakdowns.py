@@ -20,7 +20,7 @@ class Constraints(Struct, frozen=True):
     labels: tuple[str, ...] = ()
     count: int | None = None
     scale: int | None = None
-    most: int | None = None
+    max_allocations: int | None = None
     """How many allocations there may be: a site's, and in no breakdown."""
     colocation: tuple[Colocation, ...] = ()
 

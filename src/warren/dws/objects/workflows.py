@@ -79,6 +79,6 @@ class Workflow(Struct, frozen=True):
     status: WorkflowStatus = WorkflowStatus()
 
     @property
-    def reached(self) -> bool:
+    def has_reached_desired_state(self) -> bool:
         """Whether the state that is desired is there, and done with."""
         return self.status.state is self.spec.desired_state and self.status.ready

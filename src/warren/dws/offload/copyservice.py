@@ -16,14 +16,14 @@ from warren.dws import kinds, labels
 from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.workflows import Workflow
 
-WORD: Final = "copy-offload"
+REQUIRES_WORD: Final = "copy-offload"
 """The word of `requires` by which a user asks for it."""
 
 NOT_FOR_RABBITS: Final = ("xfs", "ext4", "raw")
 """Types of storage that rabbits do not mount while compute nodes do."""
 
 
-class Service(msgspec.Struct, frozen=True, kw_only=True):
+class OffloadService(msgspec.Struct, frozen=True, kw_only=True):
     """Where the service is, as compute nodes know it."""
 
     launcher: str
@@ -33,45 +33,45 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """The file that has what vouches for it."""
 
 
-def announce(service: Service | None) -> Change:
+def announce(service: OffloadService | None) -> Change:
     """Say where the service is; None takes it back."""
     text = None if service is None else msgspec.json.encode(service).decode()
     return Change(
         kind=kinds.SYSTEM_CONFIGURATION,
-        key=kinds.CONFIGURATION,
+        key=kinds.CONFIGURATION_KEY,
         patch={"metadata": {"annotations": {labels.COPY_OFFLOAD: text}}},
     )
 
 
-def of_configuration(obj: Object | None) -> Service | None:
+def of_configuration(obj: Object | None) -> OffloadService | None:
     """Return where the service is, by a SystemConfiguration; None where there is none."""
     return find_service((obj or {"metadata": {}})["metadata"].get("annotations") or {})
 
 
-def find_service(annotations: Mapping[str, str]) -> Service | None:
+def find_service(annotations: Mapping[str, str]) -> OffloadService | None:
     """Return where the service is, by the annotations of the SystemConfiguration."""
     try:
-        return read_json(annotations.get(labels.COPY_OFFLOAD) or "", Service)
+        return read_json(annotations.get(labels.COPY_OFFLOAD) or "", OffloadService)
     except Malformed:
         return None
 
 
-def is_asked(directives: Iterable[Directive]) -> bool:
+def is_requested(directives: Iterable[Directive]) -> bool:
     """Return whether a job asks for copies of the service.
 
     Beside containers it does not: they have the variables by which the service is found.
     """
     found = list(directives)
-    asked = any(WORD in (each.values.get("requires") or "").split(",") for each in found)
+    asked = any(REQUIRES_WORD in (each.values.get("requires") or "").split(",") for each in found)
     return asked and not any(each.command.text == "container" for each in found)
 
 
-def is_on(workflow: Workflow) -> bool:
+def is_enabled(workflow: Workflow) -> bool:
     """Return whether a Workflow may have copies that its job has asked for."""
-    return WORD in workflow.status.requires
+    return REQUIRES_WORD in workflow.status.requires
 
 
-def variables(service: Service) -> Mapping[str, str]:
+def variables(service: OffloadService) -> Mapping[str, str]:
     """Return the variables by which a job's tasks find the service."""
     return {
         "NNF_CONTAINER_LAUNCHER": service.launcher,

@@ -15,21 +15,21 @@ from warren.dws.copies import copyprofiles, staging
 from warren.dws.faults import Fault
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.offload.requests import (
-    BAD,
+    BAD_REQUEST,
     CONFLICT,
     TOO_MANY,
     UNAVAILABLE,
+    CopyEnd,
     Ends,
-    Place,
     Refusal,
     Request,
     device_of,
 )
 
-MOST: Final = 256
+MAX_ACTIVE: Final = 256
 """Copies of one job that have not ended."""
 
-KEPT: Final = 1024
+MAX_KEPT: Final = 1024
 """Copies of one job that are remembered."""
 
 _PREFIX: Final = "nnf-copy-offload-node-"
@@ -79,7 +79,7 @@ def movement(
             "labels": {
                 **labels.of_workflow(workflow, int(index) if index.isdecimal() else None),
                 **labels.of_owner(kinds.WORKFLOW, workflow.metadata),
-                labels.INITIATOR: labels.value(request.compute_name),
+                labels.INITIATOR: labels.label_value(request.compute_name),
                 labels.TEARDOWN_STATE: State.POST_RUN,
             },
             "finalizers": [labels.MOVEMENT_FINALIZER],
@@ -141,13 +141,13 @@ def _mounts(client_mount: Object) -> Sequence[Object]:
     ]
 
 
-def _root(place: Place, mounts: Sequence[Object]) -> str | None:
+def _root(place: CopyEnd, mounts: Sequence[Object]) -> str | None:
     """Return where the storage of a place is mounted; None where it is not."""
     same = (mount["mountPath"] for mount in mounts if device_of(mount) == place.device)
     return next(same, None)
 
 
-def _end(place: Place, mounts: Sequence[Object]) -> Object:
+def _end(place: CopyEnd, mounts: Sequence[Object]) -> Object:
     root = _root(place, mounts)
     if root is not None:
         return {
@@ -156,7 +156,11 @@ def _end(place: Place, mounts: Sequence[Object]) -> Object:
         }
     assert place.file_system is not None
     meta = place.file_system.metadata
-    reference = {"kind": kinds.LUSTRE.name, "name": meta.name, "namespace": meta.namespace}
+    reference = {
+        "kind": kinds.LUSTRE_FILE_SYSTEM.name,
+        "name": meta.name,
+        "namespace": meta.namespace,
+    }
     return {"path": place.path, "storageReference": reference}
 
 
@@ -173,9 +177,9 @@ def _by_profile(request: Request, profiles: Mapping[str, Object]) -> tuple[Objec
         for name, value in (("slots", request.slots), ("maxSlots", request.max_slots)):
             own |= {name: value} if value >= 0 else {}
         own |= {"storeStdout": True} if request.store_stdout else {}
-        return copyprofiles.on_movement({**profile, "data": own})
+        return copyprofiles.movement_additions({**profile, "data": own})
     except Fault as fault:
-        raise Refusal(BAD, str(fault)) from fault
+        raise Refusal(BAD_REQUEST, str(fault)) from fault
 
 
 # Which are taken, and how many
@@ -190,7 +194,9 @@ def check_running(workflow: Workflow) -> None:
         raise Refusal(CONFLICT, words)
 
 
-def check_below_limit(asked: Sequence[Object], most: int = MOST, kept: int = KEPT) -> None:
+def check_below_limit(
+    asked: Sequence[Object], most: int = MAX_ACTIVE, kept: int = MAX_KEPT
+) -> None:
     """Raise Refusal where a job has as many copies as it may have."""
     if sum(not is_finished(each) for each in asked) >= most:
         raise Refusal(TOO_MANY, f"{most} copies of this job have not ended: ask when one has")
@@ -198,7 +204,7 @@ def check_below_limit(asked: Sequence[Object], most: int = MOST, kept: int = KEP
         raise Refusal(TOO_MANY, f"{kept} copies of this job go on or have failed")
 
 
-def surplus(asked: Sequence[Object], kept: int = KEPT) -> list[Key]:
+def surplus(asked: Sequence[Object], kept: int = MAX_KEPT) -> list[Key]:
     """Return the copies that need not be remembered any more, for one more to have room.
 
     They have ended well, or were cancelled: what has failed is told when the tasks have ended.
@@ -210,7 +216,7 @@ def surplus(asked: Sequence[Object], kept: int = KEPT) -> list[Key]:
     return [key_of(each) for each in done[:over]]
 
 
-def is_asked_for(movement: Object) -> bool:
+def is_requested_by_job(movement: Object) -> bool:
     """Return whether a movement is one that a running job has asked for."""
     carried = movement["metadata"].get("labels") or {}
     return carried.get(labels.TEARDOWN_STATE) == State.POST_RUN
@@ -240,9 +246,9 @@ def key_by_name(name: str) -> Key | None:
     return Key(found[1], found[2]) if found else None
 
 
-def is_of(movement: Object, workflow: Workflow) -> bool:
+def belongs_to(movement: Object, workflow: Workflow) -> bool:
     """Return whether a movement was asked for by the job of this Workflow."""
     carried = movement["metadata"].get("labels") or {}
     named = movement["metadata"]["name"].startswith(prefix(workflow))
     own = labels.of_workflow(workflow).items() <= carried.items()
-    return named and own and is_asked_for(movement)
+    return named and own and is_requested_by_job(movement)

@@ -35,7 +35,7 @@ _TOO_MANY_SLOTS: Final = 2**31
 _NODE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
-BAD: Final = 400
+BAD_REQUEST: Final = 400
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
 NOT_FOUND: Final = 404
@@ -75,9 +75,9 @@ def parse(body: bytes) -> Request:
         request = read_json(body, Request)
     except Malformed as error:
         words = f"unable to decode data movement request body: {error}"
-        raise Refusal(BAD, words) from None
+        raise Refusal(BAD_REQUEST, words) from None
     for mistake in _mistakes(request):
-        raise Refusal(BAD, mistake)
+        raise Refusal(BAD_REQUEST, mistake)
     return request
 
 
@@ -110,7 +110,7 @@ def _mistakes(request: Request) -> Iterator[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class CopyEnd:
     """One end of a copy: in storage of the job, or else in a global file system."""
 
     path: str
@@ -144,11 +144,11 @@ def device_of(mount: Object) -> Object:
 class Ends:
     """Both ends of a copy; one of them at least is in storage."""
 
-    source: Place
-    destination: Place
+    source: CopyEnd
+    destination: CopyEnd
 
     @property
-    def stored(self) -> Sequence[Place]:
+    def stored(self) -> Sequence[CopyEnd]:
         """Return those that are in storage."""
         return [each for each in (self.source, self.destination) if each.mount is not None]
 
@@ -167,7 +167,7 @@ def ends(
     """
     if not on_compute:
         words = f"this job has nothing mounted on {request.compute_name}"
-        raise Refusal(BAD, f"{words}: computeName is the compute node that has the storage")
+        raise Refusal(BAD_REQUEST, f"{words}: computeName is the compute node that has the storage")
     found = Ends(
         source=_place(request.source_path, on_compute, file_systems),
         destination=_place(request.destination_path, on_compute, file_systems),
@@ -179,13 +179,15 @@ def ends(
             "DW_PERSISTENT_ variable's value",
         )
     if len(found.rabbits) > 1:
-        raise Refusal(BAD, "the two paths are in storage of different rabbits: none has both")
+        raise Refusal(
+            BAD_REQUEST, "the two paths are in storage of different rabbits: none has both"
+        )
     return found
 
 
 def _place(
     path: str, on_compute: Sequence[Object], file_systems: Sequence[LustreFileSystem]
-) -> Place:
+) -> CopyEnd:
     for client_mount in on_compute:
         for mount in client_mount["spec"]["mounts"]:
             root = mount["mountPath"].rstrip("/")
@@ -194,13 +196,13 @@ def _place(
             kind = _type_name(mount["type"])
             if kind in copyservice.NOT_FOR_RABBITS or not device_of(mount):
                 raise Refusal(
-                    BAD,
+                    BAD_REQUEST,
                     f"filesystem not supported: {path!r} is in {kind} storage, "
                     "which the compute node alone has mounted; take gfs2 or lustre",
                 )
             carried = client_mount["metadata"].get("labels") or {}
             index = carried.get(labels.DIRECTIVE_INDEX, "")
-            return Place(path=path[len(root) :], mount=mount, index=index)
+            return CopyEnd(path=path[len(root) :], mount=mount, index=index)
     file_system = staging.file_system_of(path, file_systems)
     if file_system is None:
         raise Refusal(
@@ -208,7 +210,7 @@ def _place(
             f"{path!r} is neither in storage that this job has on the named compute node nor in a "
             "global file system",
         )
-    return Place(path=path, file_system=file_system)
+    return CopyEnd(path=path, file_system=file_system)
 
 
 def _type_name(kind: str) -> str:

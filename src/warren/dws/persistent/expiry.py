@@ -13,7 +13,7 @@ LAST: Final = 253402300799.0
 """The last moment that can be written: the end of the year 9999."""
 
 
-def of(annotations: Mapping[str, str]) -> float | None:
+def from_annotations(annotations: Mapping[str, str]) -> float | None:
     """Return when an instance expires, in seconds since the epoch; None for never.
 
     What cannot be read is never: storage is not destroyed by a mistake in writing.
@@ -24,7 +24,9 @@ def of(annotations: Mapping[str, str]) -> float | None:
 
 
 def expiry_text(moment: float) -> str:
-    """Return what `of` reads, to the second. Raises ValueError for what cannot be written."""
+    """Return the text that `from_annotations` reads, to the second. Raises ValueError for a time
+    that cannot be written.
+    """
     if not 0 <= moment <= LAST:
         raise ValueError(f"{moment} is no moment that can be written")
     return rfc3339(moment)
@@ -38,7 +40,7 @@ def inherited_metadata(maker: Meta) -> Object:
 
 def expiry_time(meta: Meta, most: float | None) -> float | None:
     """Return when an instance expires that may be kept for so many seconds at `most`."""
-    own = of(meta.annotations)
+    own = from_annotations(meta.annotations)
     if most is None or meta.creation_timestamp is None:
         return own
     last = parse_rfc3339(meta.creation_timestamp) + most
@@ -47,5 +49,5 @@ def expiry_time(meta: Meta, most: float | None) -> float | None:
 
 def has_expired(annotations: Mapping[str, str], now: float) -> bool:
     """Return whether an instance has expired."""
-    moment = of(annotations)
+    moment = from_annotations(annotations)
     return moment is not None and moment <= now

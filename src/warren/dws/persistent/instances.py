@@ -30,7 +30,7 @@ USABLE: Final = ("Active", "Degraded")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Instance:
+class InstanceSnapshot:
     """A PersistentStorageInstance, and what has its name."""
 
     object: PersistentStorageInstance
@@ -44,12 +44,12 @@ class Instance:
         return self.object.metadata.key
 
     @property
-    def going(self) -> bool:
+    def is_deleting(self) -> bool:
         return self.object.metadata.deleting or self.object.spec.state == "Destroying"
 
-    def has(self, meta: Meta) -> bool:
+    def owns(self, meta: Meta) -> bool:
         """Return whether an object is part of this instance, and of no other that had its name."""
-        return labels.is_owner(kinds.PERSISTENT, self.object.metadata, meta.labels)
+        return labels.is_owner(kinds.PERSISTENT_INSTANCE, self.object.metadata, meta.labels)
 
     @property
     def parts(self) -> Mapping[Kind, Meta]:
@@ -59,7 +59,7 @@ class Instance:
             kinds.SERVERS: self.servers.metadata if self.servers else None,
             kinds.NNF_STORAGE_PROFILE: self.profile,
         }
-        return {kind: meta for kind, meta in named.items() if meta is not None and self.has(meta)}
+        return {kind: meta for kind, meta in named.items() if meta is not None and self.owns(meta)}
 
 
 def named_in(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list[str]:
@@ -74,7 +74,7 @@ def named_in(texts: Iterable[str], commands: Collection[str] = COMMANDS) -> list
     return list(found)
 
 
-def is_same(text: str, directive: Directive) -> bool:
+def asks_for_same(text: str, directive: Directive) -> bool:
     """Return whether the directive that has made an instance asks for what another one does."""
     try:
         return parse(text).values == directive.values
@@ -94,7 +94,7 @@ def consumers_of(obj: Object) -> list[str]:
     spec = obj.get("spec")
     references = spec.get("consumerReferences") if isinstance(spec, Mapping) else None
     used = (
-        user_of(
+        consumer_of(
             Reference(
                 kind=each.get("kind", ""), name=each["name"], namespace=each.get("namespace", "")
             )
@@ -124,7 +124,7 @@ def workflow_of(reference: Reference) -> Key | None:
     return Key(reference.namespace, reference.name.rpartition("-")[0])
 
 
-def user_of(reference: Reference) -> tuple[Kind, Key] | None:
+def consumer_of(reference: Reference) -> tuple[Kind, Key] | None:
     """Return what a consumer is, if it is known: a Workflow, or storage that needs an MGT."""
     if reference.kind == kinds.NNF_STORAGE.name:
         return kinds.NNF_STORAGE, reference.key
@@ -135,22 +135,22 @@ def user_of(reference: Reference) -> tuple[Kind, Key] | None:
 # An instance's own life
 
 
-def decide(instance: Instance) -> Sequence[Write]:
+def decide(instance: InstanceSnapshot) -> Sequence[Write]:
     """Make the Servers, and say how far the storage is; in deletion, give all of it back."""
     obj = instance.object
     if obj.metadata.deleting:
-        return _give_back(instance)
+        return _finalize(instance)
     if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
         # First of all: without it the instance may be gone before its storage is.
         finalizers = [*obj.metadata.finalizers, labels.PERSISTENT_FINALIZER]
         return [_change(obj, {"metadata": {"finalizers": finalizers}})]
     if obj.spec.state == "Destroying" and not obj.spec.consumer_references:
         # Asked for by its owner; no Workflow becomes its user any more.
-        return [Remove(kind=kinds.PERSISTENT, key=obj.metadata.key)]
+        return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=obj.metadata.key)]
     writes: list[Write] = []
     if instance.servers is None:
         writes.append(Create(kind=kinds.SERVERS, object=_servers(obj)))
-    return [*writes, *_reported(instance)]
+    return [*writes, *_report(instance)]
 
 
 def decide_expiry(
@@ -176,7 +176,7 @@ def decide_expiry(
     return [_change(obj, {"spec": {"state": "Destroying"}})], None
 
 
-def leaves(instance: Instance) -> bool:
+def is_about_to_go(instance: InstanceSnapshot) -> bool:
     """Return whether `decide` is about to say that nothing is left of the instance.
 
     What was seen of others may be older than the instance, so that must be read from the API.
@@ -185,23 +185,27 @@ def leaves(instance: Instance) -> bool:
     return obj.metadata.deleting and not (obj.spec.consumer_references or instance.parts)
 
 
-def without(obj: PersistentStorageInstance, gone: Sequence[Reference]) -> Change:
+def change_to_remove_consumers(obj: PersistentStorageInstance, gone: Sequence[Reference]) -> Change:
     """Return the write that takes consumers off."""
     left = [each for each in obj.spec.consumer_references if each not in gone]
     return _with_consumers(obj, left)
 
 
-def _give_back(instance: Instance) -> Sequence[Write]:
+def _finalize(instance: InstanceSnapshot) -> Sequence[Write]:
     obj = instance.object
     if labels.PERSISTENT_FINALIZER not in obj.metadata.finalizers:
         return []
     if obj.spec.consumer_references:
-        return _reported(instance)  # its users have it mounted
+        return _report(instance)  # its users have it mounted
     # One kind after the other: while there is storage, its Servers say where.
     for kind, meta in instance.parts.items():
         removal = [] if meta.deleting else [Remove(kind=kind, key=meta.key)]
-        return [*removal, *_reported(instance)]
-    return [reports.remove_finalizer(kinds.PERSISTENT, obj.metadata, labels.PERSISTENT_FINALIZER)]
+        return [*removal, *_report(instance)]
+    return [
+        reports.remove_finalizer(
+            kinds.PERSISTENT_INSTANCE, obj.metadata, labels.PERSISTENT_FINALIZER
+        )
+    ]
 
 
 def _servers(obj: PersistentStorageInstance) -> Object:
@@ -210,8 +214,8 @@ def _servers(obj: PersistentStorageInstance) -> Object:
         "metadata": {
             "name": meta.name,
             "namespace": meta.namespace,
-            "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT, meta)},
-            "ownerReferences": labels.controller(kinds.PERSISTENT, meta),
+            "labels": {**_labels(obj), **labels.of_owner(kinds.PERSISTENT_INSTANCE, meta)},
+            "ownerReferences": labels.controller(kinds.PERSISTENT_INSTANCE, meta),
             "finalizers": [labels.SERVERS_FINALIZER],
         },
         "spec": {},
@@ -222,7 +226,7 @@ def owner(obj: PersistentStorageInstance, maker: children.Owner) -> children.Own
     """Return the owner of an instance's storage, which the directive `maker` makes."""
     return replace(
         maker,
-        kind=kinds.PERSISTENT,
+        kind=kinds.PERSISTENT_INSTANCE,
         meta=obj.metadata,
         labels=_labels(obj),
         annotations={labels.MADE_BY: str(maker.meta.key)},
@@ -238,7 +242,7 @@ def _labels(obj: PersistentStorageInstance) -> dict[str, str]:
     }
 
 
-def _reported(instance: Instance) -> Sequence[Change]:
+def _report(instance: InstanceSnapshot) -> Sequence[Change]:
     obj, meta = instance.object, instance.object.metadata
     fault = _name_fault(instance)
     error = fault.as_status() if fault else _encode_error(_error(instance))
@@ -248,14 +252,14 @@ def _reported(instance: Instance) -> Sequence[Change]:
     if known.state == state and known.servers and reports.same_error(known.error, error):
         return ()
     status = {"servers": reference, "state": state, "error": error}
-    return [reports.status(kinds.PERSISTENT, meta, status)]
+    return [reports.status(kinds.PERSISTENT_INSTANCE, meta, status)]
 
 
-def _state(instance: Instance) -> str:
-    if instance.going:
+def _state(instance: InstanceSnapshot) -> str:
+    if instance.is_deleting:
         return "Destroying"
     storage = instance.storage
-    ready = storage is not None and instance.has(storage.metadata) and storage.status.ready
+    ready = storage is not None and instance.owns(storage.metadata) and storage.status.ready
     if not ready:
         # What was there once has failed since, and is not being made.
         return "Degraded" if instance.object.status.state in USABLE else "Creating"
@@ -263,7 +267,7 @@ def _state(instance: Instance) -> str:
     return "Active" if storage.status.health in ("", "Healthy") else "Degraded"
 
 
-def _name_fault(instance: Instance) -> Fault | None:
+def _name_fault(instance: InstanceSnapshot) -> Fault | None:
     """Say that something else has the name of an instance, or of what it consists of."""
     servers, storage = instance.servers, instance.storage
     named = {
@@ -271,7 +275,7 @@ def _name_fault(instance: Instance) -> Fault | None:
         kinds.NNF_STORAGE: storage.metadata if storage else None,
     }
     for kind, meta in named.items():
-        if meta is not None and not instance.has(meta):
+        if meta is not None and not instance.owns(meta):
             return Fault(
                 f"the name {meta.name} is taken: there is a {kind.name} of that name which is not "
                 "this storage's; choose another name",
@@ -280,7 +284,7 @@ def _name_fault(instance: Instance) -> Fault | None:
     return None
 
 
-def _error(instance: Instance) -> Error | None:
+def _error(instance: InstanceSnapshot) -> Error | None:
     return instance.storage.status.error if instance.storage else None
 
 
@@ -298,23 +302,30 @@ def _encode_error(error: Error | None) -> dict[str, Any] | None:
 # What Workflows do with instances
 
 
-def shared_groups(instances: Iterable[Instance | None]) -> bool:
+def shared_groups(instances: Iterable[InstanceSnapshot | None]) -> bool:
     """Return whether it matters which groups a user is in."""
-    return any(each and sharing.of(each.object.metadata.annotations).groups for each in instances)
+    return any(
+        each and sharing.from_annotations(each.object.metadata.annotations).groups
+        for each in instances
+    )
 
 
 def check_may_use(
     obj: PersistentStorageInstance, workflow: Workflow, groups: Collection[int]
 ) -> None:
     """Raise the Fault of a Workflow whose user, of some groups, may not use an instance."""
-    shared = sharing.of(obj.metadata.annotations)
+    shared = sharing.from_annotations(obj.metadata.annotations)
     if not sharing.may_use(obj.spec.user_id, shared, workflow.spec.user_id, groups):
         raise _of_another_user("User ID does not match existing persistent storage", obj, workflow)
 
 
-def find(
-    instance: Instance | None, name: str, workflow: Workflow, groups: Collection[int], now: float
-) -> Instance:
+def usable_instance(
+    instance: InstanceSnapshot | None,
+    name: str,
+    workflow: Workflow,
+    groups: Collection[int],
+    now: float,
+) -> InstanceSnapshot:
     """Return the instance that a directive names. Raises Fault where it cannot be used.
 
     `groups` are those of the Workflow's user.
@@ -322,7 +333,7 @@ def find(
     if instance is None:
         raise Fault(f"PersistentStorageInstance '{name}' not found", type="User")
     check_may_use(instance.object, workflow, groups)
-    if instance.going:
+    if instance.is_deleting:
         raise Fault(f"PersistentStorageInstance '{name}' is being deleted", type="User")
     is_user = workflow.metadata.key in map(workflow_of, instance.object.spec.consumer_references)
     if expiry.has_expired(instance.object.metadata.annotations, now) and not is_user:
@@ -370,10 +381,10 @@ def destroy(obj: PersistentStorageInstance, workflow: Workflow) -> Sequence[Writ
             "ownerReferences": labels.controller(kinds.WORKFLOW, workflow.metadata),
         }
         return [_change(obj, {"metadata": owned, "spec": {"state": "Destroying"}})]
-    return [Remove(kind=kinds.PERSISTENT, key=meta.key)]
+    return [Remove(kind=kinds.PERSISTENT_INSTANCE, key=meta.key)]
 
 
-def made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
+def is_made_by(obj: PersistentStorageInstance, breakdown: DirectiveBreakdown | None) -> bool:
     """Return whether an instance still goes with the directive that has made it."""
     return breakdown is not None and labels.is_owner(
         kinds.BREAKDOWN, breakdown.metadata, obj.metadata.labels
@@ -396,7 +407,7 @@ def _with_consumers(obj: PersistentStorageInstance, references: Sequence[Referen
 def _change(obj: PersistentStorageInstance, patch: Object) -> Change:
     """Change what was seen and nothing else: others add and remove consumers at the same time."""
     return Change(
-        kind=kinds.PERSISTENT,
+        kind=kinds.PERSISTENT_INSTANCE,
         key=obj.metadata.key,
         patch=patch,
         resource_version=obj.metadata.resource_version,

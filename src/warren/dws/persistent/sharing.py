@@ -64,7 +64,7 @@ def may_use(owner: int, sharing: Sharing, userid: int, groups: Collection[int] =
     )
 
 
-def of(annotations: Mapping[str, str]) -> Sharing:
+def from_annotations(annotations: Mapping[str, str]) -> Sharing:
     """Return with whom an instance is shared. What cannot be read lets no user in."""
     ignored = annotations.get(labels.IGNORE_UID, "").lower() == "true"
     return Sharing(everyone=ignored) | parse(annotations.get(labels.SHARED_WITH, ""))

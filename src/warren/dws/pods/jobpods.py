@@ -26,7 +26,7 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobSnapshot:
+class BatchJobSnapshot:
     """A Job and its pods, as they were seen."""
 
     job: BatchJob
@@ -57,7 +57,7 @@ def job_of(obj: Object) -> Sequence[str]:
     return [each["uid"] for each in owners if each.get("controller") and each["kind"] == "Job"]
 
 
-def decide(snapshot: JobSnapshot) -> tuple[list[Write], float | None]:
+def decide(snapshot: BatchJobSnapshot) -> tuple[list[Write], float | None]:
     """Return what is to be written, and in how many seconds to look again, if no event tells."""
     job = snapshot.job
     if job.metadata.deleting or job.has_ended:
@@ -82,14 +82,14 @@ def decide(snapshot: JobSnapshot) -> tuple[list[Write], float | None]:
     return [_pod(snapshot), *_reported(snapshot)], left
 
 
-def _time_left(snapshot: JobSnapshot) -> float | None:
+def _time_left(snapshot: BatchJobSnapshot) -> float | None:
     limit, began = snapshot.job.spec.active_deadline_seconds, snapshot.job.status.start_time
     if limit is None or began is None:
         return None
     return parse_rfc3339(began) + limit - snapshot.now
 
 
-def _pause(snapshot: JobSnapshot) -> float:
+def _pause(snapshot: BatchJobSnapshot) -> float:
     """Return for how many seconds another try is put off."""
     ended = [each.ended_at for each in snapshot.pods if each.status.phase == FAILED]
     if not ended:
@@ -103,7 +103,7 @@ def _pause(snapshot: JobSnapshot) -> float:
     return 0.0 if since < -pause else pause - max(0.0, since)
 
 
-def _fail(snapshot: JobSnapshot, reason: str, message: str) -> list[Write]:
+def _fail(snapshot: BatchJobSnapshot, reason: str, message: str) -> list[Write]:
     """Have the Job fail. What runs of it is ended, and stays there to be looked at."""
     stops: list[Write] = [
         Change(kind=kinds.POD, key=pod.metadata.key, patch={"spec": {"activeDeadlineSeconds": 1}})
@@ -114,7 +114,7 @@ def _fail(snapshot: JobSnapshot, reason: str, message: str) -> list[Write]:
     return [*stops, *_reported(snapshot, condition)]
 
 
-def _reported(snapshot: JobSnapshot, condition: Object | None = None) -> list[Write]:
+def _reported(snapshot: BatchJobSnapshot, condition: Object | None = None) -> list[Write]:
     """Bring the Job's status to what is the case, if it says something else."""
     job, moment = snapshot.job, rfc3339(snapshot.now)
     status = job.status
@@ -135,7 +135,7 @@ def _reported(snapshot: JobSnapshot, condition: Object | None = None) -> list[Wr
         if condition["type"] == "Complete":
             patch["completionTime"] = moment
     change = Change(
-        kind=kinds.JOB,
+        kind=kinds.BATCH_JOB,
         key=job.metadata.key,
         patch={"status": patch},
         resource_version=job.metadata.resource_version,
@@ -144,7 +144,7 @@ def _reported(snapshot: JobSnapshot, condition: Object | None = None) -> list[Wr
     return [change]
 
 
-def _pod(snapshot: JobSnapshot) -> Create:
+def _pod(snapshot: BatchJobSnapshot) -> Create:
     """Make the Job's next pod."""
     job, template = snapshot.job, snapshot.template
     meta, spec = job.metadata, template["spec"]
@@ -156,8 +156,8 @@ def _pod(snapshot: JobSnapshot) -> Create:
     }
     node = (spec.get("nodeSelector") or {}).get(_HOST)
     owner = {
-        "apiVersion": kinds.JOB.api_version,
-        "kind": kinds.JOB.name,
+        "apiVersion": kinds.BATCH_JOB.api_version,
+        "kind": kinds.BATCH_JOB.name,
         "name": meta.name,
         "uid": meta.uid,
         "controller": True,

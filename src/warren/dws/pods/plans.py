@@ -14,7 +14,7 @@ from warren.base.errors import WarrenError
 from warren.base.objects import Object
 from warren.directives.diagnostics import alternatives
 
-GRACE: Final = 30
+GRACE_SECONDS: Final = 30
 """Seconds that containers have to end when they are asked to, unless their pod says otherwise."""
 
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -37,11 +37,11 @@ _NOT_IN_CONTAINERS: Final = ("livenessProbe", "readinessProbe", "startupProbe", 
 _NOT_ALLOWED: Final = ("privileged", "allowPrivilegeEscalation")
 
 
-class Unfit(WarrenError):
+class UnsupportedPod(WarrenError):
     """A pod that cannot be run, in words for its Job's user."""
 
 
-class Missing(WarrenError):
+class MissingReference(WarrenError):
     """An object that a pod names, and which is not there yet."""
 
 
@@ -75,11 +75,11 @@ def plan(pod: Object, found: References) -> Object:
     spec = pod["spec"]
     _refuse("the pod", spec, _NOT_IN_PODS)
     if spec.get("restartPolicy", "Always") != "Never":
-        raise Unfit("restartPolicy: only Never is done here: a Job makes another pod")
+        raise UnsupportedPod("restartPolicy: only Never is done here: a Job makes another pod")
     return {
         "hostname": spec.get("hostname") or pod["metadata"]["name"],
         "address": found.address,
-        "grace": spec.get("terminationGracePeriodSeconds", GRACE),
+        "grace": spec.get("terminationGracePeriodSeconds", GRACE_SECONDS),
         "ports": [*_ports(spec, found)],
         "volumes": {each["name"]: _volume(each, pod, found) for each in spec.get("volumes") or ()},
         "init": [_container(each, pod, found) for each in spec.get("initContainers") or ()],
@@ -141,7 +141,7 @@ def _referenced_names(
 def _refuse(what: str, spec: Object, names: Sequence[str]) -> None:
     asked = [name for name in names if spec.get(name)]
     if asked:
-        raise Unfit(f"{what} asks for {alternatives(asked)}, which is not done here")
+        raise UnsupportedPod(f"{what} asks for {alternatives(asked)}, which is not done here")
 
 
 # Ports
@@ -151,7 +151,7 @@ def _ports(spec: Object, found: References) -> Iterator[Object]:
     for container in spec["containers"]:
         for port in container.get("ports") or ():
             if port.get("protocol", "TCP") != "TCP":
-                raise Unfit(f"container {container['name']}: only TCP ports are done here")
+                raise UnsupportedPod(f"container {container['name']}: only TCP ports are done here")
             if port.get("hostPort"):
                 yield {
                     "host": port.get("hostIP") or found.host_address,
@@ -180,7 +180,7 @@ def _bytes(quantity: str | int) -> int:
     """Read a size as Kubernetes writes it: `500M`, `1Gi`."""
     match = _QUANTITY.fullmatch(str(quantity))
     if match is None:
-        raise Unfit(f"{quantity!r} is no size: write it such as 500M or 1Gi")
+        raise UnsupportedPod(f"{quantity!r} is no size: write it such as 500M or 1Gi")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -199,8 +199,10 @@ def _files(source: Object, volume: str, pod: Object, found: References) -> dict[
             each["path"]: _encode(_field(each.get("fieldRef") or {}, pod, found)) for each in items
         }
     else:
-        raise Unfit(f"volume {volume}: emptyDir, hostPath, configMap, secret, downwardAPI and "
-                    "projected are done here")  # fmt: skip
+        raise UnsupportedPod(
+            f"volume {volume}: emptyDir, hostPath, configMap, secret, downwardAPI and projected "
+            "are done here"
+        )
     items = said.get("items")
     if items is None:
         return data
@@ -215,7 +217,7 @@ def _data(
     if obj is None:
         if optional:
             return {}
-        raise Missing(f"there is no {kind} {name}")
+        raise MissingReference(f"there is no {kind} {name}")
     text = obj.get("stringData" if kind == "Secret" else "data") or {}
     encoded = obj.get("data" if kind == "Secret" else "binaryData") or {}
     return {**encoded, **{key: _encode(value) for key, value in text.items()}}
@@ -235,9 +237,11 @@ def _container(container: Object, pod: Object, found: References) -> Object:
                **(container.get("securityContext") or {})}  # fmt: skip
     _refuse(f"container {name}", context, _NOT_ALLOWED)
     if (context.get("capabilities") or {}).get("add"):
-        raise Unfit(f"container {name} asks for capabilities, which no container has here")
+        raise UnsupportedPod(f"container {name} asks for capabilities, which no container has here")
     if not context.get("runAsUser") or not context.get("runAsGroup"):
-        raise Unfit(f"container {name}: none runs as root, so runAsUser and runAsGroup are needed")
+        raise UnsupportedPod(
+            f"container {name}: none runs as root, so runAsUser and runAsGroup are needed"
+        )
     image = found.images[container["image"]]
     own = _own_variables(container, pod, found)
     argv = [*(container.get("command") or image.entrypoint)]
@@ -246,7 +250,9 @@ def _container(container: Object, pod: Object, found: References) -> Object:
     elif not container.get("command"):
         argv += image.command
     if not argv:
-        raise Unfit(f"container {name}: its image {container['image']} has no command, nor has it")
+        raise UnsupportedPod(
+            f"container {name}: its image {container['image']} has no command, nor has it"
+        )
     return {
         "name": name,
         "root": image.root,
@@ -268,7 +274,7 @@ def _container(container: Object, pod: Object, found: References) -> Object:
 def _mount(mount: Object, container: str) -> Object:
     below = mount.get("subPath", "")
     if below.startswith("/") or ".." in below.split("/"):
-        raise Unfit(f"container {container}: the subPath {below!r} leaves its volume")
+        raise UnsupportedPod(f"container {container}: the subPath {below!r} leaves its volume")
     return {
         "volume": mount["name"],
         "path": mount["mountPath"],
@@ -319,8 +325,10 @@ def _value(variable: Object, pod: Object, found: References) -> str | None:
                 return _decode(data[said["key"]])
             if said.get("optional"):
                 return None
-            raise Missing(f"the {kind} {said['name']} has no {said['key']}")
-    raise Unfit(f"variable {variable['name']}: {alternatives(sorted(source))} is not done here")
+            raise MissingReference(f"the {kind} {said['name']} has no {said['key']}")
+    raise UnsupportedPod(
+        f"variable {variable['name']}: {alternatives(sorted(source))} is not done here"
+    )
 
 
 def _field(reference: Mapping[str, Any], pod: Object, found: References) -> str:
@@ -342,4 +350,4 @@ def _field(reference: Mapping[str, Any], pod: Object, found: References) -> str:
     subscript = _SUBSCRIPT.fullmatch(path)
     if subscript is not None:
         return str((meta.get(subscript[1]) or {}).get(subscript[2], ""))
-    raise Unfit(f"the field {path!r} of a pod is not told to containers here")
+    raise UnsupportedPod(f"the field {path!r} of a pod is not told to containers here")

@@ -14,20 +14,20 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
 
-class Terminated(Struct, frozen=True):
+class ContainerStateTerminated(Struct, frozen=True):
     finished_at: str | None = None
     exit_code: int = 0
     message: str | None = None
 
 
-class Waiting(Struct, frozen=True):
+class ContainerStateWaiting(Struct, frozen=True):
     reason: str | None = None
     message: str | None = None
 
 
 class ContainerState(Struct, frozen=True):
-    terminated: Terminated | None = None
-    waiting: Waiting | None = None
+    terminated: ContainerStateTerminated | None = None
+    waiting: ContainerStateWaiting | None = None
 
 
 class ContainerStatus(Struct, frozen=True):
@@ -96,10 +96,10 @@ class PodState:
     """Why it could not be."""
 
 
-NOTHING: Final = "this cluster has nothing that would start them"
+NO_RUNTIME: Final = "this cluster has nothing that would start them"
 
 
-def why_not(node: Object) -> str | None:
+def why_not_ready(node: Object) -> str | None:
     """Return why a Node runs no pods, in its words; None where it does."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     ready: Object = next((each for each in conditions if each.get("type") == "Ready"), {})
@@ -109,11 +109,11 @@ def why_not(node: Object) -> str | None:
     return str(ready.get("message") or ready.get("reason"))
 
 
-def why_none(nodes: Iterable[Object]) -> str | None:
+def why_no_node_runs_pods(nodes: Iterable[Object]) -> str | None:
     """Return why no Node runs pods, in the words of one of them; None where some Node does."""
-    reason = NOTHING
+    reason = NO_RUNTIME
     for node in nodes:
-        found = why_not(node)
+        found = why_not_ready(node)
         if found is None:
             return None
         reason = f"{node['metadata']['name']}: {found}"

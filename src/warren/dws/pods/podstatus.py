@@ -7,7 +7,7 @@ from warren.base.objects import Object
 from warren.base.times import rfc3339
 from warren.dws.pods.pod import FAILED, SUCCEEDED, PodState
 
-_LOST: Final = 137
+_KILLED_EXIT_CODE: Final = 137
 """The exit code of a container that was killed with its pod."""
 
 _CLUSTER: Final = "svc.cluster.local"
@@ -15,7 +15,7 @@ _CLUSTER: Final = "svc.cluster.local"
 _OVERDUE: Final = "Pod was active on the node longer than the specified deadline"
 
 
-def waiting(pod: Object, now: float, reason: str, message: str) -> Object:
+def waiting_status(pod: Object, now: float, reason: str, message: str) -> Object:
     """Return the status of a pod that cannot begin yet."""
     state = {"waiting": {"reason": reason, "message": message}}
     return {
@@ -38,7 +38,7 @@ def refused_status(pod: Object, now: float, reason: str, message: str) -> Object
     }
 
 
-def overdue(pod: Object, now: float) -> Object:
+def overdue_status(pod: Object, now: float) -> Object:
     """Return the status of a pod whose time was over before it could begin."""
     return refused_status(pod, now, "DeadlineExceeded", _OVERDUE)
 
@@ -140,7 +140,7 @@ def _state(found: Object, state: PodState, now: float) -> Mapping[str, Any]:
         return {"running": {"startedAt": rfc3339(began)}}
     return {
         "terminated": {
-            "exitCode": _LOST,
+            "exitCode": _KILLED_EXIT_CODE,
             "reason": "Error",
             "message": "it was killed with the process of its pod",
             "startedAt": rfc3339(began),

@@ -18,7 +18,7 @@ _WORDS: Final = 500
 
 _JOB: Final = "batch.kubernetes.io/job-name"
 
-KEPT: Final = 50_000
+MAX_CHARACTERS: Final = 50_000
 """Characters of what they have printed that are kept with a job's record."""
 
 _LOGS: Final = 50
@@ -102,14 +102,14 @@ def logs_to_keep(pods: Iterable[Object]) -> list[LogRef]:
     return [each for _, each in sorted(found)[:_LOGS]]
 
 
-def share(logs: Sequence[LogRef]) -> int:
+def characters_of_each(logs: Sequence[LogRef]) -> int:
     """Return how many characters each of some logs may have."""
-    return KEPT // max(1, len(logs))
+    return MAX_CHARACTERS // max(1, len(logs))
 
 
 def text(logs: Mapping[LogRef, str]) -> str:
     """Return what is kept: the end of a log as it is, or those of several below their names."""
-    most = share([*logs])
+    most = characters_of_each([*logs])
     if len(logs) == 1:
         return next(iter(logs.values()))[-most:]
     return "\n".join(_with_heads(logs, most))

@@ -7,7 +7,7 @@ from warren.base.objects import Object
 from warren.dws import labels
 from warren.dws.objects.storages import Storage
 from warren.dws.rabbits import outofservice
-from warren.dws.rabbits.rabbitstorages import standing
+from warren.dws.rabbits.rabbitstorages import effective_status
 from warren.rfc import hostlist
 
 EXCEPTION: Final = "rabbit-alert"
@@ -21,7 +21,7 @@ _MOST: Final = 100
 """How many a job is told: one whose rabbit comes and goes all day has heard enough."""
 
 
-def untold(
+def new_alerts(
     told: Collection[str], storages: Mapping[str, Storage], nodes: Collection[str]
 ) -> Iterator[str]:
     """Return what is news for a job on some nodes, of the rabbits that it depends on.
@@ -39,7 +39,7 @@ def untold(
 
 def _about(storage: Storage, nodes: Collection[str]) -> str:
     """Say what is wrong with a rabbit; nothing where all is well."""
-    state = standing(storage)
+    state = effective_status(storage)
     lost = [each.name for each in storage.status.access.computes if each.status != "Ready"]
     cut = hostlist.encode(sorted(each for each in lost if each in nodes))
     if state == "Disabled":

@@ -37,7 +37,7 @@ def is_right(configuration: SystemConfiguration) -> bool:
 
 def _mistakes(configuration: SystemConfiguration) -> Iterator[str]:
     key, spec = configuration.metadata.key, configuration.spec
-    one = kinds.CONFIGURATION
+    one = kinds.CONFIGURATION_KEY
     if key != one:
         yield f"the SystemConfiguration is {one}, and {key} has no effect: delete it"
         return

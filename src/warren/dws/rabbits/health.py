@@ -10,12 +10,12 @@ from typing import Final
 
 from warren.dws.objects.storages import Storage
 
-REASON: Final = "rabbit lost PCIe connection"
+DRAIN_REASON: Final = "rabbit lost PCIe connection"
 """Why nodes are drained. Those that are drained for this, and no others, are undrained again."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class DrainPolicy:
     """What a site wants of nodes that have lost their rabbit (coral2-spec section 8)."""
 
     drain_compute_nodes: bool = True
@@ -34,7 +34,7 @@ class Verdict:
     tagged: frozenset[str] = frozenset()
 
 
-def verdict(storage: Storage | None, policy: Policy) -> Verdict:
+def verdict(storage: Storage | None, policy: DrainPolicy) -> Verdict:
     """Return what is to be of the nodes of a rabbit, by what its Storage says now.
 
     A node is drained while its link is lost, whatever the rabbit is itself. One whose link is

@@ -28,7 +28,7 @@ NAME: Final = "rabbit-link"
 LOST: Final = "Offline"
 """What a link is then, in the words of Storages."""
 
-SETTLED: Final = 45.0
+SETTLE_SECONDS: Final = 45.0
 """Seconds for which a rabbit's Lease has to be renewed before its links are lost anew.
 
 Nodes that have not reached it while it was gone have said since then that they do: the longest
@@ -38,7 +38,7 @@ test, and the longest time between two of a lost link, take less.
 _LONGEST: Final = 200
 """Characters of a reason: what a node says is kept in its rabbit's Storage."""
 
-_SOON: Final = 10.0
+_LOST_INTERVAL: Final = 10.0
 """Seconds, at most, between tests of a link that is lost."""
 
 _JITTER: Final = 0.2
@@ -46,7 +46,7 @@ _JITTER: Final = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy:
+class LinkTestPolicy:
     """How a node tests its link."""
 
     interval: float = 30.0
@@ -54,13 +54,13 @@ class Policy:
     failures: int = 3
     """How many tests have to fail in a row before a link is lost."""
 
-    def pause(self, *, lost: bool, chance: float) -> float:
-        """Return the seconds to the next test; `chance` is from 0 to 1, as `random.random` has it.
+    def delay(self, *, lost: bool, jitter: float) -> float:
+        """Return the seconds to the next test; `jitter` is from 0 to 1, as `random.random` has it.
 
         A lost link is tested more often: jobs wait for its node.
         """
-        seconds = min(self.interval, _SOON) if lost else self.interval
-        return seconds * (1.0 - _JITTER * chance)
+        seconds = min(self.interval, _LOST_INTERVAL) if lost else self.interval
+        return seconds * (1.0 - _JITTER * jitter)
 
     @property
     def enabled(self) -> bool:
@@ -98,7 +98,7 @@ def lost_link_of(meta: Meta) -> LostLink | None:
         found = read_json(meta.annotations.get(labels.LOST_LINK, ""), LostLink)
     except Malformed:
         return None
-    return LostLink(rabbit=found.rabbit, since=_short(found.since), why=_short(found.why))
+    return LostLink(rabbit=found.rabbit, since=_printable(found.since), why=_printable(found.why))
 
 
 def lost_link_after(
@@ -108,7 +108,7 @@ def lost_link_after(
     *,
     failures: int,
     now: str,
-    policy: Policy,
+    policy: LinkTestPolicy,
 ) -> LostLink | None:
     """Return the lost link that a node is to report after a test; None where the link is not lost.
 
@@ -122,7 +122,7 @@ def lost_link_after(
         return known
     if failures < policy.failures:
         return None
-    return LostLink(rabbit=rabbit, since=now, why=_short(why))
+    return LostLink(rabbit=rabbit, since=now, why=_printable(why))
 
 
 def report_writes(meta: Meta, found: LostLink | None) -> list[Write]:
@@ -201,7 +201,7 @@ def recorded_lost_links(meta: Meta) -> Mapping[str, LostLink]:
         return {}
 
 
-def rows(storage: Storage) -> list[Object]:
+def lost_link_rows(storage: Storage) -> list[Object]:
     """Return the links of a rabbit that are not Ready, each with what is known of that."""
     known = recorded_lost_links(storage.metadata)
     return [
@@ -217,6 +217,6 @@ def rows(storage: Storage) -> list[Object]:
     ]
 
 
-def _short(text: str) -> str:
+def _printable(text: str) -> str:
     # Escapes are longer than what they stand for, and what was cut is not cut again.
     return printable(text[:_LONGEST])[:_LONGEST]

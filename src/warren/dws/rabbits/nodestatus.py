@@ -31,7 +31,7 @@ def report(name: str, address: str, why_not: str | None, now: float) -> Change:
     return Change(kind=kinds.NODE, key=Key("", name), patch={"status": status}, status=True)
 
 
-def is_told(node: Object, address: str, why_not: str | None) -> bool:
+def is_reported(node: Object, address: str, why_not: str | None) -> bool:
     """Return whether a Node says so already."""
     wanted = _without_time(_ready(why_not, 0.0))
     known = [_without_time(each) for each in _status(node).get("conditions") or ()]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.dws import kinds, labels, reports
-from warren.dws.node import LUSTRE, TYPES, RawVolumes
+from warren.dws.node import FILE_SYSTEM_TYPES, LUSTRE, RawVolumes
 from warren.dws.objects.decoding import Malformed, read_json
 from warren.dws.objects.meta import Meta
 from warren.dws.objects.storages import (
@@ -150,7 +150,7 @@ def usable(storage: Storage) -> bool:
     return ready and not _drained(storage)
 
 
-def serves(storage: Storage) -> bool:
+def serves_allocations(storage: Storage) -> bool:
     """Return whether a rabbit makes storage of flash that was given to a job before.
 
     One that is drained does, and one whose agent is gone does when that is back.
@@ -160,7 +160,7 @@ def serves(storage: Storage) -> bool:
     )  # fmt: skip
 
 
-def placeable(storage: Storage) -> list[str]:
+def placement_labels(storage: Storage) -> list[str]:
     """Return what a rabbit carries for sets to ask for, each as `key=value`.
 
     Without what names its owner: that says nothing of the rabbit.
@@ -170,7 +170,7 @@ def placeable(storage: Storage) -> list[str]:
     return [f"{key}={value}" for key, value in carried.items() if key not in owner]
 
 
-def standing(storage: Storage) -> str:
+def effective_status(storage: Storage) -> str:
     """Return in a word what a rabbit is."""
     if storage.spec.state == "Disabled":
         return "Disabled"
@@ -191,64 +191,72 @@ def raw_volumes(rabbits: Iterable[Storage]) -> RawVolumes:
 def _carried(node: Meta, storage: Meta, lost: Mapping[str, LostLink]) -> Object:
     """Return what a Storage is to carry of what its nodes say, where it does not do so yet."""
     patch: dict[str, Any] = {}
-    offered, lacked = _raw_volumes(node), node.annotations.get(labels.LACKS)
+    offered, lacked = _raw_volumes(node), node.annotations.get(labels.UNSUPPORTED_TYPES)
     changed: dict[str, str | None] = {}
     if offered != _raw_volumes(storage):
         changed[labels.RAW_VOLUMES] = offered
-    made = {f"{labels.MAKES}{kind}": "true" for kind in _said_to_make(lacked)}
-    known = {key: each for key, each in storage.labels.items() if key.startswith(labels.MAKES)}
+    made = {f"{labels.SUPPORTED_TYPE_PREFIX}{kind}": "true" for kind in _supported_types(lacked)}
+    known = {
+        key: each
+        for key, each in storage.labels.items()
+        if key.startswith(labels.SUPPORTED_TYPE_PREFIX)
+    }
     changed |= {key: None for key in known if key not in made}
     changed |= {key: each for key, each in made.items() if known.get(key) != each}
     if changed:
         patch["labels"] = changed
-    said = {labels.LACKS: lacked, labels.LOST_LINKS: links.encode_lost_links(lost)}
+    said = {labels.UNSUPPORTED_TYPES: lacked, labels.LOST_LINKS: links.encode_lost_links(lost)}
     news = {key: each for key, each in said.items() if each != storage.annotations.get(key)}
     if news:
         patch["annotations"] = news
     return patch
 
 
-def encode_lacks(lacks: Mapping[str, str]) -> str:
+def encode_unsupported_types(reasons: Mapping[str, str]) -> str:
     """Write which types of file systems a rabbit does not make, and why."""
-    return json.dumps(dict(sorted(lacks.items())), separators=(",", ":"))
+    return json.dumps(dict(sorted(reasons.items())), separators=(",", ":"))
 
 
-_UNSAID: Final = {LUSTRE: "no agent says that it makes it"}
-"""What rabbits lack that do not say what they lack: those of NNF, and those without an agent."""
+_WITHOUT_REPORT: Final = {LUSTRE: "no agent says that it makes it"}
+"""What is not made by rabbits that report nothing: those of NNF, and those without an agent."""
 
 
-def lacks(meta: Meta) -> Mapping[str, str]:
+def unsupported_types(meta: Meta) -> Mapping[str, str]:
     """Return which types of file systems a rabbit does not make, and why."""
-    return _read_lacks(meta.annotations.get(labels.LACKS))
+    return _parse_unsupported_types(meta.annotations.get(labels.UNSUPPORTED_TYPES))
 
 
-def _read_lacks(text: str | None) -> Mapping[str, str]:
+def _parse_unsupported_types(text: str | None) -> Mapping[str, str]:
     try:
         return read_json(text or "", dict[str, str])
     except Malformed:
-        return _UNSAID
+        return _WITHOUT_REPORT
 
 
-def label_of(kind: str) -> str:
+def supported_type_label(kind: str) -> str:
     """Return what a rabbit carries that says that it makes a type, for sets to ask for."""
-    return f"{labels.MAKES}{kind}=true"
+    return f"{labels.SUPPORTED_TYPE_PREFIX}{kind}=true"
 
 
-def _said_to_make(lacked: str | None) -> Sequence[str]:
+def _supported_types(lacked: str | None) -> Sequence[str]:
     """Return the types that a rabbit says that it makes: those that it does not say to lack."""
-    found = _read_lacks(lacked)
-    return [] if found is _UNSAID else [kind for kind in TYPES if kind not in found]
+    found = _parse_unsupported_types(lacked)
+    return (
+        []
+        if found is _WITHOUT_REPORT
+        else [kind for kind in FILE_SYSTEM_TYPES if kind not in found]
+    )
 
 
-def lacks_of(obj: Object) -> tuple[str, ...]:
+def unsupported_types_of(obj: Object) -> tuple[str, ...]:
     """Index Storages by the types of file systems that are not made there."""
     if obj.get("kind") != kinds.STORAGE.name:
         return ()
     annotations = obj["metadata"].get("annotations") or {}
-    return tuple(_read_lacks(annotations.get(labels.LACKS)))
+    return tuple(_parse_unsupported_types(annotations.get(labels.UNSUPPORTED_TYPES)))
 
 
-def makes_of(obj: Object) -> tuple[str, ...]:
+def supported_types_of(obj: Object) -> tuple[str, ...]:
     """Index Storages by the types of file systems that are made there.
 
     Those of disabled rabbits, too: jobs wait for these.
@@ -256,8 +264,8 @@ def makes_of(obj: Object) -> tuple[str, ...]:
     if obj.get("kind") != kinds.STORAGE.name:
         return ()
     annotations = obj["metadata"].get("annotations") or {}
-    lacked = _read_lacks(annotations.get(labels.LACKS))
-    return tuple(kind for kind in TYPES if kind not in lacked)
+    lacked = _parse_unsupported_types(annotations.get(labels.UNSUPPORTED_TYPES))
+    return tuple(kind for kind in FILE_SYSTEM_TYPES if kind not in lacked)
 
 
 _NAMED: Final = 3
@@ -268,12 +276,12 @@ def why_not_made(kind: str, storages: Iterable[Storage]) -> str | None:
     """Return why no rabbit makes a type of file systems; None where one does, or there is none."""
     reasons: dict[str, list[str]] = {}
     for storage in storages:
-        reason = lacks(storage.metadata).get(kind)
+        reason = unsupported_types(storage.metadata).get(kind)
         if reason is None:
             return None
         reasons.setdefault(reason, []).append(storage.metadata.name)
     if not reasons:
-        return _UNSAID.get(kind)
+        return _WITHOUT_REPORT.get(kind)
     return "; ".join(f"{reason} on {_listed(names)}" for reason, names in reasons.items())
 
 

@@ -24,14 +24,18 @@ def decide(file_system: LustreFileSystem) -> Sequence[Write]:
         finalizers = [*meta.finalizers, labels.LUSTRE_FINALIZER]
         return [
             Change(
-                kind=kinds.LUSTRE,
+                kind=kinds.LUSTRE_FILE_SYSTEM,
                 key=meta.key,
                 patch={"metadata": {"finalizers": finalizers}},
                 resource_version=meta.resource_version,
             )
         ]
     reported = _statuses(promised, file_system)
-    return [reports.status(kinds.LUSTRE, meta, {"namespaces": reported})] if reported else []
+    return (
+        [reports.status(kinds.LUSTRE_FILE_SYSTEM, meta, {"namespaces": reported})]
+        if reported
+        else []
+    )
 
 
 def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
@@ -43,7 +47,7 @@ def _let_go(file_system: LustreFileSystem) -> Sequence[Write]:
         for volume in namespace.modes.values()
     ):
         return []
-    return [reports.remove_finalizer(kinds.LUSTRE, meta, labels.LUSTRE_FINALIZER)]
+    return [reports.remove_finalizer(kinds.LUSTRE_FILE_SYSTEM, meta, labels.LUSTRE_FINALIZER)]
 
 
 def _promised(file_system: LustreFileSystem) -> Mapping[str, Sequence[str]]:

@@ -155,17 +155,17 @@ def _made(snapshot: LustreSnapshot) -> Sequence[Write]:
     told = snapshot.storage.status
     is_known = (told.mgs_address, told.file_system_name) == (address, name)
     shares = {key: present.get(key) for key in wanted}
-    lacks, fault = False, None
+    is_incomplete, fault = False, None
     if nnfstorage.are_ready(shares.values()) and not told.ready:
         lines = mgscommands.of_storage(snapshot.storage, snapshot.profile, mgt, address, name)
         if lines and (asking := mgscommands.request_change(mgt, snapshot.storage, lines)):
             return [asking]
         try:
-            lacks = bool(lines) and not mgscommands.are_run(mgt, snapshot.storage)
+            is_incomplete = bool(lines) and not mgscommands.are_run(mgt, snapshot.storage)
         except Fault as found:
             fault = found
     report = nnfstorage.status_changes(
-        snapshot.storage, shares, more, is_known=is_known, lacks=lacks, fault=fault
+        snapshot.storage, shares, more, is_known=is_known, is_incomplete=is_incomplete, fault=fault
     )
     return [*missing, *report]
 
@@ -315,7 +315,7 @@ def _give_back(snapshot: LustreSnapshot) -> Sequence[Write]:
             writes.append(_claiming(mgt, claims, **mgscommands.spec_without(mgt, snapshot.storage)))
     own_consumer = _consumer(snapshot)
     writes += [
-        instances.without(instance, [own_consumer])
+        instances.change_to_remove_consumers(instance, [own_consumer])
         for members in snapshot.pools.values()
         for instance, _ in members
         if own_consumer in instance.spec.consumer_references

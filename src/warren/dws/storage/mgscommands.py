@@ -135,7 +135,7 @@ def are_run(mgt: NnfLustreMGT, storage: NnfStorage) -> bool:
 # A rabbit's agent answers
 
 
-def due(mgt: NnfLustreMGT) -> list[MgsCommands]:
+def unanswered(mgt: NnfLustreMGT) -> list[MgsCommands]:
     """Return what is to be run: what was not, or not to its end. What cannot be, is not again."""
     known = {
         each.reference

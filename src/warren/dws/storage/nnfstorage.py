@@ -264,13 +264,13 @@ def status_changes(
     more: Mapping[str, Any] = {},
     *,
     is_known: bool = True,
-    lacks: bool = False,
+    is_incomplete: bool = False,
     fault: Fault | None = None,
 ) -> Sequence[Change]:
     """Return the change of the status to what its shares say; nothing where it says so.
 
-    `more` is what the status says besides, if not `is_known`. It is not ready while it `lacks`
-    something beside the shares, which may be for a `fault`.
+    `more` is what the status says besides, if not `is_known`. It is not ready while it
+    `is_incomplete` beside its shares, which may be for a `fault`.
     """
     error = None if fault is None else fault.as_status()
     node_storages = list(shares.values())
@@ -280,7 +280,7 @@ def status_changes(
                 raise_for(node_storage.status.error, node_storage.metadata.namespace)
     except Fault as fault:
         error = fault.as_status()
-    ready = error is None and not lacks and are_ready(node_storages)
+    ready = error is None and not is_incomplete and are_ready(node_storages)
     same = ready == storage.status.ready and reports.same_error(storage.status.error, error)
     if same and is_known:
         return ()

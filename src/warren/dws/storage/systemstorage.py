@@ -13,7 +13,7 @@ from typing import Any, Final
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write
 from warren.dws import children, kinds, labels, reports
 from warren.dws.faults import Fault, raise_for
-from warren.dws.node import MAKES
+from warren.dws.node import FLASH_TYPES
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.assignments import Computes, Servers, ServersSet, ServersSpec, StorageShare
 from warren.dws.objects.meta import Meta
@@ -75,7 +75,7 @@ def profile_of(obj: Object) -> tuple[str, ...]:
     return (f"{reference.get('namespace', '')}/{reference.get('name', '')}",)
 
 
-def leaves(snapshot: SystemStorageSnapshot) -> bool:
+def is_about_to_go(snapshot: SystemStorageSnapshot) -> bool:
     """Return whether `decide` is about to say that nothing is left.
 
     What was seen may be older than the NnfSystemStorage, so that must be read from the API.
@@ -112,20 +112,24 @@ def _check(snapshot: SystemStorageSnapshot) -> None:
     ):
         if listed and left_out:
             raise _mistake(f"include{names} and exclude{names} cannot both be given: leave one out")
-    if spec.type not in MAKES:
-        raise _mistake(f"there is no file system of type {spec.type}: take {', '.join(MAKES)}")
+    if spec.type not in FLASH_TYPES:
+        raise _mistake(
+            f"there is no file system of type {spec.type}: take {', '.join(FLASH_TYPES)}"
+        )
     if spec.capacity < 1:
         raise _mistake(f"a capacity of {spec.capacity} is none: ask for a byte or more")
     if spec.make_client_mounts and not spec.client_mount_path.startswith("/"):
         raise _mistake("makeClientMounts needs a clientMountPath that begins with /")
-    if spec.system_configuration.name and spec.system_configuration.key != kinds.CONFIGURATION:
+    if spec.system_configuration.name and spec.system_configuration.key != kinds.CONFIGURATION_KEY:
         asked = spec.system_configuration.key
-        raise _mistake(f"the SystemConfiguration is {kinds.CONFIGURATION}, and not {asked}")
+        raise _mistake(f"the SystemConfiguration is {kinds.CONFIGURATION_KEY}, and not {asked}")
     profile = spec.storage_profile
     if profile.kind != kinds.NNF_STORAGE_PROFILE.name or not snapshot.has_profile:
         raise _mistake(f"storageProfile: there is no NnfStorageProfile {profile.key}")
     if snapshot.configuration is None:
-        raise Fault(f"SystemConfiguration {kinds.CONFIGURATION} is not there yet", severity="Minor")
+        raise Fault(
+            f"SystemConfiguration {kinds.CONFIGURATION_KEY} is not there yet", severity="Minor"
+        )
     for kind, each in snapshot.named_alike.items():
         if kind not in snapshot.parts:
             raise _mistake(f"the name is taken: there is a {kind.name} {each.key} of another's")

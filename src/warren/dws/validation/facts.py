@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from warren.dws.containers.containerprofiles import ContainerProfile
-from warren.dws.node import TYPES, RawVolumes
+from warren.dws.node import FILE_SYSTEM_TYPES, RawVolumes
 from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.persistent import expiry, sharing
 from warren.dws.persistent.instances import USABLE
 from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
-from warren.dws.pods.pod import NOTHING
+from warren.dws.pods.pod import NO_RUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,9 @@ def persistent_of(obj: Mapping[str, Any]) -> Persistent:
         name=metadata["name"],
         file_system=spec.get("fsType", ""),
         userid=spec.get("userID", 0),
-        sharing=sharing.of(metadata.get("annotations") or {}),
+        sharing=sharing.from_annotations(metadata.get("annotations") or {}),
         made=(obj.get("status") or {}).get("state") in USABLE,
-        expires=expiry.of(metadata.get("annotations") or {}),
+        expires=expiry.from_annotations(metadata.get("annotations") or {}),
         deleting="deletionTimestamp" in metadata or spec.get("state") == "Destroying",
         in_use=bool(spec.get("consumerReferences")),
         directive=spec.get("dwDirective"),
@@ -68,13 +68,13 @@ class Facts:
     persistent: Mapping[str, Persistent] | None = None
     """The instances of the Workflow's namespace by name."""
     profiles: Sequence[NnfStorageProfile] | None = None
-    makes: Sequence[str] | None = TYPES
+    makes: Sequence[str] | None = FILE_SYSTEM_TYPES
     """The types of file systems that there are."""
     why_not_made: Callable[[str], str | None] = lambda kind: None
     """Tells why no rabbit makes a type of file systems; None where one does."""
     containers: bool | None = False
     """Whether it runs containers."""
-    no_containers: str = NOTHING
+    no_containers: str = NO_RUNTIME
     """Why it does not."""
     container_profiles: Mapping[str, ContainerProfile] | None = None
     """The profiles of containers that directives choose from, by name."""

@@ -12,14 +12,14 @@ from warren.dws.validation.jobdirectives import JobDirectives, value_of
 def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> Iterator[Mistake]:
     """Find why a job could ask for copies while it runs, as it says, and would get none."""
     words = value_of(directive, "requires")
-    if words is None or copyservice.WORD not in words.text.split(",") or not facts.offload:
+    if words is None or copyservice.REQUIRES_WORD not in words.text.split(",") or not facts.offload:
         return
     if job.container is not None:
         yield directive.mistake(
             words,
             "A job with a container cannot ask for copies while it runs: both are found by the "
             "variable NNF_CONTAINER_PORTS.",
-            f"Leave out the container, or {copyservice.WORD}.",
+            f"Leave out the container, or {copyservice.REQUIRES_WORD}.",
         )
     types = [each.values.get("type") for each in job.storage.values()]
     for name in job.persistent:

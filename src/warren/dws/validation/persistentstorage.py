@@ -7,7 +7,7 @@ from warren.directives.diagnostics import Mistake, did_you_mean
 from warren.directives.parse import Directive, Token
 from warren.dws.node import RawVolumes
 from warren.dws.persistent import expiry
-from warren.dws.persistent.instances import is_same
+from warren.dws.persistent.instances import asks_for_same
 from warren.dws.validation.facts import Facts, Persistent
 from warren.dws.validation.jobdirectives import JobDirectives, value_of
 from warren.dws.validation.newstorage import size_mistakes, type_mistakes
@@ -58,7 +58,7 @@ def create_persistent(
                 f"The persistent storage {name.text!r} exists, and is another user's.",
                 "Choose another name.",
             )
-        elif found.directive is not None and not is_same(found.directive, directive):
+        elif found.directive is not None and not asks_for_same(found.directive, directive):
             yield directive.mistake(
                 name,
                 f"The persistent storage {name.text!r} exists, and was made by "

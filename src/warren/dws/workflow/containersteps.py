@@ -14,20 +14,23 @@ from warren.directives.parse import Directive, parse
 from warren.dws import children, containerauth, kinds, nodelocal
 from warren.dws.containers import applications, containerdata, containerprofiles, mpi, ports
 from warren.dws.containers.applications import Application, Volume
-from warren.dws.containers.containerprofiles import GLOBAL, ContainerProfile
+from warren.dws.containers.containerprofiles import GLOBAL_PREFIX, ContainerProfile
 from warren.dws.copies import staging
 from warren.dws.faults import Fault
 from warren.dws.objects.decoding import Malformed
 from warren.dws.objects.workflows import State
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.pod import why_not
+from warren.dws.pods.pod import why_not_ready
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
 _REQUEUE_DELAY: Final = 1.0
 """Seconds after which a rabbit that runs no containers is looked at again. Nodes tell of themselves
 too often for Workflows to be woken by that."""
 
-_LIFETIMES: Final = {containerprofiles.JOB: "job", containerprofiles.PERSISTENT: "persistent"}
+_LIFETIMES: Final = {
+    containerprofiles.JOB_PREFIX: "job",
+    containerprofiles.PERSISTENT_PREFIX: "persistent",
+}
 
 
 def is_wanted(directives: Sequence[str]) -> bool:
@@ -80,11 +83,11 @@ def _targets(snapshot: WorkflowSnapshot, directive: Directive) -> dict[str, int]
 
 def _profile(snapshot: WorkflowSnapshot, index: int) -> ContainerProfile:
     """Return the directive's own copy. Raises Fault where it is not there."""
-    obj = snapshot.pinned.get(snapshot.child(index))
+    obj = snapshot.pinned_container_profiles.get(snapshot.child(index))
     if obj is None:
         raise Fault(f"the NnfContainerProfile {snapshot.child(index)} is gone")
     try:
-        return containerprofiles.of(obj)
+        return containerprofiles.decode(obj)
     except Malformed as error:
         raise Fault(str(error)) from error
 
@@ -120,8 +123,8 @@ def _nodes(snapshot: WorkflowSnapshot) -> Mapping[str, Sequence[str]]:
 def _unable(snapshot: WorkflowSnapshot, rabbits: Iterable[str]) -> str | None:
     """Return which rabbit runs no containers, and why; None where all do."""
     for rabbit in sorted(rabbits):
-        node = snapshot.runners.get(rabbit)
-        why = "it is no node of the cluster" if node is None else why_not(node)
+        node = snapshot.pod_nodes.get(rabbit)
+        why = "it is no node of the cluster" if node is None else why_not_ready(node)
         if why is not None:
             return f"no containers run on {rabbit}: {why}"
     return None
@@ -142,7 +145,7 @@ def _volumes(
             path = snapshot.mount_path(places[name])
             numbers = _numbers(snapshot, places[name]) if kind != "lustre" else None
             yield Volume(need=need, path=path, numbers=numbers, is_raw=kind == "raw")
-        elif name.startswith(GLOBAL) and name in given:
+        elif name.startswith(GLOBAL_PREFIX) and name in given:
             found = staging.file_system_of(given[name].text, snapshot.file_systems)
             namespace = snapshot.workflow.metadata.namespace
             if found is None or namespace not in found.spec.namespaces:
@@ -157,7 +160,7 @@ def _volumes(
 def _numbers(snapshot: WorkflowSnapshot, index: int) -> Mapping[str, int]:
     """Return which allocation of its rabbit is each compute node's (`dws.access.clientmounts`)."""
     if snapshot.directives[index].command.text == "persistentdw":
-        return snapshot.places
+        return snapshot.positions
     nodes = snapshot.computes.data if snapshot.computes is not None else ()
     return nodelocal.allocation_numbers((node.name for node in nodes), snapshot.wiring or {})
 
@@ -175,7 +178,7 @@ def type_of(snapshot: WorkflowSnapshot, index: int) -> str:
 def pin(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the directive's own copy of its profile, which is read from then on."""
     name = snapshot.child(index)
-    if name in snapshot.pinned:
+    if name in snapshot.pinned_container_profiles:
         return DONE
     source = snapshot.container_profiles[directive.values["profile"]]
     copy = {
@@ -196,12 +199,12 @@ def set_up(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
 
 def make_token(snapshot: WorkflowSnapshot) -> Outcome:
     """Have the token made by which a job is known, where its Workflow requires one."""
-    if not containerauth.is_on(snapshot.workflow):
+    if not containerauth.is_enabled(snapshot.workflow):
         return DONE
     found = snapshot.token
     if found is None:  # no key is made that was not drawn
         return Outcome(waiting="waits for its Secrets to be looked at")
-    missing = containerauth.missing(snapshot.workflow, found, snapshot.now)
+    missing = containerauth.next_secret(snapshot.workflow, found, snapshot.now)
     if missing is None:
         return DONE
     # In other words each time: what is written of it wakes the Workflow again.
@@ -259,14 +262,14 @@ def _made(
         # One that is there stays: pods may have its keys already.
         keys = mpi.keys(application, snapshot.new_ssh_key())
         made.append(Create(kind=kinds.SECRET, object=keys))
-    return [*made, *(Create(kind=kinds.JOB, object=job) for job in missing)]
+    return [*made, *(Create(kind=kinds.BATCH_JOB, object=job) for job in missing)]
 
 
 def _left_to_others(
     snapshot: WorkflowSnapshot, application: Application, directive: Directive
 ) -> Outcome:
     """Say where the storage is for the job that starts the application, and wait for nothing."""
-    data = containerdata.of(application, _targets(snapshot, directive), snapshot.directives)
+    data = containerdata.make(application, _targets(snapshot, directive), snapshot.directives)
     # Written before the Workflow is told of it, and made once: no event of it would come here.
     writes = [*_beside(application), Create(kind=kinds.CONTAINER_DATA, object=data)]
     return Outcome(writes=writes, env=application.variables())
@@ -347,7 +350,7 @@ def _limited(snapshot: WorkflowSnapshot, job: BatchJob, limit: int) -> Change:
     began = job.status.start_time or job.metadata.creation_timestamp
     age = max(0, int(snapshot.now - parse_rfc3339(began))) if began else 0
     return Change(
-        kind=kinds.JOB,
+        kind=kinds.BATCH_JOB,
         key=job.metadata.key,
         patch={"spec": {"activeDeadlineSeconds": age + limit}},
         resource_version=job.metadata.resource_version,
@@ -358,6 +361,6 @@ def free_ports(snapshot: WorkflowSnapshot) -> Outcome:
     """Give the ports back, and wait until they are free."""
     uid = snapshot.workflow.metadata.uid
     change = ports.release_ports(snapshot.ports, uid)
-    if change is None and ports.are_free(snapshot.ports, uid):
+    if change is None and ports.are_released(snapshot.ports, uid):
         return DONE
     return Outcome(writes=[change] if change else [], waiting="waits until its ports are free")

@@ -28,7 +28,7 @@ FAILED: Final = "has failed, and waits for other copies to end"
 def pin_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
     """Make the directive's own copy of its profile, if it has one, which is read from then on."""
     name = snapshot.child(index)
-    if name in snapshot.copies_by:
+    if name in snapshot.pinned_copy_profiles:
         return DONE
     source = copyprofiles.choose(directive.values.get("profile"), snapshot.copy_profiles)
     if source is None:
@@ -188,14 +188,14 @@ def _parts(snapshot: WorkflowSnapshot, target: int) -> Mapping[str, Sequence[int
     if not data and mounted is not None and not names_clients(mounted):
         return None
     nodes = [node.name for node in data if node.name not in lost]
-    return nodelocal.allocations_for(nodes, wiring, snapshot.places)
+    return nodelocal.allocations_for(nodes, wiring, snapshot.positions)
 
 
 def _move(
     snapshot: WorkflowSnapshot, index: int, directive: Directive, found: NnfStorage, target: int
 ) -> Outcome:
     present = {each.metadata.key: each for each in _movements(snapshot, index)}
-    wanted = datamovement.children(
+    wanted = datamovement.movements(
         snapshot.workflow,
         index,
         directive,
@@ -249,7 +249,7 @@ def _movements(snapshot: WorkflowSnapshot, index: int) -> list[NnfDataMovement]:
 def _own_profile(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Object | None:
     """Return the directive's own copy, if it has one. Raises Fault where that is gone."""
     name = snapshot.child(index)
-    found = snapshot.copies_by.get(name)
+    found = snapshot.pinned_copy_profiles.get(name)
     if found is None and "profile" in directive.values:
         raise Fault(f"the NnfDataMovementProfile {name} is gone")
     return found

@@ -23,7 +23,7 @@ from warren.dws.faults import STATUS, Fault, raise_for
 from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.workflows import DriverStatus, State, Workflow
 from warren.dws.persistent import instances
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.storage import nnfstorage
 from warren.dws.workflow import containersteps, copysteps, offloadsteps, states, teardown
 from warren.dws.workflow.mountorder import instance_options, is_mounted, may_mount
@@ -57,7 +57,7 @@ def is_final(snapshot: WorkflowSnapshot) -> bool:
     workflow = snapshot.workflow
     going = workflow.metadata.deleting or workflow.spec.desired_state is not State.PROPOSAL
     prepared = going or not _unprepared(snapshot)
-    return prepared and not snapshot.contained and snapshot.token is None
+    return prepared and not snapshot.has_containers and snapshot.token is None
 
 
 def reports_error(workflow: Workflow, writes: Sequence[Write]) -> bool:
@@ -320,10 +320,10 @@ def _set_up_instance(snapshot: WorkflowSnapshot, index: int, directive: Directiv
     raise_for(found.object.status.error)
     if found.storage is None:
         need = snapshot.breakdowns.get(snapshot.child(index))
-        own = found.servers is not None and found.has(found.servers.metadata)
+        own = found.servers is not None and found.owns(found.servers.metadata)
         if need is None or need.status.storage is None or found.servers is None or not own:
             return Outcome(waiting="waits for its DirectiveBreakdown and Servers")
-        if not instances.made_by(found.object, need):
+        if not instances.is_made_by(found.object, need):
             return Outcome(waiting="waits for the job that creates the same")
         servers.check(need.status.storage.allocation_sets, found.servers, snapshot.rabbits)
         made = nnfstorage.child(
@@ -348,10 +348,10 @@ def _propose_instance(snapshot: WorkflowSnapshot, index: int, directive: Directi
     return _propose(snapshot, index, directive)
 
 
-def _usable(snapshot: WorkflowSnapshot, name: str) -> Instance:
+def _usable(snapshot: WorkflowSnapshot, name: str) -> InstanceSnapshot:
     """Return an instance that the Workflow's user may use. Raises Fault."""
     found = snapshot.instances.get(name)
-    return instances.find(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
+    return instances.usable_instance(found, name, snapshot.workflow, snapshot.groups, snapshot.now)
 
 
 def _propose_use(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:

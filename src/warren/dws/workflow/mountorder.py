@@ -40,5 +40,7 @@ def instance_options(snapshot: WorkflowSnapshot, directive: Directive) -> dict[s
     found = snapshot.instances.get(name) if name is not None else None
     return {
         "persistent": name,
-        "shared": sharing.of(found.object.metadata.annotations) if found is not None else None,
+        "shared": sharing.from_annotations(found.object.metadata.annotations)
+        if found is not None
+        else None,
     }

@@ -20,7 +20,7 @@ _FAILED = ("Failed", "Invalid")
 
 def targets(snapshot: WorkflowSnapshot) -> list[int]:
     """Return the indexes of the directives whose storage rabbits are to have mounted, too."""
-    if snapshot.offload is None or not copyservice.is_asked(snapshot.directives):
+    if snapshot.offload is None or not copyservice.is_requested(snapshot.directives):
         return []
     return [
         index
@@ -33,7 +33,9 @@ def targets(snapshot: WorkflowSnapshot) -> list[int]:
 def set_up(snapshot: WorkflowSnapshot) -> Outcome:
     """Have the token made, if the job asks for copies."""
     return (
-        containersteps.make_token(snapshot) if copyservice.is_asked(snapshot.directives) else DONE
+        containersteps.make_token(snapshot)
+        if copyservice.is_requested(snapshot.directives)
+        else DONE
     )
 
 
@@ -69,7 +71,7 @@ def finish(snapshot: WorkflowSnapshot) -> Outcome:
 
 def _requested_copies(snapshot: WorkflowSnapshot) -> list[NnfDataMovement]:
     workflow = snapshot.workflow
-    if not copyservice.is_on(workflow):
+    if not copyservice.is_enabled(workflow):
         return []
     return [
         each
@@ -87,4 +89,6 @@ def is_last_look(snapshot: WorkflowSnapshot) -> bool:
     workflow = snapshot.workflow
     ends = workflow.spec.desired_state is State.POST_RUN
     over = workflow.status.state is State.POST_RUN and workflow.status.ready
-    return ends and not over and copyservice.is_on(workflow) and not unfinished_copies(snapshot)
+    return (
+        ends and not over and copyservice.is_enabled(workflow) and not unfinished_copies(snapshot)
+    )

@@ -12,7 +12,7 @@ from warren.dws.objects.accesses import NnfAccess
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.workflows import State
 from warren.dws.persistent import instances
-from warren.dws.persistent.instances import Instance
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.workflow import containersteps, states
 from warren.dws.workflow.workflowsnapshot import DONE, Outcome, WorkflowSnapshot
 
@@ -31,7 +31,7 @@ def tear_down(snapshot: WorkflowSnapshot, index: int, directive: Directive | Non
     if snapshot.jobs:
         # Nothing is unmounted under a container; a job goes after its pods.
         found_jobs = {each.metadata.key: each.metadata.deleting for each in snapshot.jobs.values()}
-        return _removing(kinds.JOB, found_jobs)
+        return _removing(kinds.BATCH_JOB, found_jobs)
     names = [f"{snapshot.child(index)}-{who}" for who in (COMPUTES, SERVERS)]
     mounted = [each for name, each in snapshot.accesses.items() if name in names]
     if mounted:
@@ -49,7 +49,7 @@ def release(snapshot: WorkflowSnapshot, index: int, directive: Directive | None)
     # No event of it would come here: it is written before what depends on it, and not waited for.
     return Outcome(
         writes=[
-            instances.without(each.object, [own])
+            instances.change_to_remove_consumers(each.object, [own])
             for each in snapshot.instances.values()
             if own in each.object.spec.consumer_references
         ]
@@ -66,16 +66,16 @@ def leave_behind(snapshot: WorkflowSnapshot, index: int, directive: Directive) -
     """Let an instance live on its own, if it has become one; else it goes."""
     found = snapshot.instances.get(directive.values["name"])
     made_by = snapshot.breakdowns.get(snapshot.child(index))
-    if found is None or not instances.made_by(found.object, made_by):
+    if found is None or not instances.is_made_by(found.object, made_by):
         return DONE
     complete = all(
         driver.completed
         for driver in states.drivers_of(snapshot.workflow)
         if driver.dwd_index == index and driver.watch_state is not State.TEARDOWN
     )
-    if complete and not found.going:
+    if complete and not found.is_deleting:
         return Outcome(writes=[instances.disown(found.object)])
-    return _destroying(found, [Remove(kind=kinds.PERSISTENT, key=found.key)])
+    return _destroying(found, [Remove(kind=kinds.PERSISTENT_INSTANCE, key=found.key)])
 
 
 def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outcome:
@@ -86,7 +86,7 @@ def destroy(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Out
     return _destroying(found, instances.destroy(found.object, snapshot.workflow))
 
 
-def _destroying(found: Instance, writes: Sequence[Write]) -> Outcome:
+def _destroying(found: InstanceSnapshot, writes: Sequence[Write]) -> Outcome:
     if not found.object.metadata.deleting:
         return Outcome(writes=writes, waiting="delete")
     raise_for(found.object.status.error)

@@ -20,10 +20,10 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.nnfstorages import NnfStorage
 from warren.dws.objects.storages import Storage
 from warren.dws.objects.workflows import Workflow
-from warren.dws.offload.copyservice import Service
-from warren.dws.persistent.instances import Instance
+from warren.dws.offload.copyservice import OffloadService
+from warren.dws.persistent.instances import InstanceSnapshot
 from warren.dws.pods.batchjobs import BatchJob
-from warren.dws.pods.pod import NOTHING
+from warren.dws.pods.pod import NO_RUNTIME
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings
@@ -43,7 +43,7 @@ class WorkflowSnapshot:
     file_systems: Sequence[LustreFileSystem]
     rabbits: Mapping[str, Storage]
     """All of them: each is read when it is looked at."""
-    instances: Mapping[str, Instance] = field(default_factory=dict)
+    instances: Mapping[str, InstanceSnapshot] = field(default_factory=dict)
     """The persistent storage that the directives name, by name: what there is of it."""
     groups: Collection[int] = ()
     """The groups of the Workflow's user, where an instance is shared with some."""
@@ -51,26 +51,26 @@ class WorkflowSnapshot:
     """Everything that is labelled as the Workflow's, of whatever kind."""
     wiring: Mapping[str, str] | None = None
     """The rabbit of each compute node, empty for one without; None while that is not known."""
-    places: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[str, int] = field(default_factory=dict)
     """The place of each compute node among those of its rabbit, as far as `wiring` is known."""
     copy_profiles: Mapping[str, Object] = field(default_factory=dict)
     """The NnfDataMovementProfiles that directives choose from."""
-    copies_by: Mapping[str, Object] = field(default_factory=dict)
+    pinned_copy_profiles: Mapping[str, Object] = field(default_factory=dict)
     """The copies of them that directives have, by the name of the directive's objects."""
     container_profiles: Mapping[str, Object] = field(default_factory=dict)
     """Those that directives choose from."""
-    pinned: Mapping[str, Object] = field(default_factory=dict)
+    pinned_container_profiles: Mapping[str, Object] = field(default_factory=dict)
     """The copies of them that directives have, by the name of the directive's objects."""
     jobs: Mapping[str, BatchJob] = field(default_factory=dict)
     """The batch jobs of its containers."""
     ports: NnfPortManager | None = None
-    token: containerauth.Found | None = None
+    token: containerauth.TokenSecrets | None = None
     """The Secrets of its token; None where they were not looked at."""
-    runners: Mapping[str, Object] = field(default_factory=dict)
+    pod_nodes: Mapping[str, Object] = field(default_factory=dict)
     """The Nodes of the Kubernetes cluster, by name. Rabbits that are some run containers."""
     no_containers: str | None = None
     """Why none of them can, if that is so."""
-    offload: Service | None = None
+    offload: OffloadService | None = None
     """Where running jobs ask for copies, if they do anywhere."""
     new_ssh_key: Callable[[], SshKey] = SshKey
     """Makes a key pair for an MPI application."""
@@ -91,14 +91,14 @@ class WorkflowSnapshot:
     @cached_property
     def lost(self) -> frozenset[str]:
         """The compute nodes that the Workflow goes on without."""
-        return tolerance.of(self.workflow.metadata)
+        return tolerance.lost_nodes(self.workflow.metadata)
 
     @cached_property
     def directives(self) -> Sequence[Directive]:
         return [parse(text) for text in self.workflow.spec.dw_directives]
 
     @property
-    def contained(self) -> bool:
+    def has_containers(self) -> bool:
         """Whether some directive asks for containers."""
         return any(each.command.text == "container" for each in self.directives)
 
@@ -114,10 +114,10 @@ class WorkflowSnapshot:
             groupid=self.workflow.spec.group_id,
             copy_profiles=frozenset(self.copy_profiles),
             offload=self.offload is not None,
-            containers=bool(self.runners) and self.no_containers is None,
-            no_containers=self.no_containers or NOTHING,
+            containers=bool(self.pod_nodes) and self.no_containers is None,
+            no_containers=self.no_containers or NO_RUNTIME,
             container_profiles=containerprofiles.by_name(self.container_profiles.values())
-            if self.contained
+            if self.has_containers
             else None,
         )
         first: dict[int, Mistake] = {}

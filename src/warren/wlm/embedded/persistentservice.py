@@ -80,7 +80,7 @@ class PersistentService:
         self._max_lifetime = max_lifetime
         self._client = client
         self._groups = groups
-        self._instances = informers.of(kinds.PERSISTENT)
+        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self._servers = informers.of(kinds.SERVERS)
 
     def methods(self) -> Methods:
@@ -98,7 +98,7 @@ class PersistentService:
             if raw["metadata"]["namespace"] != kinds.DEFAULT_NAMESPACE:
                 continue
             obj = read(raw, PersistentStorageInstance)
-            shared = sharing.of(obj.metadata.annotations)
+            shared = sharing.from_annotations(obj.metadata.annotations)
             if shared.groups and groups is None:
                 groups = self._groups(request.cred.userid)
             user = request.cred.userid
@@ -112,7 +112,7 @@ class PersistentService:
         added, removed = message.add.sharing(), message.remove.sharing()
 
         def decide(obj: PersistentStorageInstance) -> Change | None:
-            before = sharing.of(obj.metadata.annotations)
+            before = sharing.from_annotations(obj.metadata.annotations)
             after = (before | added) - removed
             if len(after.users) + len(after.groups) > _MAX_SHARED_WITH:
                 raise RpcError(
@@ -135,7 +135,7 @@ class PersistentService:
             meta = obj.metadata
             text = None if message.expires is None else expiry.expiry_text(message.expires)
             wanted = replace(meta, annotations={labels.EXPIRES: text} if text else {})
-            if (last := expiry.expiry_time(wanted, self._max_lifetime)) != expiry.of(
+            if (last := expiry.expiry_time(wanted, self._max_lifetime)) != expiry.from_annotations(
                 wanted.annotations
             ):
                 assert last is not None
@@ -180,7 +180,9 @@ class PersistentService:
         """Change an instance that the cred may change, and return it. Raises RpcError."""
         for _ in range(_TRIES):
             try:
-                raw = await self._client.get(kinds.PERSISTENT, Key(kinds.DEFAULT_NAMESPACE, name))
+                raw = await self._client.get(
+                    kinds.PERSISTENT_INSTANCE, Key(kinds.DEFAULT_NAMESPACE, name)
+                )
                 obj = read(raw, PersistentStorageInstance)
                 if not cred.owner and obj.spec.user_id != cred.userid:
                     raise RpcError(
@@ -203,7 +205,7 @@ class PersistentService:
 
 def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str, Any]:
     """Return what users are told of an instance. Sizes are in bytes."""
-    shared = sharing.of(obj.metadata.annotations)
+    shared = sharing.from_annotations(obj.metadata.annotations)
     sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
     shares = [(each.allocation_size, share) for each in sets for share in each.storage]
     used = _consumers(obj)
@@ -221,7 +223,7 @@ def summary(obj: PersistentStorageInstance, servers: Object | None) -> dict[str,
             "users": sorted(shared.users),
             "groups": sorted(shared.groups),
         },
-        "expires": expiry.of(obj.metadata.annotations),
+        "expires": expiry.from_annotations(obj.metadata.annotations),
         "rabbits": sorted({share.name for _, share in shares}),
         "directive": obj.spec.dw_directive,
         "error": (error.user_message or error.debug_message) if error is not None else "",
@@ -241,7 +243,7 @@ def _consumers(obj: PersistentStorageInstance) -> Mapping[str, Any]:
 
 def _patch(obj: PersistentStorageInstance, patch: Object) -> Change:
     return Change(
-        kind=kinds.PERSISTENT,
+        kind=kinds.PERSISTENT_INSTANCE,
         key=obj.metadata.key,
         patch=patch,
         resource_version=obj.metadata.resource_version,

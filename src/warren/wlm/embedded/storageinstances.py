@@ -16,7 +16,7 @@ class StorageInstances(Mapping[str, Persistent]):
     """The instances in the namespace of jobs' Workflows, by name."""
 
     def __init__(self, informers: Informers) -> None:
-        self._instances = informers.of(kinds.PERSISTENT)
+        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
         self._servers = informers.of(kinds.SERVERS)
         self._configurations = informers.of(kinds.SYSTEM_CONFIGURATION)
         self._last_read: Object | None = None
@@ -44,7 +44,7 @@ class StorageInstances(Mapping[str, Persistent]):
             return None
         servers = self._servers.get(Key(kinds.DEFAULT_NAMESPACE, name))
         sets = read(servers, Servers).spec.allocation_sets if servers is not None else ()
-        raw = self._configurations.get(kinds.CONFIGURATION)
+        raw = self._configurations.get(kinds.CONFIGURATION_KEY)
         if raw is not self._last_read:
             self._last_read, self._system = raw, read(raw, SystemConfiguration) if raw else None
         if not sets or self._system is None:

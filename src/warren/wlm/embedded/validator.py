@@ -25,7 +25,7 @@ from warren.dws.objects.lustrefilesystems import LustreFileSystem
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 from warren.dws.objects.storages import Storage
 from warren.dws.persistent import expiry, instances
-from warren.dws.pods.pod import NOTHING
+from warren.dws.pods.pod import NO_RUNTIME
 from warren.dws.rabbits import rabbitstorages
 from warren.dws.storage import storageprofiles
 from warren.dws.validation.facts import Facts, Persistent
@@ -48,7 +48,7 @@ class StorageValidator:
         rabbits: Callable[[], Iterable[Storage]],
         feasible: Callable[[Request], Refusal | None],
         largest: Callable[[], int | None] = lambda: None,
-        policy: placement.Policy = placement.NO_POLICY,
+        policy: placement.PlacementPolicy = placement.NO_POLICY,
         min_allocation: int,
         persistent: Mapping[str, Persistent],
         nodes: Callable[[str], Sequence[str] | None],
@@ -59,10 +59,10 @@ class StorageValidator:
         max_gib_per_node: Mapping[str, int] = {},
         creator: int | None = None,
         unsaved_choices: Sequence[str] = tuple(Unsaved),
-        containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NOTHING,
+        containers: Callable[[], Mapping[str, ContainerProfile] | str] = lambda: NO_RUNTIME,
         copy_profiles: Callable[[], frozenset[str]] = frozenset,
         why_not_made: Callable[[str], str | None] = lambda kind: None,
-        is_made_by_some: Callable[[str], bool] = lambda kind: False,
+        is_made_by_some_only: Callable[[str], bool] = lambda kind: False,
         offload: Callable[[], bool] = lambda: False,
     ) -> None:
         """`persistent` are the instances by name, and `nodes` tells which nodes one is for.
@@ -73,7 +73,7 @@ class StorageValidator:
         `unsaved_choices` is what jobs may choose that becomes of what they have written.
         `containers` returns the profiles of containers by name, or why no rabbit runs any,
         `copy_profiles` the names of those of copies, `why_not_made` why no rabbit makes a type of
-        file systems, if that is so, and `is_made_by_some` whether some rabbits make one and
+        file systems, if that is so, and `is_made_by_some_only` whether some rabbits make one and
         others do not. `offload` tells whether running jobs may ask for copies.
         """
         self._rules = rules
@@ -96,7 +96,7 @@ class StorageValidator:
         self._containers = containers
         self._copy_profiles = copy_profiles
         self._why_not_made = why_not_made
-        self._is_made_by_some = is_made_by_some
+        self._is_made_by_some = is_made_by_some_only
         self._offload = offload
 
     def __call__(self, spec: Mapping[str, Any], userid: int) -> Mapping[str, Any]:
@@ -136,11 +136,11 @@ class StorageValidator:
     ) -> Sequence[Directive]:
         """Return the directives. Raises Mistakes, or the only Mistake."""
         before = view.awaited_jobs(spec)
-        contained = self._containers() if any("container" in text for text in texts) else NOTHING
+        contained = self._containers() if any("container" in text for text in texts) else NO_RUNTIME
         none = contained if isinstance(contained, str) else None
         facts = Facts(
             containers=none is None,
-            no_containers=none or NOTHING,
+            no_containers=none or NO_RUNTIME,
             container_profiles=None if isinstance(contained, str) else contained,
             copy_profiles=self._copy_profiles(),
             offload=self._offload(),
@@ -194,13 +194,13 @@ class StorageValidator:
                     own = allocationneeds.needs_of(directive, profile)
                     kind = directive.values["type"]
                     if self._is_made_by_some(kind):
-                        own = allocationneeds.where_made(own, kind)
-                    needs += self._policy.applied(own)
+                        own = allocationneeds.with_supported_type_label(own, kind)
+                    needs += self._policy.with_site_limits(own)
                     asked.append((kind, own))
                     where += self._localities(directive, own, profile)
             nodes = resources.nodes_of(spec["resources"])
             maximums.check_maximums(asked, nodes, self._min_allocation, self._max_gib_per_node)
-            changed = resources.rewritten(
+            changed = resources.rewrite(
                 spec["resources"], needs, self._min_allocation, self._largest(), where
             )
             wired = self._nodes_of_persistent(directives)

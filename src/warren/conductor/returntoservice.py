@@ -17,7 +17,7 @@ from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
 
 
-class Returning:
+class ReturnToService:
     """Reconciles each rabbit that is Disabled, by its name."""
 
     def __init__(
@@ -55,13 +55,15 @@ class Returning:
         if test is None and storage.spec.state != "Disabled":
             return
         wanted = (
-            self._enabled and selftest.is_wanted(storage, abort.BY) and not self._holds(storage)
+            self._enabled
+            and selftest.is_wanted(storage, abort.DISABLED_BY)
+            and not self._has_storage_of_aborted_jobs(storage)
         )
         now = self._clock.now()
-        writes = selftest.decide(storage, test, wanted=wanted, by=abort.BY, now=now)
+        writes = selftest.decide(storage, test, wanted=wanted, by=abort.DISABLED_BY, now=now)
         await perform(self._client, writes)
 
-    def _holds(self, storage: Storage) -> bool:
+    def _has_storage_of_aborted_jobs(self, storage: Storage) -> bool:
         """Return whether storage of a job that was let go is still to be taken from a rabbit."""
         # It is disabled before its Workflow is marked: this one holds it in between, too.
         own = storage.metadata.annotations.get(labels.DISABLED_FOR)
@@ -70,13 +72,13 @@ class Returning:
         for each in self._servers.by_index("rabbit", storage.metadata.name):
             for name in labels.workflow_of(each):
                 raw = self._workflows.get(Key.parse(name))
-                if raw and abort.bears_mark(raw):
+                if raw and abort.is_object_marked(raw):
                     return True
         return False
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        if self._workflows.get(key) is not None or not abort.bears_mark(obj):
+        if self._workflows.get(key) is not None or not abort.is_object_marked(obj):
             return
         for raw in self._storages.all():
             annotations = raw["metadata"].get("annotations") or {}

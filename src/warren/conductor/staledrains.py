@@ -11,7 +11,7 @@ import structlog
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Object, key_of
-from warren.conductor.port import WorkloadManager
+from warren.conductor.workloadmanager import WorkloadManager
 from warren.dws import kinds
 from warren.dws.binding import Phase
 from warren.dws.jobs import abort
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 _ALL: Final = "all"
 
 
-class LeftDrains:
+class StaleDrains:
     """Returns such nodes, each time that it is asked to look at them."""
 
     def __init__(
@@ -42,31 +42,34 @@ class LeftDrains:
     def configure(self, *, enabled: bool) -> None:
         """Return nodes from now on, or do not."""
         if enabled and not self._enabled:
-            self.look()
+            self.check()
         self._enabled = enabled
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Look at what is drained, soon."""
         self.reconciler.add(_ALL)
 
     async def reconcile(self, key: str) -> None:
         """Return the nodes that no Workflow of a job that is over has any more."""
         await self._jobs.wait_synced()
-        raw = self._configurations.get(kinds.CONFIGURATION)
+        raw = self._configurations.get(kinds.CONFIGURATION_KEY)
         if raw is None or not self._enabled:
             return
-        nodes = read(raw, SystemConfiguration).rabbits_of_computes().keys() - self._awaited()
+        nodes = (
+            read(raw, SystemConfiguration).rabbits_of_computes().keys()
+            - self._nodes_of_stuck_workflows()
+        )
         if nodes:
-            await self._jobs.undrain(sorted(nodes), abort.REASON)
+            await self._jobs.undrain(sorted(nodes), abort.DRAIN_REASON)
 
-    def _awaited(self) -> set[str]:
+    def _nodes_of_stuck_workflows(self) -> set[str]:
         """Return the nodes of the Workflows that are still to go, or to be marked."""
         found: set[str] = set()
         for raw in self._workflows.all():
             number = self._jobs.binding.job(key_of(raw).name)
             if number is None:
                 continue
-            for nodes in (abort.nodes_of, partial(self._nodes_of_over, number)):
+            for nodes in (abort.marked_nodes, partial(self._nodes_of_finished_job, number)):
                 try:
                     found |= nodes(raw)
                 except UserMistake as error:  # one object may not keep the nodes of all others
@@ -78,7 +81,7 @@ class LeftDrains:
                     )
         return found
 
-    def _nodes_of_over(self, number: int, workflow: Object) -> frozenset[str]:
+    def _nodes_of_finished_job(self, number: int, workflow: Object) -> frozenset[str]:
         """Return the nodes of a Workflow whose job is over. Raises Malformed."""
         job, computes = self._jobs.job(number), self._computes.get(key_of(workflow))
         if computes is None or not (job is None or job.phase is Phase.OVER):

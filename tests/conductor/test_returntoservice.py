@@ -9,7 +9,7 @@ from tests.controllers.alone import WORKFLOW as OF_A_WORKFLOW
 from tests.controllers.alone import Api, Hidden, alone, caught_up, running
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from warren.base.objects import Change, Key, Kind, Remove
-from warren.conductor.returning import Returning
+from warren.conductor.returntoservice import ReturnToService
 from warren.dws import kinds, labels
 from warren.dws.jobs import abort
 from warren.dws.objects.decoding import read
@@ -22,12 +22,12 @@ RABBIT = Key("default", "r0")
 WORKFLOW = Key("default", "fluxjob-7")
 TEST = selftest.key_of("r0")
 
-Story = Callable[[Api, Returning], Awaitable[None]]
+Story = Callable[[Api, ReturnToService], Awaitable[None]]
 
 
 def returned(story: Story, *, enabled: bool = True, hidden: Hidden = ()) -> None:
     async def main(api: Api) -> None:
-        returning = Returning(api, api.informers, api.clock, enabled=enabled)
+        returning = ReturnToService(api, api.informers, api.clock, enabled=enabled)
         raw = raw_workflow(
             JOBDW, state="PostRun", metadata={"name": WORKFLOW.name, "finalizers": []}
         )
@@ -39,7 +39,7 @@ def returned(story: Story, *, enabled: bool = True, hidden: Hidden = ()) -> None
     alone(main, hidden=hidden)
 
 
-async def disabled(api: Api, *, by: str = abort.BY, workflow: Key = WORKFLOW) -> None:
+async def disabled(api: Api, *, by: str = abort.DISABLED_BY, workflow: Key = WORKFLOW) -> None:
     """Disable it as `dws.abort` does: its Workflow is marked afterwards."""
     storage = read(api.find(kinds.STORAGE, RABBIT), Storage)
     change = outofservice.change(storage, Action.DISABLE, by=by, now=0.0, reason="bad")
@@ -52,7 +52,7 @@ def made(api: Api) -> list[Any]:
 
 
 def test_it_is_not_tested_before_the_storage_is_gone_and_enabled_after_the_test() -> None:
-    async def story(api: Api, returning: Returning) -> None:
+    async def story(api: Api, returning: ReturnToService) -> None:
         await disabled(api)
         assert made(api) == []
         workflow = read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow)
@@ -76,11 +76,11 @@ def test_it_is_not_tested_before_the_storage_is_gone_and_enabled_after_the_test(
     returned(story)
 
 
-@pytest.mark.parametrize(("enabled", "by"), [(False, abort.BY), (True, "ann")])
+@pytest.mark.parametrize(("enabled", "by"), [(False, abort.DISABLED_BY), (True, "ann")])
 def test_where_a_site_does_not_want_it_or_an_admin_has_disabled_it_nothing_is_done(
     enabled: bool, by: str
 ) -> None:
-    async def story(api: Api, returning: Returning) -> None:
+    async def story(api: Api, returning: ReturnToService) -> None:
         await api.delete(Remove(kind=kinds.WORKFLOW, key=WORKFLOW))
         await disabled(api, by=by)
         assert made(api) == []
@@ -89,7 +89,7 @@ def test_where_a_site_does_not_want_it_or_an_admin_has_disabled_it_nothing_is_do
 
 
 def test_a_test_that_is_not_wanted_any_more_is_taken_away() -> None:
-    async def story(api: Api, returning: Returning) -> None:
+    async def story(api: Api, returning: ReturnToService) -> None:
         await api.delete(Remove(kind=kinds.WORKFLOW, key=WORKFLOW))
         await disabled(api)
         assert len(made(api)) == 1
@@ -103,7 +103,7 @@ def test_a_test_that_is_not_wanted_any_more_is_taken_away() -> None:
 def test_servers_that_went_while_their_watch_was_down_hold_a_rabbit_no_longer() -> None:
     unseen: set[Kind | tuple[Kind, Key]] = set()
 
-    async def story(api: Api, returning: Returning) -> None:
+    async def story(api: Api, returning: ReturnToService) -> None:
         workflow = read(api.find(kinds.WORKFLOW, WORKFLOW), Workflow)
         await api.patch(abort.mark(workflow, None, 0.0))
         of_it = {**OF_A_WORKFLOW, labels.WORKFLOW_NAME: WORKFLOW.name}
