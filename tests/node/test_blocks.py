@@ -5,6 +5,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import struct
 import subprocess
@@ -37,6 +38,7 @@ KINDS = list(SIZES)
 
 LOOP_SET_STATUS64 = 0x4C04
 LOOP_GET_STATUS64 = 0x4C05
+FS_IOC_FIEMAP = 0xC020660B
 
 OTHER = """
 import asyncio, pathlib, sys
@@ -772,6 +774,73 @@ def fake_fallocate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text("#!/bin/sh\necho 'fallocate failed: Operation not supported' >&2; exit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+
+
+def pieces(image: Path) -> int:
+    """Return in how many pieces an image is, written or not: FIEMAP of the kernel."""
+    with image.open("rb") as opened:
+        asked = bytearray(struct.pack("=QQIIII", 0, 2**64 - 1, 0, 0, 0, 0))
+        fcntl.ioctl(opened, FS_IOC_FIEMAP, asked)
+    return int(struct.unpack_from("=I", asked, 20)[0])
+
+
+@pytest.fixture
+def without_holes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fallocate that makes no hole; the file that is returned says which were asked for."""
+    found = shutil.which("fallocate")
+    program, asked = tmp_path / "bin" / "fallocate", tmp_path / "holes"
+    program.parent.mkdir()
+    program.write_text(
+        f"""#!/bin/sh
+[ "$1" = --punch-hole ] || exec {found} "$@"
+echo "$3 $5" >> {asked}
+"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=os.pathsep)
+    return asked
+
+
+def test_what_a_user_has_cut_into_pieces_is_joined_before_it_is_discarded(
+    rabbit: Rabbit, without_holes: Path
+) -> None:
+    image = rabbit.directory / "disk.img"
+    rabbit.make("xfs")
+    with rabbit.mounted("xfs") as path, (path / "f").open("w+b", buffering=0) as opened:
+        os.posix_fallocate(opened.fileno(), 0, 16 * MIB)
+        for block in range(0, 16 * MIB, 8192):
+            os.pwrite(opened.fileno(), b"a" * 4096, block)
+        os.fsync(opened.fileno())
+    try:
+        cut = pieces(image)
+    except OSError:
+        pytest.skip("the file system of temporary files does not tell where its files are")
+    if cut < 1000:
+        pytest.skip("the file system of temporary files keeps what is written here and there whole")
+    rabbit.release()
+
+    assert without_holes.exists()
+    assert pieces(image) < 100
+
+
+def test_a_volume_is_discarded_in_pieces_between_which_others_have_the_disk(
+    rabbit: Rabbit, without_holes: Path
+) -> None:
+    disk = LoopDisk("rabbit1", rabbit.directory, CAPACITY, None, piece=UNIT)
+
+    async def reserve_while_another_is_given_back() -> bool:
+        await disk.reserve(rabbit.volume("ext4", "a", 16 * UNIT))
+        giving_back = asyncio.create_task(disk.give_back("a"))
+        await asyncio.to_thread(eventually, without_holes.exists)
+        await disk.reserve(rabbit.volume("ext4", "b", UNIT))
+        found = "a" in disk.volumes()
+        await giving_back
+        return found
+
+    assert asyncio.run(reserve_while_another_is_given_back())
+    assert rabbit.volumes() == {"b": UNIT}
+    holes = [line.split() for line in without_holes.read_text().splitlines()]
+    assert holes == [[str(number * UNIT), str(UNIT)] for number in range(16)]
 
 
 def test_a_block_device_that_is_not_there_is_a_trouble(

@@ -4,11 +4,11 @@ import asyncio
 import fcntl
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from warren.base.bytesize import GIB, human
+from warren.base.bytesize import GIB, MIB, human
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, Volume
 from warren.node import commands, loops, probing
@@ -22,6 +22,9 @@ _LOCK_TRIES: Final = 6000
 
 HEADROOM: Final = GIB
 """Bytes of the file system under an image that volumes of users leave free (ADR 056)."""
+
+PIECE: Final = 512 * MIB
+"""Bytes of a volume that are discarded at a time. Others' volumes wait for as long as one takes."""
 
 
 class LoopDisk:
@@ -41,18 +44,21 @@ class LoopDisk:
         device: Path | None,
         *,
         headroom: int = HEADROOM,
+        piece: int = PIECE,
     ) -> None:
         """`directory` is for what is remembered, and for the image.
 
         Without a `device` the disk is a sparse image of `capacity` bytes; with one, no
         more than `capacity` of it is used. Users' volumes have their blocks in an image from
-        the first, and leave `headroom` bytes of the file system around it free.
+        the first, and leave `headroom` bytes of the file system around it free. What is given back
+        is discarded in pieces of `piece` bytes.
         """
         self._group = group
         self._directory = directory
         self._capacity = capacity
         self._device = device
         self._headroom = headroom
+        self._piece = piece
         self._backing = device or directory / "disk.img"
         self._extents = Extents(directory / "volumes")
 
@@ -103,16 +109,32 @@ class LoopDisk:
                 await loops.cut_off(loop)
 
     async def give_back(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        async with self._locked():
-            extent = self._extents.get(name)
-            if extent is None:
-                return
-            for loop in self._loops_of(extent):
-                # To be told to detach would be half a release: it would go when unmounted.
-                await loops.wait_unmounted(loop)
-                await loops.detach(loop)
-            await self._discard(extent)
-            await in_thread(self._extents.remove, name)
+        start: int | None = 0
+        while start is not None:
+            async with self._locked():
+                start = await self._give_back_piece(name, start)
+            await asyncio.sleep(2 * _PAUSE)  # others, who look once in a pause, have the disk
+
+    async def _give_back_piece(self, name: str, start: int) -> int | None:
+        """Discard a piece of a volume; return where the next one starts, None if it was the last.
+
+        The record goes with the last one, so that a release that is cut short is begun anew.
+        """
+        extent = self._extents.get(name)
+        if extent is None:
+            return None
+        for loop in self._loops_of(extent):
+            # To be told to detach would be half a release: it would go when unmounted.
+            await loops.wait_unmounted(loop)
+            await loops.detach(loop)
+        end = min(start + self._piece, extent.size)
+        if self._device is None and extent.userid != 0:
+            await self._join(extent.offset + start, end - start)
+        await self._discard(extent.offset + start, end - start)
+        if end < extent.size:
+            return end
+        await in_thread(self._extents.remove, name)
+        return None
 
     def loops(self) -> list[Loop]:
         """Return what is attached."""
@@ -151,13 +173,28 @@ class LoopDisk:
                 if loop.overlaps(extent.offset, extent.size) and not loop.backing_removed:
                     raise
 
-    async def _discard(self, extent: Extent) -> None:
+    async def _join(self, offset: int, size: int) -> None:
+        """Have a part of the image in one piece in its file system, where that can be.
+
+        A user who writes every other block leaves hundreds of thousands of pieces in a GiB. Where
+        a file system discards what it frees, as with its mount option `discard`, a hole would take
+        a request to the machine's disk for each, and all others' volumes would wait for it.
+        """
+        if not self._backing.exists():
+            return
+        with suppress(NodeTrouble):  # not every file system can
+            await commands.run(
+                ["fallocate", "--zero-range", "--keep-size", "--offset", str(offset),
+                 "--length", str(size), str(self._backing)]
+            )  # fmt: skip
+
+    async def _discard(self, offset: int, size: int) -> None:
         if self._device is None and not self._backing.exists():
             return  # the image was removed, and with it what was in it
         try:
             await commands.run(
-                ["fallocate", "--punch-hole", "--offset", str(extent.offset),
-                 "--length", str(extent.size), str(self._backing)]
+                ["fallocate", "--punch-hole", "--offset", str(offset),
+                 "--length", str(size), str(self._backing)]
             )  # fmt: skip
         except NodeTrouble:
             # It is how an image gives its space back; a disk can do without, and many have to.
@@ -179,7 +216,7 @@ class LoopDisk:
             )  # fmt: skip
             self._check_room(volume, 0)  # another rabbit's image may have taken it meanwhile
         except NodeTrouble:
-            await self._discard(extent)
+            await self._discard(extent.offset, extent.size)
             await in_thread(self._extents.remove, volume.name)
             raise
 
