@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from warren.base.printable import printable, printable_value
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
 from warren.cli.kvs.access import Refused, about, at_option, lookup, namespace_option, values
 from warren.daemons.statedir import StateDir
@@ -135,7 +136,8 @@ def ls(
         print_json([{"key": _join(place, name), "type": kind} for place, name, kind in found])
         return
     for place, name, kind in found:
-        click.echo((_join(place, name) if recursive else name) + marks.get(kind, ""))
+        shown = printable(_join(place, name) if recursive else name)
+        click.echo(shown + marks.get(kind, ""))
 
 
 async def _entries(
@@ -211,12 +213,13 @@ def dir_(
         print_json([{"key": each, "type": kind, "value": value} for each, kind, value in found])
         return
     for each, kind, value in found:
+        shown = printable(each)
         if kind == "dir":
-            click.echo(f"{each}.")
+            click.echo(f"{shown}.")
         elif kind == "symlink":
-            click.echo(f"{each} -> {value}")
+            click.echo(f"{shown} -> {printable(value)}")
         else:
-            click.echo(each if directory else f"{each} = {value.rstrip()}")
+            click.echo(shown if directory else f"{shown} = {printable_value(value.rstrip())}")
 
 
 @click.command("getroot")
