@@ -123,6 +123,17 @@ def test_a_jobspec_is_printed_as_it_is_now_as_it_was_and_as_it_was_signed(owned:
     assert owned("job", "info", "-o", "-b", job, "jobspec").code == 2
 
 
+def test_a_record_is_printed_without_control_characters(owned: Cluster) -> None:
+    """A job's tasks write some of its records, and admins read them."""
+    job = owned.submit(1)
+    written = {"guest.text": "one\x1b[2J\ntwo\x9b31m", "guest.json": '{"a": "\x9b31m"}'}
+    for key, text in written.items():
+        owned.do(commit(owned, [put(keys.of(fluid.parse(job), key), text.encode())]))
+
+    assert owned("job", "info", job, "guest.text").out == "one\\u001b[2J\ntwo\\u009b31m\n"
+    assert json.loads(owned("job", "info", job, "guest.json").out) == {"a": "\x9b31m"}
+
+
 def test_what_a_dry_run_prints_is_submitted_as_it_is(owned: Cluster, tmp_path: Path) -> None:
     printed = owned("submit", "--dry-run", "--job-name=mine", "-t5", "app", "{{id}}").out
     asked = Asked(*({"id": number << 24} for number in range(1, 5)))

@@ -116,6 +116,18 @@ def test_directories_are_listed_and_told(warren: Run) -> None:
     assert "no link" in refused(warren("readlink", "d.v"))
 
 
+def test_names_and_values_are_listed_without_control_characters(warren: Run) -> None:
+    """What a user's job has written could move the cursor of an admin's terminal."""
+    told(warren("put", "d.a\x1b[2J=one\x1b[31m\x9b31m\n\ttwo"))
+    told(warren("link", "at\x1b[2J", "d.l"))
+
+    assert told(warren("ls", "d")).split() == [r"a\x1b[2J", "l"]
+    assert told(warren("ls", "-R", "d")).split() == [r"d.a\x1b[2J", "d.l"]
+    assert told(warren("dir", "d")).splitlines() == [
+        r"d.a\x1b[2J = one\u001b[31m\u009b31m", "\ttwo", r"d.l -> at\x1b[2J",
+    ]  # fmt: skip
+
+
 def test_a_directory_is_removed_by_who_says_so(warren: Run) -> None:
     told(warren("put", "d.v=1", "x=1"))
     assert refused(warren("unlink", "x", "d")) == "d is a directory that is not empty: add -R."

@@ -14,6 +14,7 @@ from aiohttp import web
 from tests.harness import users
 from tests.journal.running import really
 from tests.kube.clusters import alongside
+from warren.base.subordinateids import SubordinateIds
 from warren.kube import connections, serving
 from warren.kube.connections import ConnectionLimits, user_of
 from warren.kube.server.access import tls
@@ -89,6 +90,22 @@ def test_another_user_has_a_few_and_leaves_a_few_to_the_next(listener: socket.so
         assert not shares.admit(stack.enter_context(connected(listener, other)))
         first.close()
         assert shares.admit(stack.enter_context(connected(listener, other)))
+
+
+@needs_users
+def test_all_subordinate_ids_of_a_user_have_no_more_than_one(
+    listener: socket.socket, tmp_path: Path
+) -> None:
+    one, other = users.userids()
+    first, last = min(one, other), max(one, other)
+    table = tmp_path / "subuid"
+    table.write_text(f"somebody:{first}:{last - first + 1}\n")
+    shares = Shares(each=1, together=2, subordinates=SubordinateIds(table))
+    with ExitStack() as stack:
+        assert shares.admit(accepted := stack.enter_context(connected(listener, first)))
+        assert not shares.admit(stack.enter_context(connected(listener, last)))
+        assert shares.admit(stack.enter_context(connected(listener, last + 1)))
+        assert shares.guest(accepted.fileno()) == first
 
 
 def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.socket) -> None:

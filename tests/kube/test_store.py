@@ -371,6 +371,30 @@ async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() ->
 
 
 @virtually
+async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
+    """A user who may write one large object writes it again and again."""
+    async with stored(history=History(size=10_000)) as store:
+        slow = store.watch(WORKFLOW, store.version)
+        async with aclosing(slow):  # type: ignore[type-var]
+            first = asyncio.ensure_future(anext(slow))
+            await asyncio.sleep(1)
+            for number in range(11):
+                large = workflow(f"w-{number}", labels={"large": "x" * 3000})
+                await store.create(WORKFLOW, large)
+                await asyncio.sleep(0)
+            assert [watcher._waiting for watcher in watchers(store)] == [[]]
+            assert (await first).object["metadata"]["name"] == "w-0"
+            with pytest.raises(Expired, match="keep up"):
+                await anext(slow)
+
+        version = int(store.version)
+        with pytest.raises(Expired, match="too old"):
+            await taken(store.watch(WORKFLOW, str(version - 4)), 4)
+        kept = await taken(store.watch(WORKFLOW, str(version - 2)), 2)
+        assert [name for _, name in told(kept)] == ["w-9", "w-10"]
+
+
+@virtually
 async def test_a_closed_watch_leaves_nothing_behind() -> None:
     async with stored() as store:
         watch = LocalClient(store).watch(WORKFLOW, store.version)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -650,3 +651,39 @@ def test_files_are_copied_side_by_side_where_each_takes_long() -> None:
     for _ in range(30):
         latency.took(0.002)
     assert [latency.is_long() for _ in range(12)] == [True] * 11 + [False]
+
+
+# Memory
+
+
+def test_a_tree_with_more_names_than_there_is_memory_for_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file server of the user's can tell of directories without end."""
+    (tmp_path / "in").mkdir()
+
+    def endless(directory: int) -> Iterator["os.DirEntry[str]"]:
+        raise MemoryError
+
+    monkeypatch.setattr(os, "scandir", endless)
+    plan = staging.Plan(str(tmp_path / "in"), str(tmp_path), ("out",), contents=False)
+
+    assert not copier.Copier(plan, Retry.of("", 0), tree=True).run()
+    said = "has more directories, or names in one, than a copier has memory for"
+    assert capsys.readouterr().err == f"{plan.source}: {said}\n"
+
+
+def test_a_copier_leaves_memory_to_what_depends_on_it_and_to_other_users(user: User) -> None:
+    program = (
+        "import os, resource\n"
+        "from warren.node import identity\n"
+        f"identity.take({user.userid}, {user.groupid})\n"
+        "print(open('/proc/self/oom_score_adj').read(), *resource.getrlimit(resource.RLIMIT_DATA))"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    first, *most = (int(each) for each in told.stdout.split())
+    assert first >= 500
+    assert len(set(most)) == 1
+    assert 0 < most[0] <= max(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8, 2**30)

@@ -31,5 +31,15 @@ def printable_json(text: str) -> str:
     )
 
 
+def printable_value(text: str) -> str:
+    r"""Return a stored text with all letters escaped that are neither printed nor white space.
+
+    A JSON text says the same: ESC is `\u001b`.
+    """
+    return "".join(
+        each if each.isprintable() or each in "\n\t\r" else _escaped(each) for each in text
+    )
+
+
 def _escaped(letter: str) -> str:
     return json.dumps(letter)[1:-1] if letter != _DELETE else r"\u007f"

@@ -5,6 +5,7 @@ kernel ends the largest process, and a job may consist of many small ones. Askin
 that takes no privilege (proc(5), `oom_score_adj`); asking for less does, where root asked for more.
 """
 
+import os
 import resource
 import sys
 from contextlib import suppress
@@ -14,6 +15,11 @@ from typing import Final
 OOM_SCORE_ADJ: Final = 500
 """The `oom_score_adj` of what is ended first: as if half of all memory were the process's."""
 
+_SHARES: Final = 8
+"""Copiers that a rabbit has at a time, mostly: all of them together leave it its memory."""
+
+_LEAST: Final = 2**30
+
 _ADJUSTMENT: Final = Path("/proc/self/oom_score_adj")
 
 
@@ -22,6 +28,22 @@ def raise_oom_score() -> None:
     with suppress(OSError):
         if int(_ADJUSTMENT.read_text()) < OOM_SCORE_ADJ:
             _ADJUSTMENT.write_text(str(OOM_SCORE_ADJ))
+
+
+def memory() -> int:
+    """Return how many bytes a copier may hold: an eighth of the machine's memory, at least 1 GiB.
+
+    What a user has copied may be endless, where a file server of the user's says what there is.
+    """
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(there // _SHARES, _LEAST)
+
+
+def leave_memory_to_others() -> None:
+    """Hold this process, and each that it starts, to `memory`, or to less where it was so far."""
+    held = resource.getrlimit(resource.RLIMIT_DATA)
+    most = min([memory(), *(each for each in held if each != resource.RLIM_INFINITY)])
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def process_limits() -> tuple[int, int]:

@@ -13,6 +13,8 @@ import struct
 from contextlib import suppress
 from typing import Final
 
+from warren.base.subordinateids import SubordinateIds
+
 PER_USER: Final = 64
 """Connections of each user, but of the server's own and of root."""
 TOTAL: Final = 512
@@ -48,12 +50,14 @@ class ConnectionLimits:
         total: int = TOTAL,
         interval: float = INTERVAL,
         by_address: bool = False,
+        subordinates: SubordinateIds | None = None,
     ) -> None:
         """A user has `per_user` of them, all have `total`.
 
         Those of one user are let in `interval` seconds after each other. Unknown users count as one
-        user, or, `by_address`, as one for each machine.
+        user, or, `by_address`, as one for each machine; so do all subordinate ids of one user.
         """
+        self._subordinates = subordinates or SubordinateIds()
         self._by_address = by_address
         self._interval = interval
         self._next: dict[int, float] = {}
@@ -83,6 +87,8 @@ class ConnectionLimits:
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
+        if user is not None:
+            user = self._subordinates.one_of(user)
         self._open = {
             each: left
             for each, sockets in self._open.items()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
-from warren.base.printable import printable
+from warren.base.printable import printable, printable_value
 from warren.cli.common import f58
 from warren.cli.job.terminal import UserTerminal, is_foreground
 from warren.rfc import eventlog, stdio
@@ -227,10 +227,10 @@ class OutputPrinter:
         """Print one event."""
         context = event.context
         if event.name == "log" and not self._quiet:
-            click.echo(f"flux-shell: {context['message']}", err=True)
+            click.echo(f"flux-shell: {printable_value(context['message'])}", err=True)
         if event.name == "redirect" and not self._quiet and "path" in context:
             words = f"{context['rank']}: {context['stream']} redirected to {context['path']}"
-            click.echo(words, err=True)
+            click.echo(printable(words), err=True)
         for piece in stdio.read([event]):
             if self._label:
                 self._print_labelled(piece)

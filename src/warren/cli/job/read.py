@@ -12,6 +12,7 @@ import click
 import orjson
 
 from warren.base.errors import UserMistake
+from warren.base.printable import printable_value
 from warren.cli.common import ask_instance, f58, json_option, print_json, statedir_option
 from warren.cli.events import FORMATS, TIME_FORMATS, EventWriter
 from warren.cli.job import selecting
@@ -105,7 +106,7 @@ def job_info(
     if as_json:
         print_json({"id": f58(found), key: _json_or_text(text)})
     else:
-        click.echo(text.removesuffix("\n"))
+        click.echo(printable_value(text.removesuffix("\n")))
 
 
 def _json_or_text(text: str) -> Any:

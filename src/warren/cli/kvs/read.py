@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
+from warren.base.printable import printable, printable_value
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
 from warren.cli.kvs.access import (
     RequestRefused,
@@ -152,7 +153,8 @@ def ls(
         print_json([{"key": _join_key(place, name), "type": kind} for place, name, kind in found])
         return
     for place, name, kind in found:
-        click.echo((_join_key(place, name) if recursive else name) + marks.get(kind, ""))
+        shown = printable(_join_key(place, name) if recursive else name)
+        click.echo(shown + marks.get(kind, ""))
 
 
 async def _list_entries(
@@ -228,12 +230,13 @@ def dir_(
         print_json([{"key": each, "type": kind, "value": value} for each, kind, value in found])
         return
     for each, kind, value in found:
+        shown = printable(each)
         if kind == "dir":
-            click.echo(f"{each}.")
+            click.echo(f"{shown}.")
         elif kind == "symlink":
-            click.echo(f"{each} -> {value}")
+            click.echo(f"{shown} -> {printable(value)}")
         else:
-            click.echo(each if directory else f"{each} = {value.rstrip()}")
+            click.echo(shown if directory else f"{shown} = {printable_value(value.rstrip())}")
 
 
 @click.command("getroot")

@@ -23,6 +23,10 @@ _BACKLOG: Final = 8192
 """Changes that a slow watcher may fall behind before it is closed."""
 
 
+_SIZE: Final = 128 * 2**20
+"""Bytes of records that either of both has at most: objects of users may be large."""
+
+
 class WatchEvent(Event):
     """An event as all watches in one version share it."""
 
@@ -42,6 +46,8 @@ class ObjectChange:
     object: Object
     """After it; a deleted one as it was last."""
     before: Object | None
+    size: int = 0
+    """Bytes of its record."""
     _events: dict[str, WatchEvent] = field(default_factory=dict)
 
     def event(self, kind: Kind) -> WatchEvent:
@@ -58,10 +64,12 @@ class Subscription:
     """One open watch: what waits for its reader, and why it ends."""
 
     def __init__(
-        self, namespace: str, backlog: int, unsubscribe: "Callable[[Subscription], None]"
+        self, namespace: str, backlog: int, size: int, unsubscribe: "Callable[[Subscription], None]"
     ) -> None:
         self._namespace = namespace
         self._backlog = backlog
+        self._most = size
+        self._size = 0
         self._unsubscribe = unsubscribe
         self._waiting: list[ObjectChange] = []
         self._arrived = asyncio.Event()
@@ -73,7 +81,10 @@ class Subscription:
             return
         if self._namespace and change.object["metadata"].get("namespace") != self._namespace:
             return
-        if len(self._waiting) >= self._backlog:
+        self._size += change.size
+        if self._size > self._most:
+            self._waiting.clear()  # the reader may never come for it
+        if self._size > self._most or len(self._waiting) >= self._backlog:
             self.end("the watcher did not keep up with the changes")
         else:
             self._waiting.append(change)
@@ -97,6 +108,7 @@ class Subscription:
         if self._end_reason and not self._waiting:
             raise Expired(self._end_reason)
         changes, self._waiting = self._waiting, []
+        self._size = 0
         return changes
 
     def close(self) -> None:
@@ -107,10 +119,15 @@ class Subscription:
 class History:
     """The last changes of all resources, in order."""
 
-    def __init__(self, length: int = _LENGTH, backlog: int = _BACKLOG) -> None:
-        """Know the last `length` changes; a watcher may be `backlog` changes behind."""
+    def __init__(self, length: int = _LENGTH, backlog: int = _BACKLOG, size: int = _SIZE) -> None:
+        """Know the last `length` changes; a watcher may be `backlog` changes behind.
+
+        Of both no more than `size` bytes are kept, but for the last change.
+        """
         self._length = length
         self._backlog = backlog
+        self._most = size
+        self._size = 0
         self._changes: deque[ObjectChange] = deque()
         self._watchers: dict[GroupResource, dict[str, list[Subscription]]] = {}
         """By namespace, as each node's agent watches its own; those of all namespaces by ``""``."""
@@ -120,12 +137,16 @@ class History:
     def forget_until(self, version: int) -> None:
         """Forget everything up to a version."""
         self._changes.clear()
+        self._size = 0
         self.horizon = version
 
     def add(self, change: ObjectChange) -> None:
         """Send a durable change to all watches."""
-        if len(self._changes) >= self._length:
-            self.horizon = self._changes.popleft().version
+        self._size += change.size
+        while self._changes and (len(self._changes) >= self._length or self._size > self._most):
+            oldest = self._changes.popleft()
+            self.horizon = oldest.version
+            self._size -= oldest.size
         self._changes.append(change)
         watchers = self._watchers.get(change.group_resource)
         if watchers:
@@ -146,7 +167,7 @@ class History:
             if not watchers and by_namespace.get(namespace) is watchers:
                 del by_namespace[namespace]
 
-        made = Subscription(namespace, self._backlog, unsubscribe)
+        made = Subscription(namespace, self._backlog, self._most, unsubscribe)
         for change in self._changes:
             if change.version > start and change.group_resource == group_resource:
                 made.offer(change)

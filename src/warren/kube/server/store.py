@@ -460,9 +460,8 @@ class Store:
         except orjson.JSONEncodeError as error:
             raise Refused(f"{kind} {key} cannot be written: {error}") from error
         self._version = version
-        change = ObjectChange(
-            version, group_resource, event, obj, self._newest(group_resource, key)
-        )
+        before = self._newest(group_resource, key)
+        change = ObjectChange(version, group_resource, event, obj, before, len(record))
         durable = self._committer.submit(record, lambda: self._publish(change, key, after))
         self._pending[group_resource, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
@@ -523,7 +522,8 @@ class Store:
             if not name:
                 self._history.forget_until(version)
             elif version > self._history.horizon and (after or before):
-                self._history.add(_replayed(version, group_resource, before, after))
+                change = _replayed(version, group_resource, before, after, len(record))
+                self._history.add(change)
         self._durable = self._version
 
     def _snapshot(self) -> Iterable[bytes]:
@@ -645,15 +645,17 @@ def _marked_for_deletion(
 
 
 def _replayed(
-    version: int, group_resource: GroupResource, before: Object | None, after: Object | None
+    version: int,
+    group_resource: GroupResource,
+    before: Object | None,
+    after: Object | None,
+    size: int,
 ) -> ObjectChange:
     """Return a change that an earlier life has made."""
     if after is not None:
-        return ObjectChange(
-            version, group_resource, "ADDED" if before is None else "MODIFIED", after, before
-        )
+        type = "ADDED" if before is None else "MODIFIED"
+        return ObjectChange(version, group_resource, type, after, before, size)
     assert before is not None
     metadata = {**before["metadata"], "resourceVersion": str(version)}
-    return ObjectChange(
-        version, group_resource, "DELETED", {**before, "metadata": metadata}, before
-    )
+    gone = {**before, "metadata": metadata}
+    return ObjectChange(version, group_resource, "DELETED", gone, before, size)

@@ -48,6 +48,7 @@ descriptors that a process may have: each may be in another directory."""
 _LINK_REFUSED: Final = (errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS)
 _ON_EITHER_SIDE: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 """Errors of which the kernel does not say on which side they are, when it copies."""
+_TOO_MANY: Final = "has more directories, or names in one, than a copier has memory for"
 _IS_SOURCE: Final = "is what is to be copied there"
 _OTHERS_OWN: Final = (
     "modes, times and attributes of the source are not kept by what others own there"
@@ -96,6 +97,7 @@ class Copier:
 
     def run(self) -> bool:
         """Copy everything; return whether all went well."""
+        fits = True
         try:
             self._open()
             self._count()
@@ -111,6 +113,10 @@ class Copier:
             self._check_all_copied()
         except (OSError, NotCopied) as error:
             self._tally.fail(error)
+        except MemoryError:
+            fits = False  # what has taken it is only given back behind this clause
+        if not fits:
+            self._tally.fail(NotCopied(self._plan.source, _TOO_MANY))
         self._tally.finish()
         return self._tally.failed == 0
 

@@ -1,0 +1,43 @@
+"""Subordinate user ids (subuid(5)), of which one user has tens of thousands to be."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_TABLE: Final = Path("/etc/subuid")
+
+
+class SubordinateIds:
+    """The table of this machine, as it is when it is asked."""
+
+    def __init__(self, table: Path = _TABLE) -> None:
+        self._table = table
+        self._read: tuple[int, int, int] | None = None
+        """Which state of the table was read last."""
+        self._ranges: list[tuple[range, int]] = []
+        """Each range with the first id of its owner's first range."""
+
+    def one_of(self, userid: int) -> int:
+        """Return the same id for all that one user may be; one that is no subordinate as it is."""
+        self._look()
+        return next((first for each, first in self._ranges if userid in each), userid)
+
+    def _look(self) -> None:
+        try:
+            status = os.stat(self._table)
+        except OSError:
+            self._ranges, self._read = [], None
+            return
+        state = status.st_ino, status.st_size, status.st_mtime_ns
+        if state == self._read:
+            return
+        self._ranges = []
+        firsts: dict[str, int] = {}
+        with suppress(OSError):
+            for line in self._table.read_text(errors="replace").splitlines():
+                with suppress(ValueError):  # a comment, or a mistake
+                    owner, first, count = line.split(":")
+                    ids = range(int(first), int(first) + int(count))
+                    self._ranges.append((ids, firsts.setdefault(owner, ids.start)))
+            self._read = state
