@@ -78,9 +78,9 @@ def test_what_the_shell_says_is_shown_unless_it_is_to_be_quiet(
 
 
 def test_what_the_shell_says_has_no_control_characters(capfd: pytest.CaptureFixture[str]) -> None:
-    shows = Shows()
-    shows.show(stdio.log(NOW, 3, "one\x1b[2J\ntwo"))
-    shows.show(stdio.redirect(NOW, "stdout", [0], "/\x1b]0;me\x07\nout"))
+    printer = OutputPrinter()
+    printer.show(stdio.log(NOW, 3, "one\x1b[2J\ntwo"))
+    printer.show(stdio.redirect(NOW, "stdout", [0], "/\x1b]0;me\x07\nout"))
 
     told = [r"flux-shell: one\u001b[2J", "two", r"0: stdout redirected to /\x1b]0;me\x07\nout"]
     assert capfd.readouterr().err.splitlines() == told

@@ -128,7 +128,7 @@ def test_a_record_is_printed_without_control_characters(owned: Cluster) -> None:
     job = owned.submit(1)
     written = {"guest.text": "one\x1b[2J\ntwo\x9b31m", "guest.json": '{"a": "\x9b31m"}'}
     for key, text in written.items():
-        owned.do(commit(owned, [put(keys.of(fluid.parse(job), key), text.encode())]))
+        owned.do(commit(owned, [put(keys.job_key(fluid.parse(job), key), text.encode())]))
 
     assert owned("job", "info", job, "guest.text").out == "one\\u001b[2J\ntwo\\u009b31m\n"
     assert json.loads(owned("job", "info", job, "guest.json").out) == {"a": "\x9b31m"}

@@ -100,12 +100,12 @@ def test_all_subordinate_ids_of_a_user_have_no_more_than_one(
     first, last = min(one, other), max(one, other)
     table = tmp_path / "subuid"
     table.write_text(f"somebody:{first}:{last - first + 1}\n")
-    shares = Shares(each=1, together=2, subordinates=SubordinateIds(table))
+    limits = ConnectionLimits(per_user=1, total=2, subordinates=SubordinateIds(table))
     with ExitStack() as stack:
-        assert shares.admit(accepted := stack.enter_context(connected(listener, first)))
-        assert not shares.admit(stack.enter_context(connected(listener, last)))
-        assert shares.admit(stack.enter_context(connected(listener, last + 1)))
-        assert shares.guest(accepted.fileno()) == first
+        assert limits.admit(accepted := stack.enter_context(connected(listener, first)))
+        assert not limits.admit(stack.enter_context(connected(listener, last)))
+        assert limits.admit(stack.enter_context(connected(listener, last + 1)))
+        assert limits.guest(accepted.fileno()) == first
 
 
 def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.socket) -> None:

@@ -16,4 +16,6 @@ def why_not_made(storages: Informer, kind: str) -> str | None:
 
 def is_made_by_some_only(storages: Informer, kind: str) -> bool:
     """Return whether some rabbits make a type of file systems, and others do not."""
-    return storages.is_indexed("unsupported type", kind) and storages.is_indexed("supported type", kind)
+    return storages.is_indexed("unsupported type", kind) and storages.is_indexed(
+        "supported type", kind
+    )

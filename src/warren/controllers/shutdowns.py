@@ -154,7 +154,9 @@ class ShutdownController:
             )
         except (Fault, Malformed):  # told by the Workflow's own reconciles
             return []
-        of_workflow = self._informers.of(kinds.BATCH_JOB).by_index("workflow", str(workflow.metadata.key))
+        of_workflow = self._informers.of(kinds.BATCH_JOB).by_index(
+            "workflow", str(workflow.metadata.key)
+        )
         jobs = [read(obj, BatchJob) for obj in of_workflow]
         nodes = self._informers.of(kinds.NODE)
         return shutdowns.decide(

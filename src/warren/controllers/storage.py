@@ -47,7 +47,9 @@ class StorageController:
         self._node_storages.listen_to_changes(
             partial(self._part_changed, changes.is_relevant_node_storage_change)
         )
-        self._blocks.listen_to_changes(partial(self._part_changed, changes.is_relevant_block_storage_change))
+        self._blocks.listen_to_changes(
+            partial(self._part_changed, changes.is_relevant_block_storage_change)
+        )
         self._mgts.listen(self._mgt_changed)
         self._nodes.listen(self._node_changed)
         self._instances.listen(self._pool_changed)

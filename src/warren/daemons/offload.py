@@ -99,7 +99,11 @@ class Settings:
 
 
 def settings(
-    access: ClusterAccess, listener: socket.socket, certificate: Path, key: Path, service: OffloadService
+    access: ClusterAccess,
+    listener: socket.socket,
+    certificate: Path,
+    key: Path,
+    service: OffloadService,
 ) -> Settings:
     """Return the options for any cluster. The certificate may be replaced at any time."""
     endpoint = Endpoint(

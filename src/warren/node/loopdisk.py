@@ -113,7 +113,7 @@ class LoopDisk:
         while start is not None:
             async with self._locked():
                 start = await self._give_back_piece(name, start)
-            await asyncio.sleep(2 * _PAUSE)  # others, who look once in a pause, have the disk
+            await asyncio.sleep(2 * _LOCK_PAUSE)  # others, who look once in a pause, have the disk
 
     async def _give_back_piece(self, name: str, start: int) -> int | None:
         """Discard a piece of a volume; return where the next one starts, None if it was the last.

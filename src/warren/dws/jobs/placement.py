@@ -119,7 +119,9 @@ def reserve(
     """
     layouts = _layouts(needs, nodes, min_allocation, largest, counts)
     shared = tuple(
-        AllocationSet(layout.count, whole_gib(layout.size), _labels(need), _colocation_keys(need), near)
+        AllocationSet(
+            layout.count, whole_gib(layout.size), _labels(need), _colocation_keys(need), near
+        )
         for need, layout, near in zip(
             needs, layouts, localities or [Locality.JOB] * len(needs), strict=True
         )
