@@ -22,6 +22,12 @@ _PER_VALUE: Final = 80
 END_OF_JOB_RESERVE: Final = 16 * 2**20
 """Bytes with which a job comes to its end, what it has printed included, on a disk that is full."""
 
+USER_RESERVE: Final = 64 * 2**20
+"""Bytes that a user's jobs hold together before the next of them ends with `LEAST_RESERVE`."""
+
+LEAST_RESERVE: Final = 64 * 2**10
+"""Bytes with which a job comes to its end in any case."""
+
 
 def size_read(text: bytes) -> int:
     """Return how many bytes a JSON text is counted for that is kept as it is read.
@@ -53,8 +59,9 @@ class Quota:
         What a job that is `under_way` needs to come to its end is not refused for want of room.
         """
         taken = self._users.get(userid, 0)
-        ends = under_way and self.bytes_of(job) + count <= END_OF_JOB_RESERVE
-        room = math.inf if ends else self._room() / 2
+        reserve = END_OF_JOB_RESERVE if taken + count <= USER_RESERVE else LEAST_RESERVE
+        is_reserved = under_way and self.bytes_of(job) + count <= reserve
+        room = math.inf if is_reserved else self._room() / 2
         if taken + count > min(self._most, room):
             why = (
                 f"{human(int(self._most))} that each user has (kvs.user-limit)"
