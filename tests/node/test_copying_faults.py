@@ -677,7 +677,7 @@ def test_a_copier_leaves_memory_to_what_depends_on_it_and_to_other_users(user: U
     program = (
         "import os, resource\n"
         "from warren.node import identity\n"
-        f"identity.take({user.userid}, {user.groupid})\n"
+        f"identity.become_file_user({user.userid}, {user.groupid})\n"
         "print(open('/proc/self/oom_score_adj').read(), *resource.getrlimit(resource.RLIMIT_DATA))"
     )
     told = subprocess.run(

@@ -62,9 +62,9 @@ def environment(
     tokens: Sequence[Any] = (),
 ) -> dict[str, str]:
     jobspec = {"attributes": {"system": {"dw": dw}}}
-    part = SimpleNamespace(job=1, jobspec=jobspec, host="n0")
+    info = SimpleNamespace(job=1, jobspec=jobspec, host="n0")
     instance = Instance(*watches, tokens=tokens)
-    shell: Any = SimpleNamespace(part=part, handle=instance, environment={})
+    shell: Any = SimpleNamespace(info=info, handle=instance, environment={})
     virtual.run(DwsEnvironment(node or OnlyNode()).init(shell))
     assert shell.handle.watches == []
     assert shell.handle.tokens == []
