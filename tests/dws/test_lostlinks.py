@@ -175,9 +175,11 @@ def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabb
     ],
 )
 def test_which_words_count(
-    rabbit: NnfNode | None, computes: Any, known: Any, settled: bool, lost: set[str]
+    rabbit: NnfNode | None, computes: Any, known: Any, lease_steady: bool, lost: set[str]
 ) -> None:
-    assert {*links.lost_links(RABBIT, storage(**known), rabbit, computes, settled=settled)} == lost
+    assert {
+        *links.lost_links(RABBIT, storage(**known), rabbit, computes, lease_steady=lease_steady)
+    } == lost
 
 
 def test_a_storage_says_which_links_are_lost_and_first_of_all_why() -> None:

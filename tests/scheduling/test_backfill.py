@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.scheduling.systems import Oracle, matched, parts, system, together, want
 from warren.base.placing import AllocationSet
 from warren.rfc.fluid import JobId
-from warren.scheduling.backfill import Blocked, PendingJob, RunningJob, Start, decide
+from warren.scheduling.backfill import PendingJob, Refused, RunningJob, Start, decide
 from warren.scheduling.graph import Graph, Refusal
 from warren.scheduling.request import Request
 
@@ -48,7 +48,7 @@ def decided(
         decide(graph, [queue], running, NOW, **{"backfilling": True, "depth": 32, **options})
     )
     starts = [each.pending.job for each in found if isinstance(each, Start)]
-    return starts, {each.pending.job: each.at for each in found if isinstance(each, Blocked)}
+    return starts, {each.pending.job: each.at for each in found if isinstance(each, Refused)}
 
 
 WHOLE = want(1, exclusive=True)
@@ -354,9 +354,9 @@ def test_what_is_promised_is_true_and_those_who_pass_do_not_put_it_off(
     graph, oracle = Graph(r), Oracle(r)
     running = begun(graph, before)
     queue = waiting(*(each for each in wanted if graph.infeasibility(each[0]) is None))
-    blocked: list[Blocked] = []
+    blocked: list[Refused] = []
     for each in decide(graph, [queue], list(running), NOW, backfilling=backfilling, depth=32):
-        if isinstance(each, Blocked):
+        if isinstance(each, Refused):
             assert each.at == moment(oracle, graph, running, each.pending.request)
             blocked.append(each)
             continue
@@ -401,7 +401,7 @@ def all_begin_in_time(
     while True:
         for each in decide(graph, [list(queue)], running, now, backfilling=backfilling, depth=32):
             job = each.pending.job
-            if isinstance(each, Blocked):
+            if isinstance(each, Refused):
                 assert each.at <= told.get(job, inf)
                 told[job] = each.at
             else:

@@ -28,7 +28,7 @@ _MAX_DELAY: Final = 3600.0
 """Seconds after which it is looked at again when an instance expires: clocks are set."""
 
 
-class Instances:
+class InstanceReader:
     """Instances with what has their names: as it was seen, or as the API has it now."""
 
     def __init__(self, client: Client, informers: Informers) -> None:
@@ -76,11 +76,11 @@ class PersistentController:
         self._client = client
         self._clock = clock
         self._max_lifetime = max_lifetime
-        self._persistent_instances = informers.of(kinds.PERSISTENT_INSTANCE)
+        self._informer = informers.of(kinds.PERSISTENT_INSTANCE)
         self._consumers = {kind: informers.of(kind) for kind in (kinds.WORKFLOW, kinds.NNF_STORAGE)}
-        self._instances = Instances(client, informers)
+        self._reader = InstanceReader(client, informers)
         self.reconciler: Reconciler[Key] = Reconciler("persistent", self.reconcile)
-        self._persistent_instances.listen(lambda obj: self.reconciler.add(key_of(obj)))
+        self._informer.listen(lambda obj: self.reconciler.add(key_of(obj)))
         for kind in self._consumers:
             self._consumers[kind].listen(partial(self._consumer_changed, kind))
         for kind in PARTS:
@@ -88,7 +88,7 @@ class PersistentController:
 
     async def reconcile(self, key: Key) -> float | None:
         """Reconcile a PersistentStorageInstance."""
-        found = self._instances.cached(key)
+        found = self._reader.cached(key)
         if found is None:
             return None
         lost = await self._lost_consumers(found.object)
@@ -104,7 +104,7 @@ class PersistentController:
         again = None if later is None else min(later, _MAX_DELAY)
         if instances.is_about_to_go(found):
             # About to let go: what was just made may not have been seen yet.
-            found = await self._instances.read_live(key)
+            found = await self._reader.read_live(key)
             if found is None:
                 return None
             again = REQUEUE_DELAY if found.parts else None
@@ -131,12 +131,10 @@ class PersistentController:
     def _consumer_changed(self, kind: Kind, obj: Object) -> None:
         key = key_of(obj)
         if self._consumers[kind].get(key) is None:
-            for each in self._persistent_instances.by_index(
-                "consumer", instances.consumer_index(kind, key)
-            ):
+            for each in self._informer.by_index("consumer", instances.consumer_index(kind, key)):
                 self.reconciler.add(key_of(each))
 
     def _part_changed(self, obj: Object) -> None:
         # By name, whatever owns it: that a name is free again is an event, too.
-        if self._persistent_instances.get(key_of(obj)) is not None:
+        if self._informer.get(key_of(obj)) is not None:
             self.reconciler.add(key_of(obj))

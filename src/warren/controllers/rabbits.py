@@ -138,7 +138,8 @@ class SystemController:
                 node,
                 self._computes(rabbit) if links.over_network(node) else {},
                 alive=self._heartbeats.seconds_left(rabbit.name) != 0.0,
-                settled=(self._heartbeats.renewed_for(rabbit.name) or 0.0) >= links.SETTLE_SECONDS,
+                lease_steady=(self._heartbeats.renewed_for(rabbit.name) or 0.0)
+                >= links.SETTLE_SECONDS,
             )
         )
 

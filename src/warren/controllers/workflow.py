@@ -12,7 +12,7 @@ from warren.base.objects import Key, Kind, Object, key_of
 from warren.controllers.filesystemtypes import why_not_made
 from warren.controllers.live import REQUEUE_DELAY, orphans
 from warren.controllers.newkeys import new_ssh_key
-from warren.controllers.persistent import Instances
+from warren.controllers.persistent import InstanceReader
 from warren.controllers.tokens import Tokens
 from warren.controllers.users import user_by
 from warren.dws import changes, containerauth, kinds, labels, nodelocal, reports
@@ -80,7 +80,7 @@ class WorkflowController:
             informers.of(kind).listen_to_changes(partial(self._child_changed, kind))
         informers.of(kinds.NODE)
         informers.of(kinds.PORT_MANAGER).listen_to_changes(self._ports_changed)
-        self._instances = Instances(client, informers)
+        self._instances = InstanceReader(client, informers)
         self._tokens = Tokens(client)
         informers.of(kinds.PERSISTENT_INSTANCE).listen(
             lambda obj: self._instance_changed(str(key_of(obj)))

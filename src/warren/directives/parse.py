@@ -15,10 +15,10 @@ from warren.directives.diagnostics import Mistake
 _SENTINEL = re.compile(r"(?<!\S)#DW(?=\s|$)")
 _WORD = re.compile(r"\S+")
 
-CONTINUED: Final = re.compile(r"\\\s*$")
+LINE_CONTINUES: Final = re.compile(r"\\\s*$")
 """The end of a line whose directive goes on in the next one."""
 
-CONTINUATION: Final = re.compile(r"\s*(?:#DW(?=\s|$)|#)?\s*")
+NEXT_LINE_PREFIX: Final = re.compile(r"\s*(?:#DW(?=\s|$)|#)?\s*")
 """What may stand before the words with which a directive goes on."""
 
 _LINE_BREAK = re.compile(r"\\[ \t\r]*\n[ \t]*(?:#DW(?=\s|$)|#)?")
@@ -175,7 +175,7 @@ def split(block: str) -> Iterator[str]:
     A line that ends in `\\` goes on in the next one, with `#DW`, `#` or nothing before what
     follows. Text before the first `#DW` comes out as it is, for `parse` to refuse.
     """
-    block = CONTINUED.sub("", _LINE_BREAK.sub(" ", block))
+    block = LINE_CONTINUES.sub("", _LINE_BREAK.sub(" ", block))
     starts = [match.start() for match in _SENTINEL.finditer(block)]
     if not starts or block[: starts[0]].strip():
         starts.insert(0, 0)

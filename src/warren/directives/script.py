@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from warren.directives.diagnostics import Mistake
-from warren.directives.parse import CONTINUATION, CONTINUED
+from warren.directives.parse import LINE_CONTINUES, NEXT_LINE_PREFIX
 
 _DIRECTIVE: Final = re.compile(r"#DW(?=\s|$)")
 _LOOKS_ALIKE: Final = re.compile(r"\s*(#\s*DW)\s+\w+\s.*\w=\S", re.IGNORECASE)
 """What no user writes as a comment: the word, in whatever letters, a command, and an argument."""
 
 _CR: Final = "\r"
-_CONTINUING: Final = f"{string.whitespace}\\"
+_SPACE_AND_BACKSLASH: Final = f"{string.whitespace}\\"
 """What is taken off the end of a line that goes on."""
 
 
@@ -118,8 +118,8 @@ def read(text: str) -> Script:
         if _DIRECTIVE.match(line) and comments:
             parts = [line]
             words += _words(line, number, 0)
-            while CONTINUED.search(parts[-1]):
-                parts[-1] = parts[-1].rstrip(_CONTINUING)
+            while LINE_CONTINUES.search(parts[-1]):
+                parts[-1] = parts[-1].rstrip(_SPACE_AND_BACKSLASH)
                 words = _without_backslash(words)
                 following = lines[at].removesuffix(_CR) if at < len(lines) else ""
                 first_word = _words_start(following)
@@ -163,7 +163,7 @@ def _without_backslash(words: list[Word]) -> list[Word]:
 
 def _words_start(line: str) -> int:
     """Return where in a line that is the next of a directive its words begin."""
-    match = CONTINUATION.match(line)
+    match = NEXT_LINE_PREFIX.match(line)
     assert match is not None  # it may be empty
     return match.end()
 

@@ -28,7 +28,7 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
-from warren.scheduling.backfill import Blocked, PendingJob, RunningJob, Start, decide
+from warren.scheduling.backfill import PendingJob, Refused, RunningJob, Start, decide
 from warren.scheduling.external import ExternalAllocations, ExternalStorage
 from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.reasons import Reason
@@ -260,7 +260,7 @@ class JobScheduler:
                     if len(given) == _ALLOCATIONS_PER_COMMIT:
                         self._changed.set()
                         break
-                case Blocked(waiting, reason, at):
+                case Refused(waiting, reason, at):
                     self._explain(waiting.job, reason, at)
         for job, _ in given:
             self._dequeue(job)

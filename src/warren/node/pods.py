@@ -73,13 +73,13 @@ class Pods:
         directory: Path,
         number: int,
         network: PodNetwork,
-        rabbit: Namespace | None,
+        namespace: Namespace | None,
         images: Images,
         host_address: str = "127.0.0.1",
         *,
         start_timeout: float = _START_TIMEOUT,
     ) -> None:
-        """`number` is the rabbit's among those of this machine, from 0.
+        """`number` is the rabbit's among those of this machine, from 0, and `namespace` its mounts.
 
         Ports of the node are those of `host_address`.
         """
@@ -89,13 +89,13 @@ class Pods:
         self._directory = directory
         self._number = number
         self._network = network
-        self._rabbit = rabbit
+        self._namespace = namespace
         self._address_lock = asyncio.Lock()
         """No address is given twice: it is chosen and written down before the next one."""
 
     async def unable(self) -> str | None:
         """Return why no pods can be run here; None if they can."""
-        if self._rabbit is None:
+        if self._namespace is None:
             return "nodes have no mount namespaces: the kernel forbids them to this user"
         for program, package in _PROGRAMS.items():
             if shutil.which(program) is None:
@@ -141,8 +141,8 @@ class Pods:
         # Callers see to it that two of them are never at work on one pod.
         if self.state(uid) is not None:
             return
-        network = await self._network.ensure()
-        rabbit = None if self._rabbit is None else await self._rabbit.ensure()
+        network_pid = await self._network.ensure()
+        namespace_pid = None if self._namespace is None else await self._namespace.ensure()
         place = self._pod_directory(uid)
         if _lock_holder(place / "lock") is not None:
             raise NodeTrouble("the pod takes long to begin: it is waited for")
@@ -152,8 +152,8 @@ class Pods:
         if bwrap is None:
             raise NodeTrouble("bwrap cannot be run: it is not there")
         machine = {
-            "network": network,
-            "rabbit": rabbit,
+            "network": network_pid,
+            "rabbit": namespace_pid,
             "bwrap": bwrap,
             "oomScoreAdj": userlimits.OOM_SCORE_ADJ,
             "processes": userlimits.process_limits(),

@@ -30,7 +30,7 @@ from warren.scheduling.request import Request
 class DepthLimit(IntEnum):
     """How far a queue is looked at, in its depths."""
 
-    BLOCKED_JOBS = 1
+    WAITING_JOBS = 1
     """Jobs that wait for others."""
     ADMIN_REQUESTS = 8
     """Different requests that wait for an administrator."""
@@ -66,7 +66,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Blocked:
+class Refused:
     """A job is the first to wait for its nodes."""
 
     pending: PendingJob
@@ -104,7 +104,7 @@ def decide(
     *,
     backfilling: bool,
     depth: int,
-) -> Iterator[Start | Blocked]:
+) -> Iterator[Start | Refused]:
     """Return, one after the other, which jobs get what, and which wait for what.
 
     Each of the `queues` is in order, and looked at until `depth` of it are left waiting for
@@ -123,13 +123,13 @@ def consider(
     queues: Iterable[Iterable[PendingJob]],
     depth: int,
     reached: MutableMapping[int, DepthLimit] | None = None,
-) -> Iterator[tuple[PendingJob, Start | Blocked | None]]:
+) -> Iterator[tuple[PendingJob, Start | Refused | None]]:
     """Yield the jobs that are looked at, each with what becomes of it; None if it just waits.
 
     For queues that are looked at no further, `reached` is told by their number which limit it is.
     """
     iterators = [iter(queue) for queue in queues]
-    remaining = [DepthLimit.BLOCKED_JOBS * depth] * len(iterators)
+    remaining = [DepthLimit.WAITING_JOBS * depth] * len(iterators)
     admin_requests = [DepthLimit.ADMIN_REQUESTS * depth] * len(iterators)
     admin_jobs = [DepthLimit.ADMIN_JOBS * depth] * len(iterators)
     firsts = [(number, next(each, None)) for number, each in enumerate(iterators)]
@@ -150,7 +150,7 @@ def consider(
             repeated = (
                 DepthLimit.ADMIN_REQUESTS if not admin_requests[number] else DepthLimit.ADMIN_JOBS
             )
-            reached[number] = repeated if remaining[number] else DepthLimit.BLOCKED_JOBS
+            reached[number] = repeated if remaining[number] else DepthLimit.WAITING_JOBS
         following = next(iterators[number], None) if more else None
         if following is None:
             heappop(heads)
@@ -184,7 +184,7 @@ class Plan:
         """Return whether a request that was refused waits for an administrator alone."""
         return request in self._needing_admin
 
-    def consider(self, pending: PendingJob) -> Start | Blocked | None:
+    def consider(self, pending: PendingJob) -> Start | Refused | None:
         """Return what becomes of a waiting job, after all that come before it."""
         request = pending.request
         if request in self._refused:
@@ -210,7 +210,7 @@ class Plan:
             self._needing_admin.add(request)
         refusal = self._graph.match(request)
         assert isinstance(refusal, Refusal)
-        return Blocked(pending, refusal.reason, inf if reservation is None else reservation.at)
+        return Refused(pending, refusal.reason, inf if reservation is None else reservation.at)
 
     def _start(self, pending: PendingJob, graph: Graph, end: float) -> Start:
         found = graph.match(pending.request)
@@ -220,7 +220,7 @@ class Plan:
             self._unreserved.take(found)
         elif self._unreserved is not self._graph:
             # It will have ended when what is reserved is due: nothing beside that is taken.
-            self._unreserved.take_keeping_flash(found, free_in=self._graph)
+            self._unreserved.take_but_flash_free_in(found, self._graph)
         insort(self._running, RunningJob(end, pending.job, found))
         return Start(pending, found)
 
@@ -239,7 +239,7 @@ class Plan:
             unreserved.reserve(reserved.pending.request)
             return -inf
         assert reservation.remaining is not None
-        unreserved.take_keeping_flash(reservation.allocation, free_in=reservation.remaining)
+        unreserved.take_but_flash_free_in(reservation.allocation, reservation.remaining)
         return reservation.at
 
     # Looking closer

@@ -19,7 +19,7 @@ class Candidate:
     """What a request could have of one chassis. Flash is counted in units of the chassis."""
 
     chassis: int
-    nodes: int
+    node_mask: int
     """The nodes that would do, as bits; none where only its flash matters."""
     max_nodes: int
     """How many of them could have what is to be beside each."""
@@ -38,8 +38,8 @@ class Choice:
 
     candidate: Candidate
     nodes: int
-    shared: int
-    """In units of the chassis."""
+    shared_units: int
+    """Flash that its nodes share, in units of the chassis."""
 
 
 def choose(
@@ -132,7 +132,7 @@ def _place_shared(
 ) -> list[Choice] | None:
     """Place what is shared on the chassis of the nodes that were chosen, and where it may be."""
     # In the order in which R tells of them: by the first node on each, and then those of no node.
-    ordered = sorted(chosen, key=lambda each: each[0].nodes & -each[0].nodes)
+    ordered = sorted(chosen, key=lambda each: each[0].node_mask & -each[0].node_mask)
     taken = {candidate.chassis for candidate, _ in chosen}
     ordered += [(candidate, 0) for candidate in all_chassis if candidate.chassis not in taken]
     counts = placement(
@@ -160,7 +160,7 @@ def _place_shared(
         )
         for number, (candidate, nodes) in enumerate(ordered)
     )
-    return [each for each in choices if each.nodes or each.shared]
+    return [each for each in choices if each.nodes or each.shared_units]
 
 
 @dataclass
@@ -168,7 +168,7 @@ class _TrialChassis:
     """A chassis on which allocations are tried."""
 
     candidate: Candidate
-    shared: int = 0
+    shared_units: int = 0
     apart: set[str] = field(default_factory=set)
     """The keys of the allocations that must be with no other of such a key."""
     nodes: int = field(init=False)
@@ -181,7 +181,7 @@ class _TrialChassis:
 
     def after(self, need: int) -> int:
         """Return how many nodes could be there beside so much more."""
-        left = self.candidate.free_units - self.shared - need
+        left = self.candidate.free_units - self.shared_units - need
         if left < 0:
             return 0
         candidate = self.candidate
@@ -197,20 +197,20 @@ def _follow_allocations(
     request: Request, candidates: Sequence[Candidate], all_chassis: Sequence[Candidate]
 ) -> list[Choice] | None:
     """Place each allocation where it costs the fewest nodes, and choose the nodes after it."""
-    taken = [_TrialChassis(candidate, least=request.nodes_per_chassis) for candidate in candidates]
+    trials = [_TrialChassis(candidate, least=request.nodes_per_chassis) for candidate in candidates]
     most_used = request.chassis or request.node_count
     used: set[int] = set()
     bound = [each for each in request.shared if each.locality is not Locality.ANY]
     for each in sorted(bound, key=precedence):
 
         def cost(index: int, gib: int = each.gib) -> tuple[int, int, int]:
-            one = taken[index]
+            one = trials[index]
             lost = one.nodes - one.after(units(gib, one.candidate.unit_gib))
-            return (lost, one.shared - one.candidate.free_units, index)
+            return (lost, one.shared_units - one.candidate.free_units, index)
 
         heap = [
             cost(index)
-            for index, one in enumerate(taken)
+            for index, one in enumerate(trials)
             if has_labels(one.candidate.labels, each.labels)
             and one.apart.isdisjoint(each.colocation_keys)
         ]
@@ -218,13 +218,13 @@ def _follow_allocations(
         left = each.count
         while left and heap:
             index = heap[0][2]
-            one, need = taken[index], units(each.gib, taken[index].candidate.unit_gib)
+            one, need = trials[index], units(each.gib, trials[index].candidate.unit_gib)
             after = one.after(need)
             if not after or (index not in used and len(used) == most_used):
                 heappop(heap)
                 continue
             used.add(index)
-            one.shared += need
+            one.shared_units += need
             one.nodes = after
             left -= 1
             if each.colocation_keys:
@@ -235,11 +235,11 @@ def _follow_allocations(
         if left:
             return None
     if request.chassis:
-        others = [index for index in range(len(taken)) if index not in used]
+        others = [index for index in range(len(trials)) if index not in used]
         chosen = {*used, *others[: request.chassis - len(used)]}
-        taken = [one for index, one in enumerate(taken) if index in chosen]
-        candidates, used = [one.candidate for one in taken], set()
-    max_nodes = [one.nodes for one in taken]
+        trials = [one for index, one in enumerate(trials) if index in chosen]
+        candidates, used = [one.candidate for one in trials], set()
+    max_nodes = [one.nodes for one in trials]
     if sum(max_nodes) < request.node_count:
         return None
     return _place_shared(request, _take_in_order(candidates, max_nodes, request, used), all_chassis)

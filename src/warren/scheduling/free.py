@@ -74,7 +74,7 @@ class FreeResources:
                 self._given_gib[index] += flash.count(ssds) * flash.unit
         self._change(changed)
 
-    def take_keeping_flash(self, pieces: Iterable[Piece], free_in: "FreeResources") -> None:
+    def take_but_flash_free_in(self, pieces: Iterable[Piece], other: "FreeResources") -> None:
         """Take some pieces, but of flash only what is not free in another system any more.
 
         That may be other flash than is free here: of a pool it does not matter which.
@@ -83,7 +83,7 @@ class FreeResources:
         self.take(piece._replace(ssds=0) for piece in pieces)
         for index in self._inventory.flash_portions(pieces):
             flash = self._inventory.chassis[index].flash
-            self._ssds[index] = flash.intersect(self._ssds[index], free_in._ssds[index])
+            self._ssds[index] = flash.intersect(self._ssds[index], other._ssds[index])
 
     def give_back(self, pieces: Iterable[Piece]) -> None:
         places, nodes = self._inventory.places, self._inventory.nodes
@@ -334,7 +334,7 @@ class FreeResources:
         for choice in self._choice(request, suitable_nodes) or ():
             candidate = choice.candidate
             flash = self._inventory.chassis[candidate.chassis].flash
-            free, more = self._available(candidate.chassis), choice.shared
+            free, more = self._available(candidate.chassis), choice.shared_units
             if not choice.nodes:
                 yield Piece(
                     self._inventory.representative_rank(candidate.chassis),
@@ -343,7 +343,7 @@ class FreeResources:
                     0,
                 )
                 continue
-            chosen = candidate.nodes
+            chosen = candidate.node_mask
             if choice.nodes < chosen.bit_count():
                 chosen = _lowest_nodes(chosen, choice.nodes)
             for place in _places(chosen):

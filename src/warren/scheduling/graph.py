@@ -330,9 +330,9 @@ class Graph:
         """Mark an allocation as taken."""
         self._free.take(allocation.pieces)
 
-    def take_keeping_flash(self, allocation: Allocation, free_in: "Graph") -> None:
+    def take_but_flash_free_in(self, allocation: Allocation, other: "Graph") -> None:
         """Mark an allocation as taken, but for the flash that is free in another graph, too."""
-        self._free.take_keeping_flash(allocation.pieces, free_in._free)
+        self._free.take_but_flash_free_in(allocation.pieces, other._free)
 
     def give_back(self, *allocations: Allocation) -> None:
         """Mark allocations as free again."""

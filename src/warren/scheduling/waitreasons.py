@@ -12,10 +12,10 @@ from warren.base.words import plural
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.scheduling.backfill import (
-    Blocked,
     DepthLimit,
     PendingJob,
     Plan,
+    Refused,
     Reservation,
     RunningJob,
     Start,
@@ -49,7 +49,7 @@ def wait_reasons(
     for waiting, outcome in consider(plan, iterators, depth, reached):
         if unexplained.pop(waiting.job, None) is not None:
             reason = _TURN if isinstance(outcome, Start) else _reason(plan, waiting, shortages)
-            at = outcome.at if isinstance(outcome, Blocked) else inf
+            at = outcome.at if isinstance(outcome, Refused) else inf
             yield waiting.job, replace(reason, at=at)
         if not unexplained:
             return
@@ -58,7 +58,7 @@ def wait_reasons(
         # Which queue a job is in is seen by what is left of each.
         rest = ((each.job, at) for number, at in reached.items() for each in iterators[number])
         limits = {job: at for job, at in rest if job in unexplained}
-    usual = next(iter(reached.values()), DepthLimit.BLOCKED_JOBS)
+    usual = next(iter(reached.values()), DepthLimit.WAITING_JOBS)
     for waiting in unexplained.values():
         reason = _reason(plan, waiting, shortages)
         limit = limits.get(waiting.job, usual)
@@ -81,7 +81,7 @@ def _too_deep(depth: int, limit: DepthLimit) -> Reason:
     most = limit * depth
     wait = "waits" if most == 1 else "wait"
     before = {
-        DepthLimit.BLOCKED_JOBS: f"{plural(most, 'job')} of its queue that cannot start {wait} "
+        DepthLimit.WAITING_JOBS: f"{plural(most, 'job')} of its queue that cannot start {wait} "
         "before it",
         DepthLimit.ADMIN_REQUESTS: f"jobs of its queue with {most} different requests wait before "
         "it for an administrator to bring back what they need",

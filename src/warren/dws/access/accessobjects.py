@@ -26,20 +26,21 @@ def new(
     clients: str,
     mount_path: str,
     *,
-    copy: tuple[int, str] | None = None,
+    served_for: tuple[int, str] | None = None,
     persistent: str | None = None,
     shared: Sharing | None = None,
     lost: Collection[str] = (),
 ) -> Object:
     """Make the NnfAccess of one directive's storage for `computes` or `servers`.
 
-    The latter is for a `copy`, the index and the command of its directive, which it is labelled as.
+    The latter is `served_for` copies or containers: the index that it is labelled with, and the
+    command that says how long rabbits mount it.
     `persistent` names the instance whose storage it is, of which rabbits mount what is for the
     Workflow's compute nodes, and `shared` says who else than its owner is let in. What is for
     nodes that are `lost` is left out.
     """
     meta = workflow.metadata
-    labelled, command = copy or (index, "")
+    labelled, command = served_for or (index, "")
     state = TEARDOWN_STATES.get(command, State.POST_RUN)
     spec: dict[str, Any] = {
         "desiredState": "mounted",
@@ -75,13 +76,16 @@ def new(
         annotations[labels.SHARED_WITH] = str(shared)
     if annotations:
         metadata["annotations"] = annotations
-    if copy is not None:
+    if served_for is not None:
         metadata["labels"][labels.TEARDOWN_STATE] = state
     return {"metadata": metadata, "spec": spec}
 
 
 def mount_again(access: NnfAccess, index: int, command: str, lost: Collection[str] = ()) -> Change:
-    """Have rabbits mount for another copy, the directive at `index`, what they had unmounted."""
+    """Have rabbits mount what they had unmounted, for another copy or for containers.
+
+    `index` and `command` are as `served_for` in `new`.
+    """
     state = TEARDOWN_STATES[command]
     carried = {labels.DIRECTIVE_INDEX: str(index), labels.TEARDOWN_STATE: state}
     return Change(

@@ -163,14 +163,15 @@ def lost_links(
     node: NnfNode | None,
     computes: Mapping[str, NnfNode],
     *,
-    settled: bool,
+    lease_steady: bool,
 ) -> dict[str, LostLink]:
     """Return which of a rabbit's links are lost, by what its `computes` say of them.
 
     Nothing counts where the rabbit is not reached over a network, nor of a link of which the
-    rabbit itself says how it is. Unless the rabbit's Lease is `settled` no link is lost that was
-    not before: what nodes say then may come from the rabbit itself having been gone, which says
-    nothing of the link, and jobs without storage may go on using its nodes.
+    rabbit itself says how it is. Until the rabbit's Lease is `lease_steady`, renewed for
+    `SETTLE_SECONDS`, no link is lost that was not before: what nodes say may come from the rabbit
+    itself having been gone, which says nothing of the link, and jobs without storage may go on
+    using its nodes.
     """
     if node is None or not over_network(node):
         return {}
@@ -182,7 +183,7 @@ def lost_links(
         word = None if own is None else lost_link_of(own.metadata)
         if word is None or word.rabbit != rabbit.name or each.name in listed:
             continue
-        if settled or each.name in before:
+        if lease_steady or each.name in before:
             found[each.name] = word
     return found
 

@@ -48,17 +48,17 @@ def decide(
     computes: Mapping[str, NnfNode] | None = None,
     *,
     alive: bool = True,
-    settled: bool = True,
+    lease_steady: bool = True,
 ) -> Sequence[Write]:
     """Make the Storage of one rabbit, and keep its status what the rabbit says.
 
     And that of its links what its `computes` say, where they reach it over a network. Where its
-    agent is not `alive`, what the rabbit said last is not true any more; unless it is `settled`,
-    no link is lost anew (`links.lost_links`).
+    agent is not `alive`, what the rabbit said last is not true any more; until its Lease is
+    `lease_steady`, no link is lost anew (`links.lost_links`).
     """
     if storage is None:
         return [Create(kind=kinds.STORAGE, object=_child(configuration, rabbit))]
-    lost = links.lost_links(rabbit, storage, node, computes or {}, settled=settled)
+    lost = links.lost_links(rabbit, storage, node, computes or {}, lease_steady=lease_steady)
     carried = _carried(node.metadata, storage.metadata, lost) if node is not None else {}
     if carried:
         # Its status comes with the next news of it, which this makes.

@@ -166,7 +166,7 @@ def _mounting(
         target,
         SERVERS,
         snapshot.mount_path(target),
-        copy=(index, command),
+        served_for=(index, command),
         lost=snapshot.lost,
         **instance_options(snapshot, snapshot.directives[target]),
     )

@@ -491,7 +491,7 @@ def _start(snapshot: WorkflowSnapshot, index: int, directive: Directive) -> Outc
 def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> Outcome:
     """Have rabbits mount the storage of the directive `target` until Teardown."""
     found = snapshot.accesses.get(f"{snapshot.child(target)}-{SERVERS}")
-    copy = (target, "container")
+    served_for = (target, "container")
     if found is None:
         if not may_mount(snapshot, target, targets, SERVERS):
             return Outcome(waiting="pending mount")
@@ -500,14 +500,14 @@ def _served(snapshot: WorkflowSnapshot, target: int, targets: Sequence[int]) -> 
             target,
             SERVERS,
             snapshot.mount_path(target),
-            copy=copy,
+            served_for=served_for,
             lost=snapshot.lost,
             **instance_options(snapshot, snapshot.directives[target]),
         )
         return Outcome(writes=[Create(kind=kinds.NNF_ACCESS, object=made)], waiting="pending mount")
     is_kept = found.metadata.labels.get(labels.TEARDOWN_STATE) == State.TEARDOWN
     if found.spec.desired_state != "mounted" or not is_kept:
-        again = accessobjects.mount_again(found, *copy, snapshot.lost)
+        again = accessobjects.mount_again(found, *served_for, snapshot.lost)
         return Outcome(writes=[again], waiting="pending mount")
     raise_for(found.status.error)
     return DONE if is_mounted(found) else Outcome(waiting="pending mount")

@@ -126,8 +126,8 @@ class EventProcessor:
         try:
             while self._ready:
                 ready = self._ready.popleft()
-                while ready.queue and not ready.paused:
-                    self._apply(ready, ready.queue.popleft())
+                while ready.pending_events and not ready.paused:
+                    self._apply(ready, ready.pending_events.popleft())
         finally:
             self._busy = False
 
@@ -144,7 +144,7 @@ class EventProcessor:
     # Applying
 
     def _queue(self, entry: ActiveJob, name: str, context: Mapping[str, Any]) -> None:
-        entry.queue.append(Event(self._clock.now(), name, context))
+        entry.pending_events.append(Event(self._clock.now(), name, context))
 
     def _apply(self, entry: ActiveJob, event: Event) -> None:
         before = entry.job
@@ -201,7 +201,7 @@ class EventProcessor:
         under_way = OutstandingRequests(
             alloc=entry.allocating,
             execution=entry.executing,
-            events=frozenset(event.name for event in entry.queue),
+            events=frozenset(event.name for event in entry.pending_events),
             eligible=entry.job.state is not State.SCHED or self.eligible(entry.jobspec),
         )
         for action in decide(entry.job, under_way):

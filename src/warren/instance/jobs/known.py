@@ -29,9 +29,9 @@ class ActiveJob:
     events: list[Event] = field(default_factory=list)
     durable: int = 0
     """How many of the events are on disk."""
-    queue: deque[Event] = field(default_factory=deque)
+    pending_events: deque[Event] = field(default_factory=deque)
     paused: bool = False
-    """Whether what is queued has to wait: the job is being taken in, or an event applied."""
+    """Whether its pending events have to wait: the job is being taken in, or an event applied."""
     allocating: bool = False
     withdrawn: bool = False
     """Whether the request for resources was withdrawn, and is not answered yet."""
@@ -44,9 +44,9 @@ class ActiveJob:
     """What plugins keep with the job, by plugin and name."""
 
     def with_pending_events(self) -> Job:
-        """Return the job with its queued events applied."""
+        """Return the job with its pending events applied."""
         job = self.job
-        for event in self.queue:
+        for event in self.pending_events:
             with suppress(UserMistake):
                 job = update(job, event)
         return job

@@ -200,7 +200,7 @@ class JobManager:
         accepted = True
         self.inactive_jobs.track_waitable(entry)
         self._commits.add(*operations, keys.log_event(job, event))
-        entry.queue.append(Event(self._clock.now(), "validate"))
+        entry.pending_events.append(Event(self._clock.now(), "validate"))
         entry.paused = False
         self.processor.process(entry)
         await self.wait_committed()

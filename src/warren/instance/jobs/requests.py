@@ -208,7 +208,7 @@ def check_memo_size(entry: ActiveJob, memo: Mapping[str, Any]) -> None:
 
 def is_log_full(entry: ActiveJob) -> bool:
     """Return whether a job's log is as long as its user may make it."""
-    return len(entry.events) + len(entry.queue) >= _MOST_EVENTS
+    return len(entry.events) + len(entry.pending_events) >= _MOST_EVENTS
 
 
 def own_running_job(manager: JobManager, request: Request) -> ActiveJob:

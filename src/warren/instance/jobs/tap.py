@@ -73,7 +73,7 @@ class Tap:
 
     def event_posted(self, job: JobId, name: str) -> bool:
         entry = self._manager.active_job(job)
-        return any(event.name == name for event in (*entry.events, *entry.queue))
+        return any(event.name == name for event in (*entry.events, *entry.pending_events))
 
     def result(self, job: JobId) -> Result:
         found = self.job(job)

@@ -52,7 +52,7 @@ class Snapshot:
         self._last = [
             record((create_namespace(space.name, space.owner),), writer, sequence)
             for space in spaces
-            for writer, sequence in space.writers.items()
+            for writer, sequence in space.applied_sequences.items()
         ]
         # The primary namespace last of all: its version ends a snapshot.
         self._last += [
@@ -187,7 +187,7 @@ class Snapshot:
     def _room_left(self, node: Any, room: int) -> int:
         """Return what is left of some room with a node in it; negative if it is not cold."""
         if isinstance(node, Directory) and (
-            node.in_snapshot == self._number or node.changed >= self._number - 1
+            node.in_snapshot == self._number or node.changed_after >= self._number - 1
         ):
             return -1
         if not isinstance(node, dict):

@@ -145,7 +145,7 @@ class Kvs:
     def _apply(self, record: Record) -> None:
         if record.writer:
             space = self._namespaces.get(record.operations[0].namespace)
-            if space is None or space.writers.get(record.writer, 0) >= record.sequence:
+            if space is None or space.applied_sequences.get(record.writer, 0) >= record.sequence:
                 return
         self._context.records += 1
         changes: list[tuple[str, str, Any]] = []
@@ -158,7 +158,7 @@ class Kvs:
         if record.writer:
             space = self._namespaces.get(record.operations[0].namespace)
             if space is not None:
-                space.writers[record.writer] = record.sequence
+                space.applied_sequences[record.writer] = record.sequence
         for name in {name for name, _, _ in changes}:
             space = self._namespaces.get(name)
             if space is not None:

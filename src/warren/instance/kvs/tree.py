@@ -28,11 +28,11 @@ class Link(NamedTuple):
 class Directory(dict[str, Any]):
     """Directories, links and values by name; a directory may be in a `Pack`, which stands here."""
 
-    __slots__ = ("changed", "in_snapshot", "ref")
+    __slots__ = ("changed_after", "in_snapshot", "ref")
 
-    def __init__(self, changed: int, in_snapshot: int) -> None:
-        self.changed = changed
-        """The turn in which its own entries last changed."""
+    def __init__(self, changed_after: int, in_snapshot: int) -> None:
+        self.changed_after = changed_after
+        """The last snapshot that had begun when its own entries last changed, by its number."""
         self.in_snapshot = in_snapshot
         """The last snapshot that has its own entries."""
         self.ref: bytes | None = None
@@ -74,12 +74,12 @@ def directory_entries(place: Directory, packs: PackCache) -> Iterator[tuple[str,
         yield name, packs.entries(node)[name] if isinstance(node, Pack) else node
 
 
-def unpack(found: Any, changed: int, in_snapshot: int) -> Any:
+def unpack(found: Any, changed_after: int, in_snapshot: int) -> Any:
     """Make a node of what a pack has."""
     if isinstance(found, dict):
-        place = Directory(changed, in_snapshot)
+        place = Directory(changed_after, in_snapshot)
         for name, each in found.items():
-            place[name] = unpack(each, changed, in_snapshot)
+            place[name] = unpack(each, changed_after, in_snapshot)
         return place
     return found if isinstance(found, bytes) else Link(*found)
 
@@ -102,8 +102,8 @@ class Namespace:
         self.version = 0
         """How many transactions have changed it."""
         self.root = Directory(context.snapshot_number, context.snapshot_number)
-        self.writers: dict[str, int] = {}
-        """The last sequence number of each numbered writer."""
+        self.applied_sequences: dict[str, int] = {}
+        """The sequence number of the last record of each writer: an earlier one is a repetition."""
         self.guest_bytes = 0
         """Bytes that guests have written in this life, whatever became of them."""
         self.replaced: list[tuple[str, Any]] = []
@@ -132,7 +132,7 @@ class Namespace:
                 context.snapshot.take_entry(self.name, path, place, name)
             if context.undo is not None:
                 context.undo.append(partial(found.__delitem__, slice(len(found), None)))
-            place.changed = context.snapshot_number
+            place.changed_after = context.snapshot_number
             found += value
             return found
         if isinstance(found, bytes):
@@ -197,7 +197,9 @@ class Namespace:
         if not isinstance(found, Pack):
             return None
         # Not a change: it says the same as before. A snapshot has it if it has the pack.
-        opened = unpack(self._context.packs.entries(found)[name], place.changed, found.in_snapshot)
+        opened = unpack(
+            self._context.packs.entries(found)[name], place.changed_after, found.in_snapshot
+        )
         assert isinstance(opened, Directory)
         self._context.packs.release(found)
         if found.refs is not None:
@@ -213,7 +215,7 @@ class Namespace:
             context.snapshot.take_entry(self.name, path, place, name)
         if context.undo is not None:
             context.undo.append(partial(_restore, place, name, before))
-        place.changed = context.snapshot_number
+        place.changed_after = context.snapshot_number
         if isinstance(before, Directory | Pack) and before is not node:
             release_packs(before, context.packs)
             self._last_directory = (-1, "", self.root)

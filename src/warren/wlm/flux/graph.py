@@ -15,15 +15,15 @@ class Ssds:
     gib: int
     """The size of each."""
 
-    def usable(self, capacity: int | None, taken: int) -> int:
+    def usable(self, capacity: int | None, external_gib: int) -> int:
         """Return how many of them jobs may have.
 
-        `capacity` is how many GiB the rabbit has, where it says so, and `taken` how many are
-        in no job's R.
+        `capacity` is how many GiB the rabbit has, where it says so, and `external_gib` how many
+        are taken by what is in no job's R.
         """
         count = len(self.paths)
         has = count * self.gib if capacity is None else capacity
-        return max(0, min(count, (has - taken) // self.gib))
+        return max(0, min(count, (has - external_gib) // self.gib))
 
 
 @dataclass(frozen=True, kw_only=True)
