@@ -153,7 +153,7 @@ def test_a_node_is_asked_to_test_its_link_once_and_anew_when_it_has_another_rabb
 
 
 @pytest.mark.parametrize(
-    ("rabbit", "computes", "known", "settled", "lost"),
+    ("rabbit", "computes", "known", "lease_steady", "lost"),
     [
         (of_rabbit(), {"n0": of_node(LOST), "n1": of_node(node="n1")}, {}, True, {"n0"}),
         (of_rabbit(), {"n0": of_node()}, {"n0": "Offline"}, True, set()),

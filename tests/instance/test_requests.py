@@ -533,7 +533,7 @@ async def test_the_job_manager_tells_of_itself() -> None:
         runs = await life.submit()
         await life.until(runs, "start")
 
-        assert await ask(life, "getattr", name="max_jobid") == {"label_value": runs}
+        assert await ask(life, "getattr", name="max_jobid") == {"value": runs}
         assert await refused(ask(life, "getattr", name="x")) == errno.ENOENT
         told = await ask(life, "alloc-query")
         assert told == {"queue_length": 1, "alloc_pending": 0, "running": 1}
