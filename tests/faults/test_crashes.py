@@ -160,7 +160,7 @@ def test_a_task_that_starts_without_its_storage_is_found(monkeypatch: pytest.Mon
         """Wait for no storage."""
 
     monkeypatch.setitem(conduct._PHASES, Phase.STARTING, early)
-    monkeypatch.setattr(DwsEnvironment, "_wait", nothing)
+    monkeypatch.setattr(DwsEnvironment, "_wait_mounted", nothing)
 
     assert "compute-00 started without storage" in lived(STORIES["copies"]).wrong
 

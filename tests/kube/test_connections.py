@@ -93,19 +93,19 @@ def test_another_user_has_a_few_and_leaves_a_few_to_the_next(listener: socket.so
 
 
 @needs_users
-def test_all_subordinate_ids_of_a_user_have_no_more_than_one(
+def test_all_subordinate_ids_of_a_user_have_as_many_as_four_users(
     listener: socket.socket, tmp_path: Path
 ) -> None:
-    one, other = users.userids()
-    first, last = min(one, other), max(one, other)
+    first = users.userids()[0]
     table = tmp_path / "subuid"
-    table.write_text(f"somebody:{first}:{last - first + 1}\n")
-    limits = ConnectionLimits(per_user=1, total=2, subordinates=SubordinateIds(table))
+    table.write_text(f"somebody:{first}:5\n")
+    limits = ConnectionLimits(per_user=1, total=9, subordinates=SubordinateIds(table))
     with ExitStack() as stack:
-        assert limits.admit(accepted := stack.enter_context(connected(listener, first)))
-        assert not limits.admit(stack.enter_context(connected(listener, last)))
-        assert limits.admit(stack.enter_context(connected(listener, last + 1)))
-        assert limits.guest(accepted.fileno()) == first
+        for userid in range(first, first + 4):
+            assert limits.admit(accepted := stack.enter_context(connected(listener, userid)))
+            assert limits.guest(accepted.fileno()) == userid
+        assert not limits.admit(stack.enter_context(connected(listener, first + 4)))
+        assert limits.admit(stack.enter_context(connected(listener, first + 5)))
 
 
 def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.socket) -> None:

@@ -35,7 +35,7 @@ from warren.journal.sqlite import SqliteJournal
 from warren.kube.admission import AdmitAll
 from warren.kube.client import AlreadyExists, Conflict, Expired, NotFound, Refused
 from warren.kube.server.builtin import CRD, NAMESPACE
-from warren.kube.server.history import History
+from warren.kube.server.history import History, counted_size
 from warren.kube.server.local import LocalClient
 from warren.kube.server.store import Store
 
@@ -373,7 +373,7 @@ async def test_a_watcher_that_does_not_keep_up_is_closed_and_others_are_not() ->
 @virtually
 async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
     """A user who may write one large object writes it again and again."""
-    async with stored(history=History(size=10_000)) as store:
+    async with stored(history=History(size=13_000)) as store:
         slow = store.watch(WORKFLOW, store.version)
         async with aclosing(slow):  # type: ignore[type-var]
             first = asyncio.ensure_future(anext(slow))
@@ -392,6 +392,10 @@ async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
             await taken(store.watch(WORKFLOW, str(version - 4)), 4)
         kept = await taken(store.watch(WORKFLOW, str(version - 2)), 2)
         assert [name for _, name in told(kept)] == ["w-9", "w-10"]
+
+
+def test_what_takes_more_memory_than_its_record_is_counted_for_that() -> None:
+    assert counted_size(b'{"a": [' + b"{}," * 10_000 + b"{}]}") > 64 * 10_000
 
 
 @virtually

@@ -32,12 +32,12 @@ def printable_json(text: str) -> str:
 
 
 def printable_value(text: str) -> str:
-    r"""Return a stored text with all letters escaped that are neither printed nor white space.
+    r"""Return a stored text with all letters escaped that are neither printed nor a tab or newline.
 
     A JSON text says the same: ESC is `\u001b`.
     """
     return "".join(
-        each if each.isprintable() or each in "\n\t\r" else _escaped(each) for each in text
+        each if each.isprintable() or each in "\n\t" else _escaped(each) for each in text
     )
 
 

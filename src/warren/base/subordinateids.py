@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 _TABLE: Final = Path("/etc/subuid")
+_ROOT: Final = ("root", "0")
 
 
 class SubordinateIds:
@@ -15,13 +16,16 @@ class SubordinateIds:
         self._table = table
         self._read: tuple[int, int, int] | None = None
         """Which state of the table was read last."""
-        self._ranges: list[tuple[range, int]] = []
-        """Each range with the first id of its owner's first range."""
+        self._ranges: list[tuple[range, str]] = []
+        """Each range with its owner, as the table has it: a name or a number."""
 
-    def one_of(self, userid: int) -> int:
-        """Return the same id for all that one user may be; one that is no subordinate as it is."""
+    def owner_of(self, userid: int) -> str | None:
+        """Return whose subordinate an id is; None for one that is nobody's, or root's.
+
+        Root's may be all that there are, those of users in a directory among them.
+        """
         self._look()
-        return next((first for each, first in self._ranges if userid in each), userid)
+        return next((owner for each, owner in self._ranges if userid in each), None)
 
     def _look(self) -> None:
         try:
@@ -33,11 +37,10 @@ class SubordinateIds:
         if state == self._read:
             return
         self._ranges = []
-        firsts: dict[str, int] = {}
         with suppress(OSError):
             for line in self._table.read_text(errors="replace").splitlines():
                 with suppress(ValueError):  # a comment, or a mistake
                     owner, first, count = line.split(":")
-                    ids = range(int(first), int(first) + int(count))
-                    self._ranges.append((ids, firsts.setdefault(owner, ids.start)))
+                    if owner not in _ROOT:
+                        self._ranges.append((range(int(first), int(first) + int(count)), owner))
             self._read = state

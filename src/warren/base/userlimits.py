@@ -65,5 +65,5 @@ def process_limits() -> tuple[int, int]:
 
 
 def limit_processes() -> None:
-    """Hold this process, and what it starts, to `processes`: for one that is about to be a user."""
+    """Hold this process, and what it starts, to `process_limits`: call it before it is a user."""
     resource.setrlimit(resource.RLIMIT_NPROC, process_limits())

@@ -45,7 +45,8 @@ async def run(
 ) -> str:
     """Run a command and return its standard output, with standard error if `merged`.
 
-    `text` is its standard input. Raises NodeTrouble with its own words if it fails.
+    `text` is its standard input. Raises CommandFailed with its own words if it fails, and
+    NodeTrouble if it does not end.
     """
     complaints = STDOUT if merged else PIPE
     given = None if text is None else text.encode()
@@ -175,7 +176,7 @@ def _check_success(argv: Sequence[str], code: int | None, output: bytes) -> None
     if code:
         words = _last_words(output) or exit_reason(code)
         named = words.partition(":")[0] in argv
-        raise NodeTrouble(words if named else f"{argv[0]}: {words}")
+        raise CommandFailed(words if named else f"{argv[0]}: {words}", code)
 
 
 @asynccontextmanager

@@ -1,6 +1,7 @@
 """A rabbit's disk as a file or a block device, with a loop device on each volume's extent."""
 
 import asyncio
+import errno
 import fcntl
 import os
 from collections.abc import AsyncIterator, Mapping
@@ -50,8 +51,8 @@ class LoopDisk:
 
         Without a `device` the disk is a sparse image of `capacity` bytes; with one, no
         more than `capacity` of it is used. Users' volumes have their blocks in an image from
-        the first, and leave `headroom` bytes of the file system around it free. What is given back
-        is discarded in pieces of `piece` bytes.
+        the first, and leave `headroom` bytes of the file system around it free. They are given back
+        in pieces of `piece` bytes.
         """
         self._group = group
         self._directory = directory
@@ -109,32 +110,33 @@ class LoopDisk:
                 await loops.cut_off(loop)
 
     async def give_back(self, name: str, profile: ProfileCommands = NO_COMMANDS) -> None:
-        start: int | None = 0
-        while start is not None:
+        extent = self._extents.get(name)
+        start = 0
+        while extent is not None and start < extent.size:
             async with self._locked():
-                start = await self._give_back_piece(name, start)
+                if self._extents.get(name) != extent:
+                    return  # another call has given it back
+                start = await self._give_back_piece(name, extent, start)
             await asyncio.sleep(2 * _LOCK_PAUSE)  # others, who look once in a pause, have the disk
 
-    async def _give_back_piece(self, name: str, start: int) -> int | None:
-        """Discard a piece of a volume; return where the next one starts, None if it was the last.
+    async def _give_back_piece(self, name: str, extent: Extent, start: int) -> int:
+        """Discard a piece of a volume, and return where the next one starts.
 
         The record goes with the last one, so that a release that is cut short is begun anew.
         """
-        extent = self._extents.get(name)
-        if extent is None:
-            return None
         for loop in self._loops_of(extent):
             # To be told to detach would be half a release: it would go when unmounted.
             await loops.wait_unmounted(loop)
             await loops.detach(loop)
-        end = min(start + self._piece, extent.size)
-        if self._device is None and extent.userid != 0:
+        # Only a user's volume in an image can be in many pieces there.
+        may_be_cut = self._device is None and extent.userid != 0
+        end = min(start + self._piece, extent.size) if may_be_cut else extent.size
+        if may_be_cut and await in_thread(self._has_data, extent.offset + start, end - start):
             await self._join(extent.offset + start, end - start)
         await self._discard(extent.offset + start, end - start)
-        if end < extent.size:
-            return end
-        await in_thread(self._extents.remove, name)
-        return None
+        if end == extent.size:
+            await in_thread(self._extents.remove, name)
+        return end
 
     def loops(self) -> list[Loop]:
         """Return what is attached."""
@@ -180,13 +182,26 @@ class LoopDisk:
         a file system discards what it frees, as with its mount option `discard`, a hole would take
         a request to the machine's disk for each, and all others' volumes would wait for it.
         """
-        if not self._backing.exists():
-            return
-        with suppress(NodeTrouble):  # not every file system can
+        with suppress(commands.CommandFailed):  # not every file system can, nor one that is full
             await commands.run(
                 ["fallocate", "--zero-range", "--keep-size", "--offset", str(offset),
                  "--length", str(size), str(self._backing)]
             )  # fmt: skip
+
+    def _has_data(self, offset: int, size: int) -> bool:
+        """Return whether something was written to a part of the image: to join it takes blocks."""
+        try:
+            opened = os.open(self._backing, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return os.lseek(opened, offset, os.SEEK_DATA) < offset + size
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return False  # there is none behind it
+        finally:
+            os.close(opened)
 
     async def _discard(self, offset: int, size: int) -> None:
         if self._device is None and not self._backing.exists():

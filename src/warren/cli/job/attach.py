@@ -227,7 +227,7 @@ class OutputPrinter:
         """Print one event."""
         context = event.context
         if event.name == "log" and not self._quiet:
-            click.echo(f"flux-shell: {printable_value(context['message'])}", err=True)
+            click.echo(f"flux-shell: {printable_value(str(context['message']))}", err=True)
         if event.name == "redirect" and not self._quiet and "path" in context:
             words = f"{context['rank']}: {context['stream']} redirected to {context['path']}"
             click.echo(printable(words), err=True)

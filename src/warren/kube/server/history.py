@@ -23,8 +23,16 @@ _BACKLOG: Final = 8192
 """Changes that a slow watcher may fall behind before it is closed."""
 
 
-_SIZE: Final = 128 * 2**20
-"""Bytes of records that either of both has at most: objects of users may be large."""
+_SIZE: Final = 256 * 2**20
+"""Bytes that either of both is counted for at most: objects of users may be large."""
+
+_PER_VALUE: Final = 80
+"""Bytes that each value in an object is counted for: read, even `{}` is as large as that."""
+
+
+def counted_size(record: bytes) -> int:
+    """Return about how many bytes of memory an object takes that is read from a record."""
+    return len(record) + _PER_VALUE * sum(map(record.count, (b",", b"{", b"[")))
 
 
 class WatchEvent(Event):
@@ -47,7 +55,7 @@ class ObjectChange:
     """After it; a deleted one as it was last."""
     before: Object | None
     size: int = 0
-    """Bytes of its record."""
+    """Bytes that it is counted for (`counted_size`)."""
     _events: dict[str, WatchEvent] = field(default_factory=dict)
 
     def event(self, kind: Kind) -> WatchEvent:
@@ -122,7 +130,7 @@ class History:
     def __init__(self, length: int = _LENGTH, backlog: int = _BACKLOG, size: int = _SIZE) -> None:
         """Know the last `length` changes; a watcher may be `backlog` changes behind.
 
-        Of both no more than `size` bytes are kept, but for the last change.
+        Of both no more than is counted for `size` bytes is kept, but for the last change.
         """
         self._length = length
         self._backlog = backlog

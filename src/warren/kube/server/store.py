@@ -29,6 +29,7 @@ from warren.kube.server.history import (
     History,
     ObjectChange,
     Subscription,
+    counted_size,
     in_version,
 )
 from warren.kube.server.labels import LabelIndex
@@ -461,7 +462,7 @@ class Store:
             raise Refused(f"{kind} {key} cannot be written: {error}") from error
         self._version = version
         before = self._newest(group_resource, key)
-        change = ObjectChange(version, group_resource, event, obj, before, len(record))
+        change = ObjectChange(version, group_resource, event, obj, before, counted_size(record))
         durable = self._committer.submit(record, lambda: self._publish(change, key, after))
         self._pending[group_resource, key] = _Pending(version, after, durable)
         await asyncio.shield(durable)
@@ -522,7 +523,7 @@ class Store:
             if not name:
                 self._history.forget_until(version)
             elif version > self._history.horizon and (after or before):
-                change = _replayed(version, group_resource, before, after, len(record))
+                change = _replayed(version, group_resource, before, after, counted_size(record))
                 self._history.add(change)
         self._durable = self._version
 
