@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from warren.instance.jobs.purging import RetentionLimits, jobs_to_purge, read_li
 from warren.instance.jobtables import JobManager
 from warren.instance.kvs import put, unlink
 from warren.journal import MemoryJournal
-from warren.lifecycle.job import Job, replay
+from warren.lifecycle.job import Job, JobException, replay
 from warren.lifecycle.states import Result, State
 from warren.rfc import fluid, jobspec
 from warren.rfc.errors import BadFormat
@@ -101,6 +102,41 @@ async def test_a_summary_that_cannot_be_read_is_made_again_from_the_log(short: b
         written = life.kvs.get(keys.summary(JOB))
         assert written is not None
         assert summary.decode(written) is not None
+
+
+OF_VERSION_1 = (
+    b'{"id":7,"userid":1,"urgency":16,"flags":0,"state":"INACTIVE","ever_depended":["begin"],'
+    b'"started":true,"done":[0],"released":true,"freed":[0],"status":256,"problems":[{"type":"cancel",'
+    b'"severity":0,"note":"x","wait_status":null,"userid":null,"during_epilog":false}],'
+    b'"memo":{"n":123456789012345678901234567890},"times":{"INACTIVE":5.0}}'
+)
+
+
+def test_a_summary_of_the_first_version_says_the_same() -> None:
+    written = summary.Summary(
+        version=1, userid=1, ended=5.0, result=Result.CANCELED, waitable=True, name="a",
+        queue=None, hosts="", ranks="", job=OF_VERSION_1, quota_bytes=9,
+    )  # fmt: skip
+    found = summary.decode(msgspec.msgpack.encode(written))
+    assert found == written
+    job = summary.job_of(found, JobId(8))
+    assert (job.id, job.result, job.wait_status) == (8, Result.CANCELED, 256)
+    assert [each.note for each in job.exceptions] == ["x"]
+    assert job.all_released
+    assert (*job.ever_dependencies, *job.released_ranks, *job.freed_ranks) == ("begin", 0, 0)
+    assert job.memo == {"n": 123456789012345678901234567890}
+
+
+def test_what_a_job_has_is_written_under_these_names() -> None:
+    """Under others, summaries that are on disk are misread: they are of another version then."""
+    names = " ".join(each.name for each in (*fields(Job), *fields(JobException)))
+    assert (summary._VERSION, names) == (
+        2,
+        "id userid urgency flags state priority dependencies ever_dependencies prologs "
+        "ever_prologs epilogs ever_epilogs alloc_bypass immutable allocated expiration started "
+        "released_ranks all_released freed_ranks wait_status exceptions memo annotations "
+        "updates times type severity note wait_status userid during_epilog",
+    )
 
 
 @virtually

@@ -19,7 +19,7 @@ def parse_rfc3339(text: str) -> float:
     """Read a moment, as seconds since the epoch. Raises ValueError for anything else."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
-        raise ValueError(f"{text!r} is no moment: it lacks its offset from UTC")
+        raise ValueError(f"{text!r} is not a time: it lacks its offset from UTC")
     return moment.timestamp()
 
 

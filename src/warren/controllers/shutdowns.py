@@ -46,7 +46,7 @@ class ShutdownClient(Protocol):
 
 
 class HttpsShutdownClient:
-    """An `ShutdownClient` over HTTPS."""
+    """A `ShutdownClient` over HTTPS."""
 
     def __init__(self, seconds: float = _SECONDS, at_once: int = _AT_ONCE) -> None:
         self._timeout = aiohttp.ClientTimeout(total=seconds)

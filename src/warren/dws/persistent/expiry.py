@@ -28,7 +28,7 @@ def expiry_text(moment: float) -> str:
     that cannot be written.
     """
     if not 0 <= moment <= LAST:
-        raise ValueError(f"{moment} is no moment that can be written")
+        raise ValueError(f"{moment} is not a time that can be written")
     return rfc3339(moment)
 
 

@@ -18,8 +18,18 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.fluid import JobId
 from warren.rfc.jobflags import WAITABLE
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 """Of the summary, and of what `Job` has in it: it changes with either."""
+
+_RENAMED_IN_2: Final = {
+    "ever_depended": "ever_dependencies",
+    "done": "released_ranks",
+    "released": "all_released",
+    "freed": "freed_ranks",
+    "status": "wait_status",
+    "problems": "exceptions",
+}
+"""Fields of `Job` by their names in version 1."""
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=True):
@@ -91,7 +101,7 @@ def decode(data: bytes) -> Summary | None:
         summary = _decode(data)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    return summary if summary.version == _VERSION else None
+    return summary if summary.version in (1, _VERSION) else None
 
 
 def without_waitable(data: bytes) -> bytes:
@@ -102,7 +112,13 @@ def without_waitable(data: bytes) -> bytes:
 def job_of(summary: Summary, job: JobId) -> Job:
     """Return the whole job, whose id is that of its directory. Raises BadFormat."""
     try:
-        known = _decode_job(summary.job)
+        known = _decode_job(summary.job if summary.version > 1 else _in_version_2(summary.job))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise BadFormat(f"the summary cannot be read: {error}") from None
     return known if known.id == job else replace(known, id=job)
+
+
+def _in_version_2(job: bytes) -> bytes:
+    # Raw values: memos hold numbers that nothing else can write.
+    fields = msgspec.json.decode(job, type=dict[str, msgspec.Raw])
+    return _encode_job({_RENAMED_IN_2.get(name, name): each for name, each in fields.items()})

@@ -30,7 +30,7 @@ from warren.wlm.codec import BINDING
 _MAX_SHARED_WITH: Final = 100
 """Users and groups that may share one instance: all stand in each access control list."""
 _TRIES: Final = 5
-"""How often a change is decide again because the instance has changed meanwhile."""
+"""How often a change is decided again because the instance has changed meanwhile."""
 
 
 class _SharedWith(msgspec.Struct, frozen=True):
@@ -177,7 +177,7 @@ class PersistentService:
         what: str,
         decide: Callable[[PersistentStorageInstance], Change | None],
     ) -> PersistentStorageInstance:
-        """Change an instance that the cred may change, and return it. Raises RpcError."""
+        """Change an instance that the user may change, and return it. Raises RpcError."""
         for _ in range(_TRIES):
             try:
                 raw = await self._client.get(

@@ -55,9 +55,7 @@ class Singleton:
     def _depend(self, job: Job, wanted: Dependency) -> None:
         """Hold a job. Raises Rejected where it has no name."""
         if self._name(job) is None:
-            raise Rejected(
-                "singleton: the job has no name, by which others are told to be same_name"
-            )
+            raise Rejected("singleton: the job has no name, and others of its name are waited for")
         self._tap.dependency_add(job.id, dependency.description(wanted))
 
     def _name(self, job: Job) -> _Name | None:
