@@ -81,9 +81,11 @@ def test_what_the_shell_says_has_no_control_characters(capfd: pytest.CaptureFixt
     printer = OutputPrinter()
     printer.show(stdio.log(NOW, 3, "one\x1b[2J\ntwo"))
     printer.show(stdio.redirect(NOW, "stdout", [0], "/\x1b]0;me\x07\nout"))
+    printer.show(Event(NOW, "log", {"message": 5}))
+    printer.show(Event(NOW, "log", {}))
 
     told = [r"flux-shell: one\u001b[2J", "two", r"0: stdout redirected to /\x1b]0;me\x07\nout"]
-    assert capfd.readouterr().err.splitlines() == told
+    assert capfd.readouterr().err.splitlines() == [*told, "flux-shell: 5", "flux-shell: "]
 
 
 @virtually
@@ -239,12 +241,13 @@ async def test_a_standard_input_that_was_closed_is_an_empty_one(
     assert [chunk async for chunk in _read_chunks(0)] == [b""]
 
 
+@pytest.mark.parametrize("refusal", [errno.EFBIG, errno.ENOSPC])
 @virtually
 async def test_a_job_that_cannot_have_all_of_its_input_is_cancelled(
-    pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
+    refusal: int, pipe: tuple[int, int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with machine(TaskBehavior(seconds=1000)) as m, m.instance() as instance:
-        Reading(instance, 0, errno.EFBIG, 0)
+        Reading(instance, 0, refusal, 0)
         os.write(pipe[1], b"much")
         job = await instance.submit()
         toy = Toy(instance.bus.handle())

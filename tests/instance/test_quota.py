@@ -75,17 +75,26 @@ def test_a_user_takes_no_more_than_half_of_what_the_disk_has_left() -> None:
 
 
 def test_many_jobs_of_a_user_fill_a_full_disk_no_more_than_a_few() -> None:
-    quota = Quota(2**40, lambda: 0)
-    for number in range(4):
-        quota.charge(f"job-{number}", 1, 2**24 - 2**10, under_way=True)
-    for number in range(4, 8):
-        quota.charge(f"job-{number}", 1, 2**16, under_way=True)
+    room = 2**30
+    quota = Quota(2**40, lambda: room)
+    for number in range(9):
+        quota.charge(f"job-{number}", 1, 2**22)  # what they were submitted with
+    room = 0
+    for number in range(2):
+        quota.charge(f"job-{number}", 1, 2**23, under_way=True)
+    quota.charge("job-2", 1, 2**23, under_way=True)
+    for number in range(3, 8):
+        quota.charge(f"job-{number}", 1, 2**20, under_way=True)
         with pytest.raises(RpcError):
-            quota.charge(f"job-{number}", 1, 1, under_way=True)
+            quota.charge(f"job-{number}", 1, 2**22, under_way=True)
     # Others end theirs, and so does this user, when it has let some be purged.
-    quota.charge("job-8", 2, 2**24, under_way=True)
-    quota.release("job-0")
-    quota.charge("job-7", 1, 2**20, under_way=True)
+    quota.charge("job-9", 2, 2**24, under_way=True)
+    for number in range(3):
+        quota.release(f"job-{number}")
+    quota.charge("job-7", 1, 2**22, under_way=True)
+    for number in range(10):
+        quota.release(f"job-{number}")
+    assert quota._under_way == {}
 
 
 @virtually

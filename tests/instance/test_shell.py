@@ -4,6 +4,7 @@ import asyncio
 import errno
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
 
 import orjson
 import pytest
@@ -442,8 +443,8 @@ class Cleaning(SimulatedSpawner):
         self.clean = True
 
 
-def _job(nodes: int) -> Payload:
-    spec = jobspec.make(["app"], nodes=nodes)
+def _job(nodes: int, **attributes: Any) -> Payload:
+    spec = jobspec.make(["app"], nodes=nodes, attributes=attributes)
     return {
         "J": signed_request.wrap(orjson.dumps(spec), OWNER),
         "jobspec": orjson.dumps(spec).decode(),
@@ -504,9 +505,9 @@ async def test_a_shell_that_may_not_do_anything_ends() -> None:
 class Full(Recording):
     """A `Handle` of an instance that has room for so many bytes of output, and little more."""
 
-    def __init__(self, room: int, *, shrinks: bool = False) -> None:
+    def __init__(self, room: int, *, shrinks: bool = False, **attributes: Any) -> None:
         """Others take what is left as soon as something did not fit, if it `shrinks`."""
-        super().__init__(_job(1))
+        super().__init__(_job(1, **attributes))
         self._room = room
         self._shrinks = shrinks
 
@@ -548,3 +549,14 @@ async def test_a_job_goes_on_where_there_is_no_room_to_say_that_its_output_is_cu
     shell.spawner = Chattering(1000)
 
     assert await shell.run() == 0
+
+
+@virtually
+async def test_a_job_with_a_shell_of_its_own_goes_on_where_there_is_no_room_for_its_words() -> None:
+    handle = Full(room=300, exec={"job_shell": "/own"})
+    shell = _shell(handle)
+    spawner = Chattering(100)
+    shell.spawner = spawner
+
+    assert await shell.run() == 0
+    assert 0 < len(handle.commits) < 100

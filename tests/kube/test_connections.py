@@ -98,14 +98,14 @@ def test_all_subordinate_ids_of_a_user_have_as_many_as_four_users(
 ) -> None:
     first = users.userids()[0]
     table = tmp_path / "subuid"
-    table.write_text(f"somebody:{first}:5\n")
+    table.write_text(f"somebody:{first}:9\n")
     limits = ConnectionLimits(per_user=1, total=9, subordinates=SubordinateIds(table))
     with ExitStack() as stack:
         for userid in range(first, first + 4):
             assert limits.admit(accepted := stack.enter_context(connected(listener, userid)))
-            assert limits.guest(accepted.fileno()) == userid
-        assert not limits.admit(stack.enter_context(connected(listener, first + 4)))
-        assert limits.admit(stack.enter_context(connected(listener, first + 5)))
+            assert limits.guest(accepted.fileno()) == first + userid % 4
+        assert not limits.admit(stack.enter_context(connected(listener, first + 8)))
+        assert limits.admit(stack.enter_context(connected(listener, first + 9)))
 
 
 def test_machines_whose_users_are_not_known_have_a_few_each(listener: socket.socket) -> None:

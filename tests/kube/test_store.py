@@ -394,6 +394,17 @@ async def test_of_large_objects_fewer_changes_are_kept_and_may_wait() -> None:
         assert [name for _, name in told(kept)] == ["w-9", "w-10"]
 
 
+@virtually
+async def test_one_change_is_sent_however_large_it_is() -> None:
+    async with stored(history=History(size=100)) as store:
+        watch = store.watch(WORKFLOW, store.version)
+        async with aclosing(watch):  # type: ignore[type-var]
+            first = asyncio.ensure_future(anext(watch))
+            await asyncio.sleep(1)
+            await store.create(WORKFLOW, workflow("w", labels={"large": "x" * 3000}))
+            assert (await first).object["metadata"]["name"] == "w"
+
+
 def test_what_takes_more_memory_than_its_record_is_counted_for_that() -> None:
     assert counted_size(b'{"a": [' + b"{}," * 10_000 + b"{}]}") > 64 * 10_000
 

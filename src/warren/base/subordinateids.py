@@ -8,6 +8,9 @@ from typing import Final
 _TABLE: Final = Path("/etc/subuid")
 _ROOT: Final = ("root", "0")
 
+ACCOUNTS: Final = 4
+"""As how many users all subordinate ids of one user count."""
+
 
 class SubordinateIds:
     """The table of this machine, as it is when it is asked."""
@@ -16,16 +19,18 @@ class SubordinateIds:
         self._table = table
         self._read: tuple[int, int, int] | None = None
         """Which state of the table was read last."""
-        self._ranges: list[tuple[range, str]] = []
-        """Each range with its owner, as the table has it: a name or a number."""
+        self._ranges: list[tuple[range, int]] = []
+        """Each range with the first id of its owner's first range."""
 
-    def owner_of(self, userid: int) -> str | None:
-        """Return whose subordinate an id is; None for one that is nobody's, or root's.
+    def account_of(self, userid: int) -> int:
+        """Return what an id counts as: one of the first `ACCOUNTS` of its owner, or itself.
 
-        Root's may be all that there are, those of users in a directory among them.
+        Ids of root count as themselves: they may be all that there are, with users' own among them.
         """
         self._look()
-        return next((owner for each, owner in self._ranges if userid in each), None)
+        firsts = (first for each, first in self._ranges if userid in each)
+        first = next(firsts, None)
+        return userid if first is None else first + userid % ACCOUNTS
 
     def _look(self) -> None:
         try:
@@ -37,10 +42,12 @@ class SubordinateIds:
         if state == self._read:
             return
         self._ranges = []
+        firsts: dict[str, int] = {}
         with suppress(OSError):
             for line in self._table.read_text(errors="replace").splitlines():
                 with suppress(ValueError):  # a comment, or a mistake
                     owner, first, count = line.split(":")
+                    ids = range(int(first), int(first) + int(count))
                     if owner not in _ROOT:
-                        self._ranges.append((range(int(first), int(first) + int(count)), owner))
+                        self._ranges.append((ids, firsts.setdefault(owner, ids.start)))
             self._read = state

@@ -17,8 +17,6 @@ from warren.base.subordinateids import SubordinateIds
 
 PER_USER: Final = 64
 """Connections of each user, but of the server's own and of root."""
-PER_OWNER: Final = 4
-"""How many times as many all subordinate ids of one user have: real users' may lie among them."""
 TOTAL: Final = 512
 """Connections of all of them together."""
 INTERVAL: Final = 0.02
@@ -57,8 +55,8 @@ class ConnectionLimits:
         """A user has `per_user` of them, all have `total`.
 
         Those of one user are let in `interval` seconds after each other. Unknown users count as one
-        user, or, `by_address`, as one for each machine. All subordinate ids of one user have
-        `PER_OWNER` times `per_user`.
+        user, or, `by_address`, as one for each machine. All subordinate ids of one user count as
+        `subordinateids.ACCOUNTS` users.
         """
         self._subordinates = subordinates or SubordinateIds()
         self._by_address = by_address
@@ -90,6 +88,8 @@ class ConnectionLimits:
         user = user_of(connection)
         if user in (0, os.geteuid()):
             return True
+        if user is not None:
+            user = self._subordinates.account_of(user)
         self._open = {
             each: left
             for each, sockets in self._open.items()
@@ -100,23 +100,9 @@ class ConnectionLimits:
         most = self._total if opener is None else self._per_user
         if len(own) >= most or sum(map(len, self._open.values())) >= self._total:
             return False
-        if isinstance(opener, int) and self._owner_has_all(opener):
-            return False
         self._open[opener] = [*own, connection]
         self._users[connection.fileno()] = UNKNOWN if user is None else user
         return True
-
-    def _owner_has_all(self, user: int) -> bool:
-        """Return whether an id is another user's subordinate, all of which have enough."""
-        owner = self._subordinates.owner_of(user)
-        if owner is None:
-            return False
-        count = sum(
-            len(sockets)
-            for each, sockets in self._open.items()
-            if isinstance(each, int) and self._subordinates.owner_of(each) == owner
-        )
-        return count >= PER_OWNER * self._per_user
 
 
 def _address_of(connection: socket.socket) -> str | None:

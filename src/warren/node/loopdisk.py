@@ -114,7 +114,8 @@ class LoopDisk:
         start = 0
         while extent is not None and start < extent.size:
             async with self._locked():
-                if self._extents.get(name) != extent:
+                known = self._extents.get(name)
+                if known is None or (known.offset, known.size) != (extent.offset, extent.size):
                     return  # another call has given it back
                 start = await self._give_back_piece(name, extent, start)
             await asyncio.sleep(2 * _LOCK_PAUSE)  # others, who look once in a pause, have the disk
@@ -197,9 +198,7 @@ class LoopDisk:
         try:
             return os.lseek(opened, offset, os.SEEK_DATA) < offset + size
         except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            return False  # there is none behind it
+            return error.errno != errno.ENXIO  # which is that there is none behind it
         finally:
             os.close(opened)
 

@@ -227,7 +227,7 @@ class OutputPrinter:
         """Print one event."""
         context = event.context
         if event.name == "log" and not self._quiet:
-            click.echo(f"flux-shell: {printable_value(str(context['message']))}", err=True)
+            click.echo(f"flux-shell: {printable_value(str(context.get('message', '')))}", err=True)
         if event.name == "redirect" and not self._quiet and "path" in context:
             words = f"{context['rank']}: {context['stream']} redirected to {context['path']}"
             click.echo(printable(words), err=True)
@@ -328,7 +328,7 @@ async def _send_input(
         # A job that has ended, or reads no more, is no trouble; what is refused, is.
         if error.errnum not in (errno.EPIPE, errno.ENOENT):
             click.echo(f"warren: standard input: {error}", err=True)
-        if error.errnum == errno.EFBIG:
+        if error.errnum in (errno.EFBIG, errno.ENOSPC):
             # The tasks would take what they have for all of it, or wait for the rest for ever.
             await _cancel(handle, job, "standard input is too long")
     finally:

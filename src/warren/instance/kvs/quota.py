@@ -25,8 +25,8 @@ END_OF_JOB_RESERVE: Final = 16 * 2**20
 USER_RESERVE: Final = 64 * 2**20
 """Bytes that a user's jobs hold together before the next of them ends with `LEAST_RESERVE`."""
 
-LEAST_RESERVE: Final = 64 * 2**10
-"""Bytes with which a job comes to its end in any case."""
+LEAST_RESERVE: Final = 2**20
+"""Bytes with which a job comes to its end in any case, besides what it was submitted with."""
 
 
 def size_read(text: bytes) -> int:
@@ -52,6 +52,8 @@ class Quota:
         self._room = room
         self._users: dict[int, int] = {}
         self._jobs: dict[str, tuple[int, int]] = {}
+        self._under_way: dict[str, int] = {}
+        """What of it jobs have written in this life while they ran."""
 
     def charge(self, job: str, userid: int, count: int, *, under_way: bool = False) -> None:
         """Count bytes that are to be written for a job. Raises RpcError(ENOSPC) for too many.
@@ -59,8 +61,11 @@ class Quota:
         What a job that is `under_way` needs to come to its end is not refused for want of room.
         """
         taken = self._users.get(userid, 0)
-        reserve = END_OF_JOB_RESERVE if taken + count <= USER_RESERVE else LEAST_RESERVE
-        is_reserved = under_way and self.bytes_of(job) + count <= reserve
+        written = self._under_way.get(job, 0) + count
+        is_reserved = under_way and (
+            written <= LEAST_RESERVE
+            or (self.bytes_of(job) + count <= END_OF_JOB_RESERVE and taken + count <= USER_RESERVE)
+        )
         room = math.inf if is_reserved else self._room() / 2
         if taken + count > min(self._most, room):
             why = (
@@ -71,6 +76,8 @@ class Quota:
             words = f"jobs of user {userid} hold {human(taken)} of the {why}"
             raise RpcError(errno.ENOSPC, f"{words}: ask the owner to purge those that are over")
         self.add(job, userid, count)
+        if under_way:
+            self._under_way[job] = written
 
     def add(self, job: str, userid: int, count: int) -> None:
         """Count bytes that are there already."""
@@ -83,6 +90,7 @@ class Quota:
 
     def release(self, job: str) -> None:
         """Count nothing for a job any more: it is not there."""
+        self._under_way.pop(job, None)
         userid, count = self._jobs.pop(job, (0, 0))
         left = self._users.pop(userid, 0) - count
         if left > 0:

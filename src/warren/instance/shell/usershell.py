@@ -8,6 +8,7 @@ it learns from WARREN_SHELL_RANK and WARREN_SHELL_SIZE.
 """
 
 import asyncio
+import errno
 import os
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,6 +19,7 @@ from warren.instance.shell.plugins import RunningShell
 from warren.instance.shell.tasks import CannotStart, Spawner, Task
 from warren.rfc import fluid, stdio
 from warren.rfc.eventlog import Event
+from warren.rpc.message import RpcError
 
 STREAMS: Final = ("stdout", "stderr")
 
@@ -60,7 +62,7 @@ async def run(
 
 
 async def _log_output(shell: RunningShell, task: Task, stream: str) -> None:
-    """Log what a shell prints, up to a limit; the rest is read and dropped."""
+    """Log what a shell prints, up to a limit and while there is room; drop the rest."""
     left = LIMIT
     while chunk := await task.read(stream):
         kept, left = chunk[:left], left - len(chunk[:left])
@@ -68,4 +70,9 @@ async def _log_output(shell: RunningShell, task: Task, stream: str) -> None:
             now = shell.clock.now()
             context = {**stdio.data(now, stream, shell.info.rank, kept).context}
             context["component"] = "flux-shell"
-            await shell.append("exec.eventlog", [Event(now, "log", context)])
+            try:
+                await shell.append("exec.eventlog", [Event(now, "log", context)])
+            except RpcError as error:
+                if error.errnum != errno.ENOSPC:
+                    raise
+                left = 0

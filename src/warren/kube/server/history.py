@@ -90,9 +90,10 @@ class Subscription:
         if self._namespace and change.object["metadata"].get("namespace") != self._namespace:
             return
         self._size += change.size
-        if self._size > self._most:
+        is_too_large = bool(self._waiting) and self._size > self._most
+        if is_too_large:
             self._waiting.clear()  # the reader may never come for it
-        if self._size > self._most or len(self._waiting) >= self._backlog:
+        if is_too_large or len(self._waiting) >= self._backlog:
             self.end("the watcher did not keep up with the changes")
         else:
             self._waiting.append(change)
