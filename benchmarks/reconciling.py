@@ -50,14 +50,14 @@ class Tally:
         conductor.reconciler.observe(PassObserver(self, conductor.reconciler.name))
         jobs: Any = conductor._jobs
         jobs._handle = CountingHandle(jobs._handle)
-        record = jobs.record_outcome
+        record = jobs.answer_requests
 
         def answered(job: Any, mistake: str | None) -> None:
             if jobs._asked_at(job):
                 note_action("answer")
             record(job, mistake)
 
-        jobs.record_outcome = answered
+        jobs.answer_requests = answered
 
     def client(self, client: Client) -> Client:
         return CountingClient(client, self)

@@ -131,5 +131,5 @@ class Jobs:
     async def memo(self, job: Job, values: Mapping[str, str]) -> None:
         self.asked.append(("memo", job.id, dict(values)))
 
-    def record_outcome(self, job: Job, mistake: str | None) -> None:
+    def answer_requests(self, job: Job, mistake: str | None) -> None:
         self.passes.append((job.id, mistake))

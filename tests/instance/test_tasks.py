@@ -172,7 +172,7 @@ ON_A_TERMINAL = """
     writer = terminal.writer()
     started = spawner.start(["sh", "-c", words[0]], os.environ, None, Inherited(terminal=terminal))
     task = await started
-    terminal.close_task_end()
+    terminal.close_slave()
 """
 
 

@@ -29,7 +29,7 @@ def really(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None
 async def opened(terminal: Terminal) -> AsyncIterator[int]:
     """A terminal whose task has begun; gives the task's end."""
     task = os.dup(terminal.task_end)
-    terminal.close_task_end()
+    terminal.close_slave()
     try:
         yield task
     finally:

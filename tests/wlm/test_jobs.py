@@ -141,10 +141,10 @@ def test_what_was_wrong_with_a_job_before_it_ended_answers_no_question_about_its
         answer = asked("post_run", codec.PostRun(jobid=job, run_started=True), jobs)
         await asyncio.sleep(0)
 
-        jobs.record_outcome(replace(now, phase=Phase.HELD), "it is too large")
+        jobs.answer_requests(replace(now, phase=Phase.HELD), "it is too large")
         await asyncio.sleep(1)
         assert not answer.done()
-        jobs.record_outcome(now, None)
+        jobs.answer_requests(now, None)
         assert await answer == {"success": True}
 
         running.cancel()
@@ -525,7 +525,7 @@ def test_what_fails_while_its_end_is_asked_about_is_raised_by_us() -> None:
 
         for _ in range(2):  # there is no news of it yet
             await jobs.fail(now, "exception", "copy_out has failed")
-            jobs.record_outcome(now, None)
+            jobs.answer_requests(now, None)
         told = {"type": "exception", "severity": 0, "note": "copy_out has failed"}
         assert handle.raised == [{"id": 7, **told}]
         assert await answer == {"success": True}
@@ -600,7 +600,7 @@ def test_a_plugin_that_asks_about_what_was_raised_already_does_not_raise_it_once
         answer = asked("create", create, jobs)
         await asyncio.sleep(0)
 
-        jobs.record_outcome(now, "no such profile")
+        jobs.answer_requests(now, "no such profile")
         assert await answer == {"success": True}
         assert len(handle.raised) == 1
         running.cancel()
@@ -632,7 +632,7 @@ def test_a_question_that_is_asked_again_is_answered_once_and_the_earlier_do_not_
 
         now = jobs.job(7)
         assert now is not None
-        jobs.record_outcome(now, None)
+        jobs.answer_requests(now, None)
         assert [await last, await teardown] == [{"success": True}] * 2
         running.cancel()
 

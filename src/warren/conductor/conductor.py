@@ -152,7 +152,7 @@ class Conductor:
         await self._jobs.wait_synced()
         known = self._job_or_over(job)
         if self._is_of_another_instance(job):
-            self._jobs.record_outcome(known, None)
+            self._jobs.answer_requests(known, None)
             return None
         configuration = self._configuration()  # what is wrong with that is no job's mistake
         mistake = None
@@ -173,11 +173,11 @@ class Conductor:
             else:
                 log.info("job refused", job=job, reason=mistake)
                 if not known.failed:
-                    type_ = known.binding.exception(known.phase)
+                    type_ = known.binding.exception_type(known.phase)
                     delay = await self._jobs.fail(known, type_, mistake)
         else:
             self._refusals.accepted(job)
-        self._jobs.record_outcome(known, mistake)
+        self._jobs.answer_requests(known, mistake)
         if known.phase is Phase.OVER:
             self._shown_memos.pop(job, None)
             self._observed_timings.pop(job, None)
@@ -306,14 +306,14 @@ class Conductor:
         """Look up which nodes of a job that was let go another such job has, too."""
         workflow, computes = snapshot.workflow, snapshot.computes
         nodes = {*snapshot.nodes_to_undrain}
-        if snapshot.return_to_service and workflow and computes and abort.is_marked(workflow):
+        if snapshot.return_to_service and workflow and computes and abort.has_begun(workflow):
             nodes |= {each.name for each in computes.data}
         own, known = snapshot.job.workflow, self.informers.of(kinds.WORKFLOW)
         stuck = set()
         for node in nodes:
             for other in self.informers.of(kinds.COMPUTES).by_index("compute", node):
                 raw = known.get(key_of(other))
-                if raw and key_of(raw) != own and abort.is_object_marked(raw):
+                if raw and key_of(raw) != own and abort.has_abort_annotation(raw):
                     stuck.add(node)
         return replace(snapshot, shared_with_aborted=stuck) if stuck else snapshot
 
@@ -492,7 +492,7 @@ class Conductor:
         gone = self.informers.of(kinds.WORKFLOW).get(key) is None
         known = self._jobs.job(job)
         past = conduct.is_finished(obj, known, self._jobs.binding.finalizer)
-        left = abort.marked_nodes(obj) if gone and self._settings.return_to_service else ()
+        left = abort.nodes_of_abort(obj) if gone and self._settings.return_to_service else ()
         if left:
             self._nodes_to_undrain[job] = left
         if past and not left and job not in self._transient_since:

@@ -72,13 +72,13 @@ class ReturnToService:
         for each in self._servers.by_index("rabbit", storage.metadata.name):
             for name in labels.workflow_of(each):
                 raw = self._workflows.get(Key.parse(name))
-                if raw and abort.is_object_marked(raw):
+                if raw and abort.has_abort_annotation(raw):
                     return True
         return False
 
     def _workflow_changed(self, obj: Object) -> None:
         key = key_of(obj)
-        if self._workflows.get(key) is not None or not abort.is_object_marked(obj):
+        if self._workflows.get(key) is not None or not abort.has_abort_annotation(obj):
             return
         for raw in self._storages.all():
             annotations = raw["metadata"].get("annotations") or {}

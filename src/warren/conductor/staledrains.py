@@ -69,7 +69,7 @@ class StaleDrains:
             number = self._jobs.binding.job(key_of(raw).name)
             if number is None:
                 continue
-            for nodes in (abort.marked_nodes, partial(self._nodes_of_finished_job, number)):
+            for nodes in (abort.nodes_of_abort, partial(self._nodes_of_finished_job, number)):
                 try:
                     found |= nodes(raw)
                 except UserMistake as error:  # one object may not keep the nodes of all others

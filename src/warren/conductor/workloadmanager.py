@@ -120,6 +120,6 @@ class WorkloadManager(Protocol):
         """Show values in listings of the job."""
         ...
 
-    def record_outcome(self, job: Job, mistake: str | None) -> None:
-        """Record that a job was reconciled, as it was then, or a mistake of its directives."""
+    def answer_requests(self, job: Job, mistake: str | None) -> None:
+        """Answer what the workload manager asks for a job: it was reconciled, or has a mistake."""
         ...

@@ -47,8 +47,10 @@ from warren.rpc.message import RpcError
 
 log = structlog.get_logger()
 
-_RABBITS_SECONDS: Final = 15.0
+_READY_SECONDS: Final = 15.0
+"""How long each part may take to be ready: rabbits, the instance, copies on request."""
 _API_SECONDS: Final = 120.0
+"""How long the API server may take to answer, and the instance to take a configuration."""
 _POLL_INTERVAL: Final = 0.05
 
 
@@ -365,7 +367,7 @@ async def _wait_instance_ready(state: StateDir, topic: str) -> None:
     connecting = asyncio.ensure_future(reconnecting.run())
     try:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_RABBITS_SECONDS):
+            async with asyncio.timeout(_READY_SECONDS):
                 await reconnecting.rpc(topic)
     finally:
         connecting.cancel()
@@ -375,7 +377,7 @@ async def _wait_instance_ready(state: StateDir, topic: str) -> None:
 async def _wait_offload_ready(client: Client) -> None:
     """Wait until running jobs may ask for copies; not for ever, for that may be broken."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(_RABBITS_SECONDS):
+        async with asyncio.timeout(_READY_SECONDS):
             while True:
                 system = await client.get(kinds.SYSTEM_CONFIGURATION, kinds.CONFIGURATION_KEY)
                 if copyservice.of_configuration(system) is not None:
@@ -389,7 +391,7 @@ async def _wait_rabbits_ready(client: Client, count: int) -> None:
     known = {obj["metadata"]["name"]: obj for obj in listing.items}
     with suppress(TimeoutError):
         async with (
-            asyncio.timeout(_RABBITS_SECONDS),
+            asyncio.timeout(_READY_SECONDS),
             aclosing(client.watch(kinds.STORAGE, listing.version)) as events,  # type: ignore[type-var]
         ):
             while [*map(_status, known.values())].count("Ready") < count:

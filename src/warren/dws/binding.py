@@ -49,6 +49,6 @@ class Binding:
         known = workflow.startswith(self.prefix) and number.isascii() and number.isdecimal()
         return int(number) if known else None
 
-    def exception(self, phase: Phase) -> str:
+    def exception_type(self, phase: Phase) -> str:
         """Return the type of exception for a job that cannot go on."""
         return self.exceptions.get(phase, "exception")

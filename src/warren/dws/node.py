@@ -95,7 +95,10 @@ class LustreMount:
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """One allocation on a rabbit. `group` and `name` find it again after a restart."""
+    """One allocation on a rabbit.
+
+    `group`, the rabbit's name, which its volume group has, and `name` find it again.
+    """
 
     group: str
     name: str

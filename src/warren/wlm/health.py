@@ -40,7 +40,13 @@ class Scheduler(Protocol):
 
     def set_external(
         self, name: str, sizes: Mapping[str, int] | None, job: JobId | None = None
-    ) -> None: ...
+    ) -> None:
+        """Count the flash of one NnfStorage, in bytes by rabbit, which is in no job\'s R as taken.
+
+        `name` is the NnfStorage\'s; without `sizes` it is gone. While the R of the `job` that has
+        made it has that flash, it is not counted twice.
+        """
+        ...
 
     def set_tagged(self, source: str, hosts: Iterable[str]) -> None: ...
 

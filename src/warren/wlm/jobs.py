@@ -407,7 +407,7 @@ class FluxJobs:
         # a job's end: that it asks again when it was loaded anew, and heeds no refusal then, for
         # that may come of the first time.
         if self._requests_answered_by(job):
-            self.record_outcome(job, note)
+            self.answer_requests(job, note)
             if tracked is not None:
                 tracked.refused_at = now
             return _RAISE_TIMEOUT
@@ -540,7 +540,7 @@ class FluxJobs:
         tracked = self._tracked.get(job)
         return tracked is not None and codec.DAEMONS_EPILOG in tracked.job.epilogs
 
-    def record_outcome(self, job: Job, mistake: str | None) -> None:
+    def answer_requests(self, job: Job, mistake: str | None) -> None:
         tracked = self._tracked.get(job.id)
         if tracked is not None and any(note == mistake for _, note in tracked.raised_exceptions):
             mistake = None  # the plugin would raise it once more

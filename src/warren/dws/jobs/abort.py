@@ -62,18 +62,18 @@ def disable_rabbits(
             yield outofservice.annotate(change, noted)
 
 
-def is_marked(workflow: Workflow) -> bool:
-    """Return whether that was done for a Workflow."""
+def has_begun(workflow: Workflow) -> bool:
+    """Return whether a Workflow has the annotation that `mark` writes: its job was aborted."""
     return labels.ABORTED in workflow.metadata.annotations
 
 
-def is_object_marked(workflow: Object) -> bool:
-    """Return whether that was done for a Workflow, be it one that can be read or not."""
+def has_abort_annotation(workflow: Object) -> bool:
+    """Return the same as `has_begun`, also for a Workflow that cannot be read."""
     return labels.ABORTED in (workflow["metadata"].get("annotations") or {})
 
 
-def marked_nodes(workflow: Object) -> frozenset[str]:
-    """Return the compute nodes of a job for whose Workflow that was done; it may be gone."""
+def nodes_of_abort(workflow: Object) -> frozenset[str]:
+    """Return the compute nodes of an aborted job; of one that was not, none."""
     annotations = workflow["metadata"].get("annotations") or {}
     return frozenset(hostlist.decode(annotations.get(labels.ABORTED_NODES, "")))
 

@@ -37,9 +37,9 @@ from warren.dws.jobs.jobsnapshot import (
     JobSnapshot,
     check_breakdowns,
     is_complete,
-    is_refused,
     localities,
     needs_of,
+    only_destroy_failed,
 )
 from warren.dws.jobs.timeouts import Timeouts
 from warren.dws.objects.accesses import ClientMount
@@ -82,7 +82,7 @@ def needs_abort_check(snapshot: JobSnapshot) -> bool:
     return (
         snapshot.job.phase is Phase.OVER
         and workflow is not None
-        and not abort.is_marked(workflow)
+        and not abort.has_begun(workflow)
         and not is_complete(workflow, State.TEARDOWN)
     )
 
@@ -95,7 +95,7 @@ def needs_pods(snapshot: JobSnapshot) -> bool:
     phase = snapshot.job.phase
     return (
         workflow.spec.desired_state is not State.TEARDOWN
-        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.is_marked(workflow)))
+        and (phase is Phase.ENDING or (phase is Phase.OVER and abort.has_begun(workflow)))
         and containersteps.is_wanted(workflow.spec.dw_directives)
     )
 
@@ -448,7 +448,7 @@ def _decide_ending(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     if workflow.spec.desired_state is State.TEARDOWN:
         if is_complete(workflow, State.TEARDOWN):
             return [*record_duration(snapshot, workflow), Finish()]
-        if is_refused(workflow):
+        if only_destroy_failed(workflow):
             return [Finish()]
         return _free_nodes(snapshot, workflow)
     dropped = unsavedresults.is_dropped(job.unsaved, snapshot.unsaved, cancelled=job.cancelled)
@@ -481,9 +481,9 @@ def _decide_over(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         return _drain_and_disable(snapshot, workflow)
     if workflow.spec.desired_state is not State.TEARDOWN:
         # Of a job that was let go before its storage nothing has been kept yet.
-        kept = record_summary(snapshot, workflow) if abort.is_marked(workflow) else []
+        kept = record_summary(snapshot, workflow) if abort.has_begun(workflow) else []
         return [*kept, request_state(snapshot, workflow, State.TEARDOWN)]
-    if not (is_complete(workflow, State.TEARDOWN) or is_refused(workflow)):
+    if not (is_complete(workflow, State.TEARDOWN) or only_destroy_failed(workflow)):
         return []
     held = snapshot.job.binding.finalizer in workflow.metadata.finalizers
     freed = [release_workflow(snapshot.job, workflow)] if held else []
@@ -504,7 +504,7 @@ def _drain_and_disable(snapshot: JobSnapshot, workflow: Workflow) -> list[Action
 
 def _return_nodes(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
     """Let jobs have the nodes again that had a job's storage which was let go before it."""
-    if not (snapshot.return_to_service and abort.is_marked(workflow)):
+    if not (snapshot.return_to_service and abort.has_begun(workflow)):
         return []
     data = snapshot.computes.data if snapshot.computes is not None else ()
     return _undrain(snapshot, {each.name for each in data})

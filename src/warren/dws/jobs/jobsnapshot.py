@@ -176,7 +176,7 @@ def localities(snapshot: JobSnapshot) -> tuple[Locality, ...]:
     )
 
 
-def is_refused(workflow: Workflow) -> bool:
+def only_destroy_failed(workflow: Workflow) -> bool:
     """Return whether all that Teardown lacks is to destroy what is not this Workflow's.
 
     It may be in use, and stay so for long: nothing of the job waits for it.

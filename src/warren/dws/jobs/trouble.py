@@ -16,7 +16,7 @@ from warren.dws.jobs.jobactions import (
     record_summary,
     request_state,
 )
-from warren.dws.jobs.jobsnapshot import JobSnapshot, is_refused, needs_of
+from warren.dws.jobs.jobsnapshot import JobSnapshot, needs_of, only_destroy_failed
 from warren.dws.objects.workflows import State, Workflow
 from warren.dws.workflow import copysteps, states
 from warren.rfc import hostlist
@@ -46,7 +46,7 @@ def report_error(snapshot: JobSnapshot, workflow: Workflow) -> list[Action]:
         reported = job.failed or job.phase is Phase.OVER
     if reported:
         return []
-    severity = 1 if torn and not is_refused(workflow) else 0
+    severity = 1 if torn and not only_destroy_failed(workflow) else 0
     named = _message_with_directive(status.message, job.directives)
     limit, since = snapshot.timeouts.transient, snapshot.seconds_in_trouble
     wait = 0.0

@@ -27,7 +27,7 @@ def container(
             "Take the directive out, and start the program in the job.",
         )
         return
-    if job.container != index:
+    if job.container_index != index:
         yield directive.mistake(
             directive.command, "Only one container directive is supported for each job."
         )
@@ -139,7 +139,7 @@ def _capacity_mistakes(
 def _storage_mistakes(
     directive: Directive, value: Token, lifetime: str, job: JobDirectives, facts: Facts
 ) -> Iterator[Mistake]:
-    names: Mapping[str, object] = job.storage if lifetime == "job" else job.persistent
+    names: Mapping[str, object] = job.storage if lifetime == "job" else job.persistent_index
     if value.text not in names:
         command = "jobdw" if lifetime == "job" else "persistentdw"
         if not job.doubtful:

@@ -58,7 +58,7 @@ def _end(
     place = Token(value.text.partition("/")[0], value.start)
     name = path.storage or ""
     command = {"job": "jobdw", "persistent": "persistentdw"}[path.lifetime]
-    names: Mapping[str, object] = job.storage if path.lifetime == "job" else job.persistent
+    names: Mapping[str, object] = job.storage if path.lifetime == "job" else job.persistent_index
     if name not in names:
         if not job.doubtful:
             variables = (variable(path.lifetime, each) for each in names)  # the first will do

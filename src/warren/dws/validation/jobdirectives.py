@@ -15,11 +15,11 @@ class JobDirectives:
     size: int
     storage: Mapping[str, Directive]
     """Each jobdw."""
-    persistent: Mapping[str, int]
+    persistent_index: Mapping[str, int]
     """Each persistentdw, the first one of its name."""
     doubtful: bool
     """Whether there may be storage whose name is not known."""
-    container: int | None
+    container_index: int | None
     """The first one."""
 
     @classmethod
@@ -53,9 +53,9 @@ class JobDirectives:
         return cls(
             size=len(directives),
             storage=storage,
-            persistent=persistent,
+            persistent_index=persistent,
             doubtful=doubtful,
-            container=container,
+            container_index=container,
         )
 
 

@@ -14,7 +14,7 @@ def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> 
     words = value_of(directive, "requires")
     if words is None or copyservice.REQUIRES_WORD not in words.text.split(",") or not facts.offload:
         return
-    if job.container is not None:
+    if job.container_index is not None:
         yield directive.mistake(
             words,
             "A job with a container cannot ask for copies while it runs: both are found by the "
@@ -22,7 +22,7 @@ def offload_mistakes(directive: Directive, job: JobDirectives, facts: Facts) -> 
             f"Leave out the container, or {copyservice.REQUIRES_WORD}.",
         )
     types = [each.values.get("type") for each in job.storage.values()]
-    for name in job.persistent:
+    for name in job.persistent_index:
         found = (facts.persistent or {}).get(name)
         types.append(found.file_system if found is not None else None)
     if not job.doubtful and all(each in copyservice.NOT_FOR_RABBITS for each in types):

@@ -84,7 +84,7 @@ def persistentdw(
     name = value_of(directive, "name")
     if name is None:
         return
-    if job.persistent.get(name.text) != index:
+    if job.persistent_index.get(name.text) != index:
         yield directive.mistake(
             name,
             f"The persistent storage {name.text!r} is named by an earlier persistentdw of this "

@@ -66,7 +66,7 @@ class Pty(ShellPlugin):
 
     async def task_fork(self, shell: RunningShell, task: TaskStart) -> None:
         if task.terminal is not None:
-            task.terminal.close_task_end()
+            task.terminal.close_slave()
 
     async def task_exit(self, shell: RunningShell, task: TaskStart, status: int) -> None:
         if task.terminal is not None:

@@ -46,10 +46,10 @@ class Terminal:
 
     @property
     def task_end(self) -> int:
-        """The descriptor that is the task's terminal, until `close_task_end`."""
+        """The descriptor that is the task's terminal, until `close_slave`."""
         return self._task_end
 
-    def close_task_end(self) -> None:
+    def close_slave(self) -> None:
         """Leave the task's end to the task: when no process has it any more, that is the end."""
         if self._task_end >= 0:
             os.close(self._task_end)
@@ -62,7 +62,7 @@ class Terminal:
         """Close all of it."""
         if not self._closed:
             self._closed = True
-            self.close_task_end()
+            self.close_slave()
             self._reader.close()
             os.close(self._ours)
 

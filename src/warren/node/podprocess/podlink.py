@@ -6,12 +6,12 @@ import subprocess
 from warren.node.podprocess.kernel import PodTrouble
 
 
-def connect_bridge(network: int, address: str) -> None:
-    """Have an end on the bridge, which is in the network namespace of a process."""
+def connect_bridge(network_pid: int, address: str) -> None:
+    """Have an end on the bridge, which is in the network namespace of the process `network_pid`."""
     # Its name is the kernel's to choose: our number may be another's before the pod has gone.
     link = ["link", "add", "up", "master", "pods", "type", "veth"]
     peer = ["peer", "name", "eth0", "netns", str(os.getpid())]
-    _run(["nsenter", f"--target={network}", "--net", "ip", *link, *peer])
+    _run(["nsenter", f"--target={network_pid}", "--net", "ip", *link, *peer])
     ours = [f"addr add {address} dev eth0", "link set eth0 up", "link set lo up"]
     _run(["ip", "-batch", "-"], "\n".join(ours))
     with open("/proc/sys/net/ipv4/ip_unprivileged_port_start", "w") as file:

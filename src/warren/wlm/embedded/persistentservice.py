@@ -65,7 +65,7 @@ class _DestroyRequest(msgspec.Struct, frozen=True):
 
 
 class PersistentService:
-    """The instances in the namespace of jobs' Workflows, for users of the instance's socket."""
+    """The persistent storage in the namespace of jobs' Workflows, for users of the instance."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class PersistentService:
         max_lifetime: float | None = None,
         groups: Callable[[int], Collection[int]] = groups_of,
     ) -> None:
-        """`max_lifetime` is for how many seconds an instance is kept at most; None: no limit."""
+        """`max_lifetime` is for how many seconds storage is kept at most; None: no limit."""
         self._clock = clock
         self._max_lifetime = max_lifetime
         self._client = client
         self._groups = groups
-        self._instances = informers.of(kinds.PERSISTENT_INSTANCE)
+        self._persistent = informers.of(kinds.PERSISTENT_INSTANCE)
         self._servers = informers.of(kinds.SERVERS)
 
     def methods(self) -> Methods:
@@ -94,7 +94,7 @@ class PersistentService:
     async def _list(self, request: Request) -> Payload:
         groups: Collection[int] | None = None
         found = []
-        for raw in self._instances.all():
+        for raw in self._persistent.all():
             if raw["metadata"]["namespace"] != kinds.DEFAULT_NAMESPACE:
                 continue
             obj = read(raw, PersistentStorageInstance)
@@ -123,7 +123,7 @@ class PersistentService:
             patch = {"metadata": {"annotations": sharing.annotations(after)}}
             return _patch(obj, patch) if after != before else None
 
-        changed = await self._change_instance(request.cred, message.name, "share it", decide)
+        changed = await self._change_storage(request.cred, message.name, "share it", decide)
         return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
 
     async def _expire(self, request: Request) -> Payload:
@@ -146,7 +146,7 @@ class PersistentService:
                 )
             return _patch(obj, {"metadata": {"annotations": {labels.EXPIRES: text}}})
 
-        changed = await self._change_instance(
+        changed = await self._change_storage(
             request.cred, message.name, "say when it expires", decide
         )
         return {"persistent": summary(changed, self._servers.get(changed.metadata.key))}
@@ -167,17 +167,17 @@ class PersistentService:
             # The controller deletes it; no job begins to use it from now on.
             return _patch(obj, {"spec": {"state": "Destroying"}})
 
-        await self._change_instance(request.cred, message.name, "destroy it", decide)
+        await self._change_storage(request.cred, message.name, "destroy it", decide)
         return {}
 
-    async def _change_instance(
+    async def _change_storage(
         self,
         cred: Cred,
         name: str,
         what: str,
         decide: Callable[[PersistentStorageInstance], Change | None],
     ) -> PersistentStorageInstance:
-        """Change an instance that the user may change, and return it. Raises RpcError."""
+        """Change storage that the user may change, and return it. Raises RpcError."""
         for _ in range(_TRIES):
             try:
                 raw = await self._client.get(
