@@ -73,7 +73,7 @@ def test_a_job_that_fails_has_its_results_copied_out_and_leaves_nothing(seed: in
     with told(seed, story) as dice:
         live(story, Dice(climate(dice), dice), stops(dice))
         assert story.job.result is Result.FAILED
-        assert story.job.status == 3 << 8
+        assert story.job.wait_status == 3 << 8
         rabbit_of(story.copied)
 
 
@@ -83,10 +83,10 @@ def test_a_job_that_is_cancelled_at_any_time_leaves_nothing(seed: int) -> None:
     with told(seed, story) as dice:
         story.cancelled = 10 ** dice.uniform(-1.5, 2)
         live(story, Dice(climate(dice), dice), stops(dice))
-        if story.job.fatal is None:
+        if story.job.fatal_exception is None:
             assert_right(story)
         else:
-            assert story.job.fatal.type == "cancel"
+            assert story.job.fatal_exception.type == "cancel"
         if "start" not in story.events:
             assert not story.copied
         elif "exception" not in story.events[story.events.index("epilog-start") :]:

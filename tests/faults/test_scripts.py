@@ -122,7 +122,7 @@ def test_what_was_never_seen_does_not_keep_its_workflow_when_it_goes() -> None:
     unseen = the(1, "watch", kinds.COMPUTES, Fate(events=0, silent=True))
     story = lived(Story(cancelled=0.001), unseen)
 
-    assert story.job.fatal.type == "cancel"
+    assert story.job.fatal_exception.type == "cancel"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_no_workflow_goes_before_what_it_has_not_seen(kind: Kind) -> None:
     unseen = the(1, "watch", kind, Fate(events=0, silent=True))
     story = lived(Story(cancelled=30), unseen)
 
-    assert story.job.fatal.type == "cancel"
+    assert story.job.fatal_exception.type == "cancel"
 
 
 # Outages
@@ -181,7 +181,7 @@ def test_what_is_made_after_its_owner_has_gone_goes_as_well(kind: Kind) -> None:
     lived(story, first(100, "create", kind, Belated(600)))
 
     assert story.seconds > 600
-    assert story.job.fatal.type == "cancel"
+    assert story.job.fatal_exception.type == "cancel"
 
 
 # Other ends
@@ -208,4 +208,4 @@ def test_a_job_that_is_cancelled_through_faults_leaves_nothing(delay: float, wha
     live(story, Script(*lines))
 
     assert story.met
-    assert story.job.fatal.type == "cancel"
+    assert story.job.fatal_exception.type == "cancel"

@@ -83,7 +83,7 @@ def test_the_command_line_creates_lists_shares_and_destroys(cluster: Cluster) ->
     assert told("expire", "keep", "--never") == "keep: never expires\n"
     assert told("expire", "keep", "--until=+2h").startswith("keep: 2")
     assert "one of --until" in refused("expire", "keep")
-    assert "that is to come" in refused("expire", "keep", "--until=5")
+    assert "in the future" in refused("expire", "keep", "--until=5")
     told("share", "keep", "--user=0,4321", "--group=4322")
     (found,) = json.loads(told("list", "--json"))["persistent"]
     assert found == json.loads(told("show", "keep", "--json"))
