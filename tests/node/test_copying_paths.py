@@ -1,7 +1,5 @@
 """Where what is copied out arrives: every pair of paths, for every kind of storage.
 
-`make test` takes each pair with two kinds in turn, `make test-all` with all of them.
-
 From the directive to the file: the movement that is made of it, what the rabbit's agent makes of
 that, and the copier, or a command in its place. The rows are those of NNF's own test of paths.
 """
@@ -21,7 +19,6 @@ import pytest
 from tests.controllers.alone import Api, alone, running
 from tests.controllers.machines import Noting
 from tests.dws.builders import lustre, meta, workflow
-from tests.harness.extent import EVERYTHING
 from tests.node.copied import Copier
 from warren.base.objects import Object
 from warren.controllers.movement import MovementReconciler
@@ -114,25 +111,17 @@ def own(path: Path, copy: Copier) -> Path:
     return path
 
 
-KINDS: Final = [
-    ("xfs", "copier"),
-    ("lustre", "command"),
-    ("gfs2", "copier"),
-    ("xfs", "command"),
-    ("lustre", "copier"),
-]
-"""Kinds of storage, and by what is copied from each."""
-
-CASES: Final = [
-    (*kind, *row)
-    for number, row in enumerate(ROWS)
-    for place, kind in enumerate(KINDS)
-    # Usually two kinds for each row, which are others in the next row: each row meets a copier.
-    if EVERYTHING or (place - 2 * number) % len(KINDS) < 2
-]
-
-
-@pytest.mark.parametrize(("kind", "by", "source", "destination", "arrives"), CASES)
+@pytest.mark.parametrize(
+    ("kind", "by"),
+    [
+        ("xfs", "copier"),
+        ("gfs2", "copier"),
+        ("lustre", "copier"),
+        ("xfs", "command"),
+        ("lustre", "command"),
+    ],
+)
+@pytest.mark.parametrize(("source", "destination", "arrives"), ROWS)
 def test_what_is_copied_out_arrives_where_its_paths_say(
     copy: Copier, kind: str, by: str, source: str, destination: str, arrives: str
 ) -> None:
