@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -140,6 +141,8 @@ def public() -> Iterator[Path]:
 @pytest.fixture
 def copy(public: Path, user: User) -> Iterator[Copier]:
     yield Copier(public, user)
+    with suppress(AssertionError):  # what goes with a copier that was killed takes a moment
+        eventually(lambda: not copier_at(public), seconds=10)
     left = copier_at(public)
     for process in left:
         os.kill(process, signal.SIGKILL)
