@@ -1,6 +1,5 @@
 """What all tests share."""
 
-import gc
 import logging
 import signal
 from collections.abc import Iterator, MutableMapping
@@ -41,15 +40,6 @@ def quiet_log() -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(),
     )
-
-
-def pytest_collection_finish() -> None:
-    """Leave what was collected out of garbage collections, and whole in children of tests.
-
-    A child that a test forks would otherwise go through all of it, and have it copied.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture

@@ -54,7 +54,6 @@ class InPlace(Plugin):
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         functions: dict[tuple[str, str, int], list[FunctionType]] = {}
-        gc.unfreeze()  # what tests/conftest.py has frozen is not told of
         for each in gc.get_objects():
             if isinstance(each, FunctionType):
                 code = each.__code__
