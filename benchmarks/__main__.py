@@ -2,14 +2,11 @@
 
 import argparse
 import json
-import logging
 import os
 import platform
 import re
 import time
 from pathlib import Path
-
-import structlog
 
 from benchmarks import (
     api,
@@ -56,7 +53,6 @@ RESULTS = Path(__file__).parent / "results.jsonl"
 
 def main() -> None:
     """Measure what matches, one after the other."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", default=".", help="a regular expression on the names")
     parser.add_argument("--note", default="", help="kept with the results")

@@ -119,12 +119,12 @@ def test_what_processes_call_themselves_does_nothing_to_an_admins_terminal(
 
 def test_what_a_command_uses_logs_nothing_into_its_output() -> None:
     program = """
-import structlog
+from warren.base import log
 from warren.cli.common import run
 
 async def work() -> None:
-    structlog.get_logger().debug("a connection ends")
-    structlog.get_logger().error("something is broken")
+    log.debug("a connection ends")
+    log.error("something is broken")
 
 run(work())
 """

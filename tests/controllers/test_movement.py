@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from tests.controllers.alone import Api, alone, caught_up, running
 from tests.controllers.machines import Noting
 from tests.dws.builders import meta
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from tests.harness.virtual import EPOCH
 from tests.kube.clusters import stored
 from warren.base.objects import Change, Key
@@ -511,7 +510,7 @@ def test_what_is_logged_of_a_copy_says_which_one_it_is() -> None:
         async with running(api, movements.reconciler.run(), movements.copies.run()):
             await api.add(KIND, movement())
 
-    with capture_logs([structlog.contextvars.merge_contextvars]) as logged:
+    with capture_logs() as logged:
         with_rabbit(story, Failing(ZeroDivisionError("bug")))
     (told,) = (each for each in logged if each["event"] == "copy failed")
     assert (told["reconciler"], told["key"]) == ("movement", str(KEY))

@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.controllers.alone import Api, Counting, alone, caught_up, informed, running
 from tests.dws.builders import RABBITS, meta
+from tests.harness.logs import capture_logs
 from warren.base.objects import Key, Kind, Object
 from warren.controllers import heartbeats
 from warren.controllers.rabbits import SystemController

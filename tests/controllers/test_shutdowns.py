@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from structlog.testing import capture_logs
 
 from tests.controllers.alone import WORKFLOW, Api, alone, running
 from tests.dws.builders import JOBDW, meta, raw_workflow
 from tests.dws.test_containers import BARE, BARE_PROFILE
+from tests.harness.logs import capture_logs
 from warren.base.objects import Key, Kind
 from warren.controllers.shutdowns import HttpsShutdownClient, ShutdownController
 from warren.dws import kinds

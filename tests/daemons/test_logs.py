@@ -5,8 +5,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TextIO, cast
 
-import structlog
-
+from tests.harness.logs import as_before
+from warren.base import log
 from warren.daemons import logs
 
 
@@ -16,26 +16,19 @@ class Full(io.StringIO):
 
 
 def test_a_log_that_cannot_be_written_stops_nothing() -> None:
-    before = structlog.get_config()
-    try:
+    with as_before():
         logs.configure(Full())
-        structlog.get_logger().info("lost")
-    finally:
-        structlog.configure(**before)
+        log.info("lost")
 
 
 def test_a_log_is_bounded_while_its_process_runs_and_is_the_owners_alone(tmp_path: Path) -> None:
     """What users ask for in vain is told there, as often as they ask."""
     path = tmp_path / "control.log"
     path.touch(0o644)
-    before = structlog.get_config()
-    try:
-        with closing(logs.Rotating(path, 10_000)) as output:
-            logs.configure(cast(TextIO, output))
-            for number in range(1000):
-                structlog.get_logger().info("in vain", number=number)
-    finally:
-        structlog.configure(**before)
+    with as_before(), closing(logs.Rotating(path, 10_000)) as output:
+        logs.configure(cast(TextIO, output))
+        for number in range(1000):
+            log.info("in vain", number=number)
 
     kept = [path, path.with_suffix(".log.1")]
     assert set(tmp_path.iterdir()) == set(kept)
@@ -48,12 +41,10 @@ def test_a_log_is_bounded_while_its_process_runs_and_is_the_owners_alone(tmp_pat
 
 
 def test_what_users_name_is_logged_as_a_terminal_may_show_it() -> None:
-    before, output = structlog.get_config(), io.StringIO()
-    try:
+    output = io.StringIO()
+    with as_before():
         logs.configure(output)
-        structlog.get_logger().info("copy", reason="/a/\x1b[2J\x1b[31m\r\x9b\u202e\nlevel=error ƒ")
-    finally:
-        structlog.configure(**before)
+        log.info("copy", reason="/a/\x1b[2J\x1b[31m\r\x9b\u202e\nlevel=error ƒ")
     line = output.getvalue().removesuffix("\n")
     assert line.isprintable()
     assert "ƒ" in line

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import structlog
 import yaml
 
 from tests.harness import virtual
 from tests.harness.workloads import Workloads
 from tests.harness.world import DIRECTIVES, GLOBAL, JOB_KINDS, World, opened
+from warren.base import log
 from warren.base.clock import SystemClock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
 from warren.conductor.conductor import Conductor
@@ -91,7 +91,7 @@ class Overheard:
         self._told = told
 
     def _heard(self, verb: str, kind: Kind, namespace: str, part: str = "") -> None:
-        context = structlog.contextvars.get_contextvars()
+        context = log.bound()
         reconciler = context.get("reconciler")
         if kind == kinds.SYSTEM_STATUS and verb not in ("list", "watch"):
             role = "nnf-workload-manager"

@@ -18,10 +18,10 @@ from functools import cache
 from typing import Any, Final
 
 import orjson
-from structlog.testing import capture_logs
 
 from tests.faults.rest import Rest
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from tests.kube.clusters import alongside
@@ -281,7 +281,7 @@ def lived(story: Story, *stops: int, behaviour: Behaviour = NO_FAULTS) -> Found:
     `behaviour` is that of all nodes.
     """
     found = Found()
-    with capture_logs([]) as logged:
+    with capture_logs() as logged:
         try:
             virtual.run(_lived(story, stops, found, behaviour))
         except AssertionError as error:

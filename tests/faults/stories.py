@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
-
 from tests.faults.proxy import Faults, Schedule
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from tests.harness.seam import Seam
 from tests.harness.world import DIRECTIVES, GLOBAL, JOB_KINDS, World, opened
 from warren.base.objects import key_of
@@ -99,7 +98,7 @@ def live(story: Story, schedule: Schedule, stops: Sequence[int] = ()) -> Story:
 
     Fails where something is left, or where a part met what it did not expect.
     """
-    with structlog.testing.capture_logs([structlog.contextvars.merge_contextvars]) as logged:
+    with capture_logs() as logged:
         virtual.run(_lived(story, schedule, stops))
     slow = any("Late" in each or "Belated" in each for each in story.met)
     wrong = [each for each in logged if not (slow and each["event"] == _SLOW)]

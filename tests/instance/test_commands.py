@@ -1,7 +1,6 @@
 """Commands of the site as processes, and what is left of them: nothing."""
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -11,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
+from tests.harness.logs import capture_logs
 from warren.base.processes import pids_by_variable
 from warren.instance.exec.commands import ProcessCommands
 from warren.instance.exec.perilog import CommandNotStarted
@@ -34,11 +32,8 @@ def open_files() -> set[str]:
 @contextmanager
 def listening() -> Iterator[list[Any]]:
     """What is logged, though tests otherwise want to hear of errors only."""
-    before = structlog.get_config()["wrapper_class"]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
-    with capture_logs() as told:
+    with capture_logs("info") as told:
         yield told
-    structlog.configure(wrapper_class=before)
 
 
 async def ended(commands: ProcessCommands, *argv: str, **environment: str) -> int:

@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-import structlog
 
+from tests.harness.logs import capture_logs
 from tests.journal.running import really
 from tests.kube.clusters import (
     TOKEN,
@@ -327,7 +327,7 @@ async def test_a_bug_costs_one_request_and_tells_nothing(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Store, "get", lambda *_: dict[str, Any]()["secret"])
-    with structlog.testing.capture_logs() as logged:
+    with capture_logs() as logged:
         code, status = await caller.ask("GET", f"{WORKFLOWS}/w")
     assert (code, status["reason"]) == (500, "InternalError")
     assert "secret" not in status["message"]

@@ -9,10 +9,10 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.harness.logs import capture_logs
 from tests.journal.running import virtually
 from tests.kube.clusters import alongside, change, key, remove, stored, workflow
 from warren.base.objects import Kind, Object, key_of
@@ -659,7 +659,7 @@ async def test_a_listener_that_raises_costs_a_line_of_log_and_the_others_nothing
         good.append(obj["metadata"]["name"])
 
     good: list[str] = []
-    with structlog.testing.capture_logs() as logged:
+    with capture_logs() as logged:
         async with scene() as play:
             await play.create("bad")
             await settled()
@@ -681,7 +681,7 @@ async def test_an_object_that_an_index_cannot_read_is_filed_nowhere_else_it_is()
     def first(obj: Object) -> list[str]:
         return [obj["spec"]["colors"][0]]
 
-    with structlog.testing.capture_logs() as logged:
+    with capture_logs() as logged:
         async with scene(first=first, color=_colors) as play:
             await play.create("plain")
             await play.create("bright", colors=["red"])

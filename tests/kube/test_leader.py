@@ -16,10 +16,10 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
-import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.harness.logs import capture_logs
 from tests.harness.virtual import EPOCH, VirtualClock
 from tests.journal.running import virtually
 from tests.kube.clusters import alongside, change
@@ -42,7 +42,7 @@ PAUSE = 2 * 1.2
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
     """Leases are lost in this file on purpose."""
-    with structlog.testing.capture_logs() as entries:
+    with capture_logs() as entries:
         yield entries
 
 

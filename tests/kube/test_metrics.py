@@ -6,10 +6,10 @@ import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
-import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.harness.logs import capture_logs
 from tests.journal.running import virtually
 from tests.kube.clusters import alongside, change, key, remove, stored, workflow
 from warren.base.errors import Retryable
@@ -70,7 +70,7 @@ async def test_passes_are_counted_by_how_they_ended() -> None:
     page.metrics.reconciler(reconciler)
     assert page.value("controller_runtime_reconcile_total", controller="test", result="error") == 0
     reconciler.add("a")
-    with structlog.testing.capture_logs():
+    with capture_logs():
         async with alongside(reconciler.run()):
             await asyncio.sleep(1000)
     for result in ("success", "requeue_after", "requeue", "error"):

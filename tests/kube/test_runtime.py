@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-import structlog
 
+from tests.harness.logs import capture_logs
 from tests.journal.running import virtually
 from tests.kube.clusters import alongside
 from warren.base.errors import Retryable
@@ -21,7 +21,7 @@ from warren.kube.runtime import GRACE_SECONDS, RECONCILE_SECONDS, Outcome, Recon
 @pytest.fixture(autouse=True)
 def logged() -> Iterator[list[MutableMapping[str, Any]]]:
     """The bugs in this file are on purpose: their tracebacks are not needed."""
-    with structlog.testing.capture_logs() as entries:
+    with capture_logs() as entries:
         yield entries
 
 

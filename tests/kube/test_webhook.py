@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-import structlog
 
+from tests.harness.logs import capture_logs
 from tests.journal.running import really
 from tests.kube.clusters import alongside
 from tests.kube.test_webhooks import ANNA, answer, signed
@@ -339,7 +339,7 @@ async def test_what_cannot_be_decided_is_no_answer(tmp_path: Path) -> None:
     async with asked(Rules(), tmp_path) as post:
         for path in (MUTATE, VALIDATE):
             early = await post(path, orjson.dumps(question("early")))
-            with structlog.testing.capture_logs() as logged:
+            with capture_logs() as logged:
                 bug = await post(path, orjson.dumps(question("bug")))
             assert early == (503, "the rules are not known yet.")
             assert bug == (500, "internal error; see the webhook's log")

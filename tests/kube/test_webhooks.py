@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 import pytest
-import structlog
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -21,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from tests.journal.running import really, virtually
 from tests.kube.clusters import alongside, wanting
 from warren.base.clock import Clock, SystemClock
@@ -741,7 +741,7 @@ async def test_a_configuration_from_before_it_was_checked_is_told_of_and_left_ou
     network = Network()
     webhooks = Webhooks(network)
     network.there["https://one"] = ALLOWED
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with asking(webhooks, journal) as store:
             world = World(store, network, webhooks)
             await world.write("a")

@@ -1,7 +1,6 @@
 """Holders that end while their node's agent lives."""
 
 import asyncio
-import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -10,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
+from tests.harness.logs import capture_logs
 from tests.node.conftest import Nodes
 from tests.node.processes import eventually
 from warren.node import holders
@@ -38,11 +36,8 @@ async def kept(namespace: Namespace, mount_again: Callable[[], None]) -> AsyncIt
 @contextmanager
 def warnings_told() -> Iterator[Sequence[Any]]:
     """What is logged, though tests otherwise want to hear of errors only."""
-    before = structlog.get_config()["wrapper_class"]
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with capture_logs() as told:
+    with capture_logs("warning") as told:
         yield told
-    structlog.configure(wrapper_class=before)
 
 
 async def until(condition: Callable[[], object]) -> None:

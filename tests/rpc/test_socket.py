@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 import pytest
-import structlog
 
+from tests.harness.logs import capture_logs
 from tests.journal.running import read, really
 from tests.rpc.services import (
     GUEST,
@@ -277,7 +277,7 @@ async def test_a_client_that_comes_while_the_server_stops_is_hung_up_on(
 @really
 async def test_a_bug_costs_one_request(path: Path) -> None:
     async with serving(bus_with(Services()), path), connected(path) as handle:
-        with structlog.testing.capture_logs() as logged:
+        with capture_logs() as logged:
             assert await errnum_of(handle.rpc("test.bug")) == errno.EIO
         assert [each["event"] for each in logged] == ["request failed"]
         assert await handle.rpc("test.echo") == {}

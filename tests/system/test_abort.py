@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
-from structlog.testing import capture_logs
 
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from tests.harness.world import DIRECTIVES, World, opened
 from tests.system.test_timeouts import Slow, slow
 from warren.base.objects import Change, Key, Remove, key_of

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from tests.harness.world import DIRECTIVES, World, opened
 from tests.system.test_alerts import storage_links
 from tests.system.test_health import R0, patch

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from tests.harness.world import DIRECTIVES, GLOBAL, World, opened
 from warren.daemons.compose import Control
 from warren.dws import kinds

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from structlog.testing import capture_logs
 
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from tests.harness.world import DIRECTIVES, World, opened
 from warren.base.errors import UserMistake
 from warren.daemons.compose import Control

@@ -4,15 +4,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
-import structlog
-
 from warren.atom.config import Action
 from warren.atom.registration import Registration
-from warren.base import processes
+from warren.base import log, processes
 from warren.dws.node import NodeTrouble
 from warren.node import commands
-
-log = structlog.get_logger()
 
 Event = Literal["start", "end"]
 

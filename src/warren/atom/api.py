@@ -18,16 +18,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
-import structlog
 from aiohttp import web
 
 from warren.atom.register import Register
 from warren.atom.registration import encode, read_request
 from warren.atom.service import AlreadyRegistered, Failed, NoRoom, Service
+from warren.base import log
 from warren.base.errors import UserMistake, WarrenError
 from warren.rpc import sockets
-
-log = structlog.get_logger()
 
 JOBS: Final = "/rm/v1/jobs"
 

@@ -17,16 +17,13 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from warren.atom.actions import Actions
 from warren.atom.register import Register
 from warren.atom.registration import RegisteredJob, Registration, Stage
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import Retryable, UserMistake
 from warren.dws.node import NodeTrouble
-
-log = structlog.get_logger()
 
 _FIRST_RETRY_DELAY: Final = 5.0
 _MAX_RETRY_DELAY: Final = 300.0

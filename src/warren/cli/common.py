@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import json
-import logging
 import os
 import socket
 import sys
@@ -88,17 +87,7 @@ def _is_utf8(environment: Mapping[str, str]) -> bool:
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work; what comes out of a task group comes out alone.
-
-    Of what it uses only errors are logged, and these on standard error: its output is its own.
-    """
-    import structlog  # not before: it costs commands that use none of it their start
-
-    if not structlog.is_configured():
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        )
+    """Run a command's work; what comes out of a task group comes out alone."""
     try:
         return asyncio.run(main)
     except BaseExceptionGroup as group:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, key_of
@@ -46,8 +45,6 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.refusallog import RefusalLog
 from warren.kube.runtime import Reconciler
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, kw_only=True)

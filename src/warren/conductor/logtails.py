@@ -5,14 +5,11 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.errors import WarrenError
 from warren.dws.pods import podsummary
 from warren.dws.pods.podsummary import LogRef
 from warren.kube.client import LogReader
-
-log = structlog.get_logger()
 
 _TIMEOUT: Final = 10.0
 """For how long a job's Teardown waits for all logs together."""

@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.objects import Object
 from warren.dws import kinds, labels
 from warren.dws.objects.workflows import Workflow
 from warren.dws.workflow import containersteps
 from warren.kube.client import Client, Refused, Unavailable
-
-log = structlog.get_logger()
 
 _CACHE_SECONDS: Final = 1.0
 """For how long a list is told again to users, however often they ask."""

@@ -7,8 +7,7 @@ receives none: it looks once at the nodes that are drained for that very reason.
 from functools import partial
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.errors import UserMistake
 from warren.base.objects import Object, key_of
 from warren.conductor.workloadmanager import WorkloadManager
@@ -20,8 +19,6 @@ from warren.dws.objects.decoding import read
 from warren.dws.objects.systemconfiguration import SystemConfiguration
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
-
-log = structlog.get_logger()
 
 _ALL: Final = "all"
 

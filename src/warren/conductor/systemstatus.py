@@ -8,16 +8,13 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
-import structlog
-
+from warren.base import log
 from warren.base.errors import Retryable
 from warren.base.objects import Change, Key
 from warren.conductor.workloadmanager import Nodes
 from warren.dws import kinds
 from warren.dws.rabbits.systemstatus import changes
 from warren.kube.client import AlreadyExists, Client, NotFound
-
-log = structlog.get_logger()
 
 KEY: Final = Key(kinds.DEFAULT_NAMESPACE, "default")
 

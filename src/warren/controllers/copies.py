@@ -4,13 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-import structlog
-
+from warren.base import log
 from warren.base.objects import Key
 from warren.dws.copies import slots
 from warren.dws.copies.slots import WaitingCopy
-
-log = structlog.get_logger()
 
 SLOTS: Final = 8
 """Copies at a time on one rabbit; more only where more users have copies to be made."""

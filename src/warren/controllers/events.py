@@ -2,8 +2,7 @@
 
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
 from warren.dws import kinds, kubeevents, labels
@@ -15,8 +14,6 @@ from warren.dws.objects.workflows import Workflow
 from warren.kube.client import AlreadyExists, Client, Forbidden, NotFound
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
-
-log = structlog.get_logger()
 
 _COMPONENT: Final = "warren-controllers"
 

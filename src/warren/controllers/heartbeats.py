@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import WarrenError
 from warren.base.objects import Change, Create, Key, Object, Remove, key_of
@@ -21,8 +20,6 @@ from warren.kube.client import Client, Refused
 from warren.kube.informer import Informers
 from warren.kube.leader import LEASE
 from warren.kube.refusallog import RefusalLog
-
-log = structlog.get_logger()
 
 NAMESPACE: Final = "warren-node-lease"
 """Where the Leases are. Other Leases of a cluster, which may be many, are not looked at."""

@@ -7,8 +7,7 @@ nothing is lost nothing is written.
 import random
 from collections.abc import Awaitable, Callable
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.objects import Key, key_of
 from warren.base.times import rfc3339
@@ -21,8 +20,6 @@ from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
-
-log = structlog.get_logger()
 
 Probe = Callable[[str], Awaitable[str | None]]
 """Returns why a rabbit is not reached; None if it is. It ends in bounded time."""

@@ -8,8 +8,7 @@ from contextlib import aclosing
 from math import ceil
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.bytesize import human
 from warren.base.clock import Clock
 from warren.base.errors import Retryable, UserMistake
@@ -27,8 +26,6 @@ from warren.kube.client import Client
 from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.runtime import Reconciler
-
-log = structlog.get_logger()
 
 _REFUSED_SECONDS: Final = 30.0
 """Before a status is reported again that the API has refused."""
@@ -110,7 +107,7 @@ class MovementReconciler:
 
     async def _copy(self, key: Key) -> None:
         # A task, and what is bound here is bound in its own context, as in a reconcile.
-        structlog.contextvars.bind_contextvars(reconciler=self.reconciler.name, key=str(key))
+        log.bind(reconciler=self.reconciler.name, key=str(key))
         while (current := self._movement_to_begin(key)) is not None:
             try:
                 await self._report_begun(key, current)

@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Final, NamedTuple, Protocol
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, key_of
 from warren.base.times import parse_rfc3339
@@ -25,8 +24,6 @@ from warren.kube.informer import Informers
 from warren.kube.perform import perform
 from warren.kube.queue import WorkQueue
 from warren.kube.runtime import Reconciler
-
-log = structlog.get_logger()
 
 FINALIZER: Final = "warren.cluster/pod"
 

@@ -6,13 +6,10 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-import structlog
-
+from warren.base import log
 from warren.dws.node import NodeTrouble
 from warren.dws.pods.plans import Image
 from warren.kube.queue import backoff
-
-log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 import aiohttp
-import structlog
 
+from warren.base import log
 from warren.base.objects import Key, Object, key_of
 from warren.dws import children, containerauth, kinds
 from warren.dws.containers import containerprofiles, shutdowns
@@ -25,8 +25,6 @@ from warren.dws.workflow import containersteps
 from warren.kube.client import Client, NotFound
 from warren.kube.informer import Informers
 from warren.kube.runtime import Reconciler
-
-log = structlog.get_logger()
 
 _SECONDS: Final = 1.0
 """How long a container is waited for."""

@@ -15,9 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import structlog
-
-from warren.base import systemd
+from warren.base import log, systemd
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
 from warren.controllers.machine import Machine
@@ -41,7 +39,6 @@ from warren.node.nvmehost import Host
 if TYPE_CHECKING:
     from warren.daemons.controlmetrics import ControlMetrics
 
-log = structlog.get_logger()
 
 _START: Final = 60.0
 """Seconds for which a server that refuses all requests is asked for its API versions."""

@@ -10,22 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from warren.atom.actions import Actions
 from warren.atom.api import Api
 from warren.atom.config import Config
 from warren.atom.metrics import Metrics
 from warren.atom.register import Register
 from warren.atom.service import Service
-from warren.base import systemd
+from warren.base import log, systemd
 from warren.base.clock import SystemClock
 from warren.daemons import monitoring
 from warren.journal.sqlite import RESERVE, SqliteJournal
 from warren.kube import serving
 from warren.lifecycle import tables
-
-log = structlog.get_logger()
 
 CONNECTIONS: Final = 1000
 """How many may talk to it at a time."""

@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-import structlog
-
-from warren.base import systemd
+from warren.base import log, systemd
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor
@@ -34,7 +32,6 @@ from warren.rpc.message import Handle, RpcError
 if TYPE_CHECKING:
     from warren.daemons.controlmetrics import ControlMetrics
 
-log = structlog.get_logger()
 
 _RETRY_DELAY: Final = 0.2
 """Seconds after which a connection to the instance is tried again."""

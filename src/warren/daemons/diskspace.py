@@ -10,12 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.bytesize import human
 from warren.journal import sqlite
-
-log = structlog.get_logger()
 
 CLUSTER: Final = 8 * 2**20
 """Bytes that the start of a cluster writes at most: records, keys, the logs of SQLite."""

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 import orjson
-import structlog
 
+from warren.base import log
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.conductor.conductor import Conductor, Settings
@@ -41,8 +41,6 @@ from warren.wlm.jobs import FluxJobs
 from warren.wlm.nodes import with_properties
 from warren.wlm.online import OnlineNodes
 from warren.wlm.tokens import WorkflowTokens
-
-log = structlog.get_logger()
 
 LEAST_GIB: Final = 4
 """GiB of the least allocation, unless an admin says otherwise (coral2-spec section 1)."""

@@ -1,17 +1,15 @@
 """Logs of long-running processes: one file each, one line an event, bounded."""
 
-import logging
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO, Final, TextIO, cast
 
-import structlog
-from structlog.typing import EventDict, WrappedLogger
-
+from warren.base import log
 from warren.base.errors import UserMistake
-from warren.base.printable import printable
 
 _LARGEST: Final = 16 * 2**20
 
@@ -55,11 +53,9 @@ class Rotating:
         self._output = self._opened()
 
     def write(self, text: str) -> None:
-        if text == "\n" or self._output.tell() <= self._largest:
-            self._output.write(text)
-            return
-        full, self._output = self._output, self._opened()
-        full.close()
+        if self._output.tell() > self._largest:
+            full, self._output = self._output, self._opened()
+            full.close()
         self._output.write(text)
 
     def flush(self) -> None:
@@ -94,22 +90,12 @@ class _Lossy:
 
 def configure(output: TextIO = sys.stderr) -> None:
     """Log to standard error, which a supervisor has led into a file, or elsewhere."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            _Printed(key_order=["timestamp", "level", "event"], drop_missing=True),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(lossy(output)),
-        cache_logger_on_first_use=True,
-    )
+    lock, kept = Lock(), lossy(output)
 
+    def write(level: str, values: Mapping[str, object]) -> None:
+        line = log.line(level, values) + "\n"
+        with lock:
+            kept.write(line)
+            kept.flush()
 
-class _Printed(structlog.processors.LogfmtRenderer):
-    """Writes events as a terminal may show them: names of users' files are in them."""
-
-    def __call__(self, logger: WrappedLogger, name: str, event_dict: EventDict) -> str:
-        return printable(super().__call__(logger, name, event_dict))
+    log.configure(write)

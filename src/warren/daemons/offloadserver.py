@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-import structlog
 from aiohttp import web
 
+from warren.base import log
 from warren.base.errors import Retryable, UserMistake
 from warren.controllers.offload import Offload
 from warren.dws.objects.workflows import Workflow
@@ -20,8 +20,6 @@ from warren.dws.offload.requests import (
     VERSION,
     Refusal,
 )
-
-log = structlog.get_logger()
 
 _SECONDS: Final = 10.0
 """In which the body of a request is to come."""

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from warren.base.clock import SystemClock
 from warren.daemons import apiserver, clustershape, compose, diskspace, users
 from warren.daemons import conductor as conductors
@@ -39,8 +37,6 @@ from warren.rpc import server
 from warren.rpc.bus import Bus
 from warren.rpc.message import Handle
 from warren.rpc.server import AccessPolicy
-
-log = structlog.get_logger()
 
 
 async def api(state: StateDir, shape: ClusterShape, port: int | None = None) -> None:

@@ -6,15 +6,12 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
+from warren.base import log
 from warren.base.errors import UserMistake
 from warren.daemons.statedir import StateDir, lock_holder
 from warren.instance import config as configuration
 from warren.instance.config import Config
 from warren.instance.shell import tmpfs
-
-log = structlog.get_logger()
 
 
 def directory(state: StateDir, config: Config) -> Path:

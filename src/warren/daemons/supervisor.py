@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.daemons import logs
 from warren.daemons.child import PARENT
 from warren.daemons.statedir import lock_holder
-
-log = structlog.get_logger()
 
 _RESTART_DELAY: Final = 1.0
 """Seconds before a child that has ended is started again."""

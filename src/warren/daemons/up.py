@@ -14,8 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
 from warren.base.objects import Object
@@ -44,8 +43,6 @@ from warren.rpc import client as rpc_client
 from warren.rpc import server
 from warren.rpc.client import Reconnecting
 from warren.rpc.message import RpcError
-
-log = structlog.get_logger()
 
 _READY_SECONDS: Final = 15.0
 """How long each part may take to be ready: rabbits, the instance, copies on request."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
-import structlog
 
+from warren.base import log
 from warren.base.errors import UserMistake
 from warren.instance import users
 from warren.instance.jobtables import Exec, JobManager
@@ -30,8 +30,6 @@ from warren.journal import files
 from warren.lifecycle import policy, tables
 from warren.lifecycle.policy import Policy, Queue
 from warren.lifecycle.tables import Table
-
-log = structlog.get_logger()
 
 _DAEMON: Final = r"^[a-z][a-z0-9-]*$"
 """The name of a daemon, as a directive may have it."""

@@ -8,17 +8,15 @@ import errno
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
-import structlog
 from msgspec.structs import replace
 
+from warren.base import log
 from warren.base.errors import UserMistake
 from warren.instance import config
 from warren.instance.config import Config
 from warren.lifecycle.policy import Policy, Queue
 from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Payload, Request, RpcError
-
-log = structlog.get_logger()
 
 _TABLES: Final = ("rabbit", "sched", "ingest", "job_list")
 """The tables that hold at once."""

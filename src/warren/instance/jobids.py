@@ -8,14 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-import structlog
 
+from warren.base import log
 from warren.base.clock import Clock
 from warren.instance.kvs import Kvs, Operation, put
 from warren.rfc import fluid
 from warren.rfc.fluid import JobId
-
-log = structlog.get_logger()
 
 _KEY: Final = "checkpoint.job-ingest"
 

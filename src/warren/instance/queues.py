@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
-import structlog
 
+from warren.base import log
 from warren.base.errors import UserMistake
 from warren.instance import users
 from warren.instance.config import Config
@@ -28,8 +28,6 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
-
-log = structlog.get_logger()
 
 _KEY: Final = "checkpoint.queues"
 

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 import orjson
-import structlog
 
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance.config import Config
@@ -31,8 +31,6 @@ from warren.rpc.message import Payload, Request, RpcError
 from warren.scheduling import drains
 from warren.scheduling.drains import Drains, Hosts
 from warren.scheduling.graph import Graph
-
-log = structlog.get_logger()
 
 _Decide = Callable[[Drains, Hosts, Sequence[int], str, str | None], Mapping[str, Any]]
 """Returns the context of an event, or raises UserMistake."""

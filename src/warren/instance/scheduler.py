@@ -14,8 +14,6 @@ from heapq import merge
 from math import ceil, inf
 from typing import Any, Final
 
-import structlog
-
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
@@ -34,9 +32,6 @@ from warren.scheduling.graph import Allocation, Graph
 from warren.scheduling.reasons import Reason
 from warren.scheduling.request import from_jobspec
 from warren.scheduling.waitreasons import earliest, wait_reasons
-
-log = structlog.get_logger()
-
 
 _ALLOCATIONS_PER_COMMIT: Final = 32
 """Allocations of one commit: what else there is to do waits while they are matched."""

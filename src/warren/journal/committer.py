@@ -14,11 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.journal import Journal, JournalFull
-
-log = structlog.get_logger()
 
 _COMPACT_BYTES: Final = 16 * 2**20
 """How much may be appended before the journal is first rewritten."""

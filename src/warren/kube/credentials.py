@@ -16,14 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake, WarrenError
 from warren.base.times import parse_rfc3339
 from warren.kube.client import Unavailable
-
-log = structlog.get_logger()
 
 _REREAD_DELAY: Final = 60.0
 """Seconds after which a file is read again."""

@@ -13,15 +13,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.errors import Retryable
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.kube.client import Client, Event, Forbidden, NotFound, Refused
 from warren.kube.queue import backoff
 from warren.kube.refusallog import RefusalLog
-
-log = structlog.get_logger()
 
 Listener = Callable[[Object], None]
 """Told of every object that was added, changed or deleted, in its last known form."""

@@ -13,16 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import Retryable, WarrenError
 from warren.base.objects import Change, Key, Kind, Object
 from warren.base.times import rfc3339_micro
 from warren.kube.client import AlreadyExists, Client, Forbidden, NotFound
 from warren.kube.refusallog import RefusalLog
-
-log = structlog.get_logger()
 
 LEASE: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable
 
-import structlog
-
+from warren.base import log
 from warren.base.objects import Change, Create, Object, Remove, Write
 from warren.kube.client import AlreadyExists, Client, NotFound
-
-log = structlog.get_logger()
 
 
 async def perform(client: Client, writes: Iterable[Write]) -> list[Object]:

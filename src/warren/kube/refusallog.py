@@ -6,9 +6,7 @@ refuses all until it has read its roles, and a role that lacks stays away until 
 
 from collections.abc import Hashable
 
-import structlog
-
-log = structlog.get_logger()
+from warren.base import log
 
 
 class RefusalLog:

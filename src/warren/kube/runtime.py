@@ -10,15 +10,12 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from enum import StrEnum
 from typing import Final, Generic, Protocol, TypeVar
 
-import structlog
-
+from warren.base import log
 from warren.base.errors import Retryable
 from warren.base.objects import Object
 from warren.kube.client import Conflict, Forbidden
 from warren.kube.queue import Closed, Load, WorkQueue
 from warren.kube.refusallog import RefusalLog
-
-log = structlog.get_logger()
 
 K = TypeVar("K", bound=Hashable)
 
@@ -151,7 +148,7 @@ class Reconciler(Generic[K]):
 
     async def _work(self) -> None:
         # A worker is a task, and what is bound here is bound in its own context.
-        structlog.contextvars.bind_contextvars(reconciler=self.name)
+        log.bind(reconciler=self.name)
         while True:
             try:
                 key = await self._queue.take()
@@ -159,7 +156,7 @@ class Reconciler(Generic[K]):
                 return
             self._written.pop(key, None)
             self._changes_meanwhile[key] = set()
-            structlog.contextvars.bind_contextvars(key=str(key))
+            log.bind(key=str(key))
             try:
                 if self._observer is None:
                     await self._reconcile_once(key)

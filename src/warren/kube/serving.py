@@ -9,14 +9,12 @@ from functools import partial
 from os import PathLike
 from typing import Final
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from warren.base import log
 from warren.base.fairqueue import Fairness, FairQueue
 from warren.kube.connections import ConnectionLimits
-
-log = structlog.get_logger()
 
 CLIENT_TIMEOUT: Final = 10.0
 """Seconds within which a client must have asked something, where any user may connect."""

@@ -16,16 +16,14 @@ from typing import Any, Final, Literal
 import jsonpatch
 import msgspec
 import orjson
-import structlog
 from aiohttp import web
 
+from warren.base import log
 from warren.base.errors import Retryable
 from warren.base.objects import Key, Kind, Object
 from warren.kube import serving
 from warren.kube.admission import Admission, Denied, Operation, Review, User
 from warren.kube.client import Refused
-
-log = structlog.get_logger()
 
 _LARGEST: Final = 8 * 2**20
 """Bytes of an AdmissionReview: it holds an object twice, before and after."""

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
 
-import structlog
-
+from warren.base import log
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, CannotBeCutOff, NodeTrouble, RawVolumes, Target, Volume
 from warren.node import commands, filesystems, filesystemsupport, lustre, usercommands
@@ -26,8 +25,6 @@ from warren.node.usage import (
     processes_with_hidden_files,
     users_of_devices,
 )
-
-log = structlog.get_logger()
 
 MAKE_SECONDS: Final = 30.0
 """How long it may take to make a file system."""

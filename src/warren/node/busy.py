@@ -5,14 +5,11 @@ import signal
 from collections.abc import Callable
 from typing import Final, Literal
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock, SystemClock
 from warren.dws.node import InUse
 from warren.node.threads import in_thread
 from warren.node.usage import Process, describe, send_signal
-
-log = structlog.get_logger()
 
 SECONDS: Final = 30.0
 """How long something may be in use before it is taken away, unless it is said otherwise."""

@@ -10,13 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.dws.node import NodeTrouble
 from warren.node.namespaces import Namespace
 from warren.node.pidfds import wait_process_ended
-
-log = structlog.get_logger()
 
 SHORTEST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 60.0

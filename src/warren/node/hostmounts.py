@@ -14,12 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.dws.node import NodeTrouble
 from warren.node.namespaces import Namespace
-
-log = structlog.get_logger()
 
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LustreMount, NodeTrouble, Target, Volume
@@ -20,8 +19,6 @@ from warren.node import commands, usercommands
 from warren.node.filesystems import profile_arguments
 from warren.node.namespaces import mount_points
 from warren.node.threads import in_thread
-
-log = structlog.get_logger()
 
 COMMAND_SECONDS: Final = 120.0
 """How long a command of Lustre may take: a mount waits for its MGS."""

@@ -7,8 +7,7 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Protocol
 
-import structlog
-
+from warren.base import log
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
 from warren.dws.persistent.sharing import Sharing
@@ -17,8 +16,6 @@ from warren.node.busy import GracePeriod
 from warren.node.flash import Flash, Source
 from warren.node.threads import in_thread
 from warren.node.usage import Process, describe, users_of_mounts
-
-log = structlog.get_logger()
 
 
 class MountNamespace(Protocol):

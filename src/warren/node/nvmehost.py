@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.dws.node import NodeTrouble
 from warren.node import commands, filewriter
 from warren.node.nvmenames import NvmeVolume, dhchap_key, host_id, host_nqn
 from warren.node.tcpprobe import why_unanswered
 from warren.node.threads import in_thread
 from warren.node.usage import are_mounted_by_root
-
-log = structlog.get_logger()
 
 FABRICS: Final = Path("/dev/nvme-fabrics")
 CONTROLLERS: Final = Path("/sys/class/nvme")

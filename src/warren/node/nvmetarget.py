@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import structlog
-
+from warren.base import log
 from warren.dws.node import NodeTrouble
 from warren.node import nvmetree
 from warren.node.nvmenames import NvmeVolume
@@ -25,8 +24,6 @@ from warren.node.nvmetree import (
     Unlink,
 )
 from warren.node.threads import in_thread
-
-log = structlog.get_logger()
 
 CONFIGFS: Final = Path("/sys/kernel/config/nvmet")
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-import structlog
-
+from warren.base import log
 from warren.dws import commandlines
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import CannotBeCutOff, NodeTrouble, Volume
@@ -40,9 +39,6 @@ _SECTOR: Final = 512
 _FORMATTED: Final = "warren.made"
 _OWNER: Final = "warren.owner."
 _RABBIT: Final = "warren.rabbit."
-
-
-log = structlog.get_logger()
 
 
 class VolumeGroup:

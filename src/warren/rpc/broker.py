@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import structlog
 
+from warren.base import log
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat
 from warren.rfc.wire import Role, Type
 from warren.rpc import message, sockets
 from warren.rpc.bus import Bus
 from warren.rpc.message import MOST_VALUES, Cred, Payload, Request, RpcError
-
-log = structlog.get_logger()
 
 MOST_WAITING: Final = 2**16
 """Responses to one request that may wait for their reader."""

@@ -8,14 +8,11 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.rpc import foreign, message
 from warren.rpc.bus import Forwarder
 from warren.rpc.guests import Usage
 from warren.rpc.message import LONGEST, MOST_VALUES, Message, Payload, Request, RpcError
-
-log = structlog.get_logger()
 
 CANCEL: Final = "rpc.cancel"
 """The sender of a streaming request wants no more answers to it. Not answered."""

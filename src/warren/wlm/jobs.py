@@ -17,8 +17,8 @@ from uuid import uuid4
 
 import msgspec
 import orjson
-import structlog
 
+from warren.base import log
 from warren.base.errors import Retryable, UserMistake
 from warren.base.placing import HeldFlash
 from warren.dws.binding import Phase
@@ -36,8 +36,6 @@ from warren.scheduling.tags import UNTAGGED
 from warren.wlm import codec, identity, view
 from warren.wlm.codec import EPILOG_TIMEOUT
 from warren.wlm.nodes import drain_reasons
-
-log = structlog.get_logger()
 
 _SENTINEL: Final = -1
 _RETRY_DELAY: Final = 0.5

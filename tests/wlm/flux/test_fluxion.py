@@ -5,9 +5,9 @@ import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.harness import virtual
+from tests.harness.logs import capture_logs
 from warren.base.bytesize import GIB
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Payload, RpcError

@@ -13,12 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.processes import kill, pids_by_variable
 from warren.instance.exec.perilog import Command, CommandNotStarted
-
-log = structlog.get_logger()
 
 _CLUSTER_VARIABLE: Final = "WARREN_PERILOG"
 """What all commands of an instance have in their environment."""

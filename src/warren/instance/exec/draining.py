@@ -2,12 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 
-import structlog
-
+from warren.base import log
 from warren.rfc import idset
 from warren.rpc.message import Handle, RpcError
-
-log = structlog.get_logger()
 
 Drain = Callable[[Iterable[int], str], Awaitable[None]]
 """Drains nodes by their ranks, for a reason; returns when no job gets them any more."""

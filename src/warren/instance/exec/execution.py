@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake, WarrenError
 from warren.instance import jobtables, keys
@@ -29,8 +28,6 @@ from warren.lifecycle.kill_escalation import KillAction
 from warren.rfc import fluid, idset, resource_set
 from warren.rfc.fluid import JobId
 from warren.rpc.message import RpcError
-
-log = structlog.get_logger()
 
 _FAILED: Final = 1 << 8
 """The wait status of what went wrong without one of its own."""

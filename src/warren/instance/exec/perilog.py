@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-import structlog
-
+from warren.base import log
 from warren.base.errors import WarrenError
 from warren.instance import jobtables
 from warren.instance.exec.draining import Drain
@@ -36,8 +35,6 @@ from warren.lifecycle.states import State
 from warren.rfc import fluid, idset, resource_set
 from warren.rfc.fluid import JobId
 from warren.rfc.resource_set import Rank
-
-log = structlog.get_logger()
 
 _TOPICS: Final = (
     "job.state.run",

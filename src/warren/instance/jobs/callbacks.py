@@ -4,15 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import structlog
-
+from warren.base import log
 from warren.instance.jobs.jobtap import Jobtap, Plugin, Rejected
 from warren.instance.jobs.known import ActiveJob, InactiveJob
 from warren.rfc import fluid
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
-
-log = structlog.get_logger()
 
 OnFailure = Callable[[ActiveJob, str], None]
 """Called when a plugin has failed, with the job and the plugin's name."""
@@ -117,4 +114,4 @@ class PluginStack:
 
     @staticmethod
     def _report(plugin: str, topic: str, job: JobId, error: Exception) -> None:
-        log.error("plugin failed", plugin=plugin, topic=topic, job=fluid.f58(job), exc_info=error)
+        log.error("plugin failed", plugin=plugin, topic=topic, job=fluid.f58(job), raised=error)

@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
 from warren.instance import keys
@@ -43,8 +42,6 @@ from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.jobflags import DEBUG
 from warren.rpc.message import RpcError
-
-log = structlog.get_logger()
 
 DURATION: Final = "attributes.system.duration"
 

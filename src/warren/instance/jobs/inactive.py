@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.base.clock import Clock
 from warren.instance import keys
 from warren.instance.jobs import summary
@@ -22,8 +21,6 @@ from warren.rfc import fluid
 from warren.rfc.fluid import JobId
 from warren.rfc.jobflags import WAITABLE
 from warren.rpc.message import RpcError
-
-log = structlog.get_logger()
 
 _WRITTEN_AT_ONCE: Final = 1000
 """Summaries of one commit, where those of an older store are written."""

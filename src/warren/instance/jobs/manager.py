@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import structlog
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
@@ -42,8 +41,6 @@ from warren.rpc.bus import Method, Methods, StreamingMethod
 from warren.rpc.message import Handle, Payload, RpcError
 
 __all__ = ["ActiveJob", "InactiveJob", "JobManager"]
-
-log = structlog.get_logger()
 
 
 class JobManager:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import orjson
-import structlog
 
+from warren.base import log
 from warren.instance import keys
 from warren.instance.jobs import subset
 from warren.instance.kvs import PRIMARY, Kvs, Operation, Quota, graft, put, unlink
@@ -17,8 +17,6 @@ from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
-
-log = structlog.get_logger()
 
 _LOST: Final = "job-lost+found.job"
 """Where jobs are kept that cannot be read."""

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-import structlog
 
+from warren.base import log
 from warren.base.clock import Clock
 from warren.instance.jobs.jobtap import Jobtap
 from warren.lifecycle.job import Job
@@ -32,9 +32,6 @@ from warren.rpc.bus import Method
 from warren.rpc.message import Payload, Request, RpcError
 from warren.wlm import codec
 from warren.wlm.codec import DEPENDENCY, ENVIRONMENT, EPILOG, EPILOG_TIMEOUT, PROLOG
-
-log = structlog.get_logger()
-
 
 HOLDS: Final = HoldNames(dependency=DEPENDENCY, prolog=PROLOG, epilog=EPILOG)
 

@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable
 
-import structlog
-
+from warren.base import log
 from warren.rpc.message import Handle, Payload, RpcError
 from warren.wlm.nodes import drain_reasons, hosts
-
-log = structlog.get_logger()
 
 
 class Drainer:

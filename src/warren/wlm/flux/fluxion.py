@@ -13,15 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from typing import Final
 
-import structlog
-
+from warren.base import log
 from warren.rfc.fluid import JobId
 from warren.rpc.message import Handle, Payload, RpcError
 from warren.scheduling.external import ExternalAllocations, ExternalStorage
 from warren.scheduling.tags import TAG
 from warren.wlm.flux.graph import FlashGraph
-
-log = structlog.get_logger()
 
 _SERVICE: Final = "sched-fluxion-resource"
 _RETRY_DELAY: Final = 5.0

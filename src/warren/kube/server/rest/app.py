@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
-import structlog
 from aiohttp import web
 from multidict import CIMultiDict
 
+from warren.base import log
 from warren.base.clock import Clock
 from warren.base.objects import Key, Kind, Object, Remove, key_of, merged
 from warren.kube.admission import User
@@ -51,8 +51,6 @@ from warren.kube.server.store import Store
 from warren.kube.server.storeerrors import DiskFull
 from warren.kube.server.writing import WriteOptions, check_address
 from warren.kube.serving import serve
-
-log = structlog.get_logger()
 
 
 def _merged(old: Object, patch: Any) -> Object:

@@ -11,17 +11,15 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 import aiohttp
 import msgspec
 import orjson
-import structlog
 
 from warren import __version__
+from warren.base import log
 from warren.base.objects import Kind
 from warren.kube.admission import Denied, Operation, Review
 from warren.kube.client import Refused, Unavailable
 from warren.kube.server.history import in_version
 from warren.kube.server.webhooks import configurations
 from warren.kube.server.webhooks.configurations import Service, Webhook
-
-log = structlog.get_logger()
 
 _LONGEST_ANSWER: Final = 8 * 2**20
 _LONGEST_WORDS: Final = 300

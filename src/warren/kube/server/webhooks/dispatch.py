@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 import orjson
-import structlog
 
+from warren.base import log
 from warren.base.errors import WarrenError
 from warren.base.objects import Key, Kind, Object, key_of
 from warren.kube.admission import AdmissionChain, Review
@@ -32,8 +32,6 @@ from warren.kube.server.webhooks.calls import (
     Sender,
 )
 from warren.kube.server.webhooks.configurations import MUTATING, VALIDATING, Service, Webhook
-
-log = structlog.get_logger()
 
 _CONFIGURATIONS: Final = {(kind.group, kind.plural) for kind in (MUTATING, VALIDATING)}
 _SERVICE: Final = Kind("", "v1", "Service", "services", status=True)
