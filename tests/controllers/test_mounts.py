@@ -15,7 +15,7 @@ from warren.dws import commandlines, kinds, labels
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, LustreMount, NodeTrouble, Volume
 from warren.dws.persistent.sharing import Sharing
-from warren.wlm.view import MAX_DIRECTIVES
+from warren.wlm.jobdirectives import MAX_DIRECTIVES
 
 KEY = Key("n0", "m")
 PATHS = ("/mnt/a", "/mnt/b")

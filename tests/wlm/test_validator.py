@@ -12,7 +12,7 @@ from warren.directives.diagnostics import Mistake
 from warren.rfc import jobspec
 from warren.scheduling.graph import Graph
 from warren.wlm.embedded.validator import StorageValidator
-from warren.wlm.view import MAX_CHARS, MAX_DIRECTIVES
+from warren.wlm.jobdirectives import MAX_CHARS, MAX_DIRECTIVES
 
 JOBDW = "#DW jobdw type=xfs capacity=1GiB name=ab"
 

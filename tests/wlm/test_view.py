@@ -12,7 +12,7 @@ from warren.lifecycle.job import IllegalEvent, Job, replay, update
 from warren.rfc import fluid, jobspec
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
-from warren.wlm import view
+from warren.wlm import jobdirectives, view
 from warren.wlm.jobs import IGNORED_EVENTS
 
 SUBMIT = Event(1.0, "submit", {"userid": 1000, "urgency": 16, "flags": 0, "version": 1})
@@ -130,11 +130,11 @@ def test_a_warning_while_the_job_ends_abandons_nothing() -> None:
 def test_directives_come_in_every_shape_that_the_field_uses(
     dw: object, found: tuple[str, ...]
 ) -> None:
-    assert view.directives(jobspec.make(["true"], attributes={"dw": dw})) == found
+    assert jobdirectives.directives(jobspec.make(["true"], attributes={"dw": dw})) == found
 
 
 def test_a_job_without_the_attribute_has_no_directives_at_all() -> None:
-    assert view.directives(jobspec.make(["true"])) is None
+    assert jobdirectives.directives(jobspec.make(["true"])) is None
 
 
 def test_the_jobs_that_a_job_waits_for_are_told_in_every_spelling_of_their_ids() -> None:

@@ -61,7 +61,7 @@ from warren.rfc.fluid import JobId
 from warren.rpc.bus import Methods
 from warren.rpc.message import Handle, RpcError
 from warren.scheduling.graph import Graph
-from warren.wlm import health, storagequeries, view
+from warren.wlm import health, jobdirectives, storagequeries
 from warren.wlm.codec import BINDING
 from warren.wlm.embedded.jobdaemons import DaemonCommands
 from warren.wlm.embedded.persistentservice import PersistentService
@@ -127,7 +127,9 @@ def instance(
     def directives_of(job: int, userid: int) -> Sequence[str]:
         with suppress(RpcError):
             found = built.manager.active_job(JobId(job))
-            return view.directives(found.jobspec) or () if found.job.userid == userid else ()
+            return (
+                jobdirectives.directives(found.jobspec) or () if found.job.userid == userid else ()
+            )
         return ()
 
     rabbit = dependencies.config.rabbit

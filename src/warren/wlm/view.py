@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from warren.base.errors import UserMistake
-from warren.directives.parse import split
 from warren.dws import tolerance
 from warren.dws.binding import Phase
 from warren.dws.jobs.jobsnapshot import Job
@@ -18,40 +17,11 @@ from warren.lifecycle.states import State
 from warren.rfc import dependency, fluid, hostlist, resource_set
 from warren.rfc import jobspec as jobspecs
 from warren.rfc.errors import BadFormat
+from warren.wlm import jobdirectives
 from warren.wlm.codec import BINDING, DAEMONS_EPILOG, DEPENDENCY, EPILOG, PROLOG
-
-MAX_DIRECTIVES: Final = 64
-"""Directives of one job. Each has objects of its own, and every reconcile looks at all of them."""
-
-MAX_CHARS: Final = 2**16
-"""Characters of all directives of one job: objects and their journal have them again and again."""
 
 _USES: Final = ("persistentdw", "destroy_persistent")
 """Directives that use storage which jobs before this one may still make, or be using."""
-
-
-def directives(spec: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """Return a job's directives, one in each string; None if it has no `dw` attribute."""
-    system = jobspecs.system(spec)
-    if "dw" not in system:
-        return None
-    given = system["dw"]
-    blocks = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    return tuple(each for block in blocks if isinstance(block, str) for each in split(block))
-
-
-def check_directive_limits(texts: Sequence[str]) -> None:
-    """Raise UserMistake for more directives, or longer ones, than one job may have."""
-    if len(texts) > MAX_DIRECTIVES:
-        raise UserMistake(
-            f"The job has {len(texts)} directives, and one has {MAX_DIRECTIVES} at most: "
-            "copy a directory rather than each file in it."
-        )
-    if sum(map(len, texts)) > MAX_CHARS:
-        raise UserMistake(
-            f"The job's directives have {sum(map(len, texts))} characters together, and "
-            f"{MAX_CHARS} at most: use shorter names, such as that of a link."
-        )
 
 
 def failure_tolerance(spec: Mapping[str, Any]) -> int:
@@ -131,7 +101,7 @@ def conductor_view(
     owner: int,
 ) -> Job:
     """Return the conductor's view of a job of an owner's instance."""
-    texts = directives(spec) or ()
+    texts = jobdirectives.directives(spec) or ()
     where = phase(job)
     if where is Phase.HELD and len(job.dependencies) > 1 and instances.named_in(texts, _USES):
         where = Phase.NEW  # until then

@@ -18,7 +18,7 @@ from warren.directives import script
 from warren.directives.diagnostics import Mistake, did_you_mean
 from warren.directives.parse import Directive, Token, parse
 from warren.rfc import jobspec
-from warren.wlm import view
+from warren.wlm import jobdirectives
 
 if TYPE_CHECKING:
     from warren.kube.kubeconfig import ClusterAccess
@@ -54,9 +54,7 @@ def directives_in(program: str) -> list[str]:
 
 def check_directive_limits(directives: Sequence[str]) -> None:
     """Raise UserMistake for more directives, or longer ones, than ingest takes."""
-    from warren.wlm.view import check_directive_limits
-
-    check_directive_limits(directives)
+    jobdirectives.check_directive_limits(directives)
 
 
 def access_of(state: StateDir) -> "ClusterAccess":
@@ -98,7 +96,7 @@ def _script_warnings(program: str) -> list[str]:
 
 def _copy_warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     """Warn of what is to be copied in, and is not there, as far as the author can see."""
-    for text in view.directives(spec) or ():
+    for text in jobdirectives.directives(spec) or ():
         try:
             directive = parse(text)
         except Mistake:

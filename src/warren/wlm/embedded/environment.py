@@ -17,7 +17,7 @@ from warren.instance.shell.options import CannotRun
 from warren.instance.shell.plugins import RunningShell, ShellPlugin
 from warren.rfc import eventlog
 from warren.rpc.message import RpcError
-from warren.wlm import view
+from warren.wlm import jobdirectives
 from warren.wlm.codec import ENVIRONMENT
 from warren.wlm.tokens import TOPIC
 
@@ -55,7 +55,7 @@ class DwsEnvironment(ShellPlugin):
         self._seconds = seconds
 
     async def init(self, shell: RunningShell) -> None:
-        directives = view.directives(shell.info.jobspec)
+        directives = jobdirectives.directives(shell.info.jobspec)
         if directives is None:
             return
         variables, lost = await self._variables(shell)

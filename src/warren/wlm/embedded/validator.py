@@ -33,7 +33,7 @@ from warren.dws.validation.findings import findings
 from warren.rfc import jobspec as jobspecs
 from warren.scheduling.graph import Refusal
 from warren.scheduling.request import Request, from_jobspec
-from warren.wlm import view
+from warren.wlm import jobdirectives, view
 
 
 class StorageValidator:
@@ -104,8 +104,8 @@ class StorageValidator:
 
         Raises UserMistake where it must not be accepted from this user.
         """
-        texts = view.directives(spec)
-        view.check_directive_limits(texts or ())
+        texts = jobdirectives.directives(spec)
+        jobdirectives.check_directive_limits(texts or ())
         if texts is not None and not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(spec)

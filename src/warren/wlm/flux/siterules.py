@@ -10,7 +10,7 @@ from typing import Any
 from warren.base.errors import UserMistake
 from warren.dws.persistent import instances
 from warren.instance.rabbittable import Rabbit
-from warren.wlm import view
+from warren.wlm import jobdirectives, view
 from warren.wlm.presets import Presets
 
 
@@ -37,8 +37,8 @@ class SiteRules:
     def check_allowed(self, jobspec: Mapping[str, Any], userid: int) -> None:
         """Raise UserMistake for a jobspec that the site does not let this user have."""
         self._presets(jobspec)
-        texts = view.directives(jobspec)
-        view.check_directive_limits(texts or ())
+        texts = jobdirectives.directives(jobspec)
+        jobdirectives.check_directive_limits(texts or ())
         if not texts:
             raise UserMistake("The job's dw attribute holds no #DW directive.")
         view.failure_tolerance(jobspec)
