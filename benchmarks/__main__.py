@@ -25,12 +25,14 @@ from benchmarks import (
     reconciling,
     replay,
     scheduling,
+    starting,
     storage,
 )
 from benchmarks.measure import Result
 
 BENCHMARKS = {
     **commands.ALL,
+    **starting.ALL,
     **scheduling.ALL,
     **jobs.ALL,
     **kvs.ALL,
