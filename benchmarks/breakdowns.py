@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 from tests.conductor.jobs import Jobs
 from tests.controllers.alone import Api, caught_up, informed, opened
 from tests.dws.builders import BINDING, JOBDW, configuration, meta, need, raw_profile

@@ -13,11 +13,11 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from tests.conductor.jobs import Jobs
 from tests.dws.builders import BINDING, JOBDW, need
 from tests.kube.clusters import alongside

@@ -1,8 +1,9 @@
 """What the conductor does for a job, as a table that is made by asking `jobs.conduct.decide`."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from warren.base.objects import Change, Create, Object, Remove
 from warren.dws import kinds

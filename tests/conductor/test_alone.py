@@ -3,11 +3,11 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.conductor.jobs import Jobs
 from tests.controllers.alone import Api, alone, caught_up, informed, running

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.conductor.jobs import Jobs
 from tests.conductor.test_alone import ENDING, KEY, asked, own

@@ -1,11 +1,11 @@
 """What a conductor looks up beside a Workflow: mounts, copies, rabbits, persistent storage."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.conductor.jobs import Jobs
 from tests.conductor.test_alone import (  # fmt: skip

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from benchmarks.conducting import JOB, SITE, Drivers, Manager
+from msgspec.structs import replace
 
 from tests.conductor.jobs import Jobs
 from tests.controllers.alone import Api, alone, running

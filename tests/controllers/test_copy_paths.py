@@ -7,11 +7,12 @@ without a slash, the root of the storage; to a directory, a file, and what does 
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.dws.builders import JOBDW, lustre, nnf_storage, workflow
 from warren.controllers.movement import _copy_of

@@ -1,9 +1,9 @@
 """An NnfAccess holds its storage against others that want the same part."""
 
-from dataclasses import replace as replaced
 from typing import Any
 
 from msgspec.structs import replace
+from msgspec.structs import replace as replaced
 
 from tests.dws.accesses import by, copying, lasting, mounted, seen, status, storage_held, waits
 from tests.dws.builders import (

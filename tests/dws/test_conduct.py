@@ -1,10 +1,10 @@
 """What the workload manager's side does for one job and its Workflow."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.dws import builders
 from tests.dws.builders import (

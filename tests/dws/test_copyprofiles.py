@@ -1,11 +1,11 @@
 """Profiles of copies: what they may say, which one a directive takes, and what is run."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.dws.builders import DEEP, meta
 from warren.base.errors import UserMistake

@@ -1,10 +1,10 @@
 """The work behind each state of a Workflow."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.dws.builders import (
     COPY_IN,

@@ -1,9 +1,9 @@
 """Jobs that go on without nodes whose storage fails: what is told, and what is left out."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.dws import builders
 from tests.dws import test_driver as of_driver

@@ -1,10 +1,10 @@
 """Decisions at their edges: what is not seen yet, raw volumes, orders of writes, limits."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.dws import accesses, test_driver
 from tests.dws.builders import (

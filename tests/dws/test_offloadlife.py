@@ -1,10 +1,10 @@
 """What is done in each state of a Workflow for copies that its running job asks for."""
 
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.dws.builders import (
     after,

@@ -1,10 +1,10 @@
 """Nodes that are out of reach when they are to unmount (ADR 098)."""
 
-from dataclasses import replace as replaced
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from msgspec.structs import replace as replaced
 
 from tests.dws.accesses import lasting, losing, mounted, seen, status, storage_held
 from tests.dws.builders import changes, client_mount, error, nnf_access, nnf_storage, workflow

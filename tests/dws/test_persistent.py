@@ -1,10 +1,10 @@
 """Persistent storage: an instance's life, and its Workflows (dws-spec section 7)."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from msgspec import structs
+from msgspec.structs import replace
 
 from tests.dws.builders import (
     DELETING,

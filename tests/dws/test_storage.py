@@ -1,12 +1,12 @@
 """Storage over rabbits, who holds it, and the rabbits themselves."""
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.dws.builders import (
     DELETING,

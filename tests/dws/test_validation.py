@@ -1,10 +1,10 @@
 """What directives mean together and on their cluster (dws-spec section 2.2)."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.directives.rulebook import RULES
 from tests.dws.builders import lustre, meta, profile

@@ -9,9 +9,10 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat

@@ -3,11 +3,11 @@
 import asyncio
 import errno
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import fields
 
 from tests.instance.lives import PLAIN, Life, R, alive, spec
 from tests.instance.parts import opened, refused, settle, virtually

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.harness import virtual
 from tests.harness.virtual import EPOCH, VirtualClock

@@ -5,13 +5,16 @@ a client's words are translated on the way out and back, so that stories are the
 """
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tests.kube.clusters import Cluster, loose
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of
@@ -217,7 +220,9 @@ class Stay:
 
     def cluster(self) -> NamedCluster:
         """Return the cluster for one more story."""
-        return NamedCluster(self, replace(self._words, space=f"{self.run}-{next(self._numbers)}"))
+        return NamedCluster(
+            self, dataclasses.replace(self._words, space=f"{self.run}-{next(self._numbers)}")
+        )
 
     async def arrive(self) -> None:
         """Define all kinds, and wait until they are served."""

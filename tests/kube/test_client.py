@@ -1,10 +1,10 @@
 """What the client port promises, told to each adapter, and to a real cluster where one is named."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.kube.clusters import (
     OurCluster,

@@ -2,12 +2,12 @@
 
 import asyncio
 import base64
+import dataclasses
 import io
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from tests.harness.logs import capture_logs
 from tests.journal.running import really
@@ -283,7 +284,9 @@ async def test_rules_see_what_the_question_tells(tmp_path: Path) -> None:
         user=ANNA,
         dry_run=True,
     )
-    through_status = replace(update, kind=replace(things, status=True), status=True, dry_run=False)
+    through_status = dataclasses.replace(
+        update, kind=replace(things, status=True), status=True, dry_run=False
+    )
     assert rules.seen[:2] == [update, through_status]
     assert rules.seen[2].operation is Operation.DELETE
     assert rules.seen[2].new is None

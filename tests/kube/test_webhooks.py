@@ -2,12 +2,12 @@
 
 import asyncio
 import base64
+import dataclasses
 import datetime
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from msgspec.structs import replace
 
 from tests.harness import virtual
 from tests.harness.logs import capture_logs
@@ -416,7 +417,7 @@ async def test_rules_of_the_server_stand_between_the_two_kinds_of_webhooks(world
 
     asked = review(MAP, new={"metadata": {"name": "x", "namespace": "default"}})
     for rule in (world.webhooks.mutating, Signing(), world.webhooks.validating):
-        asked = replace(asked, new=await rule.admit(asked))
+        asked = dataclasses.replace(asked, new=await rule.admit(asked))
 
     assert asked.new is not None
     assert asked.new["signed"] == "1"

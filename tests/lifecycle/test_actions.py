@@ -1,11 +1,11 @@
 """What a job's state asks to be done."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.lifecycle.stories import ID, LIFE, SUBMIT, event, job
 from warren.lifecycle.actions import (

@@ -1,10 +1,10 @@
 """What a listing says of jobs that wait, have ended, or have records that cannot be read."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.lifecycle.stories import LIFE, event, job
 from warren.lifecycle import attributes

@@ -1,9 +1,9 @@
 """What is done about a site's commands around a job, in whatever state it is found."""
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.lifecycle import stories
 from warren.lifecycle.job import Job, update

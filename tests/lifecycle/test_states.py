@@ -1,9 +1,9 @@
 """The tables of RFC 21, and that `update` does what they say."""
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.lifecycle.stories import CONTEXTS, event, job
 from tests.rfc.vectors import vector

@@ -1,8 +1,7 @@
 """What holds a job with directives, in whatever state it is found."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from warren.lifecycle.job import Job, JobException
 from warren.lifecycle.states import State

@@ -1,8 +1,11 @@
 """A kernel's tree of NVMe targets, that refuses what the kernel refuses."""
 
+import dataclasses
 import errno
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from warren.node.nvmetree import Link, Make, Port, Remove, Step, Subsystem, Tree, Unlink, Write
 
@@ -36,7 +39,7 @@ class FakeTargets:
                 assert step.root_only
                 _demand(self.has_keys and name in self.hosts, errno.ENOENT)
                 _demand(step.text.startswith("DHHC-1:"), errno.EINVAL)
-                self.tree = replace(self.tree, keys={**self.tree.keys, name: step.text})
+                self.tree = dataclasses.replace(self.tree, keys={**self.tree.keys, name: step.text})
             case "subsystems", _:
                 found = self.tree.subsystems.get(name)
                 changed = self._subsystem(step, name, found, rest)
@@ -50,12 +53,12 @@ class FakeTargets:
             kind: {name: each for name, each in found.items() if each is not None}
             for kind, found in parts.items()
         }
-        self.tree = replace(self.tree, **kept)  # type: ignore[arg-type]
+        self.tree = dataclasses.replace(self.tree, **kept)  # type: ignore[arg-type]
 
     def _host(self, step: Step, name: str) -> None:
         if isinstance(step, Make):
             self.hosts.add(name)
-            self.tree = replace(self.tree, keys={name: "", **self.tree.keys})
+            self.tree = dataclasses.replace(self.tree, keys={name: "", **self.tree.keys})
         else:
             assert isinstance(step, Remove)
             if any(name in each.hosts for each in self.tree.subsystems.values()):
@@ -63,7 +66,7 @@ class FakeTargets:
             else:
                 self.hosts.discard(name)
                 left = {host: key for host, key in self.tree.keys.items() if host != name}
-                self.tree = replace(self.tree, keys=left)
+                self.tree = dataclasses.replace(self.tree, keys=left)
 
     def _subsystem(
         self, step: Step, name: str, found: Subsystem | None, rest: list[str]

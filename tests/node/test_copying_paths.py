@@ -10,11 +10,11 @@ import posixpath
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from tests.controllers.alone import Api, alone, running
 from tests.controllers.machines import Noting

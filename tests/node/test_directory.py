@@ -3,10 +3,10 @@
 import asyncio
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.node.copied import User
 from warren.dws.node import NodeTrouble, RawVolumes, Volume

@@ -2,10 +2,10 @@
 
 import asyncio
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from warren.dws.commandlines import ProfileCommands
 from warren.dws.node import NodeTrouble, Volume

@@ -4,10 +4,11 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.node.conftest import Nodes
 from tests.node.copied import User

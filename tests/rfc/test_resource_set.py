@@ -1,12 +1,12 @@
 """Resource sets (RFC 20)."""
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.rfc.vectors import vector
 from warren.rfc import resource_set

@@ -4,11 +4,11 @@ import re
 import struct
 import sys
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat

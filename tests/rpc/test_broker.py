@@ -5,11 +5,11 @@ import errno
 import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from warren.rfc import wire
 from warren.rfc.errors import BadFormat

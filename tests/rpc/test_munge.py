@@ -7,10 +7,10 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.harness import users
 from warren.daemons import munged

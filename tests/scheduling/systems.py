@@ -1,11 +1,11 @@
 """Small systems, and a dumb oracle of what fits on them."""
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from warren.base.bytesize import GIB
 from warren.rfc import constraint, jgf, resource_set

@@ -2,13 +2,13 @@
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.scheduling.systems import Oracle, matched, parts, system, together, want
 from warren.base.placing import AllocationSet

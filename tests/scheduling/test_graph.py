@@ -1,10 +1,10 @@
 """What a request would get of a system, and why it gets nothing."""
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from tests.rfc.vectors import vector
 from tests.scheduling.systems import matched, paths, system, want, written

@@ -1,12 +1,12 @@
 """Which nodes jobs get, of those that would do, as a site's policy has it."""
 
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.scheduling.systems import matched, parts, system, taken, together, want
 from tests.scheduling.test_properties import requests, systems

@@ -1,10 +1,10 @@
 """What a jobspec asks of the graph, and how a system is described."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from tests.dws.builders import need
 from tests.rfc.vectors import vector

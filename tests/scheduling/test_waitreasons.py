@@ -1,13 +1,13 @@
 """Why jobs wait: each case has its one reason, and without what that names the job starts."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.scheduling.systems import Oracle, matched, parts, system, together, want
 from tests.scheduling.test_backfill import FOUR, NOW, have, waiting, whole

@@ -6,12 +6,12 @@ import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from tests.harness import virtual
 from tests.harness.logs import capture_logs

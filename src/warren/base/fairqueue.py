@@ -10,14 +10,14 @@ import asyncio
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fairness:
+class Fairness(msgspec.Struct, frozen=True, kw_only=True):
     """How much of an event loop is a guest's: for each user a token bucket, of seconds."""
 
     allowance: float = 0.02

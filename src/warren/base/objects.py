@@ -5,15 +5,15 @@ Nothing here knows how an object is stored, watched or sent.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
+
+import msgspec
 
 Object = Mapping[str, Any]
 """A Kubernetes object as decoded JSON. Shared between readers, therefore never modified."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """One kind of object and where the API serves it."""
 
     group: str
@@ -48,8 +48,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Create:
+class Create(msgspec.Struct, frozen=True, kw_only=True):
     """Make this object. That it exists already is as good."""
 
     kind: Kind
@@ -60,8 +59,7 @@ class Create:
         return key_of(self.object)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Merge `patch` (RFC 7386) into the object, if it still has this `resource_version`."""
 
     kind: Kind
@@ -73,8 +71,7 @@ class Change:
     """Write through the status subresource."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remove:
+class Remove(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for deletion. That it is gone already is as good."""
 
     kind: Kind

@@ -6,10 +6,11 @@ is reserved is what is used, on the rabbits where it is used.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heapify, heappop, heapreplace
 from typing import Final
+
+import msgspec
 
 from warren.base.bytesize import gib
 from warren.base.words import plural
@@ -29,8 +30,7 @@ class Locality(Enum):
     """All."""
 
 
-@dataclass(frozen=True)
-class AllocationSet:
+class AllocationSet(msgspec.Struct, frozen=True):
     """Allocations of one size that several rabbits may hold, if they meet what is said."""
 
     count: int
@@ -51,8 +51,7 @@ class AllocationSet:
         return bool(nodes or self.locality is Locality.ANY) and has_labels(labels, self.labels)
 
 
-@dataclass(frozen=True)
-class HeldFlash:
+class HeldFlash(msgspec.Struct, frozen=True):
     """The flash that a job holds on one rabbit, in `unit`s of so many GiB."""
 
     rabbit: str
@@ -68,8 +67,7 @@ class HeldFlash:
         return self.unit * self.units
 
 
-@dataclass(frozen=True)
-class RabbitRoom:
+class RabbitRoom(msgspec.Struct, frozen=True):
     """A rabbit, as far as its flash is not taken by what is beside the job's nodes."""
 
     nodes: int

@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
+from msgspec.structs import asdict, replace
 
 from warren.base.errors import UserMistake
 from warren.cli.common import json_option, print_json
@@ -115,8 +116,7 @@ def _rules(file: str) -> list[Rule]:
     return rules
 
 
-@dataclass(frozen=True, kw_only=True)
-class _PlacedMistake:
+class _PlacedMistake(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is to be said of a script."""
 
     line: int

@@ -3,7 +3,8 @@
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from warren.base.objects import Object
 from warren.cli.common import run
@@ -23,8 +24,7 @@ from warren.dws.validation.findings import findings
 from warren.kube.kubeconfig import ClusterAccess
 
 
-@dataclass(frozen=True, kw_only=True)
-class DirectiveChecker:
+class DirectiveChecker(msgspec.Struct, frozen=True, kw_only=True):
     """The rules, and what is known of the cluster, by which directives are checked."""
 
     rules: Sequence[Rule]

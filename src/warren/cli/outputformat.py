@@ -13,10 +13,12 @@ what Flux adds to both:
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from reprlib import repr as brief
 from typing import Any, Final, NoReturn
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base.printable import printable
 from warren.rfc.errors import BadFormat
@@ -37,8 +39,7 @@ _PREFIX: Final = re.compile(r"(\?\+|\+\?|\?|\+):$")
 _CONVERSIONS: Final = "DdFHPrs"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Column:
+class _Column(msgspec.Struct, frozen=True, kw_only=True):
     """One field, with the text before it."""
 
     text_before: str

@@ -1,10 +1,10 @@
 """`warren resource`: nodes, what each one does, and keeping them back from jobs."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.cli.common import ask_instance, json_option, print_json, statedir_option
@@ -63,8 +63,7 @@ _DRAIN_FIELDS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeStates:
+class NodeStates(msgspec.Struct, frozen=True, kw_only=True):
     """The states of the nodes, as the instance reports them."""
 
     status: Mapping[str, Any]

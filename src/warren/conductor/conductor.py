@@ -7,9 +7,11 @@ Workflow has left drained.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base import log
 from warren.base.clock import Clock
@@ -47,8 +49,7 @@ from warren.kube.refusallog import RefusalLog
 from warren.kube.runtime import Reconciler
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a site wants of the storage of jobs."""
 
     policy: placement.PlacementPolicy = placement.NO_POLICY

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from warren.base import log
 from warren.base.objects import Object
@@ -16,9 +17,8 @@ _CACHE_SECONDS: Final = 1.0
 """For how long a list is told again to users, however often they ask."""
 
 
-@dataclass
-class _Recent:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+class _Recent(msgspec.Struct):
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     valid_until: float = 0.0
     pods: Sequence[Object] = ()
 

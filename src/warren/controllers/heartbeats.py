@@ -8,8 +8,9 @@ restart of the controllers the time begins anew, so that no rabbit is given up f
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base import log
 from warren.base.clock import Clock
@@ -28,8 +29,7 @@ _RETRY_DELAY: Final = 1.0
 """Seconds after which an agent tries again to renew its Lease."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True, kw_only=True):
     """For how long a Lease counts, in seconds: as kubelets have it."""
 
     lease_duration: int = 40
@@ -86,8 +86,7 @@ async def release(client: Client, clock: Clock, rabbit: str) -> None:
         log.info("lease not released", rabbit=rabbit, reason=str(error))
 
 
-@dataclass(frozen=True)
-class _LeaseSnapshot:
+class _LeaseSnapshot(msgspec.Struct, frozen=True):
     """A Lease, and when it was first seen as it is."""
 
     spec: Object

@@ -8,7 +8,6 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
@@ -44,12 +43,11 @@ ApiPath = Callable[[str, str], str]
 """Returns the path by which the API knows a path of a task on a node."""
 
 
-@dataclass
-class _Job:
+class _Job(msgspec.Struct, weakref=True):
     """The requests of one job."""
 
     answering: int = 0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     """By which its copies are counted for one request after the other."""
 
 

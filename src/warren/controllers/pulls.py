@@ -3,8 +3,9 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from warren.base import log
 from warren.dws.node import NodeTrouble
@@ -21,11 +22,10 @@ class NotPulled(NodeTrouble):
     """An image cannot be had, as of now. It is asked for again."""
 
 
-@dataclass
-class _Wanted(Generic[K]):
+class _Wanted(msgspec.Struct, Generic[K]):
     """An image that is waited for."""
 
-    waiters: set[K] = field(default_factory=set)
+    waiters: set[K] = msgspec.field(default_factory=set)
     trouble: str | None = None
     """Why the last try has failed."""
 

@@ -6,7 +6,6 @@ Everything has its default but the size of flash that has none of its own.
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -239,8 +238,7 @@ def build_flash(config: Config, state: Path) -> tuple[Flash, Callable[[str], Dis
     return made, disk
 
 
-@dataclass(frozen=True, kw_only=True)
-class AgentNode:
+class AgentNode(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent acts on."""
 
     machine: NamespacedMachine

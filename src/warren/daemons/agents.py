@@ -1,7 +1,6 @@
 """What an agent is made of: the reconcilers that run on one node."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,8 +24,7 @@ from warren.kube.runtime import Reconciler
 from warren.node import worktime
 
 
-@dataclass(kw_only=True)
-class Agent(System):
+class Agent(System, kw_only=True):
     """What runs on one node."""
 
     mount_again: Callable[[], None]

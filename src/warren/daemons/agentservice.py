@@ -10,10 +10,11 @@ import secrets
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from warren.base import log, systemd
 from warren.base.clock import Clock, SystemClock
@@ -84,8 +85,7 @@ class AgentState:
             ) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of an agent's process."""
 
     access: ClusterAccess

@@ -7,8 +7,9 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base.clock import Clock, SystemClock
 from warren.base.errors import UserMistake
@@ -49,8 +50,7 @@ ADMIN: Final = "admin"
 _EVENT_SECONDS: Final = 3600.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The address of one API server, and its users."""
 
     listener: socket.socket

@@ -6,9 +6,10 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.atom.actions import Actions
 from warren.atom.api import Api
@@ -27,8 +28,7 @@ CONNECTIONS: Final = 1000
 """How many may talk to it at a time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the service is told."""
 
     config: Config

@@ -12,11 +12,12 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import orjson
+from msgspec.structs import replace
 
 from warren.base.clock import SystemClock
 from warren.base.errors import WarrenError
@@ -55,8 +56,7 @@ _END_SECONDS: Final = 30.0
 """Seconds that the jobs that are left have to end when the script has."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchTask:
+class BatchTask(msgspec.Struct, frozen=True, kw_only=True):
     """Which process of which job this is, as its environment tells."""
 
     enclosing: Path

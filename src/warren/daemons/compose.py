@@ -7,9 +7,11 @@ launcher, machines. A test gives others, and has the same system in its hands.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base.clock import Clock
 from warren.conductor.conductor import Conductor, Settings
@@ -85,8 +87,7 @@ ClientWrapper = Callable[[Client], Client]
 """Stands between a component and the API: a test sees every write there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ControlDependencies:
+class ControlDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What the control process is built on."""
 
     objects: Journal
@@ -107,8 +108,7 @@ class ControlDependencies:
         return self.instance.clock
 
 
-@dataclass(frozen=True, kw_only=True)
-class Control:
+class Control(msgspec.Struct, frozen=True, kw_only=True):
     """The control process: API server, controllers, conductor, instance, service for copies."""
 
     system: System

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 from warren.base import log, systemd
 from warren.base.clock import SystemClock
 from warren.base.errors import UserMistake
@@ -63,8 +65,7 @@ class ConductorBuilder(Protocol):
     ) -> tuple[Methods, dict[str, Part]]: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConnectedInstance:
+class ConnectedInstance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance that is connected to: its configuration, and how to build its conductor."""
 
     rabbit: Rabbit
@@ -72,8 +73,7 @@ class ConnectedInstance:
     build: ConductorBuilder
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceType:
+class InstanceType(msgspec.Struct, frozen=True, kw_only=True):
     """How embedded instances, or brokers of Flux, are connected to and read."""
 
     connect: Callable[[Path, Bus | None], AbstractAsyncContextManager[InstanceConnection]]
@@ -99,8 +99,7 @@ async def _inspect(handle: InstanceConnection) -> ConnectedInstance:
 EMBEDDED: Final = InstanceType(connect=rpc_client.connect, inspect=_inspect)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the conductor's process."""
 
     access: ClusterAccess

@@ -2,9 +2,10 @@
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.base.clock import Clock, SystemClock
 from warren.base.objects import Key
@@ -27,8 +28,7 @@ _START: Final = 60.0
 LEASE: Final = Key("warren-system", "warren-controllers")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the controllers' process."""
 
     access: ClusterAccess
@@ -44,8 +44,7 @@ class Settings:
     """The admission webhook for Workflows and profiles, if it is served here."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Webhook:
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """A webhook's socket, and the files of its certificate, which may be replaced at any time."""
 
     listener: socket.socket

@@ -6,11 +6,11 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import orjson
+from msgspec.structs import replace
 
 from warren.base import log
 from warren.base.clock import SystemClock

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from warren.base.clock import Clock
 from warren.daemons.system import Part
@@ -42,8 +43,7 @@ async def _discard(text: str) -> None:
     """Keep nothing: what is in memory alone is not started again."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceDependencies:
+class InstanceDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What an instance is built on."""
 
     clock: Clock
@@ -52,7 +52,7 @@ class InstanceDependencies:
     launcher: LauncherFactory
     commands: Commands
     owner: int
-    config: Config = field(default_factory=Config)
+    config: Config = msgspec.field(default_factory=Config)
     free_bytes: Callable[[], float] = lambda: math.inf
     """Returns how many bytes the disk of that journal has left."""
     keep_config: Callable[[str], Awaitable[None]] = _discard
@@ -61,8 +61,7 @@ class InstanceDependencies:
     """Returns why the launcher cannot run the jobs of a user; None if it can."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """The embedded Flux instance."""
 
     bus: Bus

@@ -4,9 +4,10 @@ import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.base import systemd
 from warren.controllers.offload import ApiPath, Offload
@@ -35,8 +36,7 @@ _MOST_OF_A_MACHINE: Final = 512
 """Connections at a time, where compute nodes are machines: of which users, is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where the service is reached."""
 
     listener: socket.socket
@@ -90,8 +90,7 @@ def _listen(remembered: Path) -> socket.socket:
     return socket.create_server((apiserver.HOST, 0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the service's process."""
 
     access: ClusterAccess

@@ -6,7 +6,6 @@ names.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
 
 import msgspec
@@ -21,8 +20,7 @@ IMAGE: Final = "image"
 ANY_PORT: Final = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestedOptions:
+class RequestedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What `warren up` was told; None for what it was not."""
 
     rabbits: int | None = None
@@ -32,7 +30,7 @@ class RequestedOptions:
     flash: Literal["directory", "image", "simulated"] | None = None
     faults: Mapping[str, Any] | None = None
     """Times and faults of simulated flash."""
-    devices: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, str] = msgspec.field(default_factory=dict)
     """By rabbit, for those that are named: the others keep theirs."""
     global_file_systems: tuple[str, ...] | None = None
     port: int | None = None
@@ -42,8 +40,7 @@ class RequestedOptions:
     agents: bool | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExistingCluster:
+class ExistingCluster(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of a cluster when it is started again."""
 
     volumes: Callable[[], Mapping[str, int]] = dict

@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from warren.base import userlimits
 from warren.base.clock import SystemClock
@@ -98,8 +99,7 @@ class NodeShell:
         return tmpdir.remove(self._rundir, order.id, order.rank)
 
 
-@dataclass(frozen=True)
-class _NodePaths:
+class _NodePaths(msgspec.Struct, frozen=True):
     """A `ShellNode` of `wlm.embedded.environment`: the paths of an emulated node."""
 
     nodes: Nodes

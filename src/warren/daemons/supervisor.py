@@ -6,9 +6,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.base import log
 from warren.daemons import logs
@@ -22,8 +23,7 @@ _GRACE: Final = 5.0
 """Seconds that a child has to end before it is killed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Child:
+class Child(msgspec.Struct, frozen=True, kw_only=True):
     """A Python module that runs as a process of its own."""
 
     name: str

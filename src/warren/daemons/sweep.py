@@ -5,9 +5,10 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.base import processes
 from warren.daemons import clustershape, rundir
@@ -20,8 +21,7 @@ _KILL_TIMEOUT: Final = 20.0
 """Seconds that what has been killed has to die."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class MachineResources:
+class MachineResources(msgspec.Struct, frozen=True, kw_only=True):
     """What a cluster has on the machine besides its files. Volumes are files, and stay."""
 
     processes: frozenset[int]
@@ -45,8 +45,7 @@ class MachineResources:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class DownResult:
+class DownResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of stopping a cluster."""
 
     stopped: bool

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from warren.dws import labels, reports
 from warren.dws.access import clientmounts, nnfaccess
@@ -39,14 +40,13 @@ Part = Callable[[], Awaitable[None]]
 """Something that lives until it is cancelled."""
 
 
-@dataclass(kw_only=True)
-class System:
+class System(msgspec.Struct, kw_only=True):
     """Parts that live together. If one of them dies, all do."""
 
-    parts: dict[str, Part] = field(default_factory=dict)
+    parts: dict[str, Part] = msgspec.field(default_factory=dict)
     prepare: Part | None = None
     """What is to be done before they start, while `outer_parts` run already."""
-    outer_parts: dict[str, Part] = field(default_factory=dict)
+    outer_parts: dict[str, Part] = msgspec.field(default_factory=dict)
     wait_ready: Part | None = None
     """Returns when what has started is ready to be used."""
 

@@ -9,10 +9,12 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base import log
 from warren.base.clock import SystemClock
@@ -51,8 +53,7 @@ _API_SECONDS: Final = 120.0
 _POLL_INTERVAL: Final = 0.05
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunningCluster:
+class RunningCluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster that is ready."""
 
     shape: ClusterShape
@@ -117,8 +118,7 @@ def _why_unusable(state: StateDir, error: BaseException) -> str | None:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Decision:
+class _Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What a cluster is to be, and why it is not more."""
 
     shape: ClusterShape

@@ -1,11 +1,12 @@
 """A mistake in a directive: where it is, what it is, what would be right."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 
@@ -37,8 +38,7 @@ class Mistake(UserMistake):
         return f"{self.text}\n{before.ljust(self.start)}{'^' * (self.end - self.start)}\n{self}"
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A mistake, and the index of the directive that it is in."""
 
     directive: int

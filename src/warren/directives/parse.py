@@ -6,9 +6,10 @@ first `=`.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+import msgspec
 
 from warren.directives.diagnostics import Mistake
 
@@ -24,8 +25,7 @@ NEXT_LINE_PREFIX: Final = re.compile(r"\s*(?:#DW(?=\s|$)|#)?\s*")
 _LINE_BREAK = re.compile(r"\\[ \t\r]*\n[ \t]*(?:#DW(?=\s|$)|#)?")
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """A word and where it stands in its directive's text."""
 
     text: str
@@ -36,8 +36,7 @@ class Token:
         return self.start + len(self.text)
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True):
     """`key=value`, or a bare `key` whose value is None."""
 
     key: Token
@@ -48,8 +47,7 @@ class Argument:
         return (self.value or self.key).end
 
 
-@dataclass(frozen=True)
-class Directive:
+class Directive(msgspec.Struct, frozen=True):
     """One `#DW` line."""
 
     text: str
@@ -76,8 +74,7 @@ class Directive:
         return Mistake(self.text, start, at.end, sentence, suggestion)
 
 
-@dataclass(frozen=True)
-class ParseResult:
+class ParseResult(msgspec.Struct, frozen=True):
     """A text as a directive, with every mistake of its form.
 
     The directive is None where too little of it can be told; where it is there, its mistakes do

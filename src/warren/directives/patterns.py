@@ -11,9 +11,10 @@ import re
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 
@@ -50,29 +51,25 @@ def _compile(pattern: str, flags: int) -> re.Pattern[str]:
         return re.compile(pattern, flags)
 
 
-@dataclass(frozen=True)
-class _Character:
+class _Character(msgspec.Struct, frozen=True):
     """One letter that the expression matches."""
 
     expression: re.Pattern[str]
 
 
-@dataclass(frozen=True)
-class _Assertion:
+class _Assertion(msgspec.Struct, frozen=True):
     """A place between letters: `^`, `$`, and those of words."""
 
     place: str
 
 
-@dataclass(frozen=True)
-class _Fork:
+class _Fork(msgspec.Struct, frozen=True):
     """Go on at any of these steps, counted from this one."""
 
     steps: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Match:
+class _Match(msgspec.Struct, frozen=True):
     """The end of the pattern."""
 
 

@@ -6,7 +6,6 @@ name; what is said of a mistake is read from the rule that it breaks.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -59,8 +58,7 @@ def from_object(obj: Mapping[str, object]) -> list[Rule]:
     ]
 
 
-@dataclass(frozen=True)
-class CheckedDirectives:
+class CheckedDirectives(msgspec.Struct, frozen=True):
     """Directives that were read and held against the rules."""
 
     directives: tuple[Directive | None, ...]

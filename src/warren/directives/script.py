@@ -7,8 +7,9 @@ that ends in `\` goes on in the next one, with `#DW`, `#` or nothing before what
 import re
 import string
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.directives.diagnostics import Mistake
 from warren.directives.parse import LINE_CONTINUES, NEXT_LINE_PREFIX
@@ -22,8 +23,7 @@ _SPACE_AND_BACKSLASH: Final = f"{string.whitespace}\\"
 """What is taken off the end of a line that goes on."""
 
 
-@dataclass(frozen=True)
-class Remark:
+class Remark(msgspec.Struct, frozen=True):
     """What an author would want to know of a line, and where in the script it stands."""
 
     line: int
@@ -34,8 +34,7 @@ class Remark:
         return f"{script}, line {self.line}:\n{self.mistake.shown}"
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """A word, and where its script has it."""
 
     text: str
@@ -47,8 +46,7 @@ class Word:
     """Characters there: fewer or more than here if it came from a variable."""
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """The directives of a script, and what is to be said of its lines."""
 
     directives: tuple[str, ...]
@@ -58,8 +56,7 @@ class Script:
     lines: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class LocatedDirective:
+class LocatedDirective(msgspec.Struct, frozen=True):
     """One directive, and where its words are in the script."""
 
     words: tuple[Word, ...]

@@ -5,8 +5,9 @@ made. This is for what bugs, foreign hands and restored backups leave behind.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from warren.base.bytesize import human
 from warren.base.objects import Key, Kind, Object, Remove, key_of
@@ -47,8 +48,7 @@ class Sort(StrEnum):
     OBJECT = "object"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that nothing owns."""
 
     sort: Sort
@@ -61,8 +61,7 @@ class Finding:
     """Of an object: another one may have its name by the time that it is removed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeInventory:
+class NodeInventory(msgspec.Struct, frozen=True, kw_only=True):
     """What is there, whatever owns it. Pairs are of a node and a name there."""
 
     volumes: frozenset[tuple[str, str]] = frozenset()
@@ -86,8 +85,7 @@ class NodeInventory:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class PendingRemoval:
+class PendingRemoval(msgspec.Struct, frozen=True, kw_only=True):
     """What nodes are to remove, and still have. Pairs are of a node and a name there."""
 
     volumes: frozenset[tuple[str, str]]
@@ -198,8 +196,7 @@ def pending_removal(objects: Mapping[Kind, Sequence[Object]]) -> PendingRemoval:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Overdue:
+class Overdue(msgspec.Struct, frozen=True, kw_only=True):
     """Volumes of a job on a rabbit that are to go and have not, when they were waited for."""
 
     rabbit: str

@@ -1,8 +1,9 @@
 """What a workload manager calls its own: its Workflows, its mark on them, its refusals."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from warren.base.objects import Key
 from warren.dws import kinds
@@ -26,8 +27,7 @@ class Phase(StrEnum):
     """Waits for nothing more; or there is no such job."""
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """The names by which one workload manager is known to DWS."""
 
     wlm_id: str

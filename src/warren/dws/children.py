@@ -1,8 +1,9 @@
 """What a Workflow's objects are called, and what marks them as its own."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from warren.base.objects import Kind
 from warren.dws import kinds, labels
@@ -26,8 +27,7 @@ def metadata(
     return _owned(kinds.WORKFLOW, workflow.metadata, name, carried, finalizer)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Owner:
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """What storage is made for: a Workflow's directive, or what the directive has made.
 
     Storage of a persistent instance is that of the directive with another `kind` and `meta`
@@ -42,7 +42,7 @@ class Owner:
     """What commands of a profile may name (dws-spec section 8)."""
     userid: int
     groupid: int
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def metadata(self, name: str, finalizer: str) -> dict[str, Any]:
         """Return the metadata of an object in the owner's namespace."""

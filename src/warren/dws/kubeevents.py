@@ -2,8 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Key, Kind, Object
 from warren.base.times import rfc3339
@@ -20,8 +21,7 @@ _LONGEST: Final = 1024
 """Characters of a message that Kubernetes takes."""
 
 
-@dataclass(frozen=True)
-class EventContent:
+class EventContent(msgspec.Struct, frozen=True):
     """What an Event says of an object: its reason, its message, and whether it is a warning."""
 
     reason: str

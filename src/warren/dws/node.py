@@ -1,9 +1,10 @@
 """What a node is asked to do, as values: volumes to make, places to mount, trees to copy."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from warren.base.errors import Retryable
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
@@ -67,8 +68,7 @@ class RawVolumes(StrEnum):
     """No user: it has no devices, but directories."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """What a volume is of a Lustre file system."""
 
     kind: str
@@ -81,8 +81,7 @@ class Target:
     back_fs: str = "zfs"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LustreMount:
+class LustreMount(msgspec.Struct, frozen=True, kw_only=True):
     """A Lustre file system, as clients mount it."""
 
     address: str
@@ -93,8 +92,7 @@ class LustreMount:
     """Whose it is to be."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
     """One allocation on a rabbit.
 
     `group`, the rabbit's name, which its volume group has, and `name` find it again.
@@ -113,8 +111,7 @@ class Volume:
     """Of Lustre alone."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
     """One data movement, on the rabbit that has the storage."""
 
     source: str
@@ -147,8 +144,7 @@ class Copy:
     """The same, of the destination."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """How far a copy is."""
 
     bytes: int

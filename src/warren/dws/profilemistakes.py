@@ -1,10 +1,9 @@
 """What is wrong with a profile, of storage, of containers or of copies."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class ProfileMistake:
+class ProfileMistake(msgspec.Struct, frozen=True):
     """One thing that is wrong with a profile, and where."""
 
     path: str

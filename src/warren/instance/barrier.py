@@ -3,8 +3,9 @@
 import asyncio
 import errno
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from warren.rpc.bus import Method, Methods
 from warren.rpc.message import Payload, Request, RpcError
@@ -18,11 +19,10 @@ _LONGEST_NAME: Final = 256
 """Characters of a guest's names."""
 
 
-@dataclass
-class _Barrier:
+class _Barrier(msgspec.Struct):
     size: int
-    entered: set[str] = field(default_factory=set)
-    waiting: "list[asyncio.Future[None]]" = field(default_factory=list)
+    entered: set[str] = msgspec.field(default_factory=set)
+    waiting: "list[asyncio.Future[None]]" = msgspec.field(default_factory=list)
 
 
 class Barriers:

@@ -53,8 +53,7 @@ class _OptionalStream(Method, StreamingMethod):
     guest: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Query:
+class _Query(msgspec.Struct, frozen=True, kw_only=True):
     """What `job-list.list` is asked."""
 
     most: int

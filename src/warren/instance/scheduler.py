@@ -9,10 +9,11 @@ import asyncio
 import errno
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from heapq import merge
 from math import ceil, inf
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake

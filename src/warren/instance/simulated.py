@@ -7,7 +7,8 @@ what a `TaskBehavior` says; everything else of a shell is the real thing.
 import asyncio
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from warren.instance.exec.execution import ShellsLost
 from warren.instance.exec.perilog import Command
@@ -16,8 +17,7 @@ from warren.instance.shell.tasks import INHERIT_NOTHING, Inherited, Task
 from warren.rfc.fluid import JobId
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskBehavior:
+class TaskBehavior(msgspec.Struct, frozen=True, kw_only=True):
     """What a task does: prints, takes its time, and ends with a wait status."""
 
     output: bytes = b""

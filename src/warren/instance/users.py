@@ -6,12 +6,12 @@ import os
 import pwd
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 
-@dataclass(frozen=True)
-class User:
+
+class User(msgspec.Struct, frozen=True):
     """A user's name, if it has one, and the names of all its groups."""
 
     name: str | None

@@ -11,8 +11,9 @@ the journal has set aside for it (ADR 030).
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base import log
 from warren.journal import Journal, JournalFull
@@ -29,8 +30,7 @@ def rewrite_limit(held: int) -> int:
     return max(_COMPACT_BYTES, held)
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     record: bytes
     publish: Callable[[], None]
     done: "asyncio.Future[None]"

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from warren.base.objects import Key, Kind, Object
 from warren.kube.client import Refused
 
@@ -30,8 +32,7 @@ class Operation(StrEnum):
     DELETE = "DELETE"
 
 
-@dataclass(frozen=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """The user of a request: a name, and the groups that it belongs to."""
 
     name: str

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from warren.base.errors import Retryable, UserMistake, WarrenError
 from warren.base.objects import Change, Key, Kind, Object, Remove
 
@@ -60,8 +62,7 @@ class Event:
     object: Object
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True):
     """Objects of a kind, and the version that a watch goes on from."""
 
     items: list[Object]

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from warren.base import log
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake, WarrenError
@@ -323,8 +325,7 @@ class PluginSource:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class KubernetesPackageSource:
+class KubernetesPackageSource(msgspec.Struct, frozen=True, kw_only=True):
     """What only the official package reads: auth providers, passwords."""
 
     origin: str

@@ -4,11 +4,11 @@ import random
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp
 import orjson
+from msgspec.structs import replace
 
 from warren import __version__
 from warren.base.clock import Clock, SystemClock

@@ -10,8 +10,9 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base import log
 from warren.base.errors import Retryable
@@ -52,8 +53,7 @@ class _StaleList(Retryable):
     delay = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class SyncState:
+class SyncState(msgspec.Struct, frozen=True, kw_only=True):
     """How far an informer is."""
 
     synced: bool

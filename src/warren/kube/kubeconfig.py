@@ -222,8 +222,7 @@ class _User(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     username: str = ""
 
 
-@dataclass(frozen=True)
-class _Section:
+class _Section(msgspec.Struct, frozen=True):
     """One entry of one file: what it says, and how to say where it stands."""
 
     path: Path

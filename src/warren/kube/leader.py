@@ -10,8 +10,9 @@ within what is left of the Lease once it is cancelled.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base import log
 from warren.base.clock import Clock
@@ -31,8 +32,7 @@ class LeaseLost(Retryable):
     """Another replica may lead by now: begin anew as one that waits."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LeaseTiming:
+class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
     """For how long a Lease counts, in seconds."""
 
     lease_duration: int = 15

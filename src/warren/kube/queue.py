@@ -11,8 +11,9 @@ import random
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+import msgspec
 
 K = TypeVar("K")
 
@@ -59,8 +60,7 @@ class Closed(Exception):
     """There is nothing to take any more."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Load:
+class Load(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue has to do, and has had so far."""
 
     depth: int

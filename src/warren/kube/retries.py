@@ -4,9 +4,10 @@ Pure: knows HTTP's answers, and neither a clock nor a connection.
 """
 
 import random
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
+
+import msgspec
 
 _FIRST: Final = 0.25
 _LONGEST: Final = 4.0
@@ -17,8 +18,7 @@ _LONGEST_AFTER: Final = 60.0
 """Seconds: the longest Retry-After that is followed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Why one try has failed."""
 
     status: int = 0

@@ -11,10 +11,10 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
+import msgspec
 import orjson
 
 from warren.base.clock import Clock
@@ -56,8 +56,7 @@ _LONGEST_LINE: Final = 8 * 2**20
 _LONGEST_WORDS: Final = 300
 
 
-@dataclass(frozen=True)
-class _FailedTry:
+class _FailedTry(msgspec.Struct, frozen=True):
     """A try that came to nothing, and what to raise if there is no other."""
 
     failure: Failure

@@ -6,16 +6,16 @@ and goes on.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
 from warren.rfc import idset
 
 
-@dataclass(frozen=True, kw_only=True)
-class OutstandingRequests:
+class OutstandingRequests(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that were sent and are not answered. None of it survives a restart."""
 
     alloc: bool = False
@@ -26,45 +26,38 @@ class OutstandingRequests:
     """Whether the job's queue gives jobs to the scheduler now."""
 
 
-@dataclass(frozen=True)
-class Post:
+class Post(msgspec.Struct, frozen=True):
     """Append an event to the job's log."""
 
     name: str
-    context: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Prioritize:
+class Prioritize(msgspec.Struct, frozen=True):
     """Set the job's priority in the queue, as soon as that is known."""
 
 
-@dataclass(frozen=True)
-class RequestAllocation:
+class RequestAllocation(msgspec.Struct, frozen=True):
     """Ask the scheduler for resources."""
 
 
-@dataclass(frozen=True)
-class WithdrawAllocation:
+class WithdrawAllocation(msgspec.Struct, frozen=True):
     """Cancel the request for resources at the scheduler."""
 
 
-@dataclass(frozen=True)
-class Execute:
+class Execute(msgspec.Struct, frozen=True):
     """Ask execution to run the job, or to take up again what it was doing for it."""
 
     reattach: bool
 
 
-@dataclass(frozen=True)
-class FreePart:
+class FreePart(msgspec.Struct, frozen=True):
     """Free these nodes, and not yet the rest."""
 
     ranks: frozenset[int]
 
 
-@dataclass(frozen=True)
-class Free:
+class Free(msgspec.Struct, frozen=True):
     """Free the resources that are left."""
 
 

@@ -5,9 +5,11 @@ nothing else needs to survive a restart (RFC 21).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base.errors import UserMistake
 from warren.lifecycle.states import ACTIVE, ALLOWED, ON_FATAL_EXCEPTION, TRANSITIONS, Result, State
@@ -32,8 +34,7 @@ class IllegalEvent(UserMistake):
     """An event that a job's state does not allow. Nothing was changed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobException:
+class JobException(msgspec.Struct, frozen=True, kw_only=True):
     """An exception event."""
 
     type: str
@@ -50,8 +51,7 @@ class JobException:
         return self.userid in (None, owner)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a job after some of its events."""
 
     id: JobId
@@ -83,11 +83,11 @@ class Job:
     wait_status: int | None = None
     """Wait status, once the tasks have ended."""
     exceptions: tuple[JobException, ...] = ()
-    memo: Mapping[str, Any] = field(default_factory=dict)
-    annotations: Mapping[str, Any] = field(default_factory=dict)
-    updates: Mapping[str, Any] = field(default_factory=dict)
+    memo: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    updates: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Dotted jobspec paths and the values they were given since submission."""
-    times: Mapping[State, float] = field(default_factory=dict)
+    times: Mapping[State, float] = msgspec.field(default_factory=dict)
     """When each state was last entered, in seconds since the epoch."""
 
     @property
@@ -153,7 +153,7 @@ def update(job: Job, event: Event) -> Job:
     following = _next(job, event)
     if following is job.state:
         return changed
-    return _replace(changed, state=following, times={**changed.times, following: event.timestamp})
+    return replace(changed, state=following, times={**changed.times, following: event.timestamp})
 
 
 def replay(job: JobId, events: Iterable[Event]) -> Job:
@@ -203,49 +203,49 @@ def _apply(job: Job, event: Event) -> Job:
             if name in job.ever_dependencies:
                 # Said twice: whether it still holds the job back was settled the first time.
                 return job
-            return _replace(
+            return replace(
                 job,
                 dependencies=job.dependencies | {name},
                 ever_dependencies=job.ever_dependencies | {name},
             )
         case "dependency-remove":
-            return _replace(job, dependencies=_without(job.dependencies, _name(context)))
+            return replace(job, dependencies=_without(job.dependencies, _name(context)))
         case "priority":
-            return _replace(job, priority=_whole_number(context["priority"], GREATEST_PRIORITY))
+            return replace(job, priority=_whole_number(context["priority"], GREATEST_PRIORITY))
         case "urgency":
-            return _replace(job, urgency=_whole_number(context["urgency"], EXPEDITE))
+            return replace(job, urgency=_whole_number(context["urgency"], EXPEDITE))
         case "flux-restart":
-            return _replace(job, priority=None)
+            return replace(job, priority=None)
         case "jobspec-update":
             if not context:
                 raise ValueError("it changes nothing")
-            return _replace(job, updates={**job.updates, **context})
+            return replace(job, updates={**job.updates, **context})
         case "resource-update":
-            return _replace(job, expiration=_time(context["expiration"]))
+            return replace(job, expiration=_time(context["expiration"]))
         case "alloc":
             # All that there are then: what schedulers have said before is no more, unless again.
             annotations = job.annotations
             if "annotations" in context:
                 annotations = _merged({}, context["annotations"] or {})
-            return _replace(job, allocated=True, annotations=annotations)
+            return replace(job, allocated=True, annotations=annotations)
         case "prolog-start":
             name = _name(context)
-            return _replace(
+            return replace(
                 job, prologs=job.prologs | {name}, ever_prologs=job.ever_prologs | {name}
             )
         case "prolog-finish":
-            return _replace(job, prologs=_without(job.prologs, _name(context)))
+            return replace(job, prologs=_without(job.prologs, _name(context)))
         case "epilog-start":
             name = _name(context)
-            return _replace(
+            return replace(
                 job, epilogs=job.epilogs | {name}, ever_epilogs=job.ever_epilogs | {name}
             )
         case "epilog-finish":
-            return _replace(job, epilogs=_without(job.epilogs, _name(context)))
+            return replace(job, epilogs=_without(job.epilogs, _name(context)))
         case "start":
-            return _replace(job, started=True)
+            return replace(job, started=True)
         case "finish":
-            return _replace(job, wait_status=_whole_number(context["status"], 2**31 - 1))
+            return replace(job, wait_status=_whole_number(context["status"], 2**31 - 1))
         case "release":
             return _released(job, context["ranks"], final=context["final"])
         case "partial-free":
@@ -254,9 +254,9 @@ def _apply(job: Job, event: Event) -> Job:
                 raise IllegalEvent(
                     f"ranks {idset.encode(ranks & job.freed_ranks)} were freed before"
                 )
-            return _replace(job, freed_ranks=job.freed_ranks | ranks)
+            return replace(job, freed_ranks=job.freed_ranks | ranks)
         case "free":
-            return _replace(job, allocated=False)
+            return replace(job, allocated=False)
         case "exception":
             wait_status, userid = context.get("wait_status"), context.get("userid")
             exception = JobException(
@@ -270,11 +270,11 @@ def _apply(job: Job, event: Event) -> Job:
             exceptions = (*job.exceptions, exception)
             # Its resources are not its own any more: there is nothing to give back.
             allocated = job.allocated and exception.type != SCHEDULER_RESTART
-            return _replace(job, exceptions=exceptions, allocated=allocated)
+            return replace(job, exceptions=exceptions, allocated=allocated)
         case "annotations":
-            return _replace(job, annotations=_merged(job.annotations, context["annotations"] or {}))
+            return replace(job, annotations=_merged(job.annotations, context["annotations"] or {}))
         case "memo":
-            return _replace(job, memo=_merged(job.memo, context))
+            return replace(job, memo=_merged(job.memo, context))
         case _:
             return job
 
@@ -283,7 +283,7 @@ def _flagged(job: Job, flags: Iterable[str]) -> Job:
     named = set(flags)
     if named - SETTABLE_FLAGS:
         raise ValueError(f"there are no flags {sorted(named - SETTABLE_FLAGS)}")
-    return _replace(
+    return replace(
         job,
         flags=job.flags | DEBUG if "debug" in named else job.flags,
         alloc_bypass=job.alloc_bypass or "alloc-bypass" in named,
@@ -293,20 +293,10 @@ def _flagged(job: Job, flags: Iterable[str]) -> Job:
 
 def _released(job: Job, ranks: str, *, final: bool) -> Job:
     if final:
-        return _replace(job, all_released=True)
+        return replace(job, all_released=True)
     if ranks == "all":
         return job  # which ranks that are is not known here, and the last word comes
-    return _replace(job, released_ranks=job.released_ranks | frozenset(idset.decode(ranks)))
-
-
-def _replace(job: Job, **changes: Any) -> Job:
-    """Return the job with some fields changed, as `dataclasses.replace` does.
-
-    That calls for every field by name, which is most of the cost of an event.
-    """
-    changed = object.__new__(Job)
-    changed.__dict__.update(job.__dict__, **changes)
-    return changed
+    return replace(job, released_ranks=job.released_ranks | frozenset(idset.decode(ranks)))
 
 
 def _without(names: frozenset[str], name: str) -> frozenset[str]:

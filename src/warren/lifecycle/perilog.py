@@ -5,8 +5,9 @@ a process that died are taken up by the next one. They are run again then: what 
 writes has to bear that.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
@@ -15,8 +16,7 @@ PROLOG: Final = "job-manager.prolog"
 EPILOG: Final = "job-manager.epilog"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted of the commands around a job."""
 
     prolog_name: str = PROLOG
@@ -32,8 +32,7 @@ class Settings:
     cancel_epilog: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """What this process knows besides. None of it survives a restart."""
 
     executing: bool = False
@@ -44,29 +43,25 @@ class Progress:
     """The wait status of a prolog that has ended."""
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Write down that the job is held for a command."""
 
     description: str
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Run the command."""
 
     description: str
 
 
-@dataclass(frozen=True)
-class Cancel:
+class Cancel(msgspec.Struct, frozen=True):
     """End the command."""
 
     description: str
 
 
-@dataclass(frozen=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """Write down that the job is held no longer."""
 
     description: str

@@ -7,7 +7,6 @@ for one job is decided in `jobqueue` and `limits`.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -123,8 +122,7 @@ def own_property(queue: str) -> str:
 # What holds in a queue
 
 
-@dataclass(frozen=True, kw_only=True)
-class QueueLimits:
+class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What holds in one queue: by its own policy, else its parent's, else the instance's."""
 
     name: str | None = None
@@ -136,9 +134,9 @@ class QueueLimits:
     """The time limit of a job that has none, in seconds; 0 leaves it without one."""
     max_duration: float = math.inf
     """The longest time limit, in seconds."""
-    min_sizes: Mapping[str, int] = field(default_factory=dict)
+    min_sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
     """The limits that there are, by what they count."""
-    max_sizes: Mapping[str, int] = field(default_factory=dict)
+    max_sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     """Which groups may submit; all users if these and `users` are empty."""

@@ -5,8 +5,10 @@ outlives a restart. This module knows what follows; `instance.queues` keeps it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base.errors import UserMistake
 from warren.lifecycle.policy import Queue, QueueLimits, own_property, queue_names
@@ -16,8 +18,7 @@ from warren.rfc.errors import BadFormat
 _VERSION: Final = 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class QueueState:
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a queue takes jobs, and whether it gives them to the scheduler."""
 
     enable: bool = True

@@ -7,9 +7,10 @@ are over for one that runs.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from reprlib import repr as brief
 from typing import Any, Final
+
+import msgspec
 
 from warren.lifecycle import attributes
 from warren.lifecycle.attributes import ListedJob
@@ -44,8 +45,7 @@ class TooManyComparisons(BadFormat):
     """A listing that looked at more jobs than one may."""
 
 
-@dataclass(frozen=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """A piece of a constraint: its test, and the states of which it certainly tells something."""
 
     test: _Test

@@ -3,14 +3,13 @@
 What is to be done next follows from the job alone, so that a restart loses nothing.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import State
 
 
-@dataclass(frozen=True, kw_only=True)
-class HoldNames:
+class HoldNames(msgspec.Struct, frozen=True, kw_only=True):
     """What a job is held by, as its eventlog names it."""
 
     dependency: str
@@ -18,23 +17,19 @@ class HoldNames:
     epilog: str
 
 
-@dataclass(frozen=True)
-class AddDependency:
+class AddDependency(msgspec.Struct, frozen=True):
     """Keep the job from the scheduler, and ask for a Workflow."""
 
 
-@dataclass(frozen=True)
-class StartProlog:
+class StartProlog(msgspec.Struct, frozen=True):
     """Keep the job's tasks from starting, and ask for its storage."""
 
 
-@dataclass(frozen=True)
-class FinishProlog:
+class FinishProlog(msgspec.Struct, frozen=True):
     """Stop keeping the tasks from starting: the job has failed."""
 
 
-@dataclass(frozen=True)
-class StartEpilog:
+class StartEpilog(msgspec.Struct, frozen=True):
     """Keep the job from ending, and ask for its storage to be taken down."""
 
     started: bool

@@ -8,8 +8,9 @@ import asyncio
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.dws.node import NodeTrouble
@@ -17,8 +18,7 @@ from warren.dws.node import NodeTrouble
 ACTIONS: Final = ("make", "release", "mount", "unmount", "copy")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Action:
+class Action(msgspec.Struct, frozen=True, kw_only=True):
     """How one action goes."""
 
     seconds: float = 0.0
@@ -39,12 +39,11 @@ class Action:
                 raise UserMistake(f"{name}: {value} is not a number that is 0 at least{most}.")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Behaviour:
+class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     """How all actions of a node go. What it says nothing of takes no time and never fails."""
 
     seed: int = 0
-    actions: Mapping[str, Action] = field(default_factory=dict)
+    actions: Mapping[str, Action] = msgspec.field(default_factory=dict)
 
     def fault_injector(self, node: str) -> "FaultInjector":
         """Return the injector of one node: nodes of one seed do not fail in step."""
@@ -96,7 +95,7 @@ def parse(table: Mapping[str, Any]) -> Behaviour:
             continue
         if name not in ACTIONS or not isinstance(value, Mapping):
             raise UserMistake(f"{name} is no action of a node: take {', '.join(ACTIONS)}.")
-        unknown = sorted({*value} - {*Action.__dataclass_fields__})
+        unknown = sorted({*value} - {*Action.__struct_fields__})
         if unknown:
             raise UserMistake(f"{name}.{unknown[0]} is not known here.")
         if not all(type(each) in (int, float) for each in value.values()):

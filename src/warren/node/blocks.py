@@ -3,11 +3,12 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from warren.base import log
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
@@ -30,8 +31,7 @@ MAKE_SECONDS: Final = 30.0
 """How long it may take to make a file system."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VolumeRecord:
+class VolumeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a disk knows of a volume."""
 
     size: int

@@ -6,7 +6,6 @@ so that it cannot fall into pieces. On a block device addresses are room.
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -38,8 +37,7 @@ class Extent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.offset + self.size
 
 
-@dataclass(frozen=True, kw_only=True)
-class Space:
+class Space(msgspec.Struct, frozen=True, kw_only=True):
     """How much there is, in bytes."""
 
     capacity: int

@@ -1,9 +1,10 @@
 """The kinds of file system that are made on block devices: how, and how they are mounted."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.dws.commandlines import ProfileCommands
@@ -14,8 +15,7 @@ PROTO: Final = "{proto}"
 """Stands in a command for the path of a file with the kind's `proto` text."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileSystem:
+class FileSystem(msgspec.Struct, frozen=True, kw_only=True):
     """One kind."""
 
     make: Sequence[Sequence[str]]
@@ -38,8 +38,7 @@ class FileSystem:
         return tuple(dict.fromkeys(command[0] for command in self.make))
 
 
-@dataclass(frozen=True, kw_only=True)
-class DlmCluster:
+class DlmCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Machines that have one lock manager (dlm), and so may use a file system at the same time."""
 
     name: str

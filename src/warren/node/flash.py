@@ -1,8 +1,9 @@
 """The port to flash: where a machine's volumes are, and how one is mounted."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import NodeTrouble, RawVolumes, Volume
@@ -11,8 +12,7 @@ SUBSTITUTE: Final = ""
 """The type of what is mounted in place of what the profile speaks of."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """What mount(8) is told of a volume."""
 
     arguments: tuple[str, ...]

@@ -13,9 +13,10 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.dws.node import CannotBeCutOff, NodeTrouble
 from warren.node import commands, filesystems
@@ -39,8 +40,7 @@ _NOWHERE: Final = 1 << 62
 """An offset, in bytes, behind the end of everything."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True, kw_only=True):
     """One loop device that is attached."""
 
     device: str

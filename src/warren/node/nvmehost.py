@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.base import log
 from warren.dws.node import NodeTrouble
@@ -31,8 +32,7 @@ _MODEL_PREFIX: Final = "Warren "
 """With it begin the model numbers of rabbits' subsystems."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NvmeTimeouts:
+class NvmeTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long a node waits for its rabbits, in seconds."""
 
     connect: float = 30.0
@@ -48,8 +48,7 @@ class NvmeTimeouts:
     for ever."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransportAddress:
+class TransportAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a rabbit's volumes are."""
 
     host: str
@@ -57,8 +56,7 @@ class TransportAddress:
     service: int = 4420
 
 
-@dataclass(frozen=True, kw_only=True)
-class Controller:
+class Controller(msgspec.Struct, frozen=True, kw_only=True):
     """One connection to a subsystem."""
 
     name: str

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from warren.node.nvmenames import NvmeVolume, dhchap_key, host_nqn, model_number
 
 NAMESPACE: Final = "1"
@@ -16,8 +18,7 @@ KEY_ATTRIBUTE: Final = "dhchap_key"
 """The attribute of a host that has its key."""
 
 
-@dataclass(frozen=True)
-class Make:
+class Make(msgspec.Struct, frozen=True):
     """Make a directory, if there is none."""
 
     path: str
@@ -32,23 +33,20 @@ class Write:
     root_only: bool = False
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """Make a link to another directory, if there is none."""
 
     path: str
     to: str
 
 
-@dataclass(frozen=True)
-class Unlink:
+class Unlink(msgspec.Struct, frozen=True):
     """Remove a link, if there is one."""
 
     path: str
 
 
-@dataclass(frozen=True)
-class Remove:
+class Remove(msgspec.Struct, frozen=True):
     """Remove a directory, if it is there. One that others use may stay, with `unless_used`."""
 
     path: str
@@ -58,22 +56,20 @@ class Remove:
 Step = Make | Write | Link | Unlink | Remove
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subsystem:
+class Subsystem(msgspec.Struct, frozen=True, kw_only=True):
     """A subsystem that is there."""
 
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    namespaces: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
     """Their attributes."""
     hosts: frozenset[str] = frozenset()
     """Who is let in."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Port:
+class Port(msgspec.Struct, frozen=True, kw_only=True):
     """A port that is there."""
 
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
     subsystems: frozenset[str] = frozenset()
 
 
@@ -87,8 +83,7 @@ class Tree:
     """By which hosts prove who they are; empty texts of those that need not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListenAddress:
+class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
     """The address at which a rabbit's volumes are reached."""
 
     address: str

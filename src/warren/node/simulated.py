@@ -6,7 +6,8 @@ not there, releasing what is mounted. Its `SimulatedFlash` outlives its agent.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from warren.dws.commandlines import NO_COMMANDS, ProfileCommands
 from warren.dws.node import LUSTRE, Copy, LustreMount, NodeTrouble, Progress, RawVolumes, Volume
@@ -14,27 +15,26 @@ from warren.dws.persistent.sharing import Sharing
 from warren.node.behaviour import NO_FAULTS, Behaviour
 
 
-@dataclass
-class SimulatedFlash:
+class SimulatedFlash(msgspec.Struct):
     """What is on a simulated machine, shared by the nodes of one chassis: the disks."""
 
     capacity: int
-    volumes: dict[tuple[str, str], Volume] = field(default_factory=dict)
-    mounts: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    volumes: dict[tuple[str, str], Volume] = msgspec.field(default_factory=dict)
+    mounts: dict[tuple[str, str], tuple[str, str]] = msgspec.field(default_factory=dict)
     """(node, path) -> (group, name)."""
-    shared: dict[tuple[str, str], Sharing] = field(default_factory=dict)
+    shared: dict[tuple[str, str], Sharing] = msgspec.field(default_factory=dict)
     """Whom the root directories of volumes let in, by those that last mounted them."""
-    copies: list[Copy] = field(default_factory=list)
+    copies: list[Copy] = msgspec.field(default_factory=list)
     """The copies that came to their end."""
     offers_raw: bool = True
     """Whether users may have bare devices."""
     lnet_nid: str = ""
     """Where Lustre's servers are found."""
-    lustre: dict[tuple[str, str], LustreMount] = field(default_factory=dict)
+    lustre: dict[tuple[str, str], LustreMount] = msgspec.field(default_factory=dict)
     """(node, path) -> what is mounted there."""
-    mgs_commands: list[list[str]] = field(default_factory=list)
+    mgs_commands: list[list[str]] = msgspec.field(default_factory=list)
     """What was run for file systems whose MGS is here."""
-    unsupported_types: Mapping[str, str] = field(
+    unsupported_types: Mapping[str, str] = msgspec.field(
         default_factory=lambda: {LUSTRE: "nothing is simulated of it"}
     )
     """The types of file systems that are not made, each with the reason."""

@@ -13,9 +13,10 @@ import pwd
 import signal
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
+
+import msgspec
 
 from warren.base.childcalls import SILENT, call_in_child
 from warren.base.processes import pids, status
@@ -29,8 +30,7 @@ T = TypeVar("T")
 _PROC: Final = Path("/proc")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Process:
+class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process that keeps something busy."""
 
     id: int

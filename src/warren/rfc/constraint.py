@@ -5,9 +5,10 @@ once, into a function that a scheduler may ask about each of its nodes.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from reprlib import repr as brief
 from typing import Any, Final
+
+import msgspec
 
 from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
@@ -21,8 +22,7 @@ MOST_NODES: Final = 2**16
 """Hosts and ranks that all values of one constraint name together."""
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(msgspec.Struct, frozen=True):
     """What a constraint can tell one node from another by."""
 
     rank: int
@@ -63,8 +63,7 @@ def matcher(constraint: Any, path: str = "constraints") -> Matcher:
     return _matcher(constraint, path, 0, _NodeBudget())
 
 
-@dataclass
-class _NodeBudget:
+class _NodeBudget(msgspec.Struct):
     """How many more nodes a constraint may name."""
 
     left: int = MOST_NODES

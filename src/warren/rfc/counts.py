@@ -6,8 +6,9 @@ A count is spelled as an integer, as an idset (`4,9,16`), as a range string of R
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.rfc import idset, ranges
 from warren.rfc.errors import BadFormat
@@ -17,8 +18,7 @@ _MOST: Final = 2**16
 _KEYS: Final = ("min", "max", "operator", "operand")
 
 
-@dataclass(frozen=True)
-class CountList:
+class CountList(msgspec.Struct, frozen=True):
     """Any of these numbers, ascending, and no other."""
 
     numbers: tuple[int, ...]

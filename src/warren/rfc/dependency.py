@@ -8,10 +8,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from reprlib import repr as brief
 from typing import Any, Final
+
+import msgspec
 
 from warren.rfc import fluid
 from warren.rfc.errors import BadFormat
@@ -29,8 +30,7 @@ class ValueKind(Enum):
     NAME = auto()
 
 
-@dataclass(frozen=True)
-class Scheme:
+class Scheme(msgspec.Struct, frozen=True):
     """A scheme of the RFC, and the description under which the job's eventlog has it.
 
     The description is None for those that the RFC reserves and no plugin serves.
@@ -59,13 +59,12 @@ _OPENMP: Final[Mapping[str, tuple[str, ...]]] = {
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
-@dataclass(frozen=True)
-class Dependency:
+class Dependency(msgspec.Struct, frozen=True):
     """One thing to wait for. `options` are the further keys of its object."""
 
     scheme: str
     value: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
 def parse(text: str) -> Dependency:

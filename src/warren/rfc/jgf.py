@@ -6,9 +6,9 @@ its containment path, `/cluster/chassis0/ssd3`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import orjson
 
 from warren.rfc.errors import BadFormat
@@ -20,13 +20,12 @@ _LARGEST: Final = 2**32 - 2
 """No id, rank or size is beyond this, as in idsets (RFC 22)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Vertex:
+class Vertex(msgspec.Struct, frozen=True, kw_only=True):
     """One resource of the graph."""
 
     type: str
     path: str
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The rest: id, rank, name, size, unit, status, properties, exclusive."""
 
     @property
@@ -92,8 +91,7 @@ class Text(NamedTuple):
     edges: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
-class Edge:
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """One relation between two resources, which it gives by their ids in the graph."""
 
     source: str

@@ -6,8 +6,9 @@ whatever tree there is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.words import plural
 from warren.rfc import counts
@@ -186,8 +187,7 @@ def _require(condition: bool, path: str, problem: str) -> None:
         raise BadFormat(f"jobspec: {path} {problem}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What a jobspec amounts to, at the least. `nodes` is None where any number will do."""
 
     nodes: int | None

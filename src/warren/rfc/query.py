@@ -8,16 +8,16 @@ which one a bare operand has, is a dialect.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from reprlib import repr as brief
 from typing import Any, Final, NoReturn
+
+import msgspec
 
 from warren.rfc import constraint
 from warren.rfc.errors import BadFormat
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """How terms are to be read.
 
     `default` is the operator of operands that come without one; without it, all must
@@ -95,8 +95,7 @@ _LEXEME = re.compile(
 _OPERATOR = re.compile(r"[\w.+@-]+")
 
 
-@dataclass(frozen=True)
-class _Lexeme:
+class _Lexeme(msgspec.Struct, frozen=True):
     kind: str
     text: str
     start: int

@@ -7,9 +7,10 @@ A number alone is that number and no other.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from reprlib import repr as brief
 from typing import Final, Literal
+
+import msgspec
 
 from warren.rfc.errors import BadFormat
 
@@ -29,8 +30,7 @@ _START = re.compile(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Range:
+class Range(msgspec.Struct, frozen=True, kw_only=True):
     """Which counts are acceptable; without a `max`, there is always a next one.
 
     Raises BadFormat where RFC 14 is not met: for a `max` below `min`, and for `*` or `^`

@@ -8,10 +8,12 @@ about a set in `scheduling` holds for no other set, and is left out of their res
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.rfc import hostlist, idset
 from warren.rfc.errors import BadFormat
@@ -21,8 +23,7 @@ _KINDS: Final[Mapping[type, str]] = {list: "an array", dict: "an object", str: "
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 
-@dataclass(frozen=True)
-class Rank:
+class Rank(msgspec.Struct, frozen=True):
     """One node: its rank, its host name, and its cores and gpus as ids."""
 
     rank: int
@@ -31,12 +32,11 @@ class Rank:
     gpus: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResourceSet:
+class ResourceSet(msgspec.Struct, frozen=True, kw_only=True):
     """All that R says. Make it by `read` or `of`; ranks are unique and ascend."""
 
     ranks: tuple[Rank, ...]
-    properties: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    properties: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """The ranks that have each property. `+` begins one of this instance alone."""
     slots: int | None = None
     """In an allocation: how many task slots it has."""

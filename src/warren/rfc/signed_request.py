@@ -14,9 +14,10 @@ import binascii
 import hashlib
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.rfc.errors import BadFormat
@@ -48,8 +49,7 @@ class NotProven(UserMistake):
     """The signature does not prove what the request claims."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Unwrapped:
+class Unwrapped(msgspec.Struct, frozen=True, kw_only=True):
     """What a request claims, and what is to prove it."""
 
     userid: int
@@ -60,8 +60,7 @@ class Unwrapped:
     signature: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Credential:
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
     """What MUNGE says of a credential: which user has encoded what, and when."""
 
     userid: int

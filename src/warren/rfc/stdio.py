@@ -10,9 +10,10 @@ or "all".
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final
+
+import msgspec
 
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
@@ -26,8 +27,7 @@ Ranks = int | str | Iterable[int]
 """One rank, several, or ALL; a text is taken as it is."""
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """Bytes that a task wrote to one of its streams."""
 
     stream: str

@@ -9,8 +9,9 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.rfc.errors import BadFormat
 
@@ -35,8 +36,7 @@ class BadDirective(BadFormat):
         return f"{self._shown}\n{' ' * (self.column - 1)}^\n{self}"
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """One argument, its quotes taken off, and where it starts."""
 
     text: str
@@ -44,8 +44,7 @@ class Word:
     column: int
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True):
     """What a script asks for, in order. `sentinel` is None where it has no directives."""
 
     sentinel: str | None

@@ -8,10 +8,12 @@ frame, which begins with a magic number and its length (flux-rfc-spec section 1)
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from functools import partial
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.rfc.errors import BadFormat
 
@@ -77,8 +79,7 @@ NO_ROLE: Final = Role(0)
 """Of a sender whose roles the broker puts in."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """A message. Payloads are JSON texts, and those of errors are words."""
 
     type: Type

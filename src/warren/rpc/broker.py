@@ -9,12 +9,12 @@ import errno
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from warren.base import log
 from warren.rfc import wire

@@ -9,8 +9,9 @@ import math
 import resource
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness, FairQueue
 from warren.rpc.message import RpcError
@@ -18,8 +19,7 @@ from warren.rpc.message import RpcError
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of each guest, unless a field says otherwise."""
 
     connections: float

@@ -7,8 +7,9 @@ needs none of it. Calls speak with the local munged and block: from a loop they 
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from warren.base.errors import Retryable, WarrenError
 from warren.rfc import signed_request
@@ -37,8 +38,7 @@ class CannotEncode(WarrenError):
     """MUNGE does not make a credential of this."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decoded:
+class Decoded(msgspec.Struct, frozen=True, kw_only=True):
     """What the library answers about a credential."""
 
     status: int

@@ -14,9 +14,10 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.base.fairqueue import DEFAULT_FAIRNESS, Fairness
 from warren.rpc import message, sockets
@@ -84,8 +85,7 @@ class _Connection(RequestHandler):
         return name
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccessPolicy:
+class AccessPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The users besides the owner that may connect."""
 
     guests: bool = False
@@ -101,8 +101,7 @@ class AccessPolicy:
 _CLOSED: Final = AccessPolicy()
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServerLimits:
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What each client may take, and how long it may be silent."""
 
     longest: int = LONGEST

@@ -1,7 +1,6 @@
 """What a job's R says of flash: how much the job holds on each rabbit."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -67,13 +66,12 @@ class _R(msgspec.Struct, frozen=True):
 _READER: Final = msgspec.json.Decoder(_R)
 
 
-@dataclass
-class _Found:
+class _Found(msgspec.Struct):
     rabbit: str
     pool: bool
     labels: frozenset[str]
-    sizes: list[int] = field(default_factory=list)
-    ranks: list[int] = field(default_factory=list)
+    sizes: list[int] = msgspec.field(default_factory=list)
+    ranks: list[int] = msgspec.field(default_factory=list)
 
 
 def allocated_flash(r: bytes | str) -> list[HeldFlash]:

@@ -19,6 +19,8 @@ from heapq import heapify, heappop, heapreplace
 from math import inf
 from typing import NamedTuple
 
+import msgspec
+
 from warren.rfc.fluid import JobId
 from warren.scheduling.graph import Graph
 from warren.scheduling.inventory import Allocation
@@ -38,8 +40,7 @@ class DepthLimit(IntEnum):
     """Jobs that wait for an administrator."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PendingJob:
+class PendingJob(msgspec.Struct, frozen=True, kw_only=True):
     """A waiting job: what it asks for, and for how many seconds; `inf` for no limit."""
 
     position: tuple[int, int]
@@ -57,8 +58,7 @@ class RunningJob(NamedTuple):
     allocation: Allocation
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """A job gets its resources now."""
 
     pending: PendingJob
@@ -75,8 +75,7 @@ class Refused:
     """When it will be its turn at the latest; `inf` where that is not known."""
 
 
-@dataclass(frozen=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True):
     """When a request will fit at the latest."""
 
     at: float

@@ -6,9 +6,10 @@ rank, and the log by name, so that a drain stays with its node when the ranks ch
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.rfc import hostlist, idset
@@ -32,8 +33,7 @@ class State(StrEnum):
     """Kept from jobs by the configuration."""
 
 
-@dataclass(frozen=True)
-class Drain:
+class Drain(msgspec.Struct, frozen=True):
     """That a node is drained: since when, in seconds since the epoch, and why, if that was told."""
 
     since: float

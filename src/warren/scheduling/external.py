@@ -5,17 +5,17 @@ itself from the moment at which it gives them back: at no time twice, and at no 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from warren.base.bytesize import whole_gib
 from warren.rfc.fluid import JobId
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExternalStorage:
+class ExternalStorage(msgspec.Struct, frozen=True, kw_only=True):
     """Storage that is there: its bytes by rabbit, and the job in whose R it is, if in one's."""
 
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
     job: JobId | None = None
 
 

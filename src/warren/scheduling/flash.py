@@ -6,8 +6,9 @@ common.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import Vertex
@@ -86,8 +87,7 @@ class Flash(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
     """Flash of which each job has as many GiB as it asks for."""
 
     gib: int = 0
@@ -139,8 +139,7 @@ class Pool:
         return portion
 
 
-@dataclass(frozen=True, kw_only=True)
-class Quanta:
+class Quanta(msgspec.Struct, frozen=True, kw_only=True):
     """Flash that was cut into pieces of one size."""
 
     size: int = 0

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 
+import msgspec
+
 from warren.base.placing import Locality, RabbitRoom, has_labels, placement, precedence, units
 from warren.scheduling.request import Request
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """What a request could have of one chassis. Flash is counted in units of the chassis."""
 
     chassis: int
@@ -32,8 +33,7 @@ class Candidate:
     """What its rabbit carries; None where that is not known yet."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """What a request gets of one chassis: so many nodes, the first, and flash for all of them."""
 
     candidate: Candidate

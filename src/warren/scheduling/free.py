@@ -6,8 +6,9 @@ the caller to say, as bits by place (`inventory`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from warren.base.placing import has_labels
 from warren.scheduling import flashplacement

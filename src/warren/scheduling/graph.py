@@ -5,9 +5,9 @@ methods; `match` just looks.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from warren.scheduling import refusals, shortage
@@ -24,8 +24,7 @@ _CONSTRAINTS: Final = 256
 """How many constraints are kept with the nodes that meet them."""
 
 
-@dataclass(frozen=True)
-class NodeUse:
+class NodeUse(msgspec.Struct, frozen=True):
     """One node, how many cores and gpus it has, and how many of them are taken."""
 
     rank: int

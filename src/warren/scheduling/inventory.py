@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from warren.rfc import constraint, jgf, resource_set
 from warren.rfc.errors import BadFormat
 from warren.rfc.jgf import Text, Vertex
@@ -37,8 +39,7 @@ class Piece(NamedTuple):
     gpus: int = 0
 
 
-@dataclass(frozen=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True):
     """What a job gets."""
 
     pieces: tuple[Piece, ...]
@@ -93,8 +94,7 @@ class Chassis:
             yield known
 
 
-@dataclass(kw_only=True)
-class Node:
+class Node(msgspec.Struct, kw_only=True, dict=True):
     """A node, and what it has."""
 
     rank: int

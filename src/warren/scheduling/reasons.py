@@ -1,10 +1,11 @@
 """The words for why a job waits: one kind for each thing that may be in its way."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Any, Final
+
+import msgspec
 
 
 class ReasonKind(StrEnum):
@@ -53,15 +54,14 @@ WITHHELD: Final = (
 """What is kept from jobs for a time. The last are blamed first: they are the easiest to undo."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """Why a job waits."""
 
     kinds: tuple[ReasonKind, ...]
     """All that must go for the job to start; the first is the reason in one word."""
     sentence: str
     """For its author, going on from the job's id."""
-    numbers: Mapping[str, Any] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The arithmetic, as values of JSON."""
     at: float = inf
     """When its turn will have come at the latest, if what it waits for is reserved for it."""

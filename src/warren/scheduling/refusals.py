@@ -1,8 +1,8 @@
 """Why a request is not met, in words: what would have to be there, or what it waits for."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import orjson
 
 from warren.base.bytesize import gib
@@ -17,16 +17,14 @@ from warren.scheduling.request import Request
 from warren.scheduling.tags import TAG
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why a request is not met, in words; `never` if waiting would not help."""
 
     reason: str
     never: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class SystemView:
+class SystemView(msgspec.Struct, frozen=True, kw_only=True):
     """A system as a request finds it. Nodes are bits by place."""
 
     inventory: Inventory

@@ -10,11 +10,11 @@ demands of rabbits. Counts may leave a choice.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from warren.base.placing import AllocationSet, Locality
 from warren.rfc import constraint, counts, ranges
@@ -31,8 +31,7 @@ _MOST_ALLOCATIONS: Final = 16384
 """Beside those of nodes: each is placed by itself, while other requests wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is wanted. Without `nodes`, slots may lie anywhere."""
 
     nodes: int | None
@@ -242,8 +241,7 @@ class _Reader:
         return read.min
 
 
-@dataclass(frozen=True)
-class _Demand:
+class _Demand(msgspec.Struct, frozen=True):
     """What some flash demands of its rabbits."""
 
     labels: tuple[str, ...] = ()

@@ -5,16 +5,16 @@ nodes -> cores, so that a site can hand the graph to Fluxion and the reverse.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from warren.base.bytesize import GIB
 from warren.rfc import jgf, resource_set
 from warren.scheduling import flash
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chassis:
+class Chassis(msgspec.Struct, frozen=True, kw_only=True):
     """One rabbit, its capacity in bytes, and the compute nodes wired to it."""
 
     rabbit: str

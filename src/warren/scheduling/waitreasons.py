@@ -5,8 +5,9 @@ before it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from math import inf
+
+from msgspec.structs import replace
 
 from warren.base.words import plural
 from warren.rfc import fluid

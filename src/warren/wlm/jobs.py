@@ -10,7 +10,6 @@ import errno
 import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import uuid4
@@ -77,8 +76,7 @@ _UNKNOWN_USER_TIMEOUT: Final = 300.0
 """Seconds after which an unknown user counts as one that does not exist."""
 
 
-@dataclass
-class _TrackedJob:
+class _TrackedJob(msgspec.Struct):
     """A job with directives, as the journal has told of it so far."""
 
     job: lifecycle.Job
@@ -86,7 +84,7 @@ class _TrackedJob:
     r: Mapping[str, Any] | None = None
     view: Job | None = None
     """The job as the conductor sees it, once it was asked for; None again after an event."""
-    raised_exceptions: set[tuple[str, str]] = field(default_factory=set)
+    raised_exceptions: set[tuple[str, str]] = msgspec.field(default_factory=set)
     """The exceptions that were raised on it, which the journal may not have told yet."""
     refused_at: float | None = None
     """When a request of the plugin about it was refused last, by the event loop's clock."""

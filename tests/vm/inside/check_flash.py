@@ -4,10 +4,10 @@ import asyncio
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.vm.inside import lvm
 from warren.base.bytesize import MIB

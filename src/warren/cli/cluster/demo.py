@@ -12,11 +12,11 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, aclosing, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+import msgspec
 
 import warren
 from warren.base.bytesize import human
@@ -160,8 +160,7 @@ def _examples() -> Path:
     raise UserMistake("The examples are not installed: name a script with --script.")
 
 
-@dataclass
-class _Demonstration:
+class _Demonstration(msgspec.Struct):
     """One demo. `run` and `tour` return what is not as it should be."""
 
     console: "Console"

@@ -10,9 +10,10 @@ import pwd
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.cli.cluster import guestprocess
@@ -26,8 +27,7 @@ _SECONDS: Final = 30.0
 """How long the instance may take to answer."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guest:
+class Guest(msgspec.Struct, frozen=True, kw_only=True):
     """A user who may submit jobs. It is the machine's user `nobody`, which owns no files."""
 
     userid: int

@@ -6,8 +6,10 @@ movements. Nothing here waits or prints.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base.bytesize import from_human, human
 from warren.base.objects import Object
@@ -49,8 +51,7 @@ _STEP_BOUNDS: Final = {("start", "priority"): "SCHED", ("start", "start"): TASKS
 _PROGRESS_MESSAGE: Final = re.compile(r"copied (.+?) of (.+?) in (\d+) of (\d+) files(?:; .*)?")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One step, as far as it is known. Times are seconds since the epoch."""
 
     name: str
@@ -62,8 +63,7 @@ class Step:
         return None if self.ended is None else max(self.ended - self.began, 0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyProgress:
+class CopyProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How far some copies are, together."""
 
     bytes: int = 0
@@ -80,26 +80,25 @@ class CopyProgress:
         )
 
 
-@dataclass(kw_only=True)
-class Timeline:
+class Timeline(msgspec.Struct, kw_only=True):
     """What is known of a job so far."""
 
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, Step] = msgspec.field(default_factory=dict)
     nodes: str = ""
     rabbits: str = ""
-    exceptions: list[str] = field(default_factory=list)
+    exceptions: list[str] = msgspec.field(default_factory=list)
     status: int | None = None
     submitted: float = 0.0
     ended: float | None = None
     message: str = ""
     gone: bool = False
     """Whether no Workflow is there: not yet, or not any more."""
-    volumes: dict[str, int] = field(default_factory=dict)
+    volumes: dict[str, int] = msgspec.field(default_factory=dict)
     """Bytes of each share of flash that was ever seen."""
-    mounts: set[str] = field(default_factory=set)
-    computes: set[str] = field(default_factory=set)
+    mounts: set[str] = msgspec.field(default_factory=set)
+    computes: set[str] = msgspec.field(default_factory=set)
     """The compute nodes that were to mount something."""
-    _movements: dict[str, dict[str, CopyProgress]] = field(default_factory=dict)
+    _movements: dict[str, dict[str, CopyProgress]] = msgspec.field(default_factory=dict)
 
     def add_event(self, event: Event) -> None:
         """Take in an event of the job."""

@@ -10,10 +10,11 @@ import signal
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.cli.cluster.timeline import Timeline
@@ -65,8 +66,7 @@ echo > "$DW_JOB_fast/stop"
 """What its task writes into its node's storage comes back from a web server on the rabbit."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(msgspec.Struct, frozen=True, kw_only=True):
     """A job of the tour. `$GLOBAL` in directives is its directory in the global file system."""
 
     title: str
@@ -155,8 +155,7 @@ CASES: Final[Sequence[Case]] = (
 )
 
 
-@dataclass
-class Tour:
+class Tour(msgspec.Struct):
     """One tour of a cluster that has no other jobs. `run` returns what has failed."""
 
     console: "Console"
@@ -169,7 +168,7 @@ class Tour:
     """The examples of containers."""
     guest: "Guest | None" = None
     """A user whose jobs have containers, where those of the cluster's owner may not."""
-    _timeline: Timeline = field(default_factory=Timeline)
+    _timeline: Timeline = msgspec.field(default_factory=Timeline)
     _place: Path = Path()
     _done: int = 0
     _refused: int = 0

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from signal import NSIG, strsignal
 from typing import Any, Final
+
+import msgspec
 
 from warren.cli.common import SPELLINGS, f58
 from warren.cli.outputformat import Row, fsd
@@ -57,8 +58,7 @@ _EMOJI: Final = {
 }
 
 
-@dataclass(frozen=True)
-class _JobSnapshot:
+class _JobSnapshot(msgspec.Struct, frozen=True):
     """A job's attributes, at a moment."""
 
     attributes: Attributes
@@ -88,8 +88,7 @@ class _JobSnapshot:
         return 0.0 if began is None else max(0.0, ended - began)
 
 
-@dataclass(frozen=True)
-class _Field:
+class _Field(msgspec.Struct, frozen=True):
     heading: str
     needs: tuple[str, ...]
     """The attributes that it is made of."""

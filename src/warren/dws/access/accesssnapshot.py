@@ -1,7 +1,8 @@
 """An NnfAccess and what it refers to, as seen by one reconcile."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from warren.dws import labels, tolerance
 from warren.dws.faults import Fault
@@ -15,8 +16,7 @@ from warren.dws.storage import locks
 from warren.dws.storage.locks import Holding
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccessSnapshot:
+class AccessSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An NnfAccess, and what it refers to."""
 
     access: NnfAccess
@@ -29,7 +29,7 @@ class AccessSnapshot:
     """The flash of the storage."""
     other_holdings: Sequence[Holding] = ()
     """What those of `storagelock.rivals` hold."""
-    compute_mounts: Mapping[str, ClientMount] = field(default_factory=dict)
+    compute_mounts: Mapping[str, ClientMount] = msgspec.field(default_factory=dict)
     """What the job's compute nodes have mounted, or had, of what rabbits mount for it, by node."""
     profile: NnfStorageProfile | None = None
     """The one that was pinned for the storage."""

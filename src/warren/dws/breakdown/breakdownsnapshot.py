@@ -1,7 +1,8 @@
 """A DirectiveBreakdown and what it is decided by, as seen by one reconcile."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from warren.base.objects import Object
 from warren.dws import kinds, labels
@@ -12,8 +13,7 @@ from warren.dws.objects.persistentinstances import PersistentStorageInstance
 from warren.dws.objects.storageprofiles import NnfStorageProfile
 
 
-@dataclass(frozen=True, kw_only=True)
-class BreakdownSnapshot:
+class BreakdownSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A DirectiveBreakdown, and what it is decided by, as it was seen."""
 
     breakdown: DirectiveBreakdown

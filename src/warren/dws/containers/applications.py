@@ -7,9 +7,10 @@ is in `dws.containers.mpi`.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Object
 from warren.dws import children, containerauth, labels
@@ -55,8 +56,7 @@ PASSWD_MOUNTS: Final = (
 """The mounts by which the user has a name in a container."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Volume:
+class Volume(msgspec.Struct, frozen=True, kw_only=True):
     """A storage as one application has it."""
 
     need: StorageNeed
@@ -91,8 +91,7 @@ class Volume:
         return {"name": self.name, "hostPath": {"path": self.path, "type": "Directory"}}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Application:
+class Application(msgspec.Struct, frozen=True, kw_only=True):
     """What one directive runs."""
 
     workflow: Workflow

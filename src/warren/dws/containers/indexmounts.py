@@ -7,9 +7,10 @@ these links, below which the allocations are mounted one by one: another job's a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from shlex import quote
 from typing import Final
+
+import msgspec
 
 from warren.base.objects import Object
 
@@ -20,8 +21,7 @@ _PLACE: Final = "/nnf-index"
 """Where the init container has it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Index:
+class Index(msgspec.Struct, frozen=True, kw_only=True):
     """What an application finds in the place of one storage, on one rabbit."""
 
     volume: str

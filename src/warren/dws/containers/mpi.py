@@ -6,8 +6,9 @@ places are those of the mpi-operator (dws-spec section 12.3), which is not neede
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Object
 from warren.dws import children
@@ -82,8 +83,7 @@ certain; where a worker has none, nothing is waited for. What the job gives a po
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class SshKey:
+class SshKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key pair, as OpenSSH writes it."""
 
     private: str = ""

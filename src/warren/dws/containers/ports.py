@@ -4,7 +4,6 @@ A Workflow has the same ports on each of its rabbits (dws-spec section 12.6).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -164,8 +163,7 @@ def _allocations(manager: NnfPortManager, allocations: Sequence[Object]) -> Chan
 # The manager's side
 
 
-@dataclass(frozen=True, kw_only=True)
-class PortSnapshot:
+class PortSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An NnfPortManager, and what its answers depend on."""
 
     manager: NnfPortManager

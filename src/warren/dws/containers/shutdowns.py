@@ -1,8 +1,9 @@
 """Which containers are asked to end, while PostRun waits for them (dws-spec section 12.4)."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base.objects import Object
 from warren.dws.containers import mpi
@@ -20,8 +21,7 @@ PATH: Final = "/shutdown"
 BODY: Final = {"message": "shutdown"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShutdownRequest:
+class ShutdownRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Ask the container behind a port of a rabbit to end."""
 
     rabbit: str

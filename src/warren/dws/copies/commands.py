@@ -9,8 +9,9 @@ import posixpath
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.directives import capacity
@@ -27,8 +28,7 @@ _LIMIT: Final = re.compile(r"\s*ulimit\s+-n\s+(\d+)\s*&&\s*")
 _SHELL: Final = re.compile(r"[|&;<>]+.*|.*(`|\$\().*", re.DOTALL)
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyMethod:
+class CopyMethod(msgspec.Struct, frozen=True, kw_only=True):
     """How copies are made."""
 
     words: Sequence[str] = ()

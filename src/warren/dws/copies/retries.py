@@ -1,13 +1,13 @@
 """Whether a copy that has failed is made again, and when."""
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 COPY_OUT: Final = "copy_out"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Retries:
+class Retries(msgspec.Struct, frozen=True, kw_only=True):
     """How often a copy is tried, and how long after each failure: longer each time."""
 
     tries: int = 3

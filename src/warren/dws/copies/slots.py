@@ -2,13 +2,13 @@
 
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from warren.base.objects import Key
 
 
-@dataclass(frozen=True)
-class WaitingCopy:
+class WaitingCopy(msgspec.Struct, frozen=True):
     """A copy that waits for a slot."""
 
     key: Key

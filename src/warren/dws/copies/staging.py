@@ -8,8 +8,9 @@ them is kept apart in index directories, `<rabbit>-<n>`.
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 if TYPE_CHECKING:  # the copier imports this module, and starts faster without the rest
     from warren.directives.parse import Directive
@@ -23,8 +24,7 @@ OWN_END: Final = {"copy_in": "destination", "copy_out": "source"}
 _STORAGE = re.compile(r"\$DW_(JOB|PERSISTENT)_([^/]+)(/.*)?")
 
 
-@dataclass(frozen=True)
-class StagingPath:
+class StagingPath(msgspec.Struct, frozen=True):
     """A source or destination: a path in a named storage, or a global path."""
 
     storage: str | None
@@ -75,8 +75,7 @@ def inside(mount: str, path: str) -> str:
     return joined + "/" if path.endswith("/") else joined
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What a copy does: make the directory `top`, then copy `source` to the place `below` it.
 
     `top` is a path as the user names it, and may lead through links; `below` are names, the last

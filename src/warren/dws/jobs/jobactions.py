@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Change, Object, Write
 from warren.dws import kinds, labels, reports
@@ -14,12 +15,11 @@ from warren.dws.pods import podsummary
 from warren.dws.pods.podsummary import LogRef
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(msgspec.Struct, frozen=True):
     """Let the scheduler have the job, with these resources."""
 
     resources: Sequence[Mapping[str, Any]]
-    constraints: Mapping[str, Any] = field(default_factory=dict)
+    constraints: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """What their flash demands of rabbits (`dws.jobs.resources`)."""
     nodes: tuple[str, ...] | None = None
     """The nodes that it may have; None for all."""
@@ -27,43 +27,37 @@ class Release:
     """The daemons that are to be enabled for it."""
 
 
-@dataclass(frozen=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """Let the job's tasks start, with these environment variables."""
 
     variables: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """Let the job go."""
 
 
-@dataclass(frozen=True)
-class FreeNodes:
+class FreeNodes(msgspec.Struct, frozen=True):
     """Give nodes back before the job goes: its flash stays with it."""
 
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Drain:
+class Drain(msgspec.Struct, frozen=True):
     """Keep jobs from nodes, for a reason."""
 
     nodes: tuple[str, ...]
     reason: str
 
 
-@dataclass(frozen=True)
-class Undrain:
+class Undrain(msgspec.Struct, frozen=True):
     """Let jobs have nodes again that were drained for a reason."""
 
     nodes: tuple[str, ...]
     reason: str
 
 
-@dataclass(frozen=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """Give the job an exception; one of severity 0 ends it."""
 
     type: str
@@ -71,29 +65,25 @@ class Fail:
     severity: int = 0
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Keep something with the job's record, by keys."""
 
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class KeepLogs:
+class KeepLogs(msgspec.Struct, frozen=True):
     """Keep with the job's record what containers have printed."""
 
     logs: tuple[LogRef, ...]
 
 
-@dataclass(frozen=True)
-class Memo:
+class Memo(msgspec.Struct, frozen=True):
     """Show something in listings of the job."""
 
     values: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class RequeueAfter:
+class RequeueAfter(msgspec.Struct, frozen=True):
     """Reconcile the job again after so many seconds."""
 
     seconds: float

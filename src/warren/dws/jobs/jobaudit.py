@@ -5,8 +5,9 @@ Nothing should be found while a conductor works, but what a site wants admins to
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Change
 from warren.dws import kinds, labels, tolerance
@@ -21,15 +22,13 @@ _STORAGE_DRAINS: Final = (abort.DRAIN_REASON, health.DRAIN_REASON, tolerance.DRA
 """The reasons for which nodes are drained that have lost storage."""
 
 
-@dataclass(frozen=True)
-class Undrain:
+class Undrain(msgspec.Struct, frozen=True):
     """Let jobs have a node again."""
 
     node: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is not as it should be."""
 
     about: str
@@ -39,8 +38,7 @@ class Difference:
     """None where it is the conductor's to repair, or an admin's to look at."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobAuditSnapshot:
+class JobAuditSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What the jobs, the API and the nodes are seen to be."""
 
     jobs: Mapping[int, str | None]

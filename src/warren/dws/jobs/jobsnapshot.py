@@ -1,8 +1,9 @@
 """A job and its Workflow, as the conductor sees them when it decides (`dws.jobs.conduct`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from warren.base.objects import Key, Object
 from warren.base.placing import HeldFlash, Locality
@@ -23,8 +24,7 @@ from warren.dws.persistent import instances
 from warren.dws.workflow.states import drivers_of
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A job, as any workload manager can tell of it."""
 
     id: int
@@ -67,8 +67,7 @@ class Job:
         return self.binding.workflow(self.id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobSnapshot:
+class JobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A job, its Workflow and what belongs to that. Breakdowns and Servers are by name."""
 
     job: Job
@@ -77,9 +76,11 @@ class JobSnapshot:
     """The Workflow with all its fields, for the record."""
     breakdowns: Mapping[str, DirectiveBreakdown]
     servers: Mapping[str, Servers]
-    existing_servers: Mapping[Key, Servers] = field(default_factory=dict)
+    existing_servers: Mapping[Key, Servers] = msgspec.field(default_factory=dict)
     """The Servers of node-local storage that the job uses and does not make."""
-    persistent_instances: Mapping[Key, PersistentStorageInstance] = field(default_factory=dict)
+    persistent_instances: Mapping[Key, PersistentStorageInstance] = msgspec.field(
+        default_factory=dict
+    )
     """The persistent storage that the job makes, by the keys of its Servers."""
     computes: Computes | None
     configuration: SystemConfiguration | None
@@ -89,7 +90,7 @@ class JobSnapshot:
     """Those that have not mounted all of it; looked up where the job may lose some."""
     instance: str = ""
     """What marks the Workflows of the workload manager's instance; empty where nothing does."""
-    shown_memos: Mapping[str, str] = field(default_factory=dict)
+    shown_memos: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The memos that this conductor has shown with the job."""
     min_allocation: int
     """The least size of one allocation, in bytes."""
@@ -102,7 +103,7 @@ class JobSnapshot:
     """The flash that the job's R holds; looked up where `needs_flash` says so."""
     aborted: bool = False
     """Whether the job was let go before its storage; looked up if `needs_abort_check` says so."""
-    storages: Mapping[str, Storage] = field(default_factory=dict)
+    storages: Mapping[str, Storage] = msgspec.field(default_factory=dict)
     """The rabbits that hold the job's flash, where it was; and those of a running job."""
     seconds_in_trouble: float | None = None
     """For how many seconds the Workflow has been in TransientCondition, or in Error."""

@@ -7,10 +7,10 @@ are read, never the name of a file system.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, Final
 
+import msgspec
 from msgspec import structs
 
 from warren.base.bytesize import GIB, gib, whole_gib
@@ -40,8 +40,7 @@ _NAMED: Final = 8
 """Rabbits of one sentence."""
 
 
-@dataclass(frozen=True)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True):
     """The flash that a job is to have, in whole GiB."""
 
     beside: int
@@ -52,20 +51,19 @@ class Reservation:
     """What the rabbit of each node must carry, for what is beside it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlacementPolicy:
+class PlacementPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What a site wants of sets that may have any number of allocations."""
 
     scale: int | None = None
     """The scale of those that have none; None leaves them in proportion to nodes."""
-    max_allocations: Mapping[str, int] = field(default_factory=dict)
+    max_allocations: Mapping[str, int] = msgspec.field(default_factory=dict)
     """The most allocations that sets have, by their labels."""
     anywhere: bool = False
     """Whether what nodes reach over the network may be on rabbits that none is wired to."""
     reserves: bool = True
     """Whether the scheduler gives jobs their flash. If it knows of none, jobs get their nodes, and
     whether there is room turns out when their storage is made."""
-    maximums: Mapping[str, int] = field(default_factory=dict)
+    maximums: Mapping[str, int] = msgspec.field(default_factory=dict)
     """GiB for each of a job's nodes, by type, where nothing has looked at that before."""
 
     def with_site_limits(self, needs: Sequence[AllocationNeed]) -> tuple[AllocationNeed, ...]:
@@ -91,8 +89,7 @@ _UNBOUNDED: Final = 2**40
 """GiB of a rabbit of which nothing is known here."""
 
 
-@dataclass(frozen=True)
-class _SetLayout:
+class _SetLayout(msgspec.Struct, frozen=True):
     """How one allocation set is met: beside each node, in proportion to nodes, or as `count`."""
 
     size: int = 0

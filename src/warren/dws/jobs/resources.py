@@ -8,8 +8,9 @@ slot and chassis, in the words of DWS: a jobspec's own constraints are about nod
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.placing import AllocationSet, Locality
 from warren.dws.faults import Fault
@@ -23,8 +24,7 @@ _SLOT: Final = "rabbit"
 """The label of the slot around each node."""
 
 
-@dataclass(frozen=True)
-class RewrittenResources:
+class RewrittenResources(msgspec.Struct, frozen=True):
     """What a jobspec asks for, flash included."""
 
     resources: Sequence[Mapping[str, Any]]

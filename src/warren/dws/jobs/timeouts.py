@@ -4,8 +4,9 @@ A clock begins when the controllers take up its state, which the Workflow's stat
 after any restart, ends with the state, and does not run while no controller works.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base.times import parse_rfc3339
 from warren.dws import labels
@@ -18,8 +19,7 @@ _POSTRUN: Final = "unmounts timed out, skipping data movement"
 _TEARDOWN_AFTER: Final = "skipping rabbit data movement"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timeouts:
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """What a site allows, in seconds; None is no limit."""
 
     transient: float | None = 10.0
@@ -41,8 +41,7 @@ class Timeouts:
 NO_TIMEOUTS: Final = Timeouts()
 
 
-@dataclass(frozen=True)
-class Deadline:
+class Deadline(msgspec.Struct, frozen=True):
     """When a state has taken too long, in seconds since the epoch, and what the job is told."""
 
     at: float

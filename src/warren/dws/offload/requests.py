@@ -7,7 +7,6 @@ answered. What becomes of a request stands in `dws.offload.movements`.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -109,8 +108,7 @@ def _mistakes(request: Request) -> Iterator[str]:
 # Where its ends are
 
 
-@dataclass(frozen=True, kw_only=True)
-class CopyEnd:
+class CopyEnd(msgspec.Struct, frozen=True, kw_only=True):
     """One end of a copy: in storage of the job, or else in a global file system."""
 
     path: str
@@ -140,8 +138,7 @@ def device_of(mount: Object) -> Object:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ends:
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
     """Both ends of a copy; one of them at least is in storage."""
 
     source: CopyEnd

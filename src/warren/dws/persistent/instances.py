@@ -6,8 +6,10 @@ told as a mistake, and never taken for its own.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base.objects import Change, Create, Key, Kind, Object, Remove, Write
 from warren.directives.diagnostics import Mistake
@@ -29,8 +31,7 @@ USABLE: Final = ("Active", "Degraded")
 """The states in which all of an instance's storage is there."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstanceSnapshot:
+class InstanceSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A PersistentStorageInstance, and what has its name."""
 
     object: PersistentStorageInstance

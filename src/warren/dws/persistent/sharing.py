@@ -6,8 +6,9 @@ number. Ingest, the controllers and the nodes that mount it all ask here (ADR 05
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.dws import labels
 
@@ -18,8 +19,7 @@ _NO_ID: Final = 2**32 - 1
 """What the kernel takes for no user and no group."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sharing:
+class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     """The users that may use storage, besides its owner."""
 
     everyone: bool = False

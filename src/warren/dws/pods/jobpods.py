@@ -7,8 +7,9 @@ ends. There is no scheduler: a pod goes to the node that its Job selects by name
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base.objects import Change, Create, Object, Write
 from warren.base.times import parse_rfc3339, rfc3339
@@ -25,8 +26,7 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """What Kubernetes makes names of: no words come of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchJobSnapshot:
+class BatchJobSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A Job and its pods, as they were seen."""
 
     job: BatchJob

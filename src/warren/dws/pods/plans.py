@@ -7,8 +7,9 @@ not done here is refused by name, and not left out in silence.
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.errors import WarrenError
 from warren.base.objects import Object
@@ -45,25 +46,23 @@ class MissingReference(WarrenError):
     """An object that a pod names, and which is not there yet."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Image:
+class Image(msgspec.Struct, frozen=True, kw_only=True):
     """An image that has been unpacked, with what it says of its containers (OCI image spec)."""
 
     root: str
     """The directory of its files."""
     entrypoint: Sequence[str] = ()
     command: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     directory: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class References:
+class References(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that a pod refers to, as they are now."""
 
     images: Mapping[str, Image]
-    config_maps: Mapping[str, Object] = field(default_factory=dict)
-    secrets: Mapping[str, Object] = field(default_factory=dict)
+    config_maps: Mapping[str, Object] = msgspec.field(default_factory=dict)
+    secrets: Mapping[str, Object] = msgspec.field(default_factory=dict)
     address: str
     """Of the pod."""
     host_address: str

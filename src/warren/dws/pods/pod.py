@@ -1,8 +1,9 @@
 """Kubernetes' pods, as far as what makes and runs them on one machine needs them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base.objects import Object
 from warren.base.times import parse_rfc3339
@@ -80,8 +81,7 @@ class Pod(Struct, frozen=True):
         return max(map(parse_rfc3339, known or ([made] if made else [])), default=0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodState:
+class PodState(msgspec.Struct, frozen=True, kw_only=True):
     """How a pod is, as its node tells."""
 
     alive: bool

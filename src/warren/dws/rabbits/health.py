@@ -5,8 +5,9 @@ is not Ready drains none of its nodes, which jobs without storage may go on usin
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.dws.objects.storages import Storage
 
@@ -14,8 +15,7 @@ DRAIN_REASON: Final = "rabbit lost PCIe connection"
 """Why nodes are drained. Those that are drained for this, and no others, are undrained again."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrainPolicy:
+class DrainPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What a site wants of nodes that have lost their rabbit (coral2-spec section 8)."""
 
     drain_compute_nodes: bool = True
@@ -25,8 +25,7 @@ class DrainPolicy:
     """The nodes that may be drained; None is all of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be of the nodes of one rabbit. Nothing else about them is meant to change."""
 
     nodes: frozenset[str] = frozenset()

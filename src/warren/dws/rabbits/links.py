@@ -9,7 +9,6 @@ kind (`health`).
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -45,8 +44,7 @@ _JITTER: Final = 0.2
 """The part of a time between tests that is left to chance."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinkTestPolicy:
+class LinkTestPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How a node tests its link."""
 
     interval: float = 30.0

@@ -6,11 +6,11 @@ any job.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
 import orjson
+from msgspec.structs import replace
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, merged

@@ -8,8 +8,9 @@ node's before the SystemConfiguration changed, and is mounted there, is waited f
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from warren.base.objects import Change, Key, Object
 from warren.dws import kinds, labels
@@ -34,8 +35,7 @@ class Mounted(NamedTuple):
     node: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Holding:
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
     """What an NnfAccess mounts of storage that has a part for each compute node."""
 
     access: Key

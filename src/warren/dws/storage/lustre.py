@@ -5,8 +5,9 @@ others. Which sets of targets there are is decided in `dws.breakdown` (dws-spec 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Change, Key
 from warren.dws import kinds, reports
@@ -59,8 +60,7 @@ wherever that is."""
 # Targets
 
 
-@dataclass(frozen=True, kw_only=True)
-class TargetShare:
+class TargetShare(msgspec.Struct, frozen=True, kw_only=True):
     """What one rabbit has of an allocation set, as one share."""
 
     rabbit: str

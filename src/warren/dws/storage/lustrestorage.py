@@ -5,9 +5,10 @@ file system its name, by an NnfLustreMGT in its rabbit's namespace, or one of an
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
@@ -63,8 +64,7 @@ def mgs_rabbit(storage: NnfStorage) -> str | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class LustreSnapshot:
+class LustreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An NnfStorage of Lustre, and what it is decided by, as it was seen."""
 
     storage: NnfStorage

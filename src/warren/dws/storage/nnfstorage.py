@@ -6,8 +6,9 @@ there watches its namespace and nothing else.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.base.objects import Change, Create, Key, Object, Remove, Write
@@ -114,8 +115,7 @@ def node_storage_keys(storage: NnfStorage) -> dict[Key, str]:
 _SET = "nnf.cray.hpe.com/allocationset"
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(msgspec.Struct, frozen=True):
     """The MGS by which a Lustre file system is found, and the name that it has there."""
 
     address: str

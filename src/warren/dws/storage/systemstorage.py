@@ -7,8 +7,9 @@ of it is deleted, and is not made larger or smaller.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Change, Create, Kind, Object, Remove, Write
 from warren.dws import children, kinds, labels, reports
@@ -29,8 +30,7 @@ _SHARED: Final = ("raw", "gfs2")
 """What several nodes may have at a time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SystemStorageSnapshot:
+class SystemStorageSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """An NnfSystemStorage, and what has its name, as it was seen."""
 
     object: NnfSystemStorage
@@ -151,8 +151,7 @@ def _mistake(words: str) -> Fault:
     return Fault(words, type="User")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """Where system storage is, and who reaches it."""
 
     counts: Mapping[str, int]

@@ -1,8 +1,9 @@
 """What is known of the cluster that is to carry directives out, and of its persistent storage."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.dws.containers.containerprofiles import ContainerProfile
 from warren.dws.node import FILE_SYSTEM_TYPES, RawVolumes
@@ -14,8 +15,7 @@ from warren.dws.persistent.sharing import PRIVATE, Sharing, may_use
 from warren.dws.pods.pod import NO_RUNTIME
 
 
-@dataclass(frozen=True, kw_only=True)
-class Persistent:
+class Persistent(msgspec.Struct, frozen=True, kw_only=True):
     """A PersistentStorageInstance, as far as directives may name it."""
 
     name: str
@@ -49,8 +49,7 @@ def persistent_of(obj: Mapping[str, Any]) -> Persistent:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the cluster that is to carry directives out.
 
     What is None is not known, and what depends on it is not checked.

@@ -1,15 +1,15 @@
 """What the directives of one job have between them: the names that they give and use."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from warren.directives.diagnostics import Finding
 from warren.directives.parse import Directive, Token
 from warren.dws.validation.facts import Facts
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobDirectives:
+class JobDirectives(msgspec.Struct, frozen=True, kw_only=True):
     """What the directives of one job have between them. Names are those of `name=`."""
 
     size: int

@@ -6,10 +6,10 @@ table `HANDLERS` says what handles a command in a state; a pair that is not ther
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from warren.base.objects import Change, Create, Object, Remove, Write, merged
 from warren.base.times import rfc3339_micro

@@ -1,9 +1,10 @@
 """A Workflow with all that decisions look at, and what a piece of its work comes to."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
+
+import msgspec
 
 from warren.base.objects import Key, Kind, Object, Write
 from warren.directives.diagnostics import Mistake
@@ -29,8 +30,7 @@ from warren.dws.validation.facts import Facts
 from warren.dws.validation.findings import findings
 
 
-@dataclass(frozen=True, kw_only=True)
-class WorkflowSnapshot:
+class WorkflowSnapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A Workflow and what belongs to it. Children are by name, in the Workflow's namespace."""
 
     workflow: Workflow
@@ -43,7 +43,7 @@ class WorkflowSnapshot:
     file_systems: Sequence[LustreFileSystem]
     rabbits: Mapping[str, Storage]
     """All of them: each is read when it is looked at."""
-    instances: Mapping[str, InstanceSnapshot] = field(default_factory=dict)
+    instances: Mapping[str, InstanceSnapshot] = msgspec.field(default_factory=dict)
     """The persistent storage that the directives name, by name: what there is of it."""
     groups: Collection[int] = ()
     """The groups of the Workflow's user, where an instance is shared with some."""
@@ -51,22 +51,22 @@ class WorkflowSnapshot:
     """Everything that is labelled as the Workflow's, of whatever kind."""
     wiring: Mapping[str, str] | None = None
     """The rabbit of each compute node, empty for one without; None while that is not known."""
-    positions: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[str, int] = msgspec.field(default_factory=dict)
     """The place of each compute node among those of its rabbit, as far as `wiring` is known."""
-    copy_profiles: Mapping[str, Object] = field(default_factory=dict)
+    copy_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The NnfDataMovementProfiles that directives choose from."""
-    pinned_copy_profiles: Mapping[str, Object] = field(default_factory=dict)
+    pinned_copy_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The copies of them that directives have, by the name of the directive's objects."""
-    container_profiles: Mapping[str, Object] = field(default_factory=dict)
+    container_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """Those that directives choose from."""
-    pinned_container_profiles: Mapping[str, Object] = field(default_factory=dict)
+    pinned_container_profiles: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The copies of them that directives have, by the name of the directive's objects."""
-    jobs: Mapping[str, BatchJob] = field(default_factory=dict)
+    jobs: Mapping[str, BatchJob] = msgspec.field(default_factory=dict)
     """The batch jobs of its containers."""
     ports: NnfPortManager | None = None
     token: containerauth.TokenSecrets | None = None
     """The Secrets of its token; None where they were not looked at."""
-    pod_nodes: Mapping[str, Object] = field(default_factory=dict)
+    pod_nodes: Mapping[str, Object] = msgspec.field(default_factory=dict)
     """The Nodes of the Kubernetes cluster, by name. Rabbits that are some run containers."""
     no_containers: str | None = None
     """Why none of them can, if that is so."""
@@ -126,8 +126,7 @@ class WorkflowSnapshot:
         return first
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a handler writes, and what it waits for; None when it is done."""
 
     writes: Sequence[Write] = ()

@@ -8,8 +8,9 @@ import asyncio
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from warren.base import log
 from warren.base.clock import Clock
@@ -72,8 +73,7 @@ class Launcher(Shells, Protocol):
         ...
 
 
-@dataclass(kw_only=True)
-class _Running:
+class _Running(msgspec.Struct, kw_only=True):
     """One job at work."""
 
     job: JobId
@@ -86,17 +86,17 @@ class _Running:
     shells: Shells
     exception: str | None = None
     """The type of the first fatal exception that it has met."""
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when there is an exception, or another expiration."""
-    shells_started: asyncio.Event = field(default_factory=asyncio.Event)
+    shells_started: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when all shells have been started, as far as they can be."""
     shells_to_start: int = 0
     started: bool = False
     """Whether the job manager has heard, now or in an earlier life, that the job has started."""
-    statuses: dict[int, int] = field(default_factory=dict)
+    statuses: dict[int, int] = msgspec.field(default_factory=dict)
     """How shells have ended, by their ranks among the job's shells."""
-    released: set[int] = field(default_factory=set)
-    stuck: set[int] = field(default_factory=set)
+    released: set[int] = msgspec.field(default_factory=set)
+    stuck: set[int] = msgspec.field(default_factory=set)
     """Ranks of nodes where something does not die that a shell has left behind."""
 
     @property

@@ -7,8 +7,9 @@ instance how far an earlier one had come.
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.clock import Clock
 from warren.instance import keys
@@ -31,8 +32,7 @@ LogEntry = tuple[str, Mapping[str, Any]]
 """An event that is to be written: its name and its context."""
 
 
-@dataclass(kw_only=True)
-class ExecutionHistory:
+class ExecutionHistory(msgspec.Struct, kw_only=True):
     """What the log of a job's execution says."""
 
     started_at: float | None = None

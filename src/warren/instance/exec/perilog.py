@@ -10,8 +10,9 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from warren.base import log
 from warren.base.errors import WarrenError
@@ -90,8 +91,7 @@ class Commands(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """A command of a prolog or an epilog, and how it is to be run."""
 
     subject: str
@@ -103,7 +103,7 @@ class Step:
     exit_on_first_error: bool = False
     drains_on_failure: bool = True
     """Whether a node on which it fails is drained."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class PerilogSteps(Protocol):
@@ -153,8 +153,7 @@ class SiteCommands:
         return self._steps[description]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Outcome:
+class _Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a command."""
 
     step: Step
@@ -164,15 +163,14 @@ class _Outcome:
     """What went wrong with it, if it is to blame."""
 
 
-@dataclass(kw_only=True)
-class _RunningPerilog:
+class _RunningPerilog(msgspec.Struct, kw_only=True):
     """A prolog or an epilog under way, on one node or on all of a job's."""
 
     job: JobId
     userid: int
     description: str
     settings: Settings
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
+    cancelled: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
 
 class Perilog:

@@ -6,8 +6,9 @@ those of any other one, but for what shells and tasks would have written.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.clock import Clock
 from warren.base.errors import UserMistake
@@ -28,8 +29,7 @@ _EXCEPTIONS: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class MockRun:
+class MockRun(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be shown."""
 
     seconds: float

@@ -1,8 +1,9 @@
 """Callbacks of plugins by topic, and what a plugin may cost that fails."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from warren.base import log
 from warren.instance.jobs.jobtap import Jobtap, Plugin, Rejected
@@ -15,8 +16,7 @@ OnFailure = Callable[[ActiveJob, str], None]
 """Called when a plugin has failed, with the job and the plugin's name."""
 
 
-@dataclass(frozen=True)
-class _Callback:
+class _Callback(msgspec.Struct, frozen=True):
     plugin: str
     call: Callable[..., Any]
 

@@ -13,9 +13,10 @@ it submits the first of them, or asks for `full`: what ends before that moment i
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.instance.jobs.known import ActiveJob, InactiveJob, KnownJobs
@@ -31,8 +32,7 @@ _MOST_BEHIND: Final = 10_000
 """Entries that a reader of the journal may fall behind."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EventFilter:
+class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
     """The events that a reader is to get, by name: only those in `allow`, and none in `deny`."""
 
     full: bool = False

@@ -28,9 +28,10 @@ have one, and leaves all others alone.
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result, State
@@ -57,8 +58,7 @@ UNAVAILABLE: Final = _Unavailable.UNAVAILABLE
 Priority = int | None | _Unavailable
 
 
-@dataclass(frozen=True, kw_only=True)
-class Update:
+class Update(msgspec.Struct, frozen=True, kw_only=True):
     """A change of a jobspec that a user asks for: one dotted path, and its new value."""
 
     key: str
@@ -68,20 +68,18 @@ class Update:
     """Whether the user is the instance's owner."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """That a change is allowed, and what else is to happen."""
 
     validated: bool = False
     """The new jobspec need not be validated."""
     feasibility: bool = False
     """Ask the scheduler whether the new jobspec could ever be met."""
-    updates: Mapping[str, Any] = field(default_factory=dict)
+    updates: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """What changes besides."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
+class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """All that a callback may want to know of a job."""
 
     id: JobId

@@ -3,9 +3,10 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, TypeVar
+
+import msgspec
 
 from warren.base.errors import UserMistake
 from warren.instance.jobs import summary
@@ -19,17 +20,16 @@ from warren.rfc.fluid import JobId
 T = TypeVar("T")
 
 
-@dataclass
-class ActiveJob:
+class ActiveJob(msgspec.Struct):
     """One active job."""
 
     job: Job
     jobspec: Mapping[str, Any]
     r: Mapping[str, Any] | None = None
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = msgspec.field(default_factory=list)
     durable: int = 0
     """How many of the events are on disk."""
-    pending_events: deque[Event] = field(default_factory=deque)
+    pending_events: deque[Event] = msgspec.field(default_factory=deque)
     paused: bool = False
     """Whether its pending events have to wait: the job is being taken in, or an event applied."""
     allocating: bool = False
@@ -38,9 +38,9 @@ class ActiveJob:
     executing: bool = False
     previous: State | None = None
     """The state before the present one, where it was entered in this life."""
-    subscribers: set[str] = field(default_factory=set)
+    subscribers: set[str] = msgspec.field(default_factory=set)
     """Plugins that want to hear of every event."""
-    aux: dict[tuple[str, str], Any] = field(default_factory=dict)
+    aux: dict[tuple[str, str], Any] = msgspec.field(default_factory=dict)
     """What plugins keep with the job, by plugin and name."""
 
     def with_pending_events(self) -> Job:

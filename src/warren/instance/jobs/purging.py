@@ -1,9 +1,10 @@
 """Which jobs that are over are purged: those that are too old, and those that are too many."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
 from typing import Final
+
+import msgspec
 
 from warren.instance.jobs.known import InactiveJob
 from warren.rfc import duration
@@ -13,8 +14,7 @@ AT_ONCE: Final = 100
 """Jobs of one commit."""
 
 
-@dataclass(frozen=True)
-class RetentionLimits:
+class RetentionLimits(msgspec.Struct, frozen=True):
     """What is kept: seconds since a job's end, and a number of jobs. None is no limit."""
 
     age: float | None = None

@@ -5,10 +5,10 @@ that is not there, or of another version, is made again from the log.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from warren.lifecycle.job import Job
 from warren.lifecycle.states import Result

@@ -2,20 +2,20 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from warren.instance.kvs.tree import split_key
 
 
-@dataclass(slots=True, eq=False)
-class Watched:
+class Watched(msgspec.Struct, eq=False):
     """The watchers of a key, and the watched keys below it."""
 
-    waiting: set[asyncio.Event] = field(default_factory=set)
+    waiting: set[asyncio.Event] = msgspec.field(default_factory=set)
     """The watchers of the key itself."""
-    recursive: set[asyncio.Event] = field(default_factory=set)
+    recursive: set[asyncio.Event] = msgspec.field(default_factory=set)
     """The watchers of the key and of everything below it."""
-    below: dict[str, "Watched"] = field(default_factory=dict)
+    below: dict[str, "Watched"] = msgspec.field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.waiting or self.recursive or self.below)

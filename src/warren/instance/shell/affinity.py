@@ -8,9 +8,10 @@ CPUs, and begin again where the CPUs end (ADR 039).
 import re
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from math import gcd
 from typing import Final, Literal
+
+import msgspec
 
 from warren.rfc import idset
 from warren.rfc.errors import BadFormat
@@ -22,8 +23,7 @@ _GROUPS: Final = re.compile(r"0[xX][0-9a-fA-F]{1,8}(,(0[xX])?[0-9a-fA-F]{1,8})*"
 _MASK: Final = re.compile(r"0[xX][0-9a-fA-F]{1,16384}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuAffinity:
+class CpuAffinity(msgspec.Struct, frozen=True, kw_only=True):
     """What a job asks for."""
 
     kind: Literal["on", "off", "per-task", "map"] = "on"
@@ -35,8 +35,7 @@ class CpuAffinity:
     applied: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeCores:
+class NodeCores(msgspec.Struct, frozen=True, kw_only=True):
     """The cores of a node, and what its machine is."""
 
     ids: Sequence[int]

@@ -16,8 +16,9 @@ import pwd
 import resource
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base import userlimits
 from warren.base.errors import WarrenError
@@ -42,8 +43,7 @@ class IdentityRefused(WarrenError):
     """The job does not run as the user that it is said to be of."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Account:
+class Account(msgspec.Struct, frozen=True, kw_only=True):
     """A user of this machine."""
 
     userid: int

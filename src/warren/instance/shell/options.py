@@ -8,8 +8,9 @@ import re
 import resource
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NoReturn
+
+import msgspec
 
 from warren.base.errors import WarrenError
 from warren.instance.shell import affinity
@@ -32,8 +33,7 @@ class CannotRun(WarrenError):
     """The shell cannot run its part of the job; the job's author reads why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Stream:
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """Where a stream of the tasks comes from or goes to."""
 
     type: Literal["kvs", "file", "service", "none"]
@@ -45,8 +45,7 @@ class Stream:
     """Whether what is written waits until the line is complete."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terminals:
+class Terminals(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks are on pseudo-terminals, and what becomes of what they print."""
 
     ranks: frozenset[int] | None = frozenset()
@@ -67,8 +66,7 @@ _NO_TERMINALS: Final = Terminals()
 _DEFAULT_BINDING: Final = CpuAffinity()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The options, with their defaults."""
 
     verbose: int = 0
@@ -81,7 +79,7 @@ class Options:
     stdin: Stream = Stream(type="service")
     exit_timeout: float | None = EXIT_TIMEOUT
     exit_on_error: bool = False
-    rlimits: Mapping[int, int] = field(default_factory=dict)
+    rlimits: Mapping[int, int] = msgspec.field(default_factory=dict)
     signal: tuple[int, float] | None = None
     """Which signal comes how many seconds before the time limit."""
     taskmap: tuple[str, str] = ("block", "")
@@ -92,7 +90,7 @@ class Options:
     cpus: CpuAffinity = _DEFAULT_BINDING
     gpus: Literal["on", "off", "per-task"] = "on"
     pty: Terminals = _NO_TERMINALS
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Environment variables whose values are templates."""
 
 

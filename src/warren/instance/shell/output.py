@@ -10,9 +10,10 @@ import asyncio
 import errno
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from warren.base.clock import Clock
 from warren.instance.shell.options import CannotRun, Stream
@@ -36,8 +37,7 @@ Append = Callable[[str, str], Awaitable[None]]
 """Appends a text to a log in the guest namespace."""
 
 
-@dataclass
-class _File:
+class _File(msgspec.Struct):
     """An open file of output."""
 
     descriptor: int

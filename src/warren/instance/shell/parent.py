@@ -21,7 +21,6 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -85,8 +84,7 @@ class Shell(Protocol):
         ...
 
 
-@dataclass(eq=False)
-class _Shell:
+class _Shell(msgspec.Struct, eq=False):
     order: Order
     process: int
     cgroup: Cgroup | None
@@ -94,7 +92,7 @@ class _Shell:
     reported: bool = False
     """Whether the instance knows of the end."""
     note: str = ""
-    left: list[int] = field(default_factory=list)
+    left: list[int] = msgspec.field(default_factory=list)
     """What has not died, long after it was killed."""
 
     @property
@@ -112,8 +110,7 @@ class _Shell:
         }
 
 
-@dataclass
-class _Dying:
+class _Dying(msgspec.Struct):
     """A shell that has ended or was killed, and of which something may be left."""
 
     shell: _Shell

@@ -7,8 +7,9 @@ a job have gone through `init` before one goes through `post_init`.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from warren.base.clock import Clock
 from warren.instance.shell.shellinfo import ShellInfo
@@ -54,8 +55,7 @@ class Peers(Protocol):
         ...
 
 
-@dataclass(kw_only=True)
-class TaskStart:
+class TaskStart(msgspec.Struct, kw_only=True):
     """A task before it is started. Plugins may change all but its rank and index."""
 
     rank: int
@@ -65,13 +65,13 @@ class TaskStart:
     environment: dict[str, str]
     stdin: int | None = None
     """The descriptor to read from; the task reads nothing without one."""
-    descriptors: list[int] = field(default_factory=list)
+    descriptors: list[int] = msgspec.field(default_factory=list)
     """Further descriptors that the task inherits under their numbers."""
     terminal: Terminal | None = None
     """What it has for its standard streams instead of pipes."""
     cpus: frozenset[int] | None = None
     """The CPUs that it may run on; None for those of the shell."""
-    before_exec: list[Callable[[], None]] = field(default_factory=list)
+    before_exec: list[Callable[[], None]] = msgspec.field(default_factory=list)
     """The `task_exec` of plugins that ask for it: called in the new process, which may fail."""
 
 

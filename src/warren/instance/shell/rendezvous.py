@@ -10,8 +10,9 @@ import asyncio
 import errno
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from warren.instance.shell.shellinfo import ShellInfo
 from warren.rfc import fluid
@@ -26,10 +27,9 @@ _MEETINGS_KEPT: Final = 3
 """Meetings of which the result is kept: no shell can be further behind."""
 
 
-@dataclass
-class _Meeting:
-    given: dict[int, Mapping[str, Any]] = field(default_factory=dict)
-    complete: asyncio.Event = field(default_factory=asyncio.Event)
+class _Meeting(msgspec.Struct):
+    given: dict[int, Mapping[str, Any]] = msgspec.field(default_factory=dict)
+    complete: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     @property
     def exchanged(self) -> bool:

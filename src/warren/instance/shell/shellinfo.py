@@ -1,10 +1,10 @@
 """What a shell knows of its job: hosts, the tasks of its node, and what they are given. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from warren.base.errors import UserMistake
@@ -24,8 +24,7 @@ _SIGNED_ATTRIBUTES: Final = ("cwd", "environment", "exec", "files", "shell")
 """Attributes that say what is done as the author, and where."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShellInfo:
+class ShellInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the shell on one node of a job knows of the job, as `flux_shell_get_info` has it."""
 
     job: JobId
@@ -40,7 +39,7 @@ class ShellInfo:
     """The ranks of the tasks of this node."""
     jobspec: Mapping[str, Any]
     r: Mapping[str, Any]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
     cwd: str | None = None
     options: Options = NO_OPTIONS
 

@@ -9,9 +9,10 @@ import subprocess
 import termios
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from shutil import which
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from warren.base.errors import WarrenError
 from warren.base.processes import adopt_orphans, descendants, send_signal
@@ -26,8 +27,7 @@ class CannotStart(WarrenError):
     """A task cannot be started; the sentence says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inherited:
+class Inherited(msgspec.Struct, frozen=True, kw_only=True):
     """What a task gets from the shell beside its environment."""
 
     stdin: int | None = None

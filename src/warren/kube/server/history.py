@@ -4,10 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
+import msgspec
 import orjson
 
 from warren.base.objects import Key, Kind, Object, key_of
@@ -44,8 +44,7 @@ class WatchEvent(Event):
         return orjson.dumps({"type": self.type, "object": self.object}) + b"\n"
 
 
-@dataclass
-class ObjectChange:
+class ObjectChange(msgspec.Struct):
     """One change of one object."""
 
     version: int
@@ -56,7 +55,7 @@ class ObjectChange:
     before: Object | None
     size: int = 0
     """Bytes that it is counted for (`counted_size`)."""
-    _events: dict[str, WatchEvent] = field(default_factory=dict)
+    _events: dict[str, WatchEvent] = msgspec.field(default_factory=dict)
 
     def event(self, kind: Kind) -> WatchEvent:
         """Return the event as watchers of the kind get it, in its version."""

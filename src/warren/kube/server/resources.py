@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from warren.base.objects import Kind, Object
@@ -35,8 +36,7 @@ class Invalid(client.Invalid):
         self.causes = causes
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A printer column: what `kubectl get` shows."""
 
     name: str

@@ -6,9 +6,10 @@ means is the surprise in both: `a!=b` and `a notin (b)` select objects without `
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Object
 from warren.kube.client import Refused
@@ -28,8 +29,7 @@ class Operator(StrEnum):
     NOT_IN = "notin"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True, order=True):
     """What one term of a label selector asks for."""
 
     key: str
@@ -62,8 +62,7 @@ class Requirement:
                 return f"!{self.key}"
 
 
-@dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelSelector(msgspec.Struct, frozen=True):
     """Requirements of which all must hold. None of them selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -77,8 +76,7 @@ class LabelSelector:
         return ",".join(map(str, self.requirements))
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FieldTerm:
+class FieldTerm(msgspec.Struct, frozen=True, order=True):
     """What one term of a field selector asks for: a field's value, as text, or not that value."""
 
     path: str
@@ -93,8 +91,7 @@ class FieldTerm:
         return f"{self.path}{'=' if self.equal else '!='}{value}"
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSelector:
+class FieldSelector(msgspec.Struct, frozen=True):
     """Terms of which all must hold. None of them selects everything."""
 
     terms: tuple[FieldTerm, ...] = ()

@@ -9,11 +9,12 @@ import asyncio
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import orjson
+from msgspec.structs import replace
 
 from warren.base.clock import Clock
 from warren.base.objects import Change, Key, Kind, Object, Remove, key_of, merged
@@ -57,8 +58,7 @@ CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 """The finalizer of a definition that goes: its objects go first."""
 
 
-@dataclass(frozen=True)
-class _Pending:
+class _Pending(msgspec.Struct, frozen=True):
     """The newest version of an object that is on its way to the disk; None is its deletion."""
 
     version: int

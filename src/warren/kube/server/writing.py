@@ -1,9 +1,9 @@
 """What a writer may write, and what of an object is not its own. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
 import orjson
 
 from warren.base.objects import Object
@@ -19,8 +19,7 @@ ORPHAN: Final = "orphan"
 """The finalizers of an owner that goes after its dependents, or without them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a write is to be done."""
 
     user: User = APISERVER

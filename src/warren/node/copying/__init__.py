@@ -8,8 +8,9 @@ Whatever fails is told on standard error and the rest is still copied; the exit 
 import json
 import os
 import sys
-from dataclasses import asdict
 from typing import Final
+
+from msgspec.structs import asdict
 
 from warren.dws.node import Copy, NodeTrouble, Progress
 from warren.dws.objects.decoding import Malformed, read_json

@@ -5,8 +5,9 @@ import json
 import os
 import signal
 import sys
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from warren.dws.copies import staging
 from warren.dws.copies.staging import Plan

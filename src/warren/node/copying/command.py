@@ -13,8 +13,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from typing import IO, Final
+
+from msgspec.structs import asdict
 
 from warren.dws.copies import commands, staging
 from warren.dws.node import Copy, Progress

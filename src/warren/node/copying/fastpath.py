@@ -8,8 +8,9 @@ import os
 import stat
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.node.copying import metadata, quiescence
 from warren.node.copying.latency import Latency
@@ -19,8 +20,7 @@ from warren.node.nofollow import open_to_look, open_to_make
 _MODE_BITS: Final = 0o777
 
 
-@dataclass(frozen=True)
-class FastPathResult:
+class FastPathResult(msgspec.Struct, frozen=True):
     """What became of some files."""
 
     files: int

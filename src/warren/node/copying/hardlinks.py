@@ -7,8 +7,9 @@ of them under way than can be remembered has the names of the others as files of
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from warren.node.nofollow import Directory
 
@@ -18,12 +19,11 @@ Names = tuple[Directory, str, Directory, str]
 """A directory of the source and a name in it, and those of its copy."""
 
 
-@dataclass(slots=True)
-class _Inode:
+class _Inode(msgspec.Struct):
     first: Names
     left: int
     done: bool = False
-    waiting: list[Names] = field(default_factory=list)
+    waiting: list[Names] = msgspec.field(default_factory=list)
 
 
 class HardLinks:

@@ -10,8 +10,9 @@ import errno
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.node import acl
 from warren.node.copying.retry import MARK
@@ -24,8 +25,7 @@ _ACLS: Final = (acl.NAME, _DEFAULT_ACL)
 _NO_ATTRIBUTES: Final[Mapping[str, bytes]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(msgspec.Struct, frozen=True):
     """Of one file or directory."""
 
     known: os.stat_result

@@ -8,8 +8,9 @@ it, and from which file: what is there of it was written from its beginning on (
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, Self
+
+import msgspec
 
 from warren.node import identity
 
@@ -21,8 +22,7 @@ REWRITTEN: Final = 2**25
 """What was written last is written again."""
 
 
-@dataclass(frozen=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """One try of a movement."""
 
     mark: bytes

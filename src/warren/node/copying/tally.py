@@ -4,8 +4,9 @@ import json
 import sys
 import threading
 import time
-from dataclasses import asdict
 from typing import Final
+
+from msgspec.structs import asdict
 
 from warren.dws.node import Progress
 

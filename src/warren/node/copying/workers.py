@@ -12,8 +12,9 @@ import select
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from warren.base.processes import die_with_parent
 from warren.node.copying import fastpath
@@ -35,8 +36,7 @@ _LOCAL_FILE_SYSTEMS: Final = frozenset({0xEF53, 0x58465342, 0x9123683E, 0x010219
 answer and not die; and there, threads wait as well as processes."""
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Names in a directory, and the directory that they are to be copied to."""
 
     here: Directory
@@ -44,8 +44,7 @@ class Batch:
     names: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What became of a batch."""
 
     batch: Batch

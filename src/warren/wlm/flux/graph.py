@@ -1,14 +1,14 @@
 """Where Fluxion's graph has the flash of rabbits, and their nodes (coral2-spec section 17)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from warren.rfc import jgf
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ssds:
+class Ssds(msgspec.Struct, frozen=True, kw_only=True):
     """The flash of one rabbit: vertices of one size, by their ids."""
 
     paths: tuple[str, ...]
@@ -26,8 +26,7 @@ class Ssds:
         return max(0, min(count, (has - external_gib) // self.gib))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlashGraph:
+class FlashGraph(msgspec.Struct, frozen=True, kw_only=True):
     """The rabbits' flash by rabbit, and the paths of nodes by host."""
 
     rabbits: Mapping[str, Ssds]

@@ -5,9 +5,10 @@ is made again from them after a restart.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
+
+import msgspec
 
 from warren.instance.jobs.jobtap import Callbacks, Jobtap, Rejected
 from warren.lifecycle.job import Job
@@ -48,8 +49,7 @@ def dependency_state(scheme: str, antecedent: Job) -> DependencyState:
     return DependencyState.NEVER if over else DependencyState.WAIT
 
 
-@dataclass(frozen=True)
-class _DependsOn:
+class _DependsOn(msgspec.Struct, frozen=True):
     """One dependency of a job: the other, and how."""
 
     antecedent: JobId

@@ -6,10 +6,12 @@ grants nothing, and spoils nothing for the others.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import product
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from warren.base.objects import Kind, Object
 from warren.kube.admission import User
@@ -56,8 +58,7 @@ def service_account(namespace: str, name: str) -> User:
     return User(service_account_name(namespace, name), groups)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked for: a verb on resources, or on a `path` and nothing else."""
 
     verb: str

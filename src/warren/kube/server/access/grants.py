@@ -6,7 +6,6 @@ The user that asks, and what for, is not known here.
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Final, Literal
 
@@ -18,8 +17,7 @@ from warren.kube.server.selectors import LabelSelector, Operator, Requirement
 RBAC: Final = "rbac.authorization.k8s.io"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """What a role allows: every verb on every resource of every group, or on every URL."""
 
     verbs: tuple[str, ...]
@@ -51,8 +49,7 @@ class Rule:
         return f"{{{', '.join(description)}}}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Role:
+class Role(msgspec.Struct, frozen=True, kw_only=True):
     """What matters of a Role or of a ClusterRole."""
 
     namespace: str
@@ -63,8 +60,7 @@ class Role:
     """Which roles it aggregates: then its own rules do not count. None where it does not."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """What matters of a RoleBinding or of a ClusterRoleBinding."""
 
     namespace: str
@@ -79,8 +75,7 @@ Subject = tuple[Literal["User", "Group"], str]
 """A user or a group. A ServiceAccount is the user that it authenticates as."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """What one binding gives to one subject."""
 
     namespace: str

@@ -6,10 +6,10 @@ import os
 import shutil
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
@@ -75,8 +75,7 @@ def authority(directory: Path) -> bytes:
 # The files
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Keys:
+class _Keys(msgspec.Struct, frozen=True, kw_only=True):
     """What the directory has: certificates of an authority and of a server, and their keys."""
 
     ca: x509.Certificate

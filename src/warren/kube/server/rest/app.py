@@ -4,12 +4,12 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
 import orjson
 from aiohttp import web
+from msgspec.structs import replace
 from multidict import CIMultiDict
 
 from warren.base import log

@@ -4,9 +4,9 @@ What cannot be asked for together is refused in Kubernetes' words, which clients
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from warren.kube.server.resources import Invalid
@@ -20,8 +20,7 @@ _MATCH: Final = "resourceVersionMatch"
 _INITIAL: Final = "sendInitialEvents"
 
 
-@dataclass(frozen=True)
-class ListVersion:
+class ListVersion(msgspec.Struct, frozen=True):
     """What a list is to show."""
 
     min_version: int
@@ -30,8 +29,7 @@ class ListVersion:
     """Whether it is to be shown as it was in that very version."""
 
 
-@dataclass(frozen=True)
-class WatchStart:
+class WatchStart(msgspec.Struct, frozen=True):
     """What a watch begins with."""
 
     since: str

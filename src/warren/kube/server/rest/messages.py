@@ -6,12 +6,12 @@ messages by it.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 
-@dataclass(frozen=True)
-class Field:
+
+class Field(msgspec.Struct, frozen=True):
     """What a number means in a message."""
 
     name: str

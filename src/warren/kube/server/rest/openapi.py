@@ -7,8 +7,9 @@ and version; the index names them all.
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from warren.base.objects import Kind
 from warren.kube.server.resources import Resource
@@ -103,8 +104,7 @@ def name_of(kind: Kind) -> str:
 # Verbs
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Verb:
+class _Verb(msgspec.Struct, frozen=True, kw_only=True):
     """What can be done on a path: with which queries, what is sent, and how it ends well."""
 
     action: str

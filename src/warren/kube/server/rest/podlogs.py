@@ -10,9 +10,9 @@ are by `Followers`.
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from warren.base.objects import Object
@@ -29,8 +29,7 @@ FOLLOWERS: Final = 64
 _TIME_OPTIONS: Final = ("sinceSeconds", "sinceTime")
 
 
-@dataclass(frozen=True)
-class LogRequest:
+class LogRequest(msgspec.Struct, frozen=True):
     """How much of which container's log is asked for."""
 
     container: str

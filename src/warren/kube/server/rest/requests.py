@@ -1,10 +1,10 @@
 """The query parameters of a request: flags, numbers, and the options of a write."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final, get_args
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from warren.base.objects import Object
 from warren.kube.admission import User

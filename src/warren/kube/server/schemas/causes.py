@@ -5,9 +5,9 @@ Kubernetes, because people and programs look for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import orjson
 from jsonschema_rs import ValidationError
 
@@ -18,8 +18,7 @@ INTEGERS: Final[Mapping[str, tuple[int, int]]] = {
 """What an integer of a format can hold. Schemas state it as bounds, causes as the format."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(msgspec.Struct, frozen=True):
     """One thing that is wrong, as `details.causes` of a Status lists it."""
 
     field: str

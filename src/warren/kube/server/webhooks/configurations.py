@@ -9,11 +9,11 @@ spoken here, and to pass over them would ask a webhook what it does not want to 
 import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from warren.base.objects import Kind, Object
 from warren.kube.admission import Review
@@ -38,8 +38,7 @@ REVIEW_VERSION: Final = "v1"
 """The version of AdmissionReview in which webhooks are asked."""
 
 
-@dataclass(frozen=True)
-class Service:
+class Service(msgspec.Struct, frozen=True):
     """A webhook that is behind a Service, and not at a URL of its own."""
 
     namespace: str
@@ -55,8 +54,7 @@ class Service:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Some writes, by what is done to which resource."""
 
     operations: frozenset[str]
@@ -82,8 +80,7 @@ class Rule:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Webhook:
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     """One webhook, ready for use."""
 
     name: str
