@@ -79,7 +79,7 @@ class Client(Bus):
                 matchtag=tag,
                 routes=[b"instance"],
                 userid=request.cred.userid,
-                roles=Role.OWNER if request.cred.owner else Role.USER,
+                roles=Role.OWNER if request.cred.is_owner else Role.USER,
             )
         )
         answer = await found

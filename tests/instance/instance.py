@@ -43,7 +43,7 @@ from warren.rfc import eventlog, jobspec, resource_set, signed_request, stdio
 from warren.rfc.eventlog import Event
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus
-from warren.rpc.client import Reconnecting
+from warren.rpc.client import ReconnectingHandle
 from warren.rpc.message import Handle, RpcError
 
 NODES = [resource_set.Rank(rank, f"node{rank}", (0, 1, 2, 3)) for rank in range(4)]
@@ -202,7 +202,7 @@ class Machine:
 
     def _shell(self, job: JobId, rank: int, host: str) -> Shell:
         serving = Bus(OWNER)
-        patient = Reconnecting(lambda: self._connected(serving), serving)
+        patient = ReconnectingHandle(lambda: self._connected(serving), serving)
         connected = self._group.create_task(patient.run())
         shell = Shell(
             handle=patient,

@@ -45,7 +45,7 @@ class Dying(MemoryJournal):
     """A journal of a process that dies when so many records of a rewrite are taken."""
 
     def __init__(self, records: list[bytes], after: int) -> None:
-        super().__init__(row=1)
+        super().__init__(row_bytes=1)
         self.records = records
         self.after = after
 
@@ -86,7 +86,7 @@ async def test_commits_go_on_during_a_compaction_and_whatever_ends_it_nothing_is
 
 @virtually
 async def test_commits_are_made_while_a_long_compaction_takes_its_time() -> None:
-    journal = MemoryJournal(row=1)
+    journal = MemoryJournal(row_bytes=1)
     async with opened(journal) as kvs:
         for job in jobs(60):
             await lived(kvs, job)
@@ -188,7 +188,7 @@ async def test_a_journal_is_compacted_when_as_much_has_come_as_it_holds() -> Non
         assert sum(map(len, journal.records)) < 25_000
     again = Kvs(journal, OWNER)
     assert again.version("primary") == 500
-    assert 0 < again._committer._appended < 12_000
+    assert 0 < again._committer._appended_bytes < 12_000
 
 
 # What cannot be read

@@ -19,7 +19,7 @@ from tests.base.test_fuse import USER, Silent, silent  # noqa: F401 - a fixture
 from tests.harness import stuck
 from tests.instance.parts import living, refused
 from tests.instance.test_cgroups import hierarchy
-from warren.base.processes import parents, pids_by_variable, status
+from warren.base.processes import parents, pids_by_variable, process_status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
@@ -97,7 +97,7 @@ async def gone(*processes: int) -> None:
 @pytest.fixture(params=["cgroups", "parents"])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """A site of whose shells none is left."""
-    if request.param == "cgroups" and cgroups.of_this_machine(str(tmp_path)) is None:
+    if request.param == "cgroups" and cgroups.cluster_cgroups(str(tmp_path)) is None:
         pytest.skip("this user makes no cgroups here")
     site = Site(tmp_path, f"TOY={uuid.uuid4()}", request.param)
     yield site
@@ -331,7 +331,7 @@ def test_what_waits_in_execve_for_ever_holds_nothing_up(site: Site) -> None:
             (of_shell / "cgroup.procs").write_text(str(hanging))
             os.kill(shell, signal.SIGKILL)
             # It is asked what it waits for, then.
-            await until(lambda: status(Path(f"/proc/{hanging}"))["State"].startswith("D"))
+            await until(lambda: process_status(Path(f"/proc/{hanging}"))["State"].startswith("D"))
             await asyncio.sleep(3.0)
             site.let_end(JOB, 1, 0)
             assert await launcher.wait(JOB, 1) == 0

@@ -22,7 +22,7 @@ from warren.lifecycle.states import Result
 from warren.rfc import idset, stdio
 from warren.rfc.fluid import JobId, f58plain
 from warren.rpc import server
-from warren.rpc.client import Reconnecting, connect
+from warren.rpc.client import ReconnectingHandle, connect
 from warren.rpc.message import RpcError
 
 CLIENT = str(Path(__file__).with_name("pmi_client.py"))
@@ -89,9 +89,9 @@ class Place:
                 await asyncio.wait({serving})
 
     @asynccontextmanager
-    async def user(self) -> AsyncIterator[Reconnecting]:
+    async def user(self) -> AsyncIterator[ReconnectingHandle]:
         """A client that talks to the instance, through its restarts."""
-        patient = Reconnecting(lambda: connect(self.processes.socket), delay=0.02)
+        patient = ReconnectingHandle(lambda: connect(self.processes.socket), delay=0.02)
         running = asyncio.create_task(patient.run())
         try:
             yield patient
@@ -452,7 +452,7 @@ async def test_what_is_printed_on_terminals_is_written_down(at: Place) -> None:
         assert stdio.streams(instance.log(job, "guest.output")) == (4, 4)
 
 
-async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
+async def sent(user: ReconnectingHandle, job: JobId, typed: str) -> None:
     """Type something, whether the shell is there already or not."""
     while True:
         try:
@@ -465,7 +465,7 @@ async def sent(user: Reconnecting, job: JobId, typed: str) -> None:
             return
 
 
-async def looked(user: Reconnecting, job: JobId, until: bytes = b"") -> bytes:
+async def looked(user: ReconnectingHandle, job: JobId, until: bytes = b"") -> bytes:
     """What a user sees who sits before a job's terminal, up to something, or to its end."""
     seen: bytes = b""
     while True:

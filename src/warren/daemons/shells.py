@@ -31,7 +31,7 @@ from warren.instance.shell.tmpdir import sweep
 from warren.rfc.fluid import JobId
 from warren.rpc import munge
 from warren.rpc.bus import Bus
-from warren.rpc.client import Reconnecting, connect
+from warren.rpc.client import ReconnectingHandle, connect
 from warren.rpc.munge import NotInstalled
 from warren.wlm.embedded.environment import DwsEnvironment
 
@@ -66,7 +66,7 @@ class NodeShell:
                 "jobs of guests do not run: access.allow-guest-user is not set"
             )
         sign = settings.sign
-        credentials = munge.of_this_machine(sign.munge.socket_path)
+        credentials = munge.system_munge(sign.munge.socket_path)
         request = imp.proven_payload(
             order.J, order.userid, credentials, now=time.time(), ttl=sign.max_ttl
         )
@@ -124,7 +124,7 @@ async def _run_shell(
     socket: Path, plugins: Sequence[ShellPlugin], order: Order, request: bytes | None
 ) -> int:
     serving = Bus(os.geteuid())
-    reconnecting = Reconnecting(lambda: connect(socket, serving), serving)
+    reconnecting = ReconnectingHandle(lambda: connect(socket, serving), serving)
     shell = Shell(
         handle=reconnecting,
         spawner=ProcessSpawner(),

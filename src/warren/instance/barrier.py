@@ -49,7 +49,7 @@ class Barriers:
             size, who = int(request.payload["nprocs"]), str(request.payload["who"])
         except (KeyError, TypeError, ValueError):
             raise RpcError(errno.EPROTO, "barrier.enter takes name, nprocs and who") from None
-        if not request.cred.owner:
+        if not request.cred.is_owner:
             self._check_guest(name, size, who)
         if name not in self._barriers:
             self._guests[_user(name)] += 1

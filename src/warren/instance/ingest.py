@@ -114,8 +114,8 @@ class Ingest:
 
     async def _submit(self, request: Request) -> Payload:
         submission, cred = self._read(request, _Submit), request.cred
-        if self._kvs.full is not None:
-            raise RpcError(errno.ENOSPC, self._kvs.full)
+        if self._kvs.full_reason is not None:
+            raise RpcError(errno.ENOSPC, self._kvs.full_reason)
         spec, _ = await self._check_jobspec(self._unwrap(submission.token, cred), submission, cred)
         kept = jobspecs.without_environment(spec)
         text = _encode(kept)
@@ -126,7 +126,7 @@ class Ingest:
             "flags": submission.flags,
             "version": 1,
         }
-        if not cred.owner:
+        if not cred.is_owner:
             count = len(submission.token) + size_read(text) + PER_JOB
             self._kvs.quota.charge(keys.guest_namespace(job), cred.userid, count)
         stored = [
@@ -145,7 +145,7 @@ class Ingest:
     async def _check(self, request: Request) -> Payload:
         """Refuse what `submit` would; return the jobspec as it would be scheduled."""
         submission, cred = self._read(request, _Validate), request.cred
-        if not cred.owner:
+        if not cred.is_owner:
             self._check_guest("munge", cred.userid)
         _, scheduled = await self._check_jobspec(submission.jobspec, submission, cred)
         return {"jobspec": scheduled}
@@ -155,7 +155,7 @@ class Ingest:
 
     def _read(self, request: Request, kind: type[S]) -> S:
         """Read a submission, in the order in which Flux does, so that errors are the same."""
-        owner = request.cred.owner
+        owner = request.cred.is_owner
         try:
             submission = msgspec.convert(request.payload, kind)
         except msgspec.ValidationError as error:
@@ -188,7 +188,7 @@ class Ingest:
             raise RpcError(errno.EINVAL, str(mistake)) from mistake
         if signed.userid != cred.userid:
             raise RpcError(errno.EPERM, f"signer={signed.userid} != requestor={cred.userid}")
-        if not cred.owner:
+        if not cred.is_owner:
             self._check_guest(signed.mechanism, cred.userid)
             if too_many_values(signed.payload):
                 raise RpcError(errno.EFBIG, f"the jobspec has more than {MOST_VALUES} values")

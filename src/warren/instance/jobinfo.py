@@ -227,7 +227,7 @@ class JobInfo:
         found = self._manager.find(JobId(job)) if isinstance(job, int) else None
         if found is None:
             raise RpcError(errno.ENOENT, "unknown job id")
-        if not request.cred.owner and found.job.userid != request.cred.userid:
+        if not request.cred.is_owner and found.job.userid != request.cred.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
         return found.job.id
 

@@ -234,7 +234,7 @@ class JobList:
                 del self._waiting[job]
 
     def _visible(self, each: ListedJob, cred: Cred) -> bool:
-        return not self._private or cred.owner or each.job.userid == cred.userid
+        return not self._private or cred.is_owner or each.job.userid == cred.userid
 
     async def _list_attributes(self, request: Request) -> Payload:
         return {"attrs": ["id", *attributes.ATTRIBUTES, attributes.ALL]}

@@ -27,7 +27,7 @@ MAX_HEADER: Final = 4096
 MAX_TOKEN: Final = 16 * 2**20
 """Characters of a request: no message is longer."""
 
-CREDENTIAL: Final = re.compile(r"MUNGE:[A-Za-z0-9+/]+={0,2}:")
+CREDENTIAL_PATTERN: Final = re.compile(r"MUNGE:[A-Za-z0-9+/]+={0,2}:")
 """How a credential of MUNGE looks, from its first to its last character."""
 
 Value = str | int | float | bool | datetime
@@ -49,7 +49,7 @@ class NotProven(UserMistake):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unwrapped:
+class SignedRequest:
     """What a request claims, and what is to prove it."""
 
     userid: int
@@ -91,7 +91,7 @@ def unwrap(
     userid: int | None = None,
     mechanisms: Collection[str] = ("none",),
     longest: int = MAX_TOKEN,
-) -> Unwrapped:
+) -> SignedRequest:
     """Take a request apart, refusing mechanisms other than `mechanisms`.
 
     The caller compares the claimed user with the connection's, or has it done by giving
@@ -109,11 +109,11 @@ def unwrap(
         raise BadFormat(f"the request is signed by a mechanism other than {wanted}: {mechanism!r}")
     if mechanism == "none" and parts[2] != "none":
         raise BadFormat("the signature of a request signed by mechanism 'none' is not 'none'")
-    if mechanism == "munge" and not CREDENTIAL.fullmatch(parts[2]):
+    if mechanism == "munge" and not CREDENTIAL_PATTERN.fullmatch(parts[2]):
         raise BadFormat("the signature of a request signed by mechanism 'munge' is no credential")
     if userid is not None and claimed != userid:
         raise NotProven(f"the request is signed by user {claimed}, not by user {userid}")
-    return Unwrapped(
+    return SignedRequest(
         userid=claimed,
         mechanism=mechanism,
         payload=_decode(parts[1], "payload"),
@@ -151,7 +151,7 @@ def proof(signed: str) -> bytes:
     return _SHA256 + hashlib.sha256(signed.encode()).digest()
 
 
-def prove(request: Unwrapped, credential: Credential, *, now: float, ttl: float) -> None:
+def prove(request: SignedRequest, credential: Credential, *, now: float, ttl: float) -> None:
     """Return if the decoded signature of a request proves it at `now`, else raise NotProven.
 
     `ttl` is how many seconds a request holds, as the site has set it. MUNGE's own, shorter

@@ -34,7 +34,7 @@ async def update_jobspec(
         if entry.jobspec is not seen or manager.find(entry.job.id) is not entry:
             raise RpcError(errno.EAGAIN, "the job has changed in the meantime")
         _check_state(entry, updates, cred)
-    if cred.owner and entry.job.userid != cred.userid and not entry.job.immutable:
+    if cred.is_owner and entry.job.userid != cred.userid and not entry.job.immutable:
         # What the owner has set, the job's user must not set back.
         manager.processor.post(entry, "set-flags", {"flags": ["immutable"]})
     manager.processor.post(entry, "jobspec-update", wanted)
@@ -43,7 +43,7 @@ async def update_jobspec(
 
 def _check_state(entry: ActiveJob, updates: Mapping[str, Any], cred: Cred) -> None:
     job = entry.with_pending_events()
-    if job.immutable and not cred.owner:
+    if job.immutable and not cred.is_owner:
         raise RpcError(
             errno.EPERM,
             "the instance's owner has changed the job: only the owner may change it again",
@@ -62,7 +62,7 @@ def _ask_plugins(
     wanted = dict(updates)
     validated, feasibility = True, False
     for key, value in updates.items():
-        update = Update(key=key, value=value, userid=cred.userid, owner=cred.owner)
+        update = Update(key=key, value=value, userid=cred.userid, owner=cred.is_owner)
         try:
             verdicts = [each for each in stack.collect(f"job.update.{key}", entry, update) if each]
         except Rejected as error:

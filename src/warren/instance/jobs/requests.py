@@ -145,7 +145,7 @@ def permitted_job(manager: JobManager, request: Request) -> ActiveJob | Inactive
     if found is None:
         raise RpcError(errno.ENOENT, "unknown job id")
     userid = found.job.userid if isinstance(found, ActiveJob) else found.userid
-    if not request.cred.owner and userid != request.cred.userid:
+    if not request.cred.is_owner and userid != request.cred.userid:
         raise RpcError(errno.EPERM, "the job is another user's")
     return found
 
@@ -179,10 +179,10 @@ def charge_quota(manager: JobManager, entry: ActiveJob, request: Request) -> Non
     Raises RpcError, ENOSPC or EFBIG, for more than may be in a log, which is in memory, and read
     again with every restart; and ENOSPC for more than may be in all of its jobs.
     """
-    if not request.cred.owner and is_log_full(entry):
+    if not request.cred.is_owner and is_log_full(entry):
         raise RpcError(errno.ENOSPC, f"the job's log has {_MOST_EVENTS} events: no more fit")
     size = check_size(request)
-    if not request.cred.owner:
+    if not request.cred.is_owner:
         manager.charge(entry, size)
 
 
@@ -192,7 +192,7 @@ def check_size(request: Request) -> int:
     Raises RpcError(EFBIG) for more than is kept of a guest's.
     """
     text = msgspec.json.encode(request.payload)
-    if not request.cred.owner and len(text) > _LARGEST_REQUEST:
+    if not request.cred.is_owner and len(text) > _LARGEST_REQUEST:
         raise RpcError(errno.EFBIG, f"{request.topic} takes up to {_LARGEST_REQUEST} bytes")
     return size_read(text)
 
@@ -231,7 +231,7 @@ def checked_signal(given: int) -> int:
 def selected_jobs(manager: JobManager, request: Request, many: ManyJobs) -> list[ActiveJob]:
     """Return the active jobs of the user that a request names. Raises RpcError(EPERM)."""
     userid = request.cred.userid if many.userid is None else many.userid
-    if userid != request.cred.userid and not request.cred.owner:
+    if userid != request.cred.userid and not request.cred.is_owner:
         raise RpcError(errno.EPERM, "guests can only act on their own jobs")
     return [entry for entry in manager.active() if userid in ANY or entry.job.userid == userid]
 

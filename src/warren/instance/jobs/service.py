@@ -110,7 +110,7 @@ class JobManagerService:
             least, most = urgency.HOLD, urgency.EXPEDITE
             raise RpcError(errno.EINVAL, f"urgency is a number from {least} to {most}")
         before = entry.job.urgency
-        if not request.cred.owner and payload.urgency > urgency.DEFAULT:
+        if not request.cred.is_owner and payload.urgency > urgency.DEFAULT:
             raise RpcError(errno.EPERM, f"guests have an urgency of at most {urgency.DEFAULT}")
         if entry.job.state not in PENDING:
             raise RpcError(errno.EINVAL, "urgency means nothing once a job has its resources")
@@ -127,7 +127,7 @@ class JobManagerService:
         if self._resolve_updates is not None:
             cred = request.cred
             updates = await self._resolve_updates(
-                entry.jobspec, updates, cred.userid, owner=cred.owner
+                entry.jobspec, updates, cred.userid, owner=cred.is_owner
             )
         await update_jobspec(self._manager, entry, updates, request.cred)
         return {}
@@ -137,7 +137,7 @@ class JobManagerService:
         payload = read(request, requests.Memo)
         if payload.memo:
             self._manager.processor.check(entry, "memo", payload.memo)
-            if not request.cred.owner:
+            if not request.cred.is_owner:
                 check_memo_size(entry, payload.memo)
         charge_quota(self._manager, entry, request)
         if not payload.memo:
@@ -165,7 +165,7 @@ class JobManagerService:
     async def _wait_inactive(self, request: Request) -> InactiveJob:
         given = request.payload.get("id")
         if type(given) is int and given in ANY:
-            if not request.cred.owner:
+            if not request.cred.is_owner:
                 raise RpcError(errno.ECHILD, "guests have no waitable jobs")
             return await self._manager.inactive_jobs.wait(None)
         wanted = read(request, requests.AnyJob).id
@@ -186,11 +186,11 @@ class JobManagerService:
             entry
             for entry in selected_jobs(self._manager, request, payload)
             if entry.job.state.bit & payload.states
-            and (request.cred.owner or not is_log_full(entry) or _ends_job(entry, payload))
+            and (request.cred.is_owner or not is_log_full(entry) or _ends_job(entry, payload))
         ]
         if not payload.dry_run:
             for entry in entries:
-                if not (request.cred.owner or _ends_job(entry, payload)):
+                if not (request.cred.is_owner or _ends_job(entry, payload)):
                     self._manager.charge(entry, size)
             for entry in entries:
                 self._manager.processor.post(entry, "exception", _exception(request, payload))

@@ -62,7 +62,7 @@ class KvsService:
         rootdir = request.payload.get("rootdir")
         if rootdir is None:
             return {"val": await lookup.object(lookup.find())}
-        if not request.cred.owner:
+        if not request.cred.is_owner:
             raise RpcError(errno.EPERM, "only the instance owner reads below a rootref")
         return {"val": lookup.read_rootdir(rootdir)}
 
@@ -110,9 +110,9 @@ class KvsService:
             raise RpcError(errno.EPROTO, "kvs.commit takes ops, flags, writer and sequence")
         if flags & ~_COMMIT or (flags & _SYNC and name != PRIMARY):
             raise RpcError(errno.EINVAL, f"kvs.commit does not know the flags {flags} in {name}")
-        blobs = self._kvs.blob if request.cred.owner else None
+        blobs = self._kvs.blob if request.cred.is_owner else None
         operations = [_operation(index, entry, name, blobs) for index, entry in enumerate(entries)]
-        if not request.cred.owner:
+        if not request.cred.is_owner:
             if sum(map(cost.entries, operations)) > cost.MOST:
                 words = f"the commit makes over {cost.MOST} entries: send less in one"
                 raise RpcError(errno.EMSGSIZE, words)
@@ -133,8 +133,8 @@ class KvsService:
         return {"rootseq": self._kvs.version(name), **answer}
 
     def _check_room(self) -> None:
-        if self._kvs.full is not None:
-            raise RpcError(errno.ENOSPC, self._kvs.full)
+        if self._kvs.full_reason is not None:
+            raise RpcError(errno.ENOSPC, self._kvs.full_reason)
 
     # Namespaces
 
@@ -277,7 +277,7 @@ def permitted_namespace(kvs: Kvs, request: Request) -> str:
 
 
 def _is_permitted(cred: Cred, name: str, owner: int | None) -> bool:
-    return cred.owner or (name != PRIMARY and owner == cred.userid)
+    return cred.is_owner or (name != PRIMARY and owner == cred.userid)
 
 
 def _kind(node: Any) -> str:

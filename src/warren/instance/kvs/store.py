@@ -89,12 +89,12 @@ class Kvs:
         await self._committer.run()
 
     @property
-    def full(self) -> str | None:
+    def full_reason(self) -> str | None:
         """Why nothing new is to be written: the disk is full, in a sentence. None if it is not.
 
         Whatever is written nonetheless waits until there is room.
         """
-        return self._committer.full
+        return self._committer.full_reason
 
     # Writing
 

@@ -88,7 +88,7 @@ class KvsWatch:
         name, flags = request.payload.get("namespace", PRIMARY), request.payload.get("flags", 0)
         if not (
             isinstance(name, str) and type(flags) is int
-            and flags & WAITCREATE and request.cred.owner
+            and flags & WAITCREATE and request.cred.is_owner
         ):  # fmt: skip
             return
         with self._kvs.waiter() as waiter:

@@ -96,7 +96,7 @@ class Cgroups:
                 return Cgroup(path)
 
 
-def of_this_machine(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | None:
+def cluster_cgroups(cluster: str, proc: Path = Path("/proc/self")) -> Cgroups | None:
     """Return the cgroups for a cluster's jobs; None where this process may not make any."""
     for _, ours, needed in _hierarchies(proc):
         base = ours / _name(cluster)

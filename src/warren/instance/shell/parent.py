@@ -149,7 +149,7 @@ class ShellParent:
         self._suffix = suffix
         self._outlives_instance = outlives_instance
         self._kill_timeout = kill_timeout
-        self._cgroups = cgroups.of_this_machine(cluster)
+        self._cgroups = cgroups.cluster_cgroups(cluster)
         self._shells: dict[tuple[int, int], _Shell] = {}
         self._living: dict[int, _Shell] = {}
         """All that have not ended, by their processes."""

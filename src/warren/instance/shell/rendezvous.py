@@ -188,7 +188,7 @@ class Shells:
 
     def _permit(self, request: Request) -> int | None:
         """Return the rank of the shell that asks, if it says a rank that there is."""
-        if not request.cred.owner and request.cred.userid != self._userid:
+        if not request.cred.is_owner and request.cred.userid != self._userid:
             raise RpcError(errno.EPERM, "the job is another user's")
         rank = request.payload.get("rank")
         known = isinstance(rank, int) and 0 < rank < self._size

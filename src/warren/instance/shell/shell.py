@@ -261,7 +261,7 @@ class Shell:
         self._methods[name] = method
 
     def check_permitted(self, request: Request) -> None:
-        if not request.cred.owner and request.cred.userid != self.info.userid:
+        if not request.cred.is_owner and request.cred.userid != self.info.userid:
             raise RpcError(errno.EPERM, "the job is another user's")
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
