@@ -38,7 +38,7 @@ class Client(Bus):
 
     async def run(self, instance: Path) -> None:
         self._writer.write(b"\0")
-        frames = wire.Frames(refuse)
+        frames = wire.FrameReader(refuse)
         async with client.connect(instance, self) as handle, asyncio.TaskGroup() as tasks:
             with suppress(ConnectionError):
                 while data := await self._reader.read(2**16):

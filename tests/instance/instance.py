@@ -169,7 +169,7 @@ class Machine:
         kvs = Kvs(SeamJournal("jobs", self.journal, seam), OWNER)
         bus, barriers = Bus(OWNER), Barriers()
         manager = JobManager(kvs, self.clock, bus.handle())
-        graph = configured_graph(resource_set.encode(NODES), settings)
+        graph = configured_graph(resource_set.encode_ranks(NODES), settings)
         scheduler = JobScheduler(kvs, self.clock, graph, manager.alloc_response)
         chosen = launcher(bus) if launcher is not None else SeamLauncher(self.launcher, seam)
         commands = SeamCommands(self.commands, seam)

@@ -315,7 +315,7 @@ async def test_output_goes_to_files(at: Place) -> None:
         redirected = [event.context for event in log if event.name == "redirect"]
         assert len(redirected) == 6
         assert {"stream": "stdout", "rank": "1", "path": f"{at.directory}/sh.1"} in redirected
-        assert stdio.streams(log) == (6, 6)
+        assert stdio.count_streams(log) == (6, 6)
 
 
 @really
@@ -330,7 +330,7 @@ async def test_all_nodes_may_write_to_one_file(at: Place) -> None:
 
         assert sorted((at.directory / "all").read_text().split()) == [*"012345"]
         assert instance.printed(job, "stderr") == {}
-        assert stdio.streams(instance.log(job, "guest.output")) == (12, 12)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (12, 12)
         await ran(instance, *command, options={"output": {**output, "mode": "append"}}, **shape)
         assert sorted((at.directory / "all").read_text().split()) == sorted([*"012345"] * 2)
 
@@ -449,7 +449,7 @@ async def test_what_is_printed_on_terminals_is_written_down(at: Place) -> None:
 
         assert instance.printed(job) == {"0": b"name? ", "1": b"5 7\r\nname? bad x\r\n"}
         assert instance.printed(job, "stderr") == {"0": b"bad x\n"}
-        assert stdio.streams(instance.log(job, "guest.output")) == (4, 4)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (4, 4)
 
 
 async def sent(user: ReconnectingHandle, job: JobId, typed: str) -> None:
@@ -529,7 +529,7 @@ async def test_a_terminal_without_a_user_is_written_down_in_the_end(at: Place) -
         job = await ran(instance, "echo", "unseen", options={"pty": {"interactive": 1}})
 
         assert instance.printed(job) == {"0": b"unseen\r\n"}
-        assert stdio.streams(instance.log(job, "guest.output")) == (2, 2)
+        assert stdio.count_streams(instance.log(job, "guest.output")) == (2, 2)
 
 
 @really

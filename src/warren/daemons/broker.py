@@ -171,7 +171,7 @@ async def _job_resources(task: BatchTask) -> ResourceSet:
     lookup = {"id": task.job, "keys": ["R"]}
     async with connect(task.enclosing) as enclosing:
         found = await enclosing.rpc("job-info.lookup", lookup)
-    return resource_set.read(orjson.loads(found["R"]))
+    return resource_set.decode_all(orjson.loads(found["R"]))
 
 
 def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
@@ -193,7 +193,7 @@ def _build_instance(task: BatchTask, resources: ResourceSet) -> Instance:
         commands=ProcessCommands((_PROCESS_MARK, secrets.token_hex())),
         owner=os.geteuid(),
     )
-    return assemble(resource_set.write(own), dependencies)
+    return assemble(resource_set.encode_all(own), dependencies)
 
 
 async def _drain_lost(task: BatchTask, enclosing: Handle, flux: Instance) -> None:

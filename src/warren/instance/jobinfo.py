@@ -317,7 +317,7 @@ class _AllClosed:
         self._opened = self._closed = 0
 
     def __call__(self, event: Event) -> bool:
-        opened, closed = stdio.streams([event])
+        opened, closed = stdio.count_streams([event])
         self._opened += opened
         self._closed += closed
         return 0 < self._opened == self._closed

@@ -55,7 +55,7 @@ def configured_graph(r: Mapping[str, Any], config: Config) -> Graph:
 
     Raises UserMistake where nodes are named that are none of the system.
     """
-    hosts = {each.rank: each.host for each in resource_set.decode(r)}
+    hosts = {each.rank: each.host for each in resource_set.decode_ranks(r)}
     named = config.resource.properties
     properties = queues.properties(config.queues, named, frozenset(hosts.values()))
     try:
@@ -319,7 +319,9 @@ class Resources:
         excluded = self._graph.excluded
         if not excluded:
             return r
-        rest = resource_set.write(resource_set.without_ranks(resource_set.read(r), excluded))
+        rest = resource_set.encode_all(
+            resource_set.without_ranks(resource_set.decode_all(r), excluded)
+        )
         return {**r, **rest}
 
     # The log

@@ -147,7 +147,7 @@ class JobScheduler:
             # In the same step: what the job leaves on rabbits is not free in between.
             self._take_external(self._external.set_allocated(job, allocated=False))
         else:
-            ranks = {rank.rank for rank in resource_set.decode(r)}
+            ranks = {rank.rank for rank in resource_set.decode_ranks(r)}
             kept, freed = _split(held.allocation, ranks)
             self._remove_running(held)
             self._add_running(held._replace(allocation=kept))

@@ -181,7 +181,7 @@ def encode_pairs(pairs: Mapping[str, Value]) -> bytes:
     for key, value in pairs.items():
         if not key:
             raise BadFormat("a pair has an empty key")
-        text += key, "\0", _typed(key, value), "\0"
+        text += key, "\0", _encode_value(key, value), "\0"
         if "\0" in key or "\0" in text[-2]:
             raise BadFormat(f"the pair {key!r} holds a NUL")
     try:
@@ -190,7 +190,7 @@ def encode_pairs(pairs: Mapping[str, Value]) -> bytes:
         raise BadFormat(f"the pairs cannot be written: {error}") from None
 
 
-def _typed(key: str, value: Value) -> str:
+def _encode_value(key: str, value: Value) -> str:
     match value:
         case bool():
             return "btrue" if value else "bfalse"
@@ -232,12 +232,12 @@ def decode_pairs(data: bytes, *, limit: int = MAX_HEADER) -> dict[str, Value]:
             raise BadFormat(f"the header's pair at byte {position} has an empty key")
         if key in found:
             raise BadFormat(f"the header's {key} comes again at byte {position}")
-        found[key] = _untyped(typed, f"the header's {key} at byte {key_end + 1}")
+        found[key] = _decode_value(typed, f"the header's {key} at byte {key_end + 1}")
         position = end + 1
     return found
 
 
-def _untyped(typed: str, where: str) -> Value:
+def _decode_value(typed: str, where: str) -> Value:
     kind, text = typed[:1], typed[1:]
     if kind == "s":
         return text

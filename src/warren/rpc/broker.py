@@ -114,7 +114,7 @@ class Broker:
 
     async def run(self) -> None:
         """Read until the broker is gone, and fail then what waits for it."""
-        frames = wire.Frames(_log_bad_frame, wire.LONGEST)
+        frames = wire.FrameReader(_log_bad_frame, wire.LONGEST)
         try:
             while data := await self._reader.read(_CHUNK):
                 for received in frames.feed(data):

@@ -163,7 +163,7 @@ class JobExec:
 
     def start(self, message: Message) -> None:
         job, r = JobId(message["id"]), message["R"]
-        nodes = resource_set.decode(r)
+        nodes = resource_set.decode_ranks(r)
         self._running[job] = _Running(
             job=job,
             userid=message["userid"],

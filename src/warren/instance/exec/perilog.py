@@ -291,7 +291,7 @@ class Perilog:
 
     async def _run_all(self, perilog: _RunningPerilog) -> list[_Outcome]:
         """Run the commands in order; those of a prolog up to the first that fails."""
-        nodes = resource_set.decode(self._tap.resources(perilog.job) or _NO_NODES)
+        nodes = resource_set.decode_ranks(self._tap.resources(perilog.job) or _NO_NODES)
         spec = self._tap.jobspec(perilog.job)
         environment = {
             "FLUX_JOB_ID": fluid.f58(perilog.job),

@@ -211,7 +211,7 @@ class JobManager:
         if given is None:
             return
         try:
-            dependencies = dependency.check(given, "attributes.system.dependencies")
+            dependencies = dependency.decode_list(given, "attributes.system.dependencies")
         except BadFormat as error:
             raise Rejected(str(error)) from None
         for each in dependencies:

@@ -55,7 +55,7 @@ class ShellInfo:
     @property
     def resources(self) -> Rank:
         """What of this node is the job's."""
-        return resource_set.decode(self.r)[self.rank]
+        return resource_set.decode_ranks(self.r)[self.rank]
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -147,14 +147,14 @@ def tasks_per_node(
         type_, number = for_each
         if type_ == "node":
             return [number] * len(hosts)
-        return [number * len(node.cores) for node in resource_set.decode(r)]
-    summary = jobspecs.summary(spec)
-    slots = r["execution"].get("nslots", summary.slots) if summary.moldable else summary.slots
+        return [number * len(node.cores) for node in resource_set.decode_ranks(r)]
+    counts = jobspecs.resource_counts(spec)
+    slots = r["execution"].get("nslots", counts.slots) if counts.moldable else counts.slots
     tasks = jobspecs.tasks_in_slots(spec, slots)
     if len(hosts) == 1:
         return [tasks]
-    return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode(r)],
-                  summary.cores_per_slot)  # fmt: skip
+    return cyclic_counts(tasks, [len(node.cores) for node in resource_set.decode_ranks(r)],
+                  counts.cores_per_slot)  # fmt: skip
 
 
 def cyclic_counts(tasks: int, cores: Sequence[int], cores_per_task: int) -> list[int]:

@@ -212,7 +212,7 @@ class DwsPlugin:
         if job is not None and EPILOG in job.epilogs and r is not None:
             named = set(hostlist.decode(message.nodelist))
             self._tap.release(
-                job.id, [each.rank for each in resource_set.decode(r) if each.host in named]
+                job.id, [each.rank for each in resource_set.decode_ranks(r) if each.host in named]
             )
         return {}
 

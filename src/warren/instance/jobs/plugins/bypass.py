@@ -41,7 +41,7 @@ class AllocBypass:
         if job.userid != self._owner:
             raise Rejected("only the instance owner can bring its own resources")
         try:
-            resource_set.read(attribute["R"])
+            resource_set.decode_all(attribute["R"])
         except (BadFormat, KeyError, TypeError) as error:
             raise Rejected(f"attributes.system.{_ATTRIBUTE}.R cannot be read: {error}") from None
 
