@@ -17,7 +17,7 @@ from warren.instance import jobtables, keys
 from warren.instance.barrier import Barriers
 from warren.instance.config import Config
 from warren.instance.exec.execution import JobExec, Launcher
-from warren.instance.exec.perilog import Commands, Perilog, SiteCommands
+from warren.instance.exec.perilog import Commands, Perilog, SitePerilogSteps
 from warren.instance.ingest import Ingest
 from warren.instance.jobinfo import JobInfo
 from warren.instance.jobs.manager import JobManager
@@ -176,7 +176,9 @@ class Machine:
         execution = JobExec(
             kvs, self.clock, chosen, barriers, manager.start_response, self._drain, self.config
         )
-        perilog = Perilog(SiteCommands(self.around), commands, self._drain, manager.wait_committed)
+        perilog = Perilog(
+            SitePerilogSteps(self.around), commands, self._drain, manager.wait_committed
+        )
         manager.connect(scheduler, execution)
         manager.load(perilog)
         bus.register("kvs", KvsService(kvs).methods())

@@ -13,7 +13,7 @@ from tests.instance.parts import OWNER, living, settle, unkept
 from warren.base.clock import Clock
 from warren.instance import keys, users
 from warren.instance.config import Config
-from warren.instance.configservice import Configuration
+from warren.instance.configservice import LiveConfig
 from warren.instance.ingest import Frobnicator, Ingest, Validator
 from warren.instance.jobinfo import LARGEST, JobInfo
 from warren.instance.joblist import MOST_BYTES, JobList
@@ -84,7 +84,7 @@ class PaperScheduler:
     def prioritize(self, jobs: Sequence[tuple[JobId, int]]) -> None:
         self.prioritized += jobs
 
-    def expiration(self, job: JobId, expiration: float) -> None:
+    def set_expiration(self, job: JobId, expiration: float) -> None:
         self.expirations.append((job, expiration))
 
     def free(self, job: JobId, r: Message, final: bool) -> None:
@@ -148,7 +148,7 @@ class PaperExecution:
         self._ends[message["id"]] = asyncio.get_running_loop().create_future()
         self._starts.put_nowait(message)
 
-    def exception(self, job: JobId, type: str) -> None:
+    def on_exception(self, job: JobId, type: str) -> None:
         self.told.append((job, type))
         self._end(job, 15)
 
@@ -156,7 +156,7 @@ class PaperExecution:
         self.signals.append((job, signum))
         self._end(job, signum)
 
-    def expiration(self, job: JobId, expiration: float) -> None:
+    def set_expiration(self, job: JobId, expiration: float) -> None:
         self.expirations.append((job, expiration))
 
     def end_unclaimed_shells(self) -> None:
@@ -327,7 +327,7 @@ async def alive(
     ingest = Ingest(kvs, manager, clock, config, queues, validators, frobnicators)
     bus.register("job-manager", {**service.methods(), **queues.methods()})
     bus.register("job-ingest", ingest.methods())
-    bus.register("config", Configuration(config, unkept).methods())
+    bus.register("config", LiveConfig(config, unkept).methods())
     bus.register("job-info", JobInfo(kvs, manager, largest=largest_lookup).methods())
     listing = JobList(
         manager,

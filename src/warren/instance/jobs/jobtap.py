@@ -64,7 +64,7 @@ class Update:
     key: str
     value: Any
     userid: int
-    owner: bool
+    by_owner: bool
     """Whether the user is the instance's owner."""
 
 
@@ -74,7 +74,7 @@ class Verdict:
 
     validated: bool = False
     """The new jobspec need not be validated."""
-    feasibility: bool = False
+    check_feasibility: bool = False
     """Ask the scheduler whether the new jobspec could ever be met."""
     updates: Mapping[str, Any] = field(default_factory=dict)
     """What changes besides."""
@@ -244,7 +244,7 @@ class Jobtap(Protocol):
         """Ask another service, and hear its answer."""
         ...
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
+    def call_at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something when the clock says so: seconds since the epoch. No restart survives it."""
         ...
 

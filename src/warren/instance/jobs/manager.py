@@ -137,7 +137,7 @@ class JobManager:
 
     def max_jobid(self) -> JobId:
         """Return the greatest id that there ever was; 0 if there were none."""
-        return max((*self._known.active, *self._known.inactive, self._stored.greatest()))
+        return max((*self._known.active, *self._known.inactive, self._stored.max_removed_jobid()))
 
     def plugins(self) -> list[str]:
         """Return the names of the plugins, in the order in which they are asked."""
@@ -312,8 +312,8 @@ class JobManager:
 
     def _restart(self) -> None:
         self.restarting = True
-        over: list[InactiveJob] = []
-        lost: dict[JobId, str] = {}
+        inactive: list[InactiveJob] = []
+        lost_reasons: dict[JobId, str] = {}
         """Why the scheduler cannot let jobs keep what they have."""
         for job in self._stored.ids():
             try:
@@ -325,18 +325,18 @@ class JobManager:
                 self._known.active[job] = found
                 self._stored.count_quota(job, found.job.userid)
             else:
-                over.append(found)
+                inactive.append(found)
                 self._stored.count_quota(job, found.userid, found.quota_bytes)
-        self.inactive_jobs.restore(over)
+        self.inactive_jobs.restore(inactive)
         for entry in self.active():
             if entry.job.allocated and entry.r is not None and not entry.job.alloc_bypass:
                 why = self._scheduler.hello(entry.job.id, entry.r, sorted(entry.job.freed_ranks))
                 if why is not None:
-                    lost[entry.job.id] = why
+                    lost_reasons[entry.job.id] = why
         for entry in self.active():
             self._restart_job(entry)
-            if entry.job.id in lost:
-                note = lost[entry.job.id]
+            if entry.job.id in lost_reasons:
+                note = lost_reasons[entry.job.id]
                 gone = {"type": SCHEDULER_RESTART, "severity": 0, "note": note}
                 self.processor.post(entry, "exception", gone)
         # Not before all of them are known: what one waits for may be any other.
@@ -358,7 +358,7 @@ class JobManager:
             jobspec=self._stored.jobspec(known),
             r=self._stored.r(known),
             events=events,
-            durable=len(events),
+            durable_count=len(events),
         )
         return entry if known.state is not State.INACTIVE else self.inactive_jobs.summarize(entry)
 
@@ -405,9 +405,9 @@ class JobManager:
 
         self._commits.when_durable(begin_asking)
 
-    def at(self, moment: float, action: Callable[[], None]) -> None:
+    def call_at(self, moment: float, action: Callable[[], None]) -> None:
         """Do something when the clock says so."""
-        self._timers.at(moment, action)
+        self._timers.call_at(moment, action)
 
     def methods(self) -> Methods:
         """Return the methods that plugins and others have registered."""

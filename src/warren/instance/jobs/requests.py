@@ -151,24 +151,26 @@ def permitted_job(manager: JobManager, request: Request) -> ActiveJob | Inactive
 
 
 def own_active_job(
-    manager: JobManager, request: Request, inactive: int = errno.ENOENT
+    manager: JobManager, request: Request, inactive_errnum: int = errno.ENOENT
 ) -> ActiveJob:
     """Return the active job that a request is about.
 
-    Raises RpcError: ENOENT, EPERM, or what the field says to the topic for an `inactive` one.
+    Raises RpcError: ENOENT, EPERM, or what the field says to the topic for an inactive one.
     """
     found = permitted_job(manager, request)
     if not isinstance(found, ActiveJob):
-        raise RpcError(inactive, "job is inactive")
+        raise RpcError(inactive_errnum, "job is inactive")
     return found
 
 
-def own_charged_job(manager: JobManager, request: Request, over: int = errno.ENOENT) -> ActiveJob:
+def charge_own_job(
+    manager: JobManager, request: Request, inactive_errnum: int = errno.ENOENT
+) -> ActiveJob:
     """Return the active job that a request adds to the log of.
 
     Raises RpcError as `own_active_job` and `charge_quota` do.
     """
-    entry = own_active_job(manager, request, over)
+    entry = own_active_job(manager, request, inactive_errnum)
     charge_quota(manager, entry, request)
     return entry
 
@@ -211,7 +213,7 @@ def is_log_full(entry: ActiveJob) -> bool:
     return len(entry.events) + len(entry.pending_events) >= _MOST_EVENTS
 
 
-def own_running_job(manager: JobManager, request: Request) -> ActiveJob:
+def own_changeable_job(manager: JobManager, request: Request) -> ActiveJob:
     """Return the active job that is to change its course. Raises RpcError: EINVAL, or EPERM."""
     try:
         return own_active_job(manager, request, errno.EINVAL)
@@ -221,7 +223,7 @@ def own_running_job(manager: JobManager, request: Request) -> ActiveJob:
         raise
 
 
-def checked_signal(given: int) -> int:
+def check_signal(given: int) -> int:
     """Return a signal that there is. Raises RpcError(EINVAL)."""
     if not 1 <= given <= _GREATEST_SIGNAL:
         raise RpcError(errno.EINVAL, f"{given} is no signal: they are 1 to {_GREATEST_SIGNAL}")

@@ -37,7 +37,7 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only=Tr
 
     version: int
     userid: int
-    ended: float
+    ended_at: float
     """Seconds since the epoch."""
     result: Result
     waitable: bool
@@ -70,7 +70,7 @@ def encode(
         Summary(
             version=_VERSION,
             userid=job.userid,
-            ended=max(job.times.values()),
+            ended_at=max(job.times.values()),
             result=result,
             waitable=bool(job.flags & WAITABLE),
             name=_name(spec),

@@ -112,7 +112,7 @@ class DwsPlugin:
     def _start_epilog_timer(self, job: JobId, since: float) -> None:
         """Have an epilog end that takes too long."""
         if self._epilog_timeout is not None:
-            self._tap.at(since + self._epilog_timeout, partial(self._epilog_timed_out, job))
+            self._tap.call_at(since + self._epilog_timeout, partial(self._epilog_timed_out, job))
 
     def _epilog_timed_out(self, job: JobId) -> None:
         found = self._tap.with_pending_events(job)
