@@ -23,7 +23,7 @@ from warren.base.processes import parents, pids_by_variable, process_status
 from warren.instance.exec.execution import ShellsLost, ShellStuck
 from warren.instance.exec.launcher import RemoteLauncher, ShellRefused
 from warren.instance.shell import cgroups
-from warren.instance.shell.parent import Order, ShellParent
+from warren.instance.shell.parent import ShellParent, StartRequest
 from warren.instance.shell.signals import TASK_SIGNAL_OFFSET
 from warren.rfc.fluid import JobId
 from warren.rpc.bus import Bus, Method
@@ -409,13 +409,13 @@ def test_where_no_process_can_be_made_the_job_is_told_so(
 class NoShell:
     """A shell that never is."""
 
-    def prepare(self, order: Order) -> bytes | None:
+    def prepare(self, start: StartRequest) -> bytes | None:
         raise AssertionError
 
-    def live(self, order: Order, request: bytes | None) -> int:
+    def run_shell(self, start: StartRequest, request: bytes | None) -> int:
         raise AssertionError
 
-    def clean(self, order: Order) -> int | None:
+    def clean(self, start: StartRequest) -> int | None:
         raise AssertionError
 
 

@@ -26,7 +26,7 @@ async def live() -> int:
         handle=patient,
         spawner=ProcessSpawner(),
         clock=SystemClock(),
-        plugins=builtin(tmp, NodeCores(ids=range(4), shared=True)),
+        plugins=builtin(tmp, NodeCores(ids=range(4), emulated=True)),
         job=JobId(int(sys.argv[2])),
         rank=int(sys.argv[3]),
         uri=f"local://{socket}",
